@@ -108,7 +108,10 @@ class Picture(msgspec.Struct, frozen=True, kw_only=True):
     """Hosts of senders, and how far their clocks are ahead, in milliseconds."""
 
     open_transactions: int = 0
-    """Transactions that their senders did not end although they were asked."""
+    """Transactions that their senders did not end in time."""
+
+    silent_senders: Sequence[str] = ()
+    """Groups of such senders of which nobody is connected, who could be asked."""
 
     oldest_transaction_ms: int | None = None
     dead_letters: Sequence[tuple[str, int]] = ()
@@ -229,13 +232,16 @@ def _transactions(picture: Picture) -> Iterator[Problem]:
         return
     number = picture.open_transactions
     noun = "transaction is" if number == 1 else "transactions are"
+    why_open, do = "although the sender was asked", "Let the sender's"
+    if silent := picture.silent_senders:
+        why_open = f"and no sender of {names_text(silent)} is connected"
+        do = f"Start a sender of {silent[0]}: let its"
     yield Problem(
         level="warn" if oldest >= OPEN_TRANSACTION_MS else "note",
         kind="transactions",
         place=picture.broker,
-        say=f"{number:,} {noun} open although the sender was asked; the oldest for "
-        f"{span(oldest)}.",
-        do="Let the sender's checkLocalTransaction answer commit or rollback.",
+        say=f"{number:,} {noun} open {why_open}; the oldest for {span(oldest)}.",
+        do=f"{do} checkLocalTransaction answer commit or rollback.",
         command="rmq admin producerConnection",
     )
 

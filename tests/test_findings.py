@@ -101,6 +101,14 @@ def test_a_forgotten_transaction():
         "1 transaction is open although the sender was asked; the oldest for 4 min."
     )
     assert problem.level == "warn"
+    problem = only(
+        open_transactions=2, oldest_transaction_ms=240_000, silent_senders=["pay", "p"]
+    )
+    assert problem.say == (
+        "2 transactions are open and no sender of pay, p is connected; "
+        "the oldest for 4 min."
+    )
+    assert problem.do.startswith("Start a sender of pay: ")
     assert only(open_transactions=9, oldest_transaction_ms=9_000).level == "note"
     assert found(open_transactions=0, oldest_transaction_ms=None) == []
 

@@ -4,8 +4,8 @@ Pure: the states of brokers in, lines out; nothing is wrapped, and what others n
 cannot drive the terminal.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final, Literal, NamedTuple
 
 from rmq.cli.table import cut
 from rmq.cli.text import clock, harmless
@@ -14,20 +14,26 @@ from rmq.words import span
 LEAST_WIDTH: Final = 60
 LEAST_HEIGHT: Final = 12
 HEAD_LINES: Final = 4
-GROUP_SORTS: Final = ("lag", "waits_ms", "out", "clients", "name")
 NAME_WIDTH: Final = 16
-WIDE: Final = 100
+WIDE: Final = 120
+"""From here on groups have their last two minutes, and what fails."""
 
+WIDEST_NAME: Final = 32
+WHOLE_NAMES: Final = 160
+
+View = Literal["groups", "topics", "clients", "brokers"]
 Row = Mapping[str, Any]
+Style = Literal["plain", "head", "bad", "warn", "note", "chosen", "dim"]
 
 
 class Choice(NamedTuple):
-    """What the user chose to see."""
+    """What the user chose to see; `at` is the row that Enter opens."""
 
+    view: View = "groups"
     sort: str = "lag"
     is_up: bool = False
     filter: str = ""
-    topics_first: bool = False
+    at: int = 0
 
 
 class Rates(NamedTuple):
@@ -35,6 +41,34 @@ class Rates(NamedTuple):
 
     incoming: float | None = None
     outgoing: float | None = None
+
+
+class Picture(NamedTuple):
+    """Lines, how each looks, and the names of the rows that Enter may open."""
+
+    lines: list[str]
+    styles: dict[int, Style]
+    names: list[str]
+
+
+class Column(NamedTuple):
+    """A column: the key of the row, its title, its width, how a value is said."""
+
+    key: str
+    title: str
+    width: int
+    text: Callable[[Any], str]
+    is_left: bool = False
+
+    def cell(self, row: Row) -> str:
+        """Return the text of a row, as wide as the column."""
+        text = cut(self.text(row.get(self.key)), self.width)
+        return f"{text:{self.width}}" if self.is_left else f"{text:>{self.width}}"
+
+    def head(self, mark: str) -> str:
+        """Return the title; `mark` says that rows are in the order of this column."""
+        text = f"{self.title}{mark}"[: max(self.width, len(self.title))]
+        return f"{text:{self.width}}" if self.is_left else f"{text:>{self.width}}"
 
 
 def short(number: float | None) -> str:
@@ -47,6 +81,77 @@ def short(number: float | None) -> str:
         if number < size * 999.95:
             return f"{number / size:.1f} {unit}"
     return f"{number / 1e12:.1f} T"
+
+
+def _waits(length_ms: int | None) -> str:
+    return span(length_ms) if length_ms else ""
+
+
+def _text(value: object) -> str:
+    return "-" if value is None else harmless(str(value))
+
+
+def _percent(part: float | None) -> str:
+    return "-" if part is None else f"{100 * part:.0f} %"
+
+
+def columns_of(view: View, width: int) -> list[Column]:
+    """Return the columns of a view; the last text of a row takes the rest."""
+    size = NAME_WIDTH if width < WHOLE_NAMES else WIDEST_NAME
+    if view == "topics":
+        amounts = [
+            ("in", "IN/S"),
+            ("out", "OUT/S"),
+            ("lag", "BEHIND"),
+            ("kept", "KEPT"),
+        ]
+        return [
+            Column("name", "TOPIC", size, _text, is_left=True),
+            *(Column(key, title, 8, short) for key, title in amounts),
+            Column("queues", "QUEUES", 8, short),
+        ]
+    if view == "clients":
+        return [
+            Column("group", "GROUP", size, _text, is_left=True),
+            Column("kind", "KIND", 8, _text, is_left=True),
+            Column("language", "LIBRARY", 8, _text, is_left=True),
+            Column("heard_ms", "HEARD", 8, _waits),
+            Column("client", "CLIENT", max(14, width - size - 36), _text, is_left=True),
+        ]
+    if view == "brokers":
+        return [
+            Column("name", "BROKER", size, _text, is_left=True),
+            Column("version", "VERSION", 12, _text, is_left=True),
+            *(Column(key, title, 8, short) for key, title in (
+                ("in", "IN/S"), ("out", "OUT/S"), ("connections", "CLIENTS"),
+            )),
+            Column("disk", "DISK", 6, _percent),
+            Column("say", "", 200, _text, is_left=True),
+        ]  # fmt: skip
+    wide = [
+        Column("trend", "LAST 2 MIN", 16, _text, is_left=True),
+        Column("again", "AGAIN/S", 9, short),
+        Column("dead", "DEAD", 6, short),
+    ]
+    return [
+        Column("name", "GROUP", size, _text, is_left=True),
+        Column("lag", "BEHIND", 8, short),
+        Column("waits_ms", "WAITS", 10, _waits),
+        Column("out", "OUT/S", 8, short),
+        Column("clients", "CL", 4, short),
+        *(wide if width >= WIDE else ()),
+        Column("say", "WHY", 200, _text, is_left=True),
+    ]
+
+
+NOT_SORTED: Final = frozenset({"say", "trend", "kind", "heard_ms"})
+
+
+def sorts(view: View) -> list[str]:
+    """Return what the rows of a view can be sorted by; the first is the usual one."""
+    keys = [each.key for each in columns_of(view, WIDE) if each.key not in NOT_SORTED]
+    usual = {"groups": "lag", "topics": "in"}.get(view, keys[0])
+    return [usual, *(key for key in keys if key != usual)]
 
 
 def merged(states: Sequence[Mapping[str, Any]], key: str) -> list[dict[str, Any]]:
@@ -65,7 +170,7 @@ def merged(states: Sequence[Mapping[str, Any]], key: str) -> list[dict[str, Any]
             for name, value in row.items():
                 if value is None or known[name] is None:
                     known[name] = value if known[name] is None else known[name]
-                elif name in ("lag", "out", "in", "kept"):
+                elif name in ("lag", "out", "in", "kept", "again", "dead"):
                     known[name] += value
                 elif name in ("waits_ms", "clients", "topics", "groups", "queues"):
                     known[name] = max(known[name], value)
@@ -87,48 +192,164 @@ def rates(before: Sequence[Row], now: Sequence[Row]) -> Rates:
     )
 
 
+def broker_rows(before: Sequence[Row], now: Sequence[Row]) -> list[dict[str, Any]]:
+    """Return a row for each broker."""
+    rows = []
+    for state in now:
+        flow = rates(
+            [each for each in before if each["node"] == state["node"]], [state]
+        )
+        problems = state["problems"]
+        rows.append({
+            "name": state["node"], "version": state["version"], "in": flow.incoming,
+            "out": flow.outgoing, "connections": state["connections"],
+            "disk": _used(state["disk"]), "level": "ok" if not problems else "warn",
+            "say": ("" if state["writable"] else "TAKES NO MESSAGES; ")
+            + f"up {span(state['up_ms'])}"
+            + (f"; {len(problems)} problems" if problems else ""),
+        })  # fmt: skip
+    return rows
+
+
 def frame(
     states: Sequence[Mapping[str, Any]],
     flow: Rates,
     choice: Choice,
     *,
     size: tuple[int, int],
+    rows: Sequence[Row] = (),
+    trends: Mapping[str, str] | None = None,
+    period_s: float = 1.0,
     note: str = "",
-) -> list[str]:
-    """Return at most as many lines as fit into `size`, columns and lines."""
+) -> Picture:
+    """Return what fits into `size`, columns and lines.
+
+    `rows` are those of clients or brokers; `trends` say how far groups were behind.
+    """
     width, height = size
     if width < LEAST_WIDTH or height < LEAST_HEIGHT:
-        return [f"rmq top needs {LEAST_WIDTH} x {LEAST_HEIGHT}"[:width]]
-    lines = [*_head(states, flow, width), ""]
-    groups = _chosen(merged(states, "groups"), choice)
-    topics = _chosen(merged(states, "topics"), choice._replace(sort="in", is_up=False))
-    room = height - len(lines) - 4
-    parts = [(_groups(groups, width), 2 * room // 3), (_topics(topics, width), room)]
-    if choice.topics_first:
-        parts = [(parts[1][0], 2 * room // 3), (parts[0][0], room)]
-    for rows, most in parts:
-        shown = rows[: 1 + max(0, min(most, room))]
-        room -= len(shown) - 1
-        lines += [*shown, ""]
+        text = f"rmq top needs {LEAST_WIDTH} x {LEAST_HEIGHT}"
+        return Picture([text[:width]], {}, [])
+    lines = [*_head(states, flow, width, period_s), ""]
+    styles: dict[int, Style] = {0: "head"}
+    problems = [each for state in states for each in state["problems"]]
+    if problems:
+        styles[2] = _style_of(problems[0])
+    groups = merged(states, "groups")
+    for row in groups:
+        row["trend"] = (trends or {}).get(row["name"], "")
+        row["waits_ms"] = row["waits_ms"] if row["lag"] else None
+    tables: dict[View, Sequence[Row]] = {
+        "groups": groups, "topics": merged(states, "topics"),
+    }  # fmt: skip
+    if choice.view == "topics":
+        tables = dict(reversed(tables.items()))
+    elif choice.view != "groups":
+        tables = {choice.view: rows}
+    room, names, shown = height - HEAD_LINES - 2 * len(tables), None, []
+    for view, found in tables.items():
+        is_second = names is not None
+        own = choice
+        if is_second:
+            own = Choice(view, sorts(view)[0], filter=choice.filter, at=-1)
+        part = _part(_chosen(found, own), own, room, is_whole=len(tables) == 1)
+        names = part.names if names is None else names
+        for shown_row, line in _table(part.rows, own, width):
+            styles[len(lines)] = _style_of(shown_row, part.chosen)
+            lines.append(line)
+        lines.append("")
+        room -= len(part.rows)
+        shown.append((view, part.first, len(part.rows)))
     lines += [""] * (height - len(lines) - 1)
-    total = sum(state["groups_total"] or 0 for state in states)
-    of_topics = sum(state["topics_total"] or 0 for state in states)
-    foot = note or f"{total:,} groups, {of_topics:,} topics"
-    keys = "g t  < > sort  r turn  / filter  space  q quit"
-    return [*lines[: height - 1], _spread(foot, keys, width)]
+    keys = "g t c b  < > sort  / filter  q quit"
+    foot = note or _foot(states, shown, rows)
+    lines = [*lines[: height - 1], _spread(foot, keys, width)]
+    return Picture(lines, styles, names or [])
 
 
-def _chosen(rows: list[dict[str, Any]], choice: Choice) -> list[dict[str, Any]]:
-    rows = [row for row in rows if choice.filter.lower() in row["name"].lower()]
-    is_name = choice.sort == "name"
-    rows.sort(
-        key=lambda row: -1 if row[choice.sort] is None else row[choice.sort],
-        reverse=choice.is_up == is_name,
+class _Part(NamedTuple):
+    """The rows of a table that are shown; `names` are those of all of them."""
+
+    rows: Sequence[Row]
+    first: int
+    chosen: Row | None
+    names: list[str]
+
+
+def _part(rows: Sequence[Row], choice: Choice, room: int, *, is_whole: bool) -> _Part:
+    """Return the rows for which there is room, the chosen one among them."""
+    most = room if is_whole or choice.at < 0 else 2 * room // 3
+    at = min(choice.at, len(rows) - 1)
+    first = max(0, at + 1 - most)
+    return _Part(
+        rows[first : first + max(0, most)],
+        first,
+        rows[at] if at >= 0 else None,
+        [str(row.get("name") or row.get("group")) for row in rows],
     )
-    return rows
 
 
-def _head(states: Sequence[Mapping[str, Any]], flow: Rates, width: int) -> list[str]:
+def _table(
+    rows: Sequence[Row], choice: Choice, width: int
+) -> Iterator[tuple[Row | None, str]]:
+    """Return the line of the titles, and one for each row."""
+    columns = columns_of(choice.view, width)
+    yield None, _joined([each.head(_mark(each, choice)) for each in columns], width)
+    for row in rows:
+        yield row, _joined([each.cell(row) for each in columns], width)
+
+
+def _mark(column: Column, choice: Choice) -> str:
+    return "" if column.key != choice.sort else " ^" if choice.is_up else " v"
+
+
+def _style_of(row: Row | None, chosen: Row | None = None) -> Style:
+    if row is None:
+        return "head"
+    if row is chosen:
+        return "chosen"
+    level = row.get("level")
+    if level == "bad":
+        return "bad"
+    return "warn" if level == "warn" else "plain"
+
+
+def _foot(
+    states: Sequence[Row], shown: Sequence[tuple[View, int, int]], rows: Sequence[Row]
+) -> str:
+    totals = {
+        "groups": sum(state["groups_total"] or 0 for state in states),
+        "topics": sum(state["topics_total"] or 0 for state in states),
+        "clients": len(rows), "brokers": len(rows),
+    }  # fmt: skip
+    return ", ".join(
+        f"{first + 1 if count else 0}-{first + count} of {totals[view]:,} {view}"
+        for view, first, count in shown
+    )
+
+
+def _chosen(rows: Sequence[Row], choice: Choice) -> list[Row]:
+    wanted = choice.filter.lower()
+    found = [
+        row
+        for row in rows
+        if wanted in str(row.get("name") or "").lower()
+        or wanted in f"{row.get('group', '')} {row.get('client', '')}".lower()
+    ]
+    is_text = choice.sort in ("name", "group", "client", "version", "language")
+    unknown: object = "" if is_text else -1
+
+    def key(row: Row) -> Any:  # noqa: ANN401 - a number or a text
+        value = row.get(choice.sort)
+        return unknown if value is None else value
+
+    found.sort(key=key, reverse=choice.is_up == is_text)
+    return found
+
+
+def _head(
+    states: Sequence[Mapping[str, Any]], flow: Rates, width: int, period_s: float
+) -> list[str]:
     first = states[0]
     nodes = ", ".join(harmless(state["node"]) for state in states)
     title = f"rmq top  {harmless(first['cluster'])}  {nodes}  {first['version']}"
@@ -140,6 +361,9 @@ def _head(states: Sequence[Mapping[str, Any]], flow: Rates, width: int) -> list[
         f"{word} {'-' if rate is None else short(rate)}/s "
         for word, rate in (("in", flow.incoming), ("out", flow.outgoing))
     )
+    dues = [state.get("due") for state in states]
+    if all(due is not None for due in dues):
+        left = f"{left.rstrip()} of {short(sum(dues))} due  "  # type: ignore[arg-type] # none is None
     left += f" disk {100 * _used(disk):.0f} %{grows}"
     if not all(state["writable"] for state in states):
         left += "  TAKES NO MESSAGES"
@@ -149,8 +373,9 @@ def _head(states: Sequence[Mapping[str, Any]], flow: Rates, width: int) -> list[
         each = problems[0]
         worst = f"! {harmless(each['place'])}: {harmless(each['say'])}"
     more = f"rmq doctor shows {len(problems) - 1} more" if len(problems) > 1 else ""
+    right = f"{clock(first['now'])[:8]}  every {period_s:g} s   ? help"
     return [
-        _spread(f"{title}  up {up}", clock(first["now"])[:8], width),
+        _spread(f"{title}  up {up}", right, width),
         left[:width],
         _spread(worst, more, width),
     ]
@@ -163,30 +388,11 @@ def _used(disk: Row) -> float:
     return float(disk["used"] / max(1, disk["total"]))
 
 
-def _groups(rows: Sequence[Row], width: int) -> list[str]:
-    name = NAME_WIDTH if width < WIDE else 2 * NAME_WIDTH
-    lines = [f"{'GROUP':{name}}    BEHIND       WAITS     OUT/S    CL  WHY"[:width]]
-    for row in rows:
-        waits = span(row["waits_ms"]) if row["lag"] else ""
-        text = (
-            f"{cut(harmless(row['name']), name):{name}}  {short(row['lag']):>8}  "
-            f"{waits:>10}  {short(row['out']):>8}  {short(row['clients']):>4}  "
-        )
-        say = _fit(harmless(row["say"]), width - len(text))
-        lines.append((text + say)[:width].rstrip())
-    return lines
-
-
-def _topics(rows: Sequence[Row], width: int) -> list[str]:
-    name = NAME_WIDTH if width < WIDE else 2 * NAME_WIDTH
-    head = f"{'TOPIC':{name}}      IN/S     OUT/S    BEHIND      KEPT  QUEUES"
-    lines = [head[:width]]
-    for row in rows:
-        amounts = (short(row[key]) for key in ("in", "out", "lag", "kept"))
-        cells = "  ".join(f"{amount:>8}" for amount in amounts)
-        text = f"{cut(harmless(row['name']), name):{name}}  {cells}  {row['queues']:>6}"
-        lines.append(text[:width])
-    return lines
+def _joined(cells: Sequence[str], width: int) -> str:
+    """Return cells as a line; the last one may be cut with `…`."""
+    *others, last = cells
+    text = "".join(f"{cell}  " for cell in others)
+    return (text + _fit(last.rstrip(), width - len(text)))[:width].rstrip()
 
 
 def _fit(text: str, room: int) -> str:

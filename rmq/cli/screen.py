@@ -5,13 +5,14 @@ that differ are written, within a synchronised update.
 """
 
 import os
+import re
 import select
 import shutil
 import signal
 import sys
 import termios
 import tty
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import FrameType, TracebackType
 from typing import Final, Self
 
@@ -20,8 +21,22 @@ LEAVE: Final = "\x1b[?25h\x1b[?1049l"
 BEGIN_UPDATE: Final = "\x1b[?2026h"
 END_UPDATE: Final = "\x1b[?2026l"
 CLEAR_LINE: Final = "\x1b[K"
+PLAIN: Final = "\x1b[0m"
+LOOKS: Final = {"head": "\x1b[1m", "chosen": "\x1b[7m", "dim": "\x1b[2m"}
+COLOURS: Final = {"bad": "\x1b[31m", "warn": "\x1b[33m"}
+"""Left out with the variable NO_COLOR."""
+
+KEYS: Final = {
+    "\x1b[A": "up", "\x1bOA": "up", "\x1b[B": "down", "\x1bOB": "down",
+    "\x1b[C": ">", "\x1bOC": ">", "\x1b[D": "<", "\x1bOD": "<",
+}  # fmt: skip
+"""What terminals send for arrows."""
+
 MAX_KEYS: Final = 64
 """Bytes that one read takes from the keyboard."""
+
+
+_KEY: Final = re.compile(r"\x1b[\[O][A-Z]|.", re.DOTALL)
 
 
 class Screen:
@@ -30,6 +45,7 @@ class Screen:
     def __init__(self) -> None:
         self._shown: list[str] = []
         self._size = (0, 0)
+        self._looks = {**LOOKS, **({} if os.environ.get("NO_COLOR") else COLOURS)}
         self._saved = termios.tcgetattr(sys.stdin)
 
     def __enter__(self) -> Self:
@@ -70,8 +86,16 @@ class Screen:
         """Return columns and lines now."""
         return tuple(shutil.get_terminal_size())  # type: ignore[return-value] # a pair
 
-    def draw(self, lines: Sequence[str], size: tuple[int, int]) -> None:
-        """Write the lines that differ from what is shown."""
+    def draw(
+        self, lines: Sequence[str], styles: Mapping[int, str], size: tuple[int, int]
+    ) -> None:
+        """Write the lines that differ from what is shown; `styles` are by line."""
+        lines = [
+            f"{self._looks[styles[number]]}{line}{PLAIN}"
+            if self._looks.get(styles.get(number, ""))
+            else line
+            for number, line in enumerate(lines)
+        ]
         if size != self._size:
             self._shown, self._size = [], size
             _write("\x1b[2J")
@@ -82,17 +106,28 @@ class Screen:
         ]
         if len(self._shown) > len(lines):
             out.append(f"\x1b[{len(lines) + 1};1H\x1b[J")
-        self._shown = list(lines)
+        self._shown = lines
         if out:
             _write(BEGIN_UPDATE + "".join(out) + END_UPDATE)
 
-    def keys(self, wait_s: float) -> str:
-        """Return what was typed within this time; empty if nothing was."""
+    def keys(self, wait_s: float) -> list[str]:
+        """Return what was typed within this time: characters, `up` and `down`."""
         ready, _, _ = select.select([sys.stdin], [], [], max(0.0, wait_s))
         if not ready:
-            return ""
+            return []
         typed = os.read(sys.stdin.fileno(), MAX_KEYS)
-        return typed.decode("utf-8", "replace") or "q"  # the terminal is gone
+        if not typed:  # the terminal is gone
+            return ["gone"]
+        return split_keys(typed.decode("utf-8", "replace"))
+
+
+def split_keys(typed: str) -> list[str]:
+    r"""Return the keys of a text that a terminal has sent.
+
+    >>> split_keys("j\x1b[Ag")
+    ['j', 'up', 'g']
+    """
+    return [KEYS.get(each, each) for each in _KEY.findall(typed)]
 
 
 def _write(text: str) -> None:

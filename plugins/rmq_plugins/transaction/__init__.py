@@ -15,6 +15,7 @@ from rmq_plugins.transaction.half_log import HalfLog
 def rmq_setup(broker: BrokerContext, register: Register) -> None:
     """Hold half messages, end them, and check those that stay open."""
     log = HalfLog(broker)
+    checker = Checker(broker, log)
 
     def endings() -> object:
         from rmq_plugins.transaction.handler import TransactionHandler
@@ -28,9 +29,13 @@ def rmq_setup(broker: BrokerContext, register: Register) -> None:
             RequestCode.RESUME_CHECK_HALF_MESSAGE: "resume",
         },
     )
+
+    def told() -> dict[str, object]:
+        return {"asked": log.asked(), "silent": checker.silent}
+
     register.interceptor({TRAN_MSG}, log.hold_back, first=True)  # a delay comes after
-    register.facts("transactions", lambda: {"asked": log.asked()})
+    register.facts("transactions", told)
     register.facts("openTransactions", lambda: {"offsets": log.open_offsets()})
-    register.service(Checker(broker, log).run, masters_only=True)
+    register.service(checker.run, masters_only=True)
     register.service(log.ops.write_later, masters_only=True)
     register.on_stop(log.ops.write)

@@ -34,6 +34,10 @@ STEPS: Final = 64
 ENDED_STEPS: Final = 16
 """Finished half messages that may be skipped in the time of examining one."""
 
+MAX_SILENT: Final = 100
+MAX_GROUP: Final = 255
+"""Characters of the name of a group: a sender may have written any."""
+
 _HOUR_MS: Final = 3_600_000
 
 
@@ -50,6 +54,9 @@ class Checker:
         self._next_turn = broker.next_turn
         self._broker_name = config.broker_name
         self._config = config
+        self._silent: set[str] = set()
+        self.silent: list[str] = []
+        """Groups with transactions to check and no sender online, of the last round."""
 
     async def run(self) -> None:
         """Check until cancelled."""
@@ -63,6 +70,7 @@ class Checker:
     async def round(self) -> None:
         """Walk the half queue once."""
         start_ms = self._clock.now_ms()
+        self._silent.clear()
         goes_on = True
         while goes_on:
             for _ in range(STEPS):
@@ -72,6 +80,7 @@ class Checker:
             self.log.save_progress()
             self._arrivals.flush()
             await self._next_turn()
+        self.silent = sorted(self._silent)
 
     def step(self, start_ms: int) -> bool:
         """Examine one half message; False ends the round: the rest is too young."""
@@ -113,11 +122,11 @@ class Checker:
                 return False
         elif age_ms <= _number(immunity) * 1_000:
             return self.log.renew(record, times) is not None
-        producer = self._producer(
-            properties.get(names.PRODUCER_GROUP, ""),
-            properties.get(names.REAL_TOPIC, ""),
-        )
+        group = properties.get(names.PRODUCER_GROUP, "")
+        producer = self._producer(group, properties.get(names.REAL_TOPIC, ""))
         if producer is None:
+            if len(self._silent) < MAX_SILENT:
+                self._silent.add(group[:MAX_GROUP])
             return self.log.renew(record, times) is not None
         renewed = self.log.renew(record, times + 1)
         if renewed is None:

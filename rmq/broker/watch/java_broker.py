@@ -134,6 +134,7 @@ class JavaBroker:
                      "growth_per_hour": None},
             "groups": groups, "groups_total": len(groups) if self._is_told else None,
             "topics": topics, "topics_total": len(topics) if self._is_told else None,
+            "due": None,
         }  # fmt: skip
 
     def _problems(self, group: str) -> list[Problem]:
@@ -180,6 +181,7 @@ class JavaBroker:
                 "lag": sum(queue.lag for queue in queues.values()),
                 "waits_ms": max(waits, default=0),
                 "out": round(sum(q.done_per_s or 0.0 for q in queues.values()), 1),
+                "again": None, "dead": None,
                 "level": "ok" if problem is None else problem.level,
                 "say": "" if problem is None else problem.say,
             })  # fmt: skip

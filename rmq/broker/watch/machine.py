@@ -2,6 +2,7 @@
 
 import resource
 import shutil
+from bisect import bisect_left
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
@@ -40,6 +41,9 @@ SAMPLED_SIZE: Final = 64 * 1024
 DEAD_NOTES: Final = 60
 MAX_DEAD: Final = 1_000
 """Groups whose dead letters of the last hour are counted."""
+
+MAX_RESENT: Final = 10_000
+"""As many as one request sends again."""
 
 OLD_BIRTHS: Final = (
     names.REAL_TOPIC, names.DELAY, names.RECONSUME_TIME, names.RETRY_TOPIC,
@@ -167,6 +171,8 @@ class DeadLetters:
 
     def __init__(self) -> None:
         self._ends: dict[str, deque[tuple[int, int]]] = {}
+        self._resent: dict[str, list[int]] = {}
+        """Offsets after the oldest that counts, in order: those of a tag have gaps."""
 
     def sample(
         self,
@@ -194,16 +200,19 @@ class DeadLetters:
                 ends[-1] = ends[-1][0], end
 
     def settle(self, group: str, resent: set[int]) -> None:
-        """Leave out what was sent again, from the oldest on without a gap."""
+        """Leave out what was sent again; of a group at most `MAX_RESENT` with gaps."""
         ends = self._ends.get(group)
         if ends is None:
             return
-        first = ends[0][1]
-        while first in resent:
+        first, known = ends[0][1], resent.union(self._resent.get(group, ()))
+        while first in known:
             first += 1
         self._ends[group] = deque(
             [(ms, max(first, end)) for ms, end in ends], DEAD_NOTES
         )
+        self._resent[group] = sorted(each for each in known if each > first)[
+            :MAX_RESENT
+        ]
 
     def of_hour(self, now_ms: int) -> list[tuple[str, int]]:
         """Return groups and the number of their new dead letters."""
@@ -213,6 +222,10 @@ class DeadLetters:
                 ends.popleft()
             if ends[-1][0] < now_ms - HOUR_MS:
                 del self._ends[group]
+                self._resent.pop(group, None)
             else:
-                found.append((group, ends[-1][1] - ends[0][1]))
+                resent = self._resent.get(group, ())
+                settled = bisect_left(resent, ends[-1][1])
+                settled -= bisect_left(resent, ends[0][1])
+                found.append((group, ends[-1][1] - ends[0][1] - settled))
         return found

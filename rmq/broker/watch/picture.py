@@ -164,7 +164,8 @@ def take_picture(broker: "BrokerContext", watch: "Watch") -> Picture:
     replica = broker.replication.replica
     durability = broker.store.durability
     refusal = durability.refusal
-    asked, oldest_ms = (broker.facts("transactions") or {}).get("asked", (0, -1))
+    transactions = broker.facts("transactions") or {}
+    asked, oldest_ms = transactions.get("asked", (0, -1))
     return Picture(
         broker=broker.config.broker_name,
         now_ms=now_ms,
@@ -172,6 +173,7 @@ def take_picture(broker: "BrokerContext", watch: "Watch") -> Picture:
         disk=watch.growth.disk(broker, now_ms),
         skews=watch.clocks.skews(now_ms),
         open_transactions=asked,
+        silent_senders=transactions.get("silent", ()),
         oldest_transaction_ms=max(0, now_ms - oldest_ms) if oldest_ms > 0 else None,
         dead_letters=watch.dead.of_hour(now_ms),
         lost_name_servers=[

@@ -45,6 +45,8 @@ class Busiest(NamedTuple):
     wanted: int
     names: list[str]
     total: int
+    due: float | None = None
+    """What would leave each second if every group kept up; of topics only."""
 
 
 class Turns:

@@ -14,7 +14,12 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import trio
 
-from rmq.broker.statistics import GROUP_GET_NUMS, QUEUE_PUT_NUMS, TOPIC_PUT_NUMS
+from rmq.broker.statistics import (
+    GROUP_GET_NUMS,
+    QUEUE_PUT_NUMS,
+    SNDBCK_PUT_NUMS,
+    TOPIC_PUT_NUMS,
+)
 from rmq.broker.watch.machine_views import (
     brokers,
     delays,
@@ -106,6 +111,7 @@ async def overview(broker: "BrokerContext", query: Query) -> dict[str, Any]:
         "groups_total": of_groups["total"],
         "topics": of_topics["rows"],
         "topics_total": of_topics["total"],
+        "due": of_topics["due"],
     }
 
 
@@ -139,7 +145,9 @@ async def _busiest(broker: "BrokerContext", query: Query) -> dict[str, Any]:
     if kept is None or now_ms - kept.at_ms >= ORDER_MS or kept.wanted < count:
         found = await topics(broker, {**query, "sort": "in"})
         names = [row["name"] for row in found["rows"]]
-        broker.watch.busiest = Busiest(now_ms, count, names, found["total"])
+        broker.watch.busiest = Busiest(
+            now_ms, count, names, found["total"], found["due"]
+        )
         return found
     turns, lags, rows = Turns(broker), await _lag_by_topic(broker), list[Row]()
     for name in kept.names[:count]:
@@ -148,15 +156,18 @@ async def _busiest(broker: "BrokerContext", query: Query) -> dict[str, Any]:
             rows.append(row)
         await turns()
     rows.sort(key=lambda row: -float(row["in"]))
-    return {"total": kept.total, "rows": rows}
+    return {"total": kept.total, "due": kept.due, "rows": rows}
 
 
 async def topics(broker: "BrokerContext", query: Query) -> dict[str, Any]:
-    """Return topics: those that match `q`, by `sort`, from `from` on, `n` of them."""
+    """Return topics: those that match `q`, by `sort`, from `from` on, `n` of them.
+
+    `due`, by `sort=in` only: what would leave each second if every group kept up.
+    """
     wanted = Wanted(query, ("in", "out", "lag", "groups", "queues", "name"))
     turns, lags = Turns(broker), await _lag_by_topic(broker)
     found: list[tuple[Any, str]] = []
-    total = 0
+    total, due = 0, 0.0
     for number, (name, config) in enumerate(broker.topics.all().items()):
         if number % NAMES_AT_ONCE == 0:
             await turns()
@@ -168,6 +179,7 @@ async def topics(broker: "BrokerContext", query: Query) -> dict[str, Any]:
         key: Any = name
         if wanted.sort == "in":
             key = broker.statistics.rates(TOPIC_PUT_NUMS, name)[0]
+            due += key and key * len(broker.offsets.groups_of(name))
         elif wanted.sort == "out":
             key = _topic_out(broker, name)
         elif wanted.sort == "lag":
@@ -183,6 +195,7 @@ async def topics(broker: "BrokerContext", query: Query) -> dict[str, Any]:
         await turns()
     return {
         **head(broker), "total": total, "found": len(found), "start": wanted.start,
+        "due": _rounded(due) if wanted.sort == "in" else None,
         "rows": [row for row in rows if row is not None],
     }  # fmt: skip
 
@@ -287,7 +300,7 @@ async def group(broker: "BrokerContext", query: Query) -> dict[str, Any]:
         "arriving": _rounded(facts.arriving_per_s),
         "done": None if facts.done_per_s is None else _rounded(facts.done_per_s),
         "again": _rounded(facts.again_per_s),
-        "dead": dict(broker.watch.dead.of_hour(facts.now_ms)).get(name, 0),
+        "dead": broker.watch.dead_of(name),
         "left": None if facts.left is None else msgspec.to_builtins(facts.left),
         "clients": [msgspec.to_builtins(each) for each in facts.clients],
         "queues": [_queue_row(each) for each in facts.queues],
@@ -389,6 +402,8 @@ def _group_row(broker: "BrokerContext", name: str) -> Row:
         "lag": _lag(broker, name),
         "waits_ms": _waits_ms(broker, name),
         "out": _rounded(_group_out(broker, name)),
+        "again": _rounded(_again(broker, name)),
+        "dead": broker.watch.dead_of(name),
         "level": "ok" if problem is None else problem.level,
         "say": "" if problem is None else problem.say,
     }
@@ -437,6 +452,13 @@ def _topic_out(broker: "BrokerContext", name: str) -> float:
 def _group_out(broker: "BrokerContext", name: str) -> float:
     return sum(
         broker.statistics.rates(GROUP_GET_NUMS, f"{topic}@{name}")[0]
+        for topic in broker.offsets.topics_of(name)
+    )
+
+
+def _again(broker: "BrokerContext", name: str) -> float:
+    return sum(
+        broker.statistics.rates(SNDBCK_PUT_NUMS, f"{topic}@{name}")[0]
         for topic in broker.offsets.topics_of(name)
     )
 

@@ -71,6 +71,7 @@ class Watch:
         self.by_group: dict[str, Problem] = {}
         """The worst problem of each group that has one."""
 
+        self._dead_of: dict[str, int] = {}
         self.sampled_ms = 0
         """When the last sample was complete; 0: never."""
 
@@ -201,11 +202,16 @@ class Watch:
             msgspec.structs.replace(each, since_ms=self._since[each.place, each.kind])
             for each in found[:MAX_SINCE]
         ]
+        self._dead_of = dict(self.dead.of_hour(now_ms))
         self.by_group = {p.group: p for p in reversed(self.problems) if p.group}
         kinds = {each.kind for each in found}
         if "paused" not in kinds:
             self._set_by.clear()
         self.sampled_ms = now_ms
+
+    def dead_of(self, group: str) -> int:
+        """Return the new dead letters of a group, as the last sample saw them."""
+        return self._dead_of.get(group, 0)
 
     def set_by(self, subject: str) -> str:
         """Return who changed something last, as the end of a sentence, or nothing."""
