@@ -78,37 +78,30 @@ def _method(name: str) -> Callable[..., Any]:
 class Delivery:
     """A message that `enqueue` has taken."""
 
-    def __init__(self) -> None:
-        self._ended = threading.Lock()
-        self._ended.acquire()
-        self._result: SendResult | None = None
-        self._error: BaseException | None = None
+    __slots__ = ("_inner", "_producer")
+
+    def __init__(self, producer: "Producer") -> None:
+        self._producer = producer
+        self._inner: AsyncDelivery | BaseException | None = None
 
     def done(self) -> bool:
         """Whether the broker has answered, or the message has failed for good."""
-        return not self._ended.locked()
+        return self._inner is not None
 
     def result(self, timeout_s: float | None = None) -> SendResult:
         """Wait for the result; TimeoutError, or the failure of the message."""
-        if not self._ended.acquire(timeout=-1 if timeout_s is None else timeout_s):
+        if self._inner is None and not self._producer.await_end(self, timeout_s):
             raise TimeoutError(f"no result within {timeout_s:g} s")
-        self._ended.release()
-        if self._error is not None:
-            raise self._error
-        assert self._result is not None
-        return self._result
+        inner = self._inner
+        if isinstance(inner, BaseException):
+            raise inner
+        assert inner is not None
+        return inner.result()
 
-    def end(self, inner: AsyncDelivery) -> None:
-        """Take the result; for the producer."""
-        self._error = inner.error()
-        if self._error is None:
-            self._result = inner.result()
-        self._ended.release()
-
-    def fail(self, error: BaseException) -> None:
-        """Take a failure before it was sent; for the producer."""
-        self._error = error
-        self._ended.release()
+    def end(self, inner: AsyncDelivery | BaseException) -> None:
+        """Take the result, or a failure before it was sent; for the producer."""
+        self._inner = inner
+        self._producer.ended()
 
 
 _Taken = tuple[Message, dict[str, Any], Delivery, contextvars.Context | None]
@@ -136,10 +129,15 @@ class Producer(_Blocking):
 
     def __init__(self, client: Any = None, **options: Any) -> None:  # noqa: ANN401 - see .pyi
         self._inner = AsyncProducer(_inner_of(client), **options)
-        self._room = threading.Semaphore(options.get("max_pending", 10_000))
+        self._most = options.get("max_pending", 10_000)
+        self._under_way = self._ended = 0
         self._taken: deque[_Taken] = deque()
         self._is_draining = False
         self._lock = threading.Lock()
+        self._has_room = threading.Condition(self._lock)
+        self._has_ended = threading.Condition(self._lock)
+        self._awaiting = 0
+        """Threads that wait for the end of a message."""
 
     send = _method("send")
     send_many = _method("send_many")
@@ -156,17 +154,44 @@ class Producer(_Blocking):
         queue: MessageQueue | None = None,
     ) -> Delivery:
         """Take a message; wait for room only."""
-        delivery, options = Delivery(), {"key": key, "queue": queue}
-        context = None
+        options: dict[str, Any] = {}
+        if key is not None or queue is not None:
+            options = {"key": key, "queue": queue}
+        delivery, context = Delivery(self), None
         if self._inner.client.is_watched:
             context = contextvars.copy_context()
-        self._room.acquire()
         with self._lock:
+            while self._under_way >= self._most:
+                self._has_room.wait()
+            self._under_way += 1
             self._taken.append((message, options, delivery, context))
             is_first, self._is_draining = not self._is_draining, True
         if is_first:
             portal().post(self._start_draining)
         return delivery
+
+    def await_end(self, delivery: Delivery, timeout_s: float | None) -> bool:
+        """Wait for the end of a message; False after the time-out."""
+        with self._lock:
+            self._awaiting += 1
+            try:
+                return self._has_ended.wait_for(delivery.done, timeout_s)
+            finally:
+                self._awaiting -= 1
+
+    def ended(self) -> None:
+        """Count the end of a message; those of one turn of the loop make room once."""
+        self._ended += 1
+        if self._ended == 1:
+            asyncio.get_running_loop().call_soon(self._make_room)
+
+    def _make_room(self) -> None:
+        ended, self._ended = self._ended, 0
+        with self._lock:
+            self._under_way -= ended
+            self._has_room.notify(ended)
+            if self._awaiting:
+                self._has_ended.notify_all()
 
     def _start_draining(self) -> None:
         if self._inner.is_ended:
@@ -178,32 +203,42 @@ class Producer(_Blocking):
         """Pass on what threads have enqueued."""
         while True:
             with self._lock:
-                if not self._taken:
+                taken, self._taken = self._taken, deque()
+                if not taken:
                     self._is_draining = False
                     return
-                message, options, delivery, context = self._taken.popleft()
-            taking = self._inner.enqueue(message, **options)
-            try:
-                if context is None:
-                    inner = await taking
+            for message, options, delivery, context in taken:
+                try:
+                    inner = None
+                    if not options and context is None:
+                        inner = self._inner.enqueue_now(message)
+                    if inner is None:
+                        inner = await self._enqueued(message, options, context)
+                except (ClientError, ValueError) as error:
+                    delivery.end(error)
                 else:
-                    loop = asyncio.get_running_loop()
-                    inner = await loop.create_task(taking, context=context)
-            except (ClientError, ValueError) as error:
-                self._room.release()
-                delivery.fail(error)
-            else:
-                inner.add_done_callback(partial(self._end, delivery))
+                    inner.add_done_callback(delivery.end)
+            await asyncio.sleep(0)
 
-    def _end(self, delivery: Delivery, inner: AsyncDelivery) -> None:
-        self._room.release()
-        delivery.end(inner)
+    async def _enqueued(
+        self,
+        message: Message,
+        options: dict[str, Any],
+        context: contextvars.Context | None,
+    ) -> AsyncDelivery:
+        """Pass one on that waits, has a queue or a key, or is watched."""
+        taking = self._inner.enqueue(message, **options)
+        if context is None:
+            return await taking
+        loop = asyncio.get_running_loop()
+        return await loop.create_task(taking, context=context)
 
     def _fail_all(self) -> None:
-        self._is_draining = False
-        while self._taken:
-            self._taken.popleft()[2].fail(ClientError("the producer was closed"))
-            self._room.release()
+        with self._lock:
+            taken, self._taken = self._taken, deque()
+            self._is_draining = False
+        for each in taken:
+            each[2].end(ClientError("the producer was closed"))
 
     def flush(self, timeout_s: float | None = None) -> None:
         """Wait for all that was enqueued; SendManyFailed for what failed since."""

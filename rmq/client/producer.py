@@ -319,25 +319,34 @@ class Producer(Sharer):
         queue: MessageQueue | None = None,
     ) -> Delivery:
         """Take a message; wait for room only. Await the delivery, or `flush`."""
-        if not (self._is_open and self.client.is_open):
-            self._check()
         if not self.client.is_watched:
-            if key is not None or queue is not None:
-                return await self._enqueue_one(message, key, queue)
-            # the way of nearly all: one coroutine less
-            lingering = self._lingering
-            packed = self._packer.pack(message, joins=lingering is not None)
-            if not self._budget.take(packed.size):
-                await self._room(packed.size)
-            return self._taken(packed, lingering)
+            delivery = None
+            if key is None and queue is None:
+                delivery = self.enqueue_now(message)
+            return delivery or await self._enqueue_one(message, key, queue)
+        self._check()
         with self.client.hooks.sending(self.group, [message]) as sending:
             delivery = await self._enqueue_one(sending.messages[0], key, queue)
             sending.follow(delivery)
         return delivery
 
+    def enqueue_now(self, message: Message) -> Delivery | None:
+        """Take a message for any queue if there is room at once; else None.
+
+        The way of nearly all, without a coroutine; it must not be watched.
+        """
+        if not (self._is_open and self.client.is_open):
+            self._check()
+        lingering = self._lingering
+        packed = self._packer.pack(message, joins=lingering is not None)
+        if not self._budget.take(packed.size):
+            return None
+        return self._taken(packed, lingering)
+
     async def _enqueue_one(
         self, message: Message, key: str | None, queue: MessageQueue | None
     ) -> Delivery:
+        self._check()
         lingering = self._lingering
         if key is not None or queue is not None:
             lingering = None
