@@ -2,9 +2,10 @@
 
 One process for each core translates a module to C and compiles it; the largest come
 first. What is built in place is kept in build/, so that only changed modules are built
-again. RMQ_TRACE=1 gives the checked build: bounds checks, line tracing for coverage,
-and the events of `io_trace.h`. RMQ_ASAN=1 gives the one that `make asan` runs: it
-watches every access to memory that was taken from malloc or the stack.
+again. Elsewhere than on Linux only the modules of the client are built. RMQ_TRACE=1
+gives the checked build: bounds checks, line tracing for coverage, and the events of
+`io_trace.h`. RMQ_ASAN=1 gives the one that `make asan` runs: it watches every access to
+memory that was taken from malloc or the stack.
 """
 
 import multiprocessing
@@ -21,6 +22,13 @@ TRACE = os.environ.get("RMQ_TRACE") == "1"
 ASAN = os.environ.get("RMQ_ASAN") == "1"
 FLAVOUR = "asan" if ASAN else "trace" if TRACE else "plain"
 SANITIZER = ["-fsanitize=address", "-fno-omit-frame-pointer", "-g"] if ASAN else []
+
+PORTABLE = {
+    "checksum", "client_codec", "client_messages", "client_packing", "decode",
+    "hashing", "header_scan", "json_dialect", "layout", "native", "properties",
+    "unique_keys",
+}  # fmt: skip
+"""What the Python client needs. The others serve brokers, which need Linux."""
 
 DIRECTIVES = {
     "language_level": 3,
@@ -56,6 +64,7 @@ EXTENSIONS = [
         else [],
     )
     for source in sorted(Path("rmq/_fastpath").glob("*.pyx"))
+    if sys.platform == "linux" or source.stem in PORTABLE
 ]
 
 
@@ -80,7 +89,7 @@ class BuildModules(build_ext):
         numbers, ready = context.SimpleQueue(), context.Queue()
         workers = [
             context.Process(target=self._work, args=(modules, numbers, ready))
-            for _ in os.sched_getaffinity(0)
+            for _ in range(usable_cpus())
         ]
         for number in (*range(len(modules)), *(None for _ in workers)):
             numbers.put(number)
@@ -100,6 +109,13 @@ class BuildModules(build_ext):
         for number in iter(numbers.get, None):
             self.build_extension(modules[number])
             ready.put(number)
+
+
+def usable_cpus() -> int:
+    """Return how many processors this process may use."""
+    if sys.platform == "linux":
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def size_of(extension: Extension) -> int:

@@ -153,6 +153,3 @@ class ClientCodec:
         A request of the server has None in place of a waiter. RemoteProtocolError: the
         stream is lost.
         """
-
-def pack_batch(bodies: list[bytes], properties: list[bytes]) -> bytes:
-    """Write the body of a client batch; its layout is in `rmq.protocol.batch`."""
