@@ -32,6 +32,9 @@ KEYS: Final = {
 }  # fmt: skip
 """What terminals send for arrows."""
 
+ENDS: Final = (signal.SIGTERM, signal.SIGHUP)
+"""Signals that end it, after the terminal is mended."""
+
 MAX_KEYS: Final = 64
 """Bytes that one read takes from the keyboard."""
 
@@ -52,6 +55,8 @@ class Screen:
         self._begin()
         signal.signal(signal.SIGTSTP, self._suspend)
         signal.signal(signal.SIGCONT, self._resume)
+        for number in ENDS:
+            signal.signal(number, _leave)
         return self
 
     def __exit__(
@@ -61,7 +66,8 @@ class Screen:
         trace: TracebackType | None,
     ) -> None:
         signal.signal(signal.SIGTSTP, signal.SIG_DFL)
-        signal.signal(signal.SIGCONT, signal.SIG_DFL)
+        for number in (signal.SIGCONT, *ENDS):
+            signal.signal(number, signal.SIG_DFL)
         self._end()
 
     def _begin(self) -> None:
@@ -128,6 +134,10 @@ def split_keys(typed: str) -> list[str]:
     ['j', 'up', 'g']
     """
     return [KEYS.get(each, each) for each in _KEY.findall(typed)]
+
+
+def _leave(number: int, _frame: FrameType | None) -> None:
+    sys.exit(128 + number)
 
 
 def _write(text: str) -> None:

@@ -173,7 +173,7 @@ def test_clients_and_brokers_have_a_table_of_their_own():
     later = state(now=1_800_000_002_000, put=300, got=150)
     rows = broker_rows([state()], [later, state(node="b", writable=False)])
     assert [row["in"] for row in rows] == [100.0, None]
-    lines = shown(Choice("brokers", "name"), rows=rows)
+    lines = shown(Choice("brokers", "name"), size=(120, 24), rows=rows)
     assert "TAKES NO MESSAGES" in lines[5] + lines[6]
     assert "1-2 of 2 brokers" in lines[-1]
 

@@ -4,6 +4,7 @@ import json
 import os
 import pty
 import re
+import signal
 import sys
 import termios
 from subprocess import Popen
@@ -52,8 +53,12 @@ async def test_nobody_answers():
     assert result.exit_code == 3
 
 
-def start(command, terminal):
-    return Popen(command, stdin=terminal, stdout=terminal, stderr=terminal)
+def start(command, terminal, **more):
+    return Popen(command, stdin=terminal, stdout=terminal, stderr=terminal, **more)
+
+
+def top_command(node):
+    return [sys.executable, "-m", "rmq", "top", "-d", "0.2", "-b", node.address]
 
 
 @pytest.mark.slow
@@ -61,8 +66,7 @@ async def test_a_terminal_is_mended(node):
     ours, theirs = pty.openpty()
     termios.tcsetwinsize(theirs, (24, 80))
     before = termios.tcgetattr(theirs)
-    command = [sys.executable, "-m", "rmq", "top", "-d", "0.2", "-b", node.address]
-    process = start(command, theirs)
+    process = start(top_command(node), theirs)
     try:
         text = b""
         with trio.fail_after(20):
@@ -82,3 +86,79 @@ async def test_a_terminal_is_mended(node):
     assert re.search(rb"Orders", text)
     os.close(ours)
     os.close(theirs)
+
+
+async def seen(terminal, wanted, text=b""):
+    """Read a terminal until it has shown something."""
+    with trio.fail_after(20):
+        while wanted not in text:
+            text += await trio.to_thread.run_sync(os.read, terminal, 65_536)
+    return text
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+async def test_a_signal_ends_it_and_mends_the_terminal(node, number):
+    ours, theirs = pty.openpty()
+    termios.tcsetwinsize(theirs, (24, 80))
+    before = termios.tcgetattr(theirs)
+    process = start(top_command(node), theirs)
+    try:
+        text = await seen(ours, b"billing")
+        process.send_signal(number)
+        text = await seen(ours, b"\x1b[?1049l", text)
+        with trio.fail_after(20):
+            await trio.to_thread.run_sync(process.wait)
+    finally:
+        process.kill()
+        process.wait()
+    assert text.rstrip().endswith(b"\x1b[?25h\x1b[?1049l")
+    assert termios.tcgetattr(theirs) == before
+    os.close(ours)
+    os.close(theirs)
+
+
+@pytest.mark.slow
+async def test_a_stop_and_a_continuation(node):
+    ours, theirs = pty.openpty()
+    termios.tcsetwinsize(theirs, (24, 80))
+    before = termios.tcgetattr(theirs)
+    process = start(top_command(node), theirs, process_group=0)
+    try:
+        await seen(ours, b"billing")
+        process.send_signal(signal.SIGTSTP)
+        await seen(ours, b"\x1b[?1049l")
+        with trio.fail_after(20):
+            while termios.tcgetattr(theirs) != before:  # noqa: ASYNC110 - a test
+                await trio.sleep(0.01)
+        process.send_signal(signal.SIGCONT)
+        await seen(ours, b"billing")
+        os.write(ours, b"q")
+        await seen(ours, b"\x1b[?1049l")
+        with trio.fail_after(20):
+            assert await trio.to_thread.run_sync(process.wait) == 0
+    finally:
+        process.kill()
+        process.wait()
+    assert termios.tcgetattr(theirs) == before
+    os.close(ours)
+    os.close(theirs)
+
+
+@pytest.mark.slow
+async def test_one_that_is_killed_leaves_nothing_at_the_broker(node):
+    connections = node.broker.context.watch.connection_count
+    quiet = connections()
+    for _ in range(2):
+        ours, theirs = pty.openpty()
+        termios.tcsetwinsize(theirs, (24, 80))
+        process = start(top_command(node), theirs)
+        await seen(ours, b"billing")
+        assert connections() > quiet
+        process.kill()
+        await trio.to_thread.run_sync(process.wait)
+        with trio.fail_after(20):
+            while connections() > quiet:  # noqa: ASYNC110 - a test
+                await trio.sleep(0.01)
+        os.close(ours)
+        os.close(theirs)

@@ -5,18 +5,21 @@ import itertools
 import os
 import socket
 import threading
+import time
 
 import anyio
 import anyio.to_thread
 import pytest
 
 from rmq.client import (
+    Client,
     ClientForked,
     Consumer,
     Message,
     NoRoute,
     Producer,
     SendFailed,
+    SendRefused,
     SendTimeout,
 )
 from rmq.protocol.command import Command
@@ -164,6 +167,70 @@ def test_a_list_that_was_not_handed_out_comes_again(broker, loop, topic):
                 await anext(it.batches(9, max_wait_ms=60_000))
             found = [await anext(it) for _ in range(3)]
             assert [each.queue_offset for each in found] == [0, 1, 2]
+
+    loop(scenario)
+
+
+def test_a_handler_that_blocks_the_loop_loses_nothing(broker, loop, topic):
+    for number in range(4):
+        broker.send(topic, b"%d" % number)
+
+    async def scenario():
+        seen = []
+
+        def handle(message):
+            time.sleep(0.05)
+            seen.append(message.body)
+            if len(seen) == 4:
+                it.stop()
+
+        async with Consumer(
+            broker.name_server, f"g-{topic}", topic, start="first"
+        ) as it:
+            await it.run(handle)
+        assert sorted(seen) == [b"0", b"1", b"2", b"3"]
+
+    loop(scenario)
+
+
+def test_two_clients_with_one_id_lose_nothing(broker, loop, topic):
+    """Each believes that it is alone: both get all queues, and all messages."""
+
+    async def scenario():
+        async with (
+            Client(broker.name_server, client_id="twin") as one,
+            Client(broker.name_server, client_id="twin") as two,
+            Producer(one) as producer,
+            Consumer(one, f"g-{topic}", topic, start="first") as first,
+            Consumer(two, f"g-{topic}", topic, start="first") as second,
+        ):
+            await producer.send_many([Message(topic, b"%d" % n) for n in range(8)])
+            seen = [
+                {(await anext(it)).body for _ in range(8)} for it in (first, second)
+            ]
+            assert len(seen[0]) == len(seen[1]) == 8
+
+    loop(scenario)
+
+
+@pytest.mark.parametrize("jump_s", [-3_600, 3_600, -86_400 * 40])
+def test_a_clock_that_jumps(broker, loop, topic, monkeypatch, jump_s):
+    real, jump = time.time_ns, [0]
+    monkeypatch.setattr(time, "time_ns", lambda: real() + jump[0])
+
+    async def scenario():
+        ids = set()
+        async with (
+            Producer(broker.name_server) as producer,
+            Consumer(broker.name_server, f"g-{topic}", topic, start="first") as it,
+        ):
+            for number in range(6):
+                if number == 3:
+                    jump[0] = jump_s * 1_000_000_000
+                result = await producer.send(Message(topic, b"%d" % number))
+                ids.add(result.msg_id)
+                assert (await anext(it)).msg_id == result.msg_id
+        assert len(ids) == 6
 
     loop(scenario)
 
@@ -320,6 +387,27 @@ def test_a_broker_that_answers_badly(loop, behaviour):
                 assert caught.value.may_be_stored
             (connection,) = producer.client.connections.values()
             assert connection.codec.pending_count == 0
+
+    try:
+        loop(scenario)
+    finally:
+        liar.close()
+
+
+def test_a_name_server_that_leads_back_to_itself(loop):
+    def answer(request):
+        found = Command(3, remark="I am no broker", flag=1, opaque=request.opaque)
+        if request.code == 105:
+            body = ROUTE % liar.address.encode()
+            found = Command(0, {}, body, flag=1, opaque=request.opaque)
+        return encode(found)
+
+    liar = Liar(answer)
+
+    async def scenario():
+        async with Producer(liar.address) as producer:
+            with pytest.raises(SendRefused, match="I am no broker"):
+                await producer.send(Message("T", b"x"))
 
     try:
         loop(scenario)
