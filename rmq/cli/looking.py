@@ -31,6 +31,7 @@ class Looking:
     def __init__(self, admin: AdminClient, broker: str | None) -> None:
         self._admin, self._broker = admin, broker
         self._of_java: dict[str, JavaBroker] = {}
+        self.rows = ROWS
 
     def look(self) -> list[State]:
         """Ask the brokers for their overviews; NoMaster if there is none."""
@@ -63,7 +64,7 @@ class Looking:
     def _overview(self, broker: BrokerAddress) -> State:
         told = self._of_java.get(broker.address)
         if told is None:
-            fields = {"view": "overview", "n": str(ROWS)}
+            fields = {"view": "overview", "n": str(self.rows)}
             try:
                 code = OwnRequestCode.GET_VIEW
                 own: State = self._admin.value(broker.address, code, fields)

@@ -45,6 +45,8 @@ class Watching:
             next_s = time.monotonic() + self._delay_s
             while True:
                 size = screen.size()
+                # each row costs the broker; a filter looks at as many as there may be
+                self._looking.rows = ROWS if self._choice.filter else min(ROWS, size[1])
                 picture = self.picture(size)
                 screen.draw(picture.lines, picture.styles, size)
                 keys = screen.keys(next_s - time.monotonic())
