@@ -124,6 +124,9 @@ bench-ordinary: $(VENV)/.dev  ## few messages a second and consumers that wait, 
 bench-listeners: $(VENV)/.dev  ## consumers of Java, Go and C++ at 1,000 messages a second, beside Java 5.5.0; 23 minutes
 	$(BIN)/python bench/listeners.py
 
+bench-pop: $(VENV)/.dev  ## POP(32) with single acks, redelivery, POPs that wait, beside Java 5.5.0; 2 minutes
+	$(BIN)/python bench/pop.py --java $(ARGS)
+
 bench-growth: $(VENV)/.dev  ## many topics, members, pulls that wait, connections, with the worst pause; 10 minutes, ARGS="--parts queues"
 	$(BIN)/python bench/growth.py $(ARGS)
 
