@@ -27,6 +27,7 @@ _NAMES = {
     "log_writer": "LogWriter",
     "mapped_file": "MappedFile",
     "native": "NativeHandler",
+    "new_keys": "NewKeys",
     "properties": "decode_properties encode_properties",
     "pull_path": "PullPath",
     "pull_table": "PullTable PullView",

@@ -23,6 +23,7 @@ from rmq._fastpath.log_reader import LogReader
 from rmq._fastpath.log_writer import LogWriter
 from rmq._fastpath.mapped_file import MappedFile
 from rmq._fastpath.native import NativeHandler
+from rmq._fastpath.new_keys import NewKeys
 from rmq._fastpath.properties import decode_properties, encode_properties
 from rmq._fastpath.pull_path import PullPath
 from rmq._fastpath.pull_table import PullTable, PullView
@@ -71,6 +72,7 @@ __all__ = [
     "LogWriter",
     "MappedFile",
     "NativeHandler",
+    "NewKeys",
     "PullPath",
     "PullTable",
     "PullView",

@@ -3,6 +3,7 @@ from typing import final
 from rmq._fastpath.decode import RecordStatus
 from rmq._fastpath.extent import Extent
 from rmq._fastpath.mapped_file import MappedFile
+from rmq._fastpath.new_keys import NewKeys
 from rmq.offsets import PhysicalOffset
 
 def index_file_size(slot_count: int, entry_limit: int) -> int:
@@ -66,6 +67,21 @@ class IndexTable:
         gives_way: bool = False,
     ) -> tuple[RecordStatus, int, int]:
         """Enter the keys of the records that start in [position, stop)."""
+
+    def add_new(
+        self,
+        keys: NewKeys,
+        start: int,
+        stop: int,
+        end: int,
+        done: int = 0,
+        gives_way: bool = False,
+    ) -> tuple[int, int]:
+        """Enter the noted keys of the records that start in [start, stop).
+
+        As `add_records`, without reading the log; the records end at or below `end`.
+        Returns (offset, done): where the first record begins that is not entered whole.
+        """
 
     def find(
         self,

@@ -6,8 +6,7 @@ entry count @36; then slots of i32 (number of the newest entry, 0 = none), then 
 of 20 bytes: i32 key hash, i64 physical offset, i32 seconds since the file's begin, i32
 entry before it in the slot (0 = none).  Entry 0 is never used, so the count starts at
 1.
-A key text is `topic#key`, or `topic#T#tags`; slot = abs(Java hash) % slots.  A record
-gives its UNIQ_KEY, each part of KEYS between spaces, then its TAGS.
+`record_keys.pxd` has the keys of a record; slot = key hash % slots.
 Invariants: an entry is whole before its slot names it; the header is kept in memory and
 written by `save` only.
 Crash contract: none; a file that was not full and flushed is built again.
@@ -16,15 +15,18 @@ One thread adds; readers beside it see whole entries.
 
 cimport cython
 from libc.stdint cimport int32_t, int64_t, uint8_t
-from libc.string cimport memchr, memcmp
+from libc.string cimport memcmp
 
 from rmq._fastpath.decode cimport OK, RecordParts, RecordStatus, split_record
 from rmq._fastpath.endian cimport get32, get64, put32, put64
 from rmq._fastpath.extent cimport Extent
-from rmq._fastpath.hashing cimport java_hash_on
 from rmq._fastpath.layout cimport RecordFlag
 from rmq._fastpath.mapped_file cimport MappedFile
+from rmq._fastpath.new_keys cimport NewKey, NewKeys
 from rmq._fastpath.prefetch cimport rmq_prefetch
+from rmq._fastpath.record_keys cimport (
+    RecordKeys, find_keys, key_hash_of, next_key, topic_hash_of,
+)
 
 from rmq._fastpath.decode import RecordStatus as Status
 
@@ -37,95 +39,14 @@ cdef enum:
     ENTRY_SIZE = 20
     HIT_LIMIT = 1024    # records of one answer; more than any limit in use
     CHAIN_LIMIT = 1000000  # entries of one slot that a query looks at
-    YIELD_RECORDS = 128  # 0.1 ms
+    YIELD_RECORDS = 128  # 0.1 ms if they are read from the log
+    YIELD_NEW_KEYS = 2048  # 0.1 ms if only their entries are made
     TOGETHER = 8        # keys of a record whose slots are loaded at the same time
-
-cdef struct RecordKeys:
-    const uint8_t *unique
-    const uint8_t *keys
-    const uint8_t *tags
-    int64_t unique_size
-    int64_t keys_size
-    int64_t tags_size
-    int stage
-    int64_t at          # position in `keys`
 
 
 def index_file_size(int64_t slot_count, int64_t entry_limit):
     """Return the length of an index file."""
     return HEADER_SIZE + slot_count * SLOT_SIZE + entry_limit * ENTRY_SIZE
-
-
-cdef void find_keys(
-    const uint8_t *p, int64_t size, RecordKeys *found
-) noexcept nogil:
-    """The last UNIQ_KEY, KEYS and TAGS that are not empty."""
-    cdef const uint8_t *end = p + size
-    cdef const uint8_t *stop
-    found.unique_size = found.keys_size = found.tags_size = 0
-    found.stage = 0
-    found.at = 0
-    while p < end:
-        stop = <const uint8_t *>memchr(p, 2, end - p)
-        if stop == NULL:
-            stop = end
-        if stop - p > 5 and memcmp(p, b"TAGS\x01", 5) == 0:
-            found.tags = p + 5
-            found.tags_size = stop - found.tags
-        elif stop - p > 5 and memcmp(p, b"KEYS\x01", 5) == 0:
-            found.keys = p + 5
-            found.keys_size = stop - found.keys
-        elif stop - p > 9 and memcmp(p, b"UNIQ_KEY\x01", 9) == 0:
-            found.unique = p + 9
-            found.unique_size = stop - found.unique
-        p = stop + 1
-
-
-cdef bint next_key(
-    RecordKeys *found, const uint8_t **key, int64_t *size, bint *is_tags
-) noexcept nogil:
-    """The next key in the order of entries; False after the last."""
-    cdef int64_t start
-    is_tags[0] = False
-    if found.stage == 0:
-        found.stage = 1
-        if found.unique_size:
-            key[0] = found.unique
-            size[0] = found.unique_size
-            return True
-    if found.stage == 1:
-        while found.at < found.keys_size:
-            start = found.at
-            while found.at < found.keys_size and found.keys[found.at] != c" ":
-                found.at += 1
-            key[0] = found.keys + start
-            size[0] = found.at - start
-            found.at += 1
-            if size[0]:
-                return True
-        found.stage = 2
-    if found.stage == 2:
-        found.stage = 3
-        if found.tags_size:
-            key[0] = found.tags
-            size[0] = found.tags_size
-            is_tags[0] = True
-            return True
-    return False
-
-
-cdef int32_t key_hash(
-    const uint8_t *topic, int64_t topic_size,
-    const uint8_t *key, int64_t size, bint is_tags,
-) noexcept nogil:
-    cdef int32_t value = java_hash_on(0, topic, topic_size)
-    value = java_hash_on(value, b"#", 1)
-    if is_tags:
-        value = java_hash_on(value, b"T#", 2)
-    value = java_hash_on(value, key, size)
-    if value == <int32_t>0x80000000:
-        return 0
-    return -value if value < 0 else value
 
 
 cdef bint has_key(
@@ -311,6 +232,7 @@ cdef class IndexTable:
         cdef const uint8_t *key
         cdef int64_t size, number = 0, count = TOGETHER, i
         cdef bint is_tags
+        cdef int32_t topic = topic_hash_of(p + parts.topic_at, parts.topic_size)
         find_keys(p + parts.properties_at, parts.properties_size, &found)
         while count == TOGETHER:
             count = 0
@@ -318,9 +240,7 @@ cdef class IndexTable:
                 number += 1
                 if number <= done[0]:
                     continue
-                values[count] = key_hash(
-                    p + parts.topic_at, parts.topic_size, key, size, is_tags
-                )
+                values[count] = key_hash_of(topic, key, size, is_tags)
                 rmq_prefetch(self.slot_of(values[count]))
                 count += 1
             for i in range(count):
@@ -382,6 +302,60 @@ cdef class IndexTable:
         log.holders -= 1
         return Status(status), position, done
 
+    def add_new(
+        self,
+        NewKeys keys not None,
+        int64_t start,
+        int64_t stop,
+        int64_t end,
+        int64_t done=0,
+        bint gives_way=False,
+    ):
+        """Enter the noted keys of the records that start in [start, stop).
+
+        As `add_records`, without reading the log; the records end at or below `end`.
+        Returns (offset, done): where the first record begins that is not entered whole.
+        """
+        cdef int64_t room = self.entry_limit
+        cdef int64_t head = keys.put_count()
+        cdef int64_t at = keys.taken, first = at, number = 0, following = 0
+        cdef const NewKey *key
+        cdef bint has_room = True, is_known = False
+        self.file._check_write(0, self.entries_at, self.file.allocated)
+        room = min(room, (self.file.allocated - self.entries_at) // ENTRY_SIZE)
+        self.file.holders += 1
+        with nogil:
+            while at < head:
+                key = keys.at(at)
+                if key.size:        # a record begins
+                    if key.offset >= stop or key.offset + key.size > end:
+                        break
+                    first = at
+                    number = 0
+                    is_known = key.offset < start or (
+                        done == 0 and key.offset < self.end_offset
+                    )
+                    following = key.offset + key.size
+                if gives_way and at % YIELD_NEW_KEYS == 0:
+                    sched_yield()
+                if at + TOGETHER < head:
+                    rmq_prefetch(self.slot_of(keys.at(at + TOGETHER).value))
+                number += 1
+                if not is_known and number > done and key.value >= 0:
+                    if self.entry_count >= room:
+                        has_room = False
+                        break
+                    self.add(key.value, key.offset, key.store_ms)
+                    done = number
+                at += 1
+                if at == head or keys.at(at).size:
+                    start = max(start, following)
+                    if not is_known:
+                        done = 0
+        self.file.holders -= 1
+        keys.take_until(at if has_room else first)
+        return start, done
+
     def find(
         self,
         bytes topic not None,
@@ -397,7 +371,9 @@ cdef class IndexTable:
         Other keys with the same hash are among them, and times are right to a second
         or two: the reader looks at the records.
         """
-        cdef int32_t value = key_hash(topic, len(topic), key, len(key), is_tags)
+        cdef int32_t value = key_hash_of(
+            topic_hash_of(topic, len(topic)), key, len(key), is_tags
+        )
         cdef const uint8_t *entry
         cdef int64_t number, before, count = self.entry_count, time_ms, looked = 0
         cdef list offsets = []

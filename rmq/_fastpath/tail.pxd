@@ -5,6 +5,7 @@ from rmq._fastpath.append cimport RecordEncoder, RecordFields
 from rmq._fastpath.decode cimport RecordParts
 from rmq._fastpath.log_writer cimport LogWriter
 from rmq._fastpath.mapped_file cimport MappedFile
+from rmq._fastpath.new_keys cimport NewKeys
 from rmq._fastpath.queue_tail cimport QueueTail
 
 cdef struct Copy:
@@ -17,6 +18,7 @@ cdef class LogTail:
     cdef readonly RecordEncoder encoder
     cdef public MappedFile file         # of the next record; None before the first
     cdef public LogWriter writer        # None: what is appended goes to the file
+    cdef public NewKeys new_keys        # None: nobody indexes
     cdef public int64_t last_store_ms
     cdef public int64_t busy_limit_ms   # senders wait so long for room in the ring
     cdef int64_t full_since_ms          # 0: the ring has room for senders
@@ -30,6 +32,7 @@ cdef class LogTail:
     cdef int64_t next_offset(self) noexcept nogil
     cdef int write(self, int64_t count) except -1
     cdef int write_to_ring(self, int64_t size) except -1
+    cdef void note_keys(self, int64_t size, int64_t offset) noexcept nogil
     cdef int touch(self, QueueTail queue) except -1
     cdef bint stage_copy(
         self,

@@ -3,6 +3,7 @@ from typing_extensions import Buffer, disjoint_base
 from rmq._fastpath.append import RecordEncoder
 from rmq._fastpath.log_writer import LogWriter
 from rmq._fastpath.mapped_file import MappedFile
+from rmq._fastpath.new_keys import NewKeys
 from rmq._fastpath.queue_tail import QueueTail
 from rmq.offsets import PhysicalOffset, QueueOffset
 
@@ -13,6 +14,7 @@ class LogTail:
     encoder: RecordEncoder
     file: MappedFile | None
     writer: LogWriter | None
+    new_keys: NewKeys | None
     last_store_ms: int
     busy_limit_ms: int
     always_pwrite: bool

@@ -299,13 +299,20 @@ cdef class LogTail:
 
     cdef int write(self, int64_t count) except -1:
         cdef int64_t size = self.encoder.staged_size
+        cdef int64_t offset = self.file.base_offset + self.file._write_position
         if self.writer is None:
             self.encoder.commit(self.file, self.always_pwrite or size >= PWRITE_FROM)
         else:
             self.write_to_ring(size)
         self.put_messages += count
         self.put_bytes += size
+        self.note_keys(size, offset)
         return 0
+
+    cdef void note_keys(self, int64_t size, int64_t offset) noexcept nogil:
+        """Keep the keys of what was written: it is still in the staging buffer."""
+        if self.new_keys is not None:
+            self.new_keys.note(self.encoder.staging, size, offset)
 
     cdef int write_to_ring(self, int64_t size) except -1:
         """Copy what is staged: no system call, no new page, no lock."""
@@ -323,6 +330,7 @@ cdef class LogTail:
         """Write the blank record that ends the file, which has room for it."""
         cdef MappedFile file = self.file
         cdef int64_t rest = file.size - file._write_position
+        cdef int64_t offset = file.base_offset + file._write_position
         self.encoder.discard()
         self.encoder.stage_blank(rest)
         if self.writer is None:
@@ -330,6 +338,7 @@ cdef class LogTail:
         else:
             self.write_to_ring(RecordLayout.BLANK_SIZE)
             self.writer.ring.append_zeros(rest - RecordLayout.BLANK_SIZE)
+        self.note_keys(RecordLayout.BLANK_SIZE, offset)
         file._write_position = file.size
 
     cdef int touch(self, QueueTail queue) except -1:

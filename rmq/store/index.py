@@ -2,9 +2,10 @@
 
 Layout: files of one size (`_fastpath/index_table.pyx`), named by the local time of
 their creation in 17 digits.  All but the newest are full.
-Threads: one worker runs `build` and follows the log; a query runs at the same time and
-also scans the records from `next_offset` on, so answers are complete at any lag; many
-of them are scanned in a worker, too.
+Threads: one worker runs `build`, which takes the keys that were noted when records were
+appended (`_fastpath/new_keys.pyx`), and reads the log where none were; a query runs at
+the same time and also scans the records from `next_offset` on, so answers are complete
+at any lag; many of them are scanned in a worker, too.
 Invariants: every indexed record below `next_offset` has its entries; a file is flushed
 when it is full, and the checkpoint's index time is the end of the last such file.
 Crash contract: after a kill or power cut, load removes every file except the full ones
@@ -22,6 +23,7 @@ from rmq._fastpath import (
     Extent,
     IndexTable,
     MappedFile,
+    NewKeys,
     RecordStatus,
     find_in_log,
     index_file_size,
@@ -78,6 +80,7 @@ class MessageIndex:
         self._flush_failed = False
         self._done = 0
         """Keys of the record at `next_offset` that a full file already contains."""
+        log.new_keys = NewKeys() if config.index_enabled else None
 
     # -- start
 
@@ -153,6 +156,8 @@ class MessageIndex:
         self.full_end_ms = min(self.full_end_ms, self._full_end())
         self._done = 0
         self._find_start(was_clean=False)
+        if self._log.new_keys is not None:
+            self._log.new_keys.clear()
         return taken
 
     def _full_end(self) -> int:
@@ -188,40 +193,59 @@ class MessageIndex:
         end_offset = self._durability.confirm_offset
         gives_way = self.lag < self._config.index_max_lag // 2
         stop = min(end_offset, self.next_offset + max_size)
-        part_size = PART_SIZE
+        keys = self._log.new_keys
         while self.next_offset < stop:
-            lent = self._log.reader.extent(self.next_offset, part_size, is_shared=True)
-            if lent is None:
-                assert self.next_offset < self._log.min_offset, self.next_offset
-                self.next_offset = self._log.min_offset
-                self._done = 0
-                continue
-            extent, end = lent
+            start, done = before = self.next_offset, self._done
             table = self._table_with_room()
+            if keys is not None and keys.has(start):
+                has_room = len(keys) < keys.capacity // 2
+                self.next_offset, self._done = table.add_new(
+                    keys, start, stop, end_offset, done, gives_way and has_room
+                )
+            else:
+                noted = None if keys is None else keys.forget(start)
+                limit = stop if noted is None else min(stop, noted)
+                self._read_log(table, limit, end_offset, gives_way=gives_way)
+            table.file.write_position = min(table.used_end, table.file.size)
+            if table.is_full:
+                self._finish(table)
+            elif before == (self.next_offset, self._done):
+                break  # the rest of the record is not durable yet
+
+    def _read_log(
+        self, table: IndexTable, stop: int, end_offset: int, *, gives_way: bool
+    ) -> None:
+        """Index the next part of the log, records that start below `stop`."""
+        part_size = PART_SIZE
+        while True:
+            start = self.next_offset
+            lent = self._log.reader.extent(start, part_size, is_shared=True)
+            if lent is None:
+                assert start < self._log.min_offset, start
+                self.next_offset, self._done = self._log.min_offset, 0
+                return
+            extent, end = lent
             base, is_last = extent.base_offset, end >= end_offset
             status, reached, self._done = table.add_records(
                 extent,
-                self.next_offset - base,
+                start - base,
                 min(stop, end) - base,
                 min(end, end_offset) - base,
                 self._done,
                 gives_way,
             )
-            table.file.write_position = min(table.used_end, table.file.size)
             reached += base
             if status is RecordStatus.BLANK:
                 reached = self._log.files.end_of(reached)
             elif status is RecordStatus.SHORT and self._log.reader.ring is not None:
-                if is_last:  # the rest of the record is not durable yet
-                    stop = reached
-                elif reached == self.next_offset:
+                if reached == start and not is_last:
                     part_size *= 2
+                    continue
             elif status is not RecordStatus.OK:
                 raise CorruptLog(extent.path, reached, f"no record: {status.name}")
-            assert reached >= self.next_offset, extent.path
+            assert reached >= start, extent.path
             self.next_offset = reached
-            if table.is_full:
-                self._finish(table)
+            return
 
     def _table_with_room(self) -> IndexTable:
         """Return the newest file, with blocks for more entries; a new one if full."""

@@ -6,7 +6,7 @@ from rmq.store.flush import WaitForMessages as Wait
 from rmq.store.index import BUILD_SIZE, MessageIndex
 from rmq.store.worker import Worker
 
-INDEX_INTERVAL_S = 0.05
+INDEX_INTERVAL_S = 0.02
 """Pause after a step, in which other threads have the core."""
 
 QUIET_SIZE = 256 << 10
@@ -14,7 +14,7 @@ QUIET_INTERVAL_S = 2.0
 """A smaller lag may get so old: a query reads what has no entries yet."""
 
 FIRST_INDEXING_S = 1.0
-"""Pause before the first step, which after a crash would slow down the start."""
+"""Pause before the first step if an earlier run left much: the start comes first."""
 
 
 async def follow_log(
@@ -26,7 +26,8 @@ async def follow_log(
     grow: waking the worker costs as much as indexing hundreds of messages.
     """
     worker = Worker()
-    await trio.sleep(FIRST_INDEXING_S)
+    if index.lag >= BUILD_SIZE:
+        await trio.sleep(FIRST_INDEXING_S)
     while True:
         if index.lag < BUILD_SIZE:
             if index.is_complete:

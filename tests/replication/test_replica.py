@@ -129,6 +129,7 @@ def truncate(store, end):
     file.write_position = end
     for queue in store.queues:
         queue.truncate(end)
+    store.index.cut(end)
 
 
 def bounds_of(store):

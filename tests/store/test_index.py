@@ -1,8 +1,10 @@
 """The index: follows the log, answers completely at any lag, rebuilt after a crash."""
 
+from random import Random
+
 import pytest
 
-from rmq._fastpath import decode_record
+from rmq._fastpath import NewKeys, decode_record
 from rmq.errors import DiskFull, StoreError
 from rmq.store.allocate import FileAllocator
 from rmq.store.index import _look_unless_deleted
@@ -138,6 +140,82 @@ def test_several_files_and_several_logs(open_store, put_keyed):
     assert store.log.files.files[-1].base_offset > 0
     assert [find(store, f"k{i}") for i in range(300)] == [[o] for o in offsets]
     assert find(store, "all", limit=5) == offsets[-5:]
+
+
+def random_message(make_message, random):
+    keys = " ".join(f"k{random.randrange(40)}" for _ in range(random.randrange(5)))
+    found = {"KEYS": keys, "TAGS": random.choice(["", "red"])}
+    if random.random() < 0.8:
+        found["UNIQ_KEY"] = f"id{random.randrange(10**6)}"
+    text = "".join(f"{name}\x01{value}\x02" for name, value in found.items() if value)
+    return make_message(
+        bytes(random.randrange(1, 3_000)),
+        topic=random.choice(["Topic", "other-topic"]),
+        properties_text=text,
+        sys_flag=random.choice([0, 0, 0, 0xC]),
+    )
+
+
+@pytest.mark.parametrize("capacity", [8, 64, 1 << 18])
+@pytest.mark.parametrize("seed", range(4))
+def test_noted_keys_give_the_index_that_the_log_gives(
+    open_store, make_message, tmp_path, clock, capacity, seed
+):
+    """Also if some were not noted, because the table of keys was full."""
+    random = Random(seed)
+    sizes = {"index_slots": 10, "index_entries": 50}
+    noted = open_store(tmp_path / "noted", **sizes)
+    noted.log.new_keys = NewKeys(capacity)
+    read = open_store(tmp_path / "read", **sizes)
+    read.log.new_keys = None
+    for _ in range(60):
+        for _ in range(random.randrange(9)):
+            clock.ms += 300
+            message = random_message(make_message, random)
+            first, second = noted.writes.put(message), read.writes.put(message)
+            assert first.physical_offset == second.physical_offset
+        noted.index.build(random.choice([1, 3_000, 1 << 20]))
+    index_all(noted)
+    index_all(read)
+    assert len(noted.log.files.files) > 2
+    assert len(noted.log.new_keys) == 0
+    noted.close()
+    read.close()
+    files = [
+        [path.read_bytes() for path in sorted((tmp_path / name / "index").iterdir())]
+        for name in ("noted", "read")
+    ]
+    assert len(files[0]) > 3
+    assert files[0] == files[1]
+
+
+def test_noted_keys_of_a_log_that_is_cut_are_forgotten(open_store, put_keyed):
+    store = open_store()
+    offsets = put_keyed(store, range(5))
+    assert len(store.log.new_keys) == 5 * 4
+    store.index.cut(offsets[3])
+    assert len(store.log.new_keys) == 0
+    index_all(store)
+    assert find(store, "all") == offsets
+
+
+def test_a_table_of_keys_takes_what_fits_and_begins_anew_when_it_is_empty(
+    open_store, put_keyed
+):
+    store = open_store()
+    store.log.new_keys = keys = NewKeys(8)
+    offsets = put_keyed(store, range(5))
+    assert len(keys) == 8
+    assert keys.has(offsets[1])
+    assert not keys.has(offsets[2])
+    index_all(store)
+    assert len(keys) == 0
+    offsets += put_keyed(store, [5])
+    assert keys.has(offsets[5])
+    index_all(store)
+    assert find(store, "all") == offsets
+    with pytest.raises(ValueError, match="power of two"):
+        NewKeys(9)
 
 
 def test_other_keys_of_the_same_hash_are_not_served(open_store, make_message):

@@ -13,7 +13,6 @@ from tests.store.steps import result_of
 async def test_the_index_follows_the_log(
     open_store, make_message, nursery, monkeypatch, max_lag
 ):
-    monkeypatch.setattr(index_worker, "FIRST_INDEXING_S", 0.0)
     monkeypatch.setattr(index_worker, "QUIET_INTERVAL_S", 0.1)
     store = open_store()
     object.__setattr__(store.config, "index_max_lag", max_lag)
@@ -35,7 +34,6 @@ async def test_it_follows_by_time_and_bytes_not_by_message(
     open_store, make_message, run_for, autojump_clock, monkeypatch, body, most, least
 ):
     """20 messages a second take a step in 2 s, more if there is more to read."""
-    monkeypatch.setattr(index_worker, "FIRST_INDEXING_S", 0.0)
     store = open_store()
     steps = []
     build = store.index.build
@@ -61,7 +59,6 @@ async def test_it_follows_by_time_and_bytes_not_by_message(
 async def test_an_index_that_cannot_be_written_is_tried_again(
     open_store, make_message, nursery, tmp_path, monkeypatch, caplog
 ):
-    monkeypatch.setattr(index_worker, "FIRST_INDEXING_S", 0.0)
     monkeypatch.setattr(index_worker, "QUIET_INTERVAL_S", 0.1)
     monkeypatch.setattr(worker, "RETRY_S", 0.01)
     store = open_store()
