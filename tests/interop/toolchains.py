@@ -11,6 +11,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 CLIENTS = Path(__file__).parent / "clients"
@@ -59,15 +60,20 @@ def digest_of(files: list[Path]) -> str:
     return hashlib.sha256(text).hexdigest()[:16]
 
 
-def download_jars(folder: Path, version: str, *artifacts: str) -> None:
-    """Fetch artifacts of RocketMQ with all that they need, once."""
+def download_jars(
+    folder: Path, version: str, *artifacts: str, project: str = "java"
+) -> None:
+    """Fetch artifacts of RocketMQ with all that they need, once.
+
+    The file pom.xml of the `project` asks for them.
+    """
     mark = folder / f".complete-{'-'.join(artifacts)}"
     if mark.exists():
         return
     for artifact in artifacts:
         run(
             [
-                "mvn", "-q", "-B", "-f", str(CLIENTS / "java" / "pom.xml"),
+                "mvn", "-q", "-B", "-f", str(CLIENTS / project / "pom.xml"),
                 "dependency:copy-dependencies", f"-DoutputDirectory={folder}",
                 f"-Drocketmq.artifact={artifact}", f"-Drocketmq.version={version}",
             ],
@@ -211,6 +217,36 @@ class OldJavaServers(JavaServers):
         "--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED",
     )
     """What they need to unmap files under Java 9 and later."""
+
+
+class ApacheTests:
+    """Apache's published integration tests, against brokers that run already."""
+
+    version = "5.5.0"
+
+    def __init__(self) -> None:
+        self._libraries = cache_folder() / f"apache-tests-{self.version}"
+        self._classes = Path()
+
+    @staticmethod
+    def missing() -> str | None:
+        return absent("java", "javac", "mvn")
+
+    def prepare(self) -> None:
+        download_jars(self._libraries, self.version, "test", project="apache")
+        sources = sorted((CLIENTS / "apache").glob("*.java"))
+        name = f"apache-tests-classes-{self.version}"
+        self._classes = compile_java(name, self._libraries, sources)
+
+    def command(
+        self, home: Path, name_server: str, brokers: Sequence[str], *arguments: str
+    ) -> list[str]:
+        """Run a class of tests, named by the first argument, without the others."""
+        return [
+            "java", "-Xmx512m", f"-Duser.home={home}", f"-Djava.io.tmpdir={home}",
+            f"-Drmq.nameServer={name_server}", f"-Drmq.brokers={','.join(brokers)}",
+            "-cp", f"{self._classes}:{self._libraries}/*", "RunTests", *arguments,
+        ]  # fmt: skip
 
 
 class JavaExamples:
