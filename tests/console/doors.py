@@ -19,7 +19,7 @@ from tests.interop.processes import ROOT, broker_arguments, free_port, serving
 NAMED_S = 15
 GONE_S = 45
 SIZE = 40, 250
-LINE = re.compile(r"\x1b\[(\d+);1H([^\x1b]*)\x1b\[K")
+LINE = re.compile(r"\x1b\[(\d+);1H(?:\x1b\[\d+m)?([^\x1b]*)(?:\x1b\[0m)?\x1b\[K")
 TIMES = {}
 """Seconds until each door showed an incident, and until none did any more."""
 
