@@ -23,6 +23,7 @@ EXCEPTIONS = {
     ("broker", 29): "a batch whose lengths lie is illegal (13), not an exception (1)",
     ("broker", 84): "what a pull wants is not kept for groups without members",
     ("broker", 101): "tags newer than the heartbeat are served unfiltered, not 25",
+    ("broker", 146): "907 has the replicas that were refused, too",
     ("broker", 170): "keys that cannot change while the broker runs are refused",
     ("broker", 175): "there is no RocksDB to ask about",
     ("broker", 188): "a client whose clock is wrong gets messages, too",
