@@ -10,6 +10,7 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -28,9 +29,11 @@ from rmq.plugins import PluginSet
 from rmq.remoting.client import RemotingClient
 from rmq.remoting.server import RemotingServer
 from rmq.remoting.tls import TlsConfig, read_tls_config
+from rmq.replication.config import ReplicationConfig
 from rmq.store.config import StoreConfig
 
 if TYPE_CHECKING:
+    from rmq.broker.membership import Membership
     from rmq.console.server import ConsoleServer
     from rmq.controller.server import Controller
     from rmq.http.server import HttpServer
@@ -99,57 +102,132 @@ async def run_broker(
     clock: Clock | None = None,
     task_status: trio.TaskStatus[Node] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Run a broker, with a name server of its own if none is configured."""
-    clock = clock or SystemClock()
+    """Run a broker, with a name server of its own if none is configured.
+
+    In a group with a controller it begins again with each role that it gets.
+    """
     _make_root(store_config)
-    tls = read_tls_config(values or {})
+    values = values or {}
+    tls = read_tls_config(values)
     client = RemotingClient(tls=tls)
-    server = _server(config, tls, client)
+    membership = _membership(config, store_config, values, client)
+    make_server = partial(_server, config, tls, client)
+    node = Node(make_server(), None, None, config.name_servers)
+    run = partial(
+        _run_once,
+        node,
+        plugins=plugins,
+        values=values,
+        clock=clock or SystemClock(),
+        client=client,
+    )
+    async with trio.open_nursery() as nursery:
+        await nursery.start(client.run)
+        try:
+            if membership is None:
+                await run(config, store_config, task_status=task_status)
+            else:
+                nursery.start_soon(membership.run)
+                run = partial(run, membership=membership)
+                own = membership.enter().roles(config, store_config)
+                await run(*own, task_status=task_status)
+                while not node.is_stopping:
+                    node.server = make_server()
+                    await run(*membership.enter().roles(*_live(node)))
+        finally:
+            node.finished.set()
+        nursery.cancel_scope.cancel()
+
+
+def _live(node: Node) -> tuple[BrokerConfig, StoreConfig]:
+    """Return the configurations of a broker with the changes of its last role."""
+    assert node.broker is not None, "it has run"
+    return node.broker.context.config, node.broker.context.store_config
+
+
+def _membership(
+    config: BrokerConfig,
+    store_config: StoreConfig,
+    values: Mapping[str, str],
+    client: RemotingClient,
+) -> "Membership | None":
+    """Return the place in a group with a controller; None in a group without one."""
+    if not build(ReplicationConfig, values).is_controlled:
+        return None
+    # imported on use: most groups have no controller
+    from rmq.broker.membership import Membership
+
+    return Membership.of(config, store_config, values, client)
+
+
+async def _run_once(  # noqa: PLR0913 - what a broker gets from outside
+    node: Node,
+    config: BrokerConfig,
+    store_config: StoreConfig,
+    *,
+    plugins: PluginSet,
+    values: Mapping[str, str],
+    clock: Clock,
+    client: RemotingClient,
+    membership: "Membership | None" = None,
+    task_status: trio.TaskStatus[Node] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Run a broker in one role.
+
+    Before the first of a controller no name server knows it.
+    """
     async with (
         _open_http(config) as http,
-        _open_console(values or {}, tls) as console,
+        _open_console(values, read_tls_config(values)) as console,
         trio.open_nursery() as nursery,
     ):
-        await nursery.start(server.run)
-        await nursery.start(client.run)
-        name_servers, name_server = config.name_servers, None
+        await nursery.start(node.server.run)
+        name_servers = config.name_servers
         if not name_servers and config.embedded_namesrv:
-            name_server = NameServer(
-                *_embedded(config, store_config, values or {}),
+            name_server = node.name_server = NameServer(
+                *_embedded(config, store_config, values),
                 clock=clock,
-                server=server,
+                server=node.server,
                 client=client,
                 port_key="rmq.namesrv.listenPort",
             )
             await nursery.start(name_server.run)
-            host = "127.0.0.1" if _is_any(config.bind_address) else config.bind_address
-            name_servers = (f"{host}:{name_server.port}",)
+            name_servers = (_reached(config.bind_address, name_server.port),)
             client.plain_addresses.update(name_servers)
-        finished = trio.Event()
-        try:
-            async with (
-                open_broker(
-                    config,
-                    store_config,
-                    clock=clock,
-                    server=server,
-                    client=client,
-                    plugins=plugins,
-                    values=values or {},
-                    name_servers=name_servers,
-                ) as broker,
-                trio.open_nursery() as inner,
-            ):
-                node = Node(server, name_server, broker, name_servers, finished)
-                await inner.start(broker.run)
-                if name_server is not None and broker.advertised.is_guess:
-                    name_server.guess(broker.advertised.address)
-                _serve_pages(nursery, node, broker, http, console)
-                _freeze()
-                task_status.started(node)
-        finally:
-            finished.set()
+        node.name_servers = name_servers
+        has_role = membership is None or membership.running.epoch
+        async with (
+            open_broker(
+                config,
+                store_config,
+                clock=clock,
+                server=node.server,
+                client=client,
+                plugins=plugins,
+                values=values,
+                name_servers=name_servers if has_role else (),
+                membership=membership,
+            ) as broker,
+            trio.open_nursery() as inner,
+        ):
+            node.broker = broker
+            await inner.start(broker.run)
+            if node.name_server is not None and broker.advertised.is_guess:
+                node.name_server.guess(broker.advertised.address)
+            _serve_pages(nursery, node, broker, http, console)
+            if membership is not None:
+                nursery.start_soon(_end_with_term, node, membership, broker)
+            _freeze()
+            task_status.started(node)
         nursery.cancel_scope.cancel()
+
+
+async def _end_with_term(node: Node, membership: "Membership", broker: Broker) -> None:
+    """Stop a broker when it gets another role, or when the stop came before it."""
+    if node.is_stopping:
+        broker.stop()
+    await membership.changed.wait()
+    broker.stop(is_role_over=True)
 
 
 def _make_root(config: StoreConfig) -> None:
@@ -404,6 +482,12 @@ def _freeze() -> None:
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     gc.freeze()
     gc.enable()
+
+
+def _reached(bind_address: str, port: int) -> str:
+    """Return where this process reaches a port of its own."""
+    host = "127.0.0.1" if _is_any(bind_address) else bind_address
+    return f"{host}:{port}"
 
 
 def _is_any(address: str) -> bool:

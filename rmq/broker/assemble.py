@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from rmq.broker.arrivals import Arrivals
 from rmq.broker.audit import AuditTable
 from rmq.broker.clients import ConsumerTable, ProducerTable
@@ -33,6 +35,8 @@ from rmq.plugins import PluginSet
 from rmq.protocol.bodies.queue_mapping import CopiedMappings
 from rmq.protocol.bodies.topics import TopicConfig
 from rmq.protocol.codes import RequestCode
+from rmq.protocol.flags import PERM_READ_WRITE
+from rmq.protocol.topics import is_lmq, is_system_topic
 from rmq.remoting.client import RemotingClient
 from rmq.remoting.server import RemotingServer
 from rmq.replication.config import ReplicationConfig
@@ -40,6 +44,7 @@ from rmq.store.message_store import MessageStore
 from rmq.store.service import StoreService
 
 if TYPE_CHECKING:
+    from rmq.broker.membership import Membership
     from rmq.replication.link_tls import LinkTls
 
 logger = logging.getLogger(__name__)
@@ -48,7 +53,7 @@ OFFSETS_PAUSE_S = 5.0
 """Committed offsets change all the time."""
 
 
-def assemble(  # noqa: PLR0913 - what a broker gets from outside
+def assemble(  # noqa: PLR0913  # tidy: long — one line for each part
     config: BrokerConfig,
     store: MessageStore,
     *,
@@ -61,18 +66,19 @@ def assemble(  # noqa: PLR0913 - what a broker gets from outside
     server: RemotingServer | None = None,
     replication: ReplicationConfig | None = None,
     link_tls: "LinkTls | None" = None,
+    membership: "Membership | None" = None,
 ) -> BrokerContext:
     """Return the context of a broker that is reached at `address`, "host:port".
 
     `credentials`, an access key and its secret, sign its requests to name servers.
-    Its tables are loaded; plugins are not set up yet.
+    Plugins are not set up yet.
     """
     folder = store.directory.config
     topics, groups, offsets = _make_tables(config, store, clock)
     filters, audit = FilterTable(folder, clock, config), AuditTable(folder, clock)
     mappings = QueueMappings(folder, clock, config.broker_name)
     _load(store, topics, offsets, groups, filters, audit, mappings)
-    role = Role(config, store.config)
+    role = _role(config, store, topics, membership)
     names = NameServers(config, role, topics, client, credentials, mappings)
     names.addresses, names.address = name_servers, address
     context = BrokerContext(
@@ -99,7 +105,9 @@ def assemble(  # noqa: PLR0913 - what a broker gets from outside
         queue_locks=QueueLocks(clock),
         name_servers=names,
         role=role,
-        replication=Replication(replication, config, role, store, names, link_tls),
+        replication=Replication(
+            replication, config, role, store, names, link_tls, membership
+        ),
         store_host=store_host,
         address=address,
         boot_ms=clock.now_ms(),
@@ -148,6 +156,35 @@ def _clip(offsets: OffsetTable, store: MessageStore) -> None:
             "messages: they were lowered",
             count,
         )
+
+
+def _role(
+    config: BrokerConfig,
+    store: MessageStore,
+    topics: TopicTable,
+    membership: "Membership | None",
+) -> Role:
+    """Return the role of the configuration, or that which a controller told."""
+    if membership is None:
+        return Role(config, store.config)
+    role = Role(config, store.config, membership.running.master_address)
+    if role.is_master:
+        _begin_term(membership.running.epoch, topics, store)
+    return role
+
+
+def _begin_term(epoch: int, topics: TopicTable, store: MessageStore) -> None:
+    """Have name servers prefer this master, and serve what the log has.
+
+    A topic that the master before made shortly before its end is known by its queues.
+    """
+    topics.adopt(msgspec.structs.replace(topics.data_version, state_version=epoch))
+    topics.touch()
+    for name in store.queues.topics():
+        is_other = is_lmq(name) or is_system_topic(name) or name in store.unserved
+        if topics.get(name) is None and not is_other:
+            count = 1 + max(queue.queue_id for queue in store.queues.of_topic(name))
+            topics.ensure(name, queues=count, perm=PERM_READ_WRITE)
 
 
 def _forget_lost(offsets: OffsetTable, store: MessageStore) -> None:

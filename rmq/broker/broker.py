@@ -44,6 +44,7 @@ from rmq.store.config import StoreConfig
 from rmq.store.message_store import MessageStore
 
 if TYPE_CHECKING:
+    from rmq.broker.membership import Membership
     from rmq.broker.take_back import TakeBack
     from rmq.replication.link_tls import LinkTls
 
@@ -53,6 +54,9 @@ FAST_PORT_DISTANCE = 2
 HA_PORT_DISTANCE = 1
 REPLICAS_WAIT_S = 3.0
 """How long a stop waits until the replicas have all that was stored."""
+
+ROLE_OVER_WAIT_S = 0.2
+"""How long requests may run on when the role of the broker changes."""
 
 SERVICE_PAUSE_S = 1.0
 """Pause before the restart of a service that was registered with `restart`."""
@@ -66,9 +70,14 @@ class Ports(NamedTuple):
     advertised: Advertised
     replicas: socket.socket
 
+    @property
+    def for_replicas(self) -> int:
+        """The port from which replicas read the log."""
+        return int(self.replicas.getsockname()[1])
+
 
 @asynccontextmanager
-async def open_broker(
+async def open_broker(  # noqa: PLR0913  # tidy: long — the order of a start
     config: BrokerConfig,
     store_config: StoreConfig,
     *,
@@ -78,10 +87,11 @@ async def open_broker(
     plugins: PluginSet,
     values: Mapping[str, str],
     name_servers: tuple[str, ...],
+    membership: "Membership | None" = None,
 ) -> "AsyncIterator[Broker]":
     """Bind the ports, open the store and set up the plugins; at the end, save all.
 
-    The ports serve nobody before `Broker.run`.
+    The ports serve nobody before `Broker.run`.  `membership` has told the role.
     """
     tables = {name: HandlerTable() for name in PORTS}
     replication = build(ReplicationConfig, values)
@@ -115,9 +125,10 @@ async def open_broker(
                 server=server,
                 replication=replication,
                 link_tls=link_tls,
+                membership=membership,
             )
-            ha_port = ports.replicas.getsockname()[1]
-            context.name_servers.ha_address = f"{config.broker_ip2 or host}:{ha_port}"
+            host = config.broker_ip2 or host
+            context.name_servers.ha_address = f"{host}:{ports.for_replicas}"
             saved += context.topics, context.groups, context.filters, context.offsets
             saved += context.audit, context.commits_here, context.queue_mappings
             registered = set_up_plugins(context, plugins, values)
@@ -191,7 +202,7 @@ class Broker:
         self.config = context.config
         self.port = ports.main
         self.fast_port = ports.fast
-        self.ha_port: int = ports.replicas.getsockname()[1]
+        self.ha_port = ports.for_replicas
         self.advertised = ports.advertised
         self.is_guarded = bool(context.registered.guards)
         replication = context.replication.config
@@ -199,6 +210,7 @@ class Broker:
         self._server = server
         self._replicas = ports.replicas
         self._stop_wanted = trio.Event()
+        self._is_role_over = False
         self._serve_plugins(context.registered, tables)
 
     def _serve_plugins(
@@ -230,8 +242,13 @@ class Broker:
         self._server.require(grants[0])
         return True
 
-    def stop(self) -> None:
-        """Ask for an orderly stop; `run` returns when it is done."""
+    def stop(self, *, is_role_over: bool = False) -> None:
+        """Ask for an orderly stop; `run` returns when it is done.
+
+        `is_role_over`: the broker begins again at once in another role, so that it
+        stays registered, and nobody waits for others.
+        """
+        self._is_role_over |= is_role_over
         self._stop_wanted.set()
 
     async def run(
@@ -248,7 +265,10 @@ class Broker:
         if writer is not None:
             writer.wake_when_written(server.wake_descriptor)
         primary = context.replication.primary
-        primary.on_followed = server.leave_to_replicas
+        if context.replication.control is None:
+            primary.on_followed = server.leave_to_replicas
+        else:
+            server.leave_to_replicas(True, 0.0)
         server.after_poll += context.arrivals.flush, primary.push
         try:
             async with trio.open_nursery() as nursery:
@@ -308,13 +328,17 @@ class Broker:
     async def _wind_down(self) -> None:
         """Unregister from the name servers, then let all requests finish."""
         assert self._stop_wanted.is_set(), "nobody asked for a stop"
-        await self.context.name_servers.unregister_all()
+        if not self._is_role_over:
+            await self.context.name_servers.unregister_all()
         for name in PORTS:
             self._server.stop_accepting(name)
         for callback in self.context.registered.on_stop:
             callback()
-        if not await self._server.drain(self.config.stop_timeout_s):
+        wait_s = ROLE_OVER_WAIT_S if self._is_role_over else self.config.stop_timeout_s
+        if not await self._server.drain(wait_s):
             logger.warning("some requests did not finish in time")
+        if self._is_role_over:
+            return
         await self.context.replication.primary.settle(REPLICAS_WAIT_S)
 
 

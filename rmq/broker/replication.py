@@ -24,8 +24,11 @@ from rmq.store.service import StoreService
 from rmq.threads import in_thread
 
 if TYPE_CHECKING:
+    from rmq.broker.membership import Membership
+    from rmq.replication.control import Control
     from rmq.replication.link_tls import LinkTls
     from rmq.replication.replica import Replica
+    from rmq.replication.upstream import Upstream
 
 logger = logging.getLogger(__name__)
 
@@ -41,6 +44,7 @@ class Replication:
         store: MessageStore,
         name_servers: NameServers,
         tls: "LinkTls | None" = None,
+        membership: "Membership | None" = None,
     ) -> None:
         self.config = config = config or ReplicationConfig()
         self.role = role
@@ -50,6 +54,15 @@ class Replication:
         self._store = store
         self._name_servers = name_servers
         self._tls = tls
+        self.control: Control | None = None
+        """What the controller has said; None in a group without one."""
+
+        self.look_again: Callable[[], None] = lambda: None
+        """Asks the controller, if there is one, who is the master."""
+
+        if membership is not None:
+            self._join(membership)
+            return
         needed = 0
         replicated = None
         if role.kind is BrokerRole.SYNC_MASTER:
@@ -66,9 +79,49 @@ class Replication:
             tls=tls,
         )
 
+    def _join(self, membership: "Membership") -> None:
+        """Take the role that the controller gave."""
+        # imported on use: most groups have no controller
+        from rmq.replication.set_acks import SetAcks
+
+        store, config = self._store, self.config
+        durability, log = store.durability, store.log
+        control = self.control = membership.begin(store)
+        self.look_again = membership.ask_soon
+        replicated = acks = None
+        if control.group is None:
+            confirm = control.confirm
+            confirm.reset(min(store.checkpoint.confirm_offset, log.end_offset))
+        else:
+            replicated = durability.await_replicas(config.replica_timeout_ms)
+            acks = SetAcks(
+                control.group,
+                needed=config.in_sync_replicas - 1,
+                needs_all=config.needs_all,
+                least=config.least_in_sync,
+                end=lambda: log.end_offset,
+                now_ms=membership.now_ms,
+                on_change=membership.look_soon,
+            )
+            control.confirm = confirm = durability.acknowledged
+        durability.confirm = confirm
+        self.primary = Primary(
+            config,
+            log,
+            self._members,
+            replicated=replicated,
+            tls=self._tls,
+            acks=acks,
+            control=control,
+        )
+        self.primary.acknowledge()
+        membership.on_set = self.primary.acknowledge
+
     def warn(self) -> None:
         """Log what an operator may not expect."""
         kind = self.role.kind
+        if self.control is not None:
+            return
         if kind is BrokerRole.SYNC_MASTER and self.config.in_sync_replicas == 1:
             logger.warning(
                 "brokerRole=SYNC_MASTER with inSyncReplicas=1 waits for no slave, as "
@@ -97,7 +150,7 @@ class Replication:
         The store is open; `on_cut` is called when its log has become shorter or empty.
         """
         # imported on use: a master follows nobody
-        from rmq.broker.upstream import MasterUpstream
+        from rmq.broker.upstream import AppointedMaster, MasterUpstream
         from rmq.replication.replica import Replica
         from rmq.store.aside import Aside
         from rmq.store.replica_writer import ReplicaWriter
@@ -112,18 +165,29 @@ class Replication:
                 async with service.paused():
                     for step in steps:
                         await in_thread(step)
+            if self.control is not None:
+                self.control.epochs.cut(end)
+                confirm = self.control.confirm
+                confirm.reset(min(confirm.value, end))
             self.primary.leave_all()
             on_cut()
             return writer.cuts if end else [aside]
 
+        upstream: Upstream
+        if self.control is None:
+            upstream = MasterUpstream(self.config, self.role, self._name_servers)
+        else:
+            master, ask = self.role.master_address, self._name_servers.ask
+            upstream = AppointedMaster(master, ask)
         self.replica = Replica(
             self.config,
             writer,
-            MasterUpstream(self.config, self.role, self._name_servers),
+            upstream,
             on_append=on_append,
             durable=self._store.durability.durable if is_sync else None,
             cut=cut,
             tls=self._tls,
+            control=self.control,
         )
         self.replica.on_follow = self.tables.note_change
         self.tables.is_copy = lambda: self.replica is not None and self.replica.is_copy

@@ -1,7 +1,7 @@
 """Role: whether this broker is the master of its group, and who is otherwise.
 
-A master's id is 0.  A slave learns its master's addresses from the name servers at each
-registration; `haMasterAddress` replaces the one of the log.
+A master's id is 0.  Without a controller a slave learns its master's addresses from the
+name servers at each registration; `haMasterAddress` replaces the one of the log.
 """
 
 import logging
@@ -68,13 +68,23 @@ _PULLS: Final = (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
 class Role:
     """The role of one broker in its group."""
 
-    def __init__(self, config: BrokerConfig, store_config: StoreConfig) -> None:
-        """ConfigError if role and id contradict each other."""
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store_config: StoreConfig,
+        appointed_master: str | None = None,
+    ) -> None:
+        """ConfigError if role and id contradict each other.
+
+        `appointed_master` is the master's address that a controller told; empty if
+        there is none.
+        """
         self._config = config
+        self._is_appointed = appointed_master is not None
         self.kind = store_config.broker_role
         self.is_master = self.kind is not BrokerRole.SLAVE
         self.broker_id = 0 if self.is_master else config.broker_id
-        self.master_address = ""
+        self.master_address = "" if self.is_master else appointed_master or ""
         """For requests; empty while no master is known, or if this is one."""
 
         self.master_ha_address = ""
@@ -93,9 +103,10 @@ class Role:
     def follow(self, address: str, ha_address: str) -> None:
         """Take the addresses of the master, as a name server knows them.
 
-        Empty ones change nothing: a master that is away may come back.
+        Empty ones change nothing: a master that is away may come back.  In a group with
+        a controller only that knows the master.
         """
-        if self.is_master or not address or not ha_address:
+        if self.is_master or self._is_appointed or not address or not ha_address:
             return
         if (address, ha_address) == (self.master_address, self.master_ha_address):
             return

@@ -12,6 +12,7 @@ from rmq.errors import ConnectFailed, RequestRejected
 from rmq.protocol.bodies.common import KVTable
 from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.command import Command
+from rmq.protocol.headers.cluster import ExchangeHAInfoResponseHeader
 from rmq.replication.config import ReplicationConfig
 from rmq.replication.upstream import Bounds
 from rmq.store.config import BrokerRole
@@ -95,6 +96,20 @@ class RemoteBroker:
     def _check(self, answer: Command) -> None:
         if answer.code != ResponseCode.SUCCESS:
             raise ConnectFailed(f"it answers {answer.code}: {answer.remark}")
+
+
+class AppointedMaster(RemoteBroker):
+    """The master that a controller named: it says itself where its log is.
+
+    A name server may still know the log of the one before.
+    """
+
+    async def find(self) -> str:
+        """Ask for the address of its log; empty if it is no master, or not yet."""
+        if not self.address:
+            return ""
+        answer = await self._needed(RequestCode.EXCHANGE_BROKER_HA_INFO)
+        return answer.header(ExchangeHAInfoResponseHeader).master_ha_address or ""
 
 
 class MasterUpstream:

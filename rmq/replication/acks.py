@@ -59,6 +59,10 @@ class Acks:
             return 0
         return sorted(self._proven.values(), reverse=True)[self._needed - 1]
 
+    def is_in_sync(self, replica: Hashable, end: int, gap: int) -> bool:
+        """Whether a replica has reported, and lacks less than `gap` bytes."""
+        return self.of(replica) >= 0 and end - self.of(replica) < gap
+
     def in_sync(self, end: int, gap: int) -> int:
         """Count the replicas that lack less than `gap` bytes of the log."""
         return sum(end - offset < gap for offset in self._offsets.values())

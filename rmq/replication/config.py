@@ -3,7 +3,7 @@
 import enum
 import ipaddress
 
-from rmq.config import DAY_MS, LONG_MAX, Configuration, option
+from rmq.config import DAY_MS, INT_MAX, LONG_MAX, Configuration, option
 from rmq.errors import ConfigError
 from rmq.remoting.tls import TlsMode
 from rmq.store.config import BrokerRole, StoreConfig
@@ -137,14 +137,124 @@ class ReplicationConfig(Configuration):
         "without, enforcing: only with it; a slave uses TLS with both",
     )
 
+    is_controlled: bool = option(
+        False,
+        key="enableControllerMode",
+        doc="a controller says who is the master of this broker's group, and makes "
+        "another one when it dies; brokerRole and brokerId have no effect then",
+    )
+    controller_addresses: str = option(
+        "",
+        key="controllerAddr",
+        doc="addresses of the controllers, with ; between them",
+    )
+    needs_all: bool = option(
+        True,
+        key="allAckInSyncStateSet",
+        doc="a sender is answered when all brokers of the sync-state set have its "
+        "message; false, Java's default: when inSyncReplicas have it, so that a "
+        "failover may lose it",
+    )
+    least_in_sync: int = option(
+        1,
+        key="minInSyncReplicas",
+        low=1,
+        high=64,
+        doc="a master whose sync-state set has fewer brokers takes no messages",
+    )
+    patience_ms: int = option(
+        15_000,
+        key="haMaxTimeSlaveNotCatchup",
+        low=1,
+        high=DAY_MS,
+        doc="a slave that was not at the end of the log for so long leaves the "
+        "sync-state set",
+    )
+    wants_newest_file: bool = option(
+        False,
+        key="syncFromLastFile",
+        doc="a new member of the group begins with the newest file of the log",
+    )
+    is_learner: bool = option(
+        False,
+        key="asyncLearner",
+        doc="this broker gets the log, but is never in the sync-state set, and never "
+        "the master",
+    )
+    controller_heartbeat_ms: int = option(
+        1_000,
+        key="brokerHeartbeatInterval",
+        low=10,
+        high=DAY_MS,
+        doc="pause between heartbeats to the controllers",
+    )
+    controller_timeout_ms: int = option(
+        10_000,
+        key="controllerHeartBeatTimeoutMills",
+        low=100,
+        high=DAY_MS,
+        doc="a broker without a heartbeat for so long is dead for the controller",
+    )
+    group_period_ms: int = option(
+        5_000,
+        key="syncBrokerMetadataPeriod",
+        low=10,
+        high=DAY_MS,
+        doc="how often the controller is asked for master and sync-state set",
+    )
+    leader_period_ms: int = option(
+        10_000,
+        key="syncControllerMetadataPeriod",
+        low=10,
+        high=DAY_MS,
+        doc="how often the controllers are asked which of them leads",
+    )
+    set_period_ms: int = option(
+        5_000,
+        key="checkSyncStateSetPeriod",
+        low=10,
+        high=DAY_MS,
+        doc="how often a master looks for slaves that have to leave the sync-state set",
+    )
+    election_priority: int = option(
+        INT_MAX,
+        key="brokerElectionPriority",
+        doc="among brokers with the same log the one with the smallest number becomes "
+        "the master",
+    )
+    epoch_path: str = option(
+        "",
+        key="storePathEpochFile",
+        path=True,
+        doc="file of the epochs; default: epochFileCheckpoint below the root",
+    )
+    identity_path: str = option(
+        "",
+        key="storePathBrokerIdentity",
+        path=True,
+        doc="file of the id that the controller gave; default: brokerIdentity below "
+        "the root",
+    )
+
     def __post_init__(self) -> None:
-        """Refuse what is no address."""
+        """Refuse what is no address, and a group without its controllers."""
         self.peer_networks()
+        if self.is_controlled and not self.controllers():
+            raise ConfigError(
+                "enableControllerMode=true: set controllerAddr to the addresses of "
+                "the controllers"
+            )
+
+    def controllers(self) -> tuple[str, ...]:
+        """Return the addresses of the controllers."""
+        texts = (text.strip() for text in self.controller_addresses.split(";"))
+        return tuple(text for text in texts if text)
 
     def takes_back(self, store: StoreConfig) -> bool:
         """Whether a start asks the slaves for what this broker has lost."""
         return (
-            store.broker_role is BrokerRole.SYNC_MASTER
+            not self.is_controlled
+            and store.broker_role is BrokerRole.SYNC_MASTER
             and self.in_sync_replicas > 1
             and self.recover_from_replicas is not RecoverFromReplicas.OFF
         )

@@ -15,12 +15,16 @@ import trio
 from rmq._fastpath import MappedFile
 from rmq.errors import RemoteProtocolError
 from rmq.replication.config import ReplicationConfig
+from rmq.replication.control import Control
 from rmq.replication.rate import ByteRate
 from rmq.replication.wire import (
     NEWEST_FILE,
     WHOLE_LOG,
+    AckReader,
+    Greeting,
     ReportReader,
     encode_head,
+    encode_lineage,
 )
 from rmq.store.commit_log import CommitLog
 
@@ -47,8 +51,12 @@ class Follower:
         log: CommitLog,
         config: ReplicationConfig,
         on_report: Callable[["Follower", int], None],
+        control: Control | None = None,
+        on_greeting: Callable[["Follower"], None] = lambda _follower: None,
     ) -> None:
+        """With `control` the two speak the dialect of groups with a controller."""
         self.address = address
+        self.greeting: Greeting | None = None
         self.next_offset = -1
         """What is sent next; -1 before the first report."""
 
@@ -57,6 +65,8 @@ class Follower:
         self._log = log
         self._config = config
         self._on_report = on_report
+        self._control = control
+        self._on_greeting = on_greeting
         self._reports = 0
         self._head = b""
         self._left = 0
@@ -73,7 +83,7 @@ class Follower:
     # -- what it reports
 
     async def _receive(self) -> None:
-        reader = ReportReader()
+        reader = ReportReader() if self._control is None else AckReader()
         silence_s = self._config.ha_silence_limit_ms / 1000
         with trio.CancelScope() as scope:
             while True:
@@ -85,12 +95,28 @@ class Follower:
                     continue
                 if not data:
                     return
-                reports = reader.feed(data)
+                reports: list[int] = []
+                for found in reader.feed(data):
+                    if isinstance(found, Greeting):
+                        self._answer(found)
+                    else:
+                        reports.append(found)
                 if reports and self.next_offset < 0:
                     self._take_report(reports.pop(0))
                 if reports:
                     self._take_report(reports[-1])
         raise RemoteProtocolError(f"it was silent for {silence_s:g} s")
+
+    def _answer(self, greeting: Greeting) -> None:
+        """Send end and epochs of this log; a socket without room is given up."""
+        assert self._control is not None, "only groups with a controller greet"
+        if self.next_offset >= 0:
+            return
+        self.greeting = greeting
+        self._on_greeting(self)
+        answer = encode_lineage(self._control.lineage(self._log.end_offset))
+        if self._socket.send(answer) < len(answer):
+            raise RemoteProtocolError("it does not take an answer")
 
     def _take_report(self, offset: int) -> None:
         if self.next_offset < 0:
@@ -104,7 +130,9 @@ class Follower:
         log = self._log
         end, files = log.end_offset, log.files
         if offset == NEWEST_FILE:
-            return end - end % files.file_size
+            if self.greeting is None or self.greeting.wants_newest_file:
+                return end - end % files.file_size
+            return max(log.min_offset, 0)
         if offset > max(end, WHOLE_LOG):
             raise RemoteProtocolError(
                 f"its log ends at {offset}, this one at {end}: it has what this broker "
@@ -148,7 +176,7 @@ class Follower:
                     await self._wake.wait()
                 self._is_idle = False
                 if scope.cancelled_caught and not self._left:
-                    self._head = encode_head(self.next_offset, 0)
+                    self._head = self._encode_head()
 
     async def _read_ahead(self) -> None:
         """Have the next bytes in memory; other tasks run meanwhile."""
@@ -183,17 +211,26 @@ class Follower:
                 self._left = self._next_size()
                 if not self._left:
                     return True
-                self._head = encode_head(self.next_offset, self._left)
+                self._head = self._encode_head()
             sent = self._send_part()
             if sent == 0:
                 return False
             limit -= sent
         return True
 
+    def _encode_head(self) -> bytes:
+        """Return what comes before the bytes that are left; a heartbeat has none."""
+        if self._control is None:
+            return encode_head(self.next_offset, self._left)
+        end = self._log.end_offset
+        return self._control.part_head(self.next_offset, self._left, end)
+
     def _next_size(self) -> int:
         """Return the size of the next frame, 0 at the end of the log."""
         log = self._log
         rest = log.end_offset - self.next_offset
+        if self._control is not None and rest > 0:
+            rest = self._control.rest_of_epoch(self.next_offset, log.end_offset)
         to_next_file = log.files.end_of(self.next_offset) - self.next_offset
         return max(0, min(rest, to_next_file, self._frame_limit, self._allowance()))
 

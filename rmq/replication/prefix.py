@@ -16,15 +16,21 @@ from rmq.replication.wire import FIRST_BYTE, WHOLE_LOG
 class Overlap:
     """What the master has to send again before anything new."""
 
-    def __init__(self, tail: tuple[int, bytes] | None, oldest: int = 0) -> None:
+    def __init__(
+        self,
+        tail: tuple[int, bytes] | None,
+        oldest: int = 0,
+        *,
+        names_first_byte: bool = False,
+    ) -> None:
         """`tail`: offset and bytes of the last record up to the end of the own log.
 
         Without one the log is empty, and begins with `oldest`, the offset with which
-        the master's log begins.
+        the master's log begins.  `names_first_byte`: a report of 0 asks for all of it.
         """
         self._offset, self._left = (oldest, b"") if tail is None else tail
         self._first_byte = b""
-        if self._offset == 0:
+        if self._offset == 0 and not names_first_byte:
             # 0 would ask for the newest file only
             self._first_byte, self._left = FIRST_BYTE, self._left[1:]
             self._offset = WHOLE_LOG

@@ -27,6 +27,7 @@ from rmq.replication.config import ReplicationConfig
 from rmq.store.commit_log import CommitLog
 
 if TYPE_CHECKING:
+    from rmq.replication.control import Control
     from rmq.replication.follower import Follower
     from rmq.replication.link_tls import LinkTls
 
@@ -79,9 +80,14 @@ class Primary:
         needed: int = 0,
         replicated: Watermark | None = None,
         tls: "LinkTls | None" = None,
+        acks: Acks | None = None,
+        control: "Control | None" = None,
     ) -> None:
-        """`needed` replicas move `replicated`; senders wait for that."""
-        self.acks = Acks(needed)
+        """`needed` replicas move `replicated`; senders wait for that.
+
+        In a group with a controller `acks` says who has to have a message.
+        """
+        self.acks = acks or Acks(needed)
         self.on_followed: Callable[[bool, float], None] = lambda _is, _portion_s: None
         """Called with whether there are replicas, when that changes, and with how long
         they may wait for what was stored."""
@@ -92,6 +98,7 @@ class Primary:
         self._members = members
         self._replicated = replicated
         self._tls = tls
+        self._control = control
         self._networks = config.peer_networks()
         self._refusals: deque[tuple[float, str]] = deque(maxlen=MAX_REFUSALS)
         self._followers: dict[Follower, trio.CancelScope] = {}
@@ -128,6 +135,8 @@ class Primary:
 
     def push(self) -> None:
         """Send replicas what was stored; call it after each poll."""
+        if self._control is not None:
+            self.acknowledge()
         if not self._followers:
             return
         now_s = time.monotonic()
@@ -148,6 +157,11 @@ class Primary:
                 await trio.sleep(REST_S)
                 if self._has_rest:
                     self.push()
+
+    def acknowledge(self) -> None:
+        """Answer the senders whose messages enough brokers have."""
+        if self._replicated is not None:
+            self._replicated.advance(self.acks.replicated())
 
     async def settle(self, limit_s: float) -> None:
         """Wait until every replica has the whole log, for so long at most."""
@@ -173,7 +187,7 @@ class Primary:
                 self.acks.of(each),
                 each.next_offset,
                 max(0, end - self.acks.of(each)),  # an empty slave reports 1
-                self.acks.of(each) >= 0 and end - self.acks.of(each) < gap,
+                self.acks.is_in_sync(each, end, gap),
                 each.rate.per_second(),
             )
             for each in self._followers
@@ -235,7 +249,13 @@ class Primary:
 
         with connected:
             follower = Follower(
-                connected, address, self._log, self._config, self._take_report
+                connected,
+                address,
+                self._log,
+                self._config,
+                self._take_report,
+                self._control,
+                self._leave_older,
             )
             logger.info("the replica %s is connected", address)
             with trio.CancelScope() as scope:
@@ -258,8 +278,17 @@ class Primary:
 
     def _take_report(self, follower: "Follower", offset: int) -> None:
         self.acks.report(follower, offset, sent=follower.next_offset)
-        if self._replicated is not None:
-            self._replicated.advance(self.acks.replicated())
+        self.acknowledge()
+
+    def _leave_older(self, follower: "Follower") -> None:
+        """Close what a replica with this id had before: it came back."""
+        assert follower.greeting is not None, "it has greeted"
+        for each, scope in self._followers.items():
+            is_same = each.greeting is not None and (
+                each.greeting.broker_id == follower.greeting.broker_id
+            )
+            if is_same and each is not follower:
+                scope.cancel()
 
     def _refuse(self, address: str, reason: str) -> None:
         text = f"{address} may not follow: {reason}"

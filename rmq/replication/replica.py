@@ -11,7 +11,6 @@ Known in Java as `DefaultHAClient`.
 import logging
 import os
 import re
-import socket
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
@@ -24,11 +23,21 @@ from rmq._fastpath import Watermark
 from rmq.errors import Diverged, PeerError, RemoteProtocolError, RmqError
 from rmq.logs import Foreign
 from rmq.replication.config import ReplicationConfig
+from rmq.replication.control import Control
 from rmq.replication.fork import Fork, equal_count
+from rmq.replication.link import CONNECT_TIMEOUT_S, connect, greet
 from rmq.replication.prefix import Overlap
 from rmq.replication.rate import ByteRate
 from rmq.replication.upstream import Bounds, Upstream
-from rmq.replication.wire import WHOLE_LOG, FrameReader, encode_report
+from rmq.replication.wire import (
+    WHOLE_LOG,
+    FrameReader,
+    LineageReader,
+    Part,
+    PartReader,
+    encode_ack,
+    encode_report,
+)
 from rmq.store.replica_writer import ReplicaWriter
 from rmq.threads import in_thread
 
@@ -38,7 +47,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 RECEIVE_SIZE = 1 << 20
-CONNECT_TIMEOUT_S = 5.0
 RETRY_S = 5.0
 FIRST_RETRY_S = 0.1
 """Pause before the next attempt; it doubles up to RETRY_S, as long as all fail."""
@@ -84,11 +92,13 @@ class Replica:
         durable: Watermark | None = None,
         cut: Cut | None = None,
         tls: "LinkTls | None" = None,
+        control: Control | None = None,
     ) -> None:
         """`on_append` is called after bytes were appended.
 
         With `durable` only what it has passed is reported.  Without `cut` nothing is
-        ever cut.  With `tls` the master is asked to use it.
+        ever cut.  With `tls` the master is asked to use it.  With `control` the
+        master's log is right where it differs.
         """
         self.state = "no master is known"
         self.is_following = False
@@ -112,6 +122,8 @@ class Replica:
         self._cut = cut
         self._durable = durable
         self._tls = tls
+        self._control = control
+        self._encode_report = encode_report if control is None else encode_ack
         self._links: trio.Nursery | None = None
         self._reported = -1
         self._fork_found: Fork | None = None
@@ -142,7 +154,7 @@ class Replica:
             was_well = False
             try:
                 await self._follow_once()
-            except (RmqError, OSError) as error:
+            except (RmqError, OSError, trio.BrokenResourceError) as error:
                 lasted_s = trio.current_time() - began_s
                 has_grown = self.end_offset > end or lasted_s > STABLE_S
                 was_well = self.is_following and has_grown
@@ -170,12 +182,16 @@ class Replica:
         if not self.master:
             raise Ended("no master is known; name servers have none for this group")
         tail = self._writer.tail()
-        if tail is not None and await self._has_surely_parted(*tail):
-            await self._settle("the master does not have the end of this log")
+        if self._control is None:
+            if tail is not None and await self._has_surely_parted(*tail):
+                await self._settle("the master does not have the end of this log")
+        elif await self._has_cut_by_epochs(self._control):
+            return
         overlap = await self._overlap()
         try:
             async with await self._connect() as stream:
-                await self._follow(stream, overlap)
+                rest = await self._greet(stream)
+                await self._follow(stream, overlap, rest)
         except Diverged as error:
             if tail is None or self.is_following:
                 raise
@@ -184,21 +200,36 @@ class Replica:
             )
 
     async def _connect(self) -> trio.SocketStream:
-        host, _, port = self.master.rpartition(":")
-        if not host or not port.isdecimal():
-            raise Ended("its HA address is no host:port")
-        with trio.move_on_after(CONNECT_TIMEOUT_S):
-            stream = await trio.open_tcp_stream(host.strip("[]"), int(port))
-            stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            if self._tls is None:
-                return stream
-            assert self._links is not None, "run connects"
-            return await self._tls.connected(stream, self._links, self.master)
-        raise Ended(f"it took no connection within {CONNECT_TIMEOUT_S:g} s")
+        return await connect(self.master, self._tls, self._links)
+
+    async def _greet(self, stream: trio.SocketStream) -> LineageReader:
+        """Return what the master answers to a greeting, if this group has them."""
+        if self._control is None:
+            return LineageReader()
+        return await greet(stream, self._control.own)
+
+    async def _has_cut_by_epochs(self, control: Control) -> bool:
+        """Cut what the master lacks by its epochs; the bytes are compared, too."""
+        bounds = await self._upstream.bounds()
+        async with await self._connect() as stream:
+            lineage = (await self._greet(stream)).lineage
+        last = lineage.epochs[-1].number if lineage.epochs else 0
+        if last != control.epoch and not bounds.tells_records:
+            raise Ended(f"it is in epoch {last}, the controller in {control.epoch}")
+        end = self._writer.whole_offset
+        point = control.parting(end, lineage)
+        if point is None or not 0 < point < end or self._cut is None:
+            return False
+        if not self._writer.ends_record(point):
+            raise Parted(point, f"by their epochs they part at {point}, in a record")
+        await self._end_log(point, self._cut)
+        return True
 
     async def _overlap(self) -> Overlap:
         """Return what to ask for first."""
         tail = self._writer.tail()
+        if self._control is not None:
+            return Overlap(tail, names_first_byte=True)
         if tail is not None:
             return Overlap(tail)
         try:
@@ -209,7 +240,9 @@ class Replica:
             oldest = 0  # without a name server nobody knows whom to ask
         return Overlap(None, oldest)
 
-    async def _follow(self, stream: trio.SocketStream, overlap: Overlap) -> None:
+    async def _follow(
+        self, stream: trio.SocketStream, overlap: Overlap, greeted: LineageReader
+    ) -> None:
         self._reported, self._unsent = -1, b""
         self.state = f"comparing logs with the master {self.master}"
         self._report(stream, overlap.report)
@@ -221,7 +254,7 @@ class Replica:
                 nursery.start_soon(self._report_durable, stream, self._durable)
             nursery.start_soon(self._report_regularly, stream)
             try:
-                await self._receive(stream, overlap)
+                await self._receive(stream, overlap, greeted.rest)
             except (RmqError, OSError) as error:
                 ended = error
             nursery.cancel_scope.cancel()
@@ -235,8 +268,11 @@ class Replica:
 
     # -- what comes
 
-    async def _receive(self, stream: trio.SocketStream, overlap: Overlap) -> None:
-        reader = FrameReader()
+    async def _receive(
+        self, stream: trio.SocketStream, overlap: Overlap, first: bytes
+    ) -> None:
+        reader = FrameReader() if self._control is None else PartReader()
+        reader.feed(memoryview(first))
         buffer = memoryview(bytearray(RECEIVE_SIZE))
         silence_s = self._config.ha_silence_limit_ms / 1000
         count = 1
@@ -250,8 +286,11 @@ class Replica:
                     pieces = reader.feed(buffer[:count])
                 except RemoteProtocolError as error:
                     raise Ended(f"it sent {error}") from error
-                for offset, piece in pieces:
-                    await self._take(offset, piece, overlap)
+                for piece in pieces:
+                    if self._control is not None and isinstance(piece, Part):
+                        await self._take_part(piece, overlap, self._control)
+                    else:
+                        await self._take(piece[0], piece[1], overlap)
                 self._on_append()
                 self._report_if_grown(stream)
         if scope.cancelled_caught:
@@ -259,6 +298,15 @@ class Replica:
         if self.is_following:
             raise Ended("it closed the connection")
         raise Ended(await self._compared("it closed the connection"))
+
+    async def _take_part(self, part: Part, overlap: Overlap, control: Control) -> None:
+        """Take bytes of one epoch; readers see what the master's group has."""
+        grows = part.offset + len(part.data) > self._writer.received_offset
+        if part.data and grows and overlap.is_proven:
+            control.enter(part.epoch)
+        await self._take(part.offset, part.data, overlap)
+        if self.is_following:
+            control.confirm.advance(min(part.confirmed, self.safe_offset))
 
     async def _take(self, offset: int, piece: memoryview, overlap: Overlap) -> None:
         if not piece:
@@ -316,7 +364,8 @@ class Replica:
             is_promised = await self._upstream.waits_for_replicas()
         except PeerError:
             is_promised = True  # who knows
-        may_discard = self._config.may_discard
+        # a controller has decided which log is right
+        may_discard = self._config.may_discard or self._control is not None
         may_reseed = self._config.may_reseed and not self._has_begun_anew
         refusal = fork.refusal(is_promised=is_promised, may_discard=may_discard)
         begins_anew = fork.begins_anew(may_reseed=may_reseed, may_discard=may_discard)
@@ -326,15 +375,19 @@ class Replica:
         if refusal or self._cut is None:
             text = refusal or f"the logs part at {fork.offset}, and this one is not cut"
             raise Parted(fork.offset, text)
+        await self._end_log(fork.offset, self._cut)
+
+    async def _end_log(self, end: int, cut: Cut) -> None:
+        """End this log where it leaves the master's."""
         logger.warning(
             "the logs of master %s and of this broker part at %d: %d bytes are cut",
             Foreign(self.master),
-            fork.offset,
-            fork.end - fork.offset,
+            end,
+            self._writer.whole_offset - end,
         )
-        self.state = f"cutting this log at {fork.offset}"
+        self.state = f"cutting this log at {end}"
         self._fork_found = None
-        for sentence in await self._cut(fork.offset):
+        for sentence in await cut(end):
             logger.warning("%s", sentence)
 
     async def _begin_anew(self, fork: Fork, cut: Cut) -> None:
@@ -383,15 +436,17 @@ class Replica:
         record = self._writer.read(offset, size)
         if bounds.tells_records:
             return await self._upstream.record_at(offset) == record
-        overlap = Overlap((offset, record))
+        is_controlled = self._control is not None
+        overlap = Overlap((offset, record), names_first_byte=is_controlled)
         async with await self._connect() as stream:
-            await stream.send_all(encode_report(overlap.report))
-            reader = FrameReader()
+            await self._greet(stream)
+            await stream.send_all(self._encode_report(overlap.report))
+            reader = PartReader() if is_controlled else FrameReader()
             with trio.move_on_after(CONNECT_TIMEOUT_S):
                 while data := await stream.receive_some(RECEIVE_SIZE):
                     try:
-                        for at, piece in reader.feed(memoryview(data)):
-                            overlap.take(at, piece)
+                        for piece in reader.feed(memoryview(data)):
+                            overlap.take(piece[0], piece[1])
                     except Diverged:
                         return False
                     if overlap.is_proven:
@@ -409,7 +464,7 @@ class Replica:
         """
         self._reported = max(self._reported, offset)
         self.last_write_ms = int(time.time() * 1000)
-        rest, report = self._unsent, encode_report(self._reported)
+        rest, report = self._unsent, self._encode_report(self._reported)
         with suppress(OSError):
             sent = os.write(stream.socket.fileno(), rest + report)
             is_left_out = sent <= len(rest)

@@ -5,10 +5,24 @@ Frame, from the master: i64 offset, i32 size, then `size` bytes of the log from 
 on; size 0 is a heartbeat, its offset what would come next.  A frame may begin and end
 anywhere inside a record, but not in two files.
 
+In a group with a controller both sides speak a second dialect, in which every frame
+says of which epoch its bytes are.  All integers are big-endian and signed.
+
+* Greeting, from the replica, once or more: i32 1, i16 wants the newest file, i16 is a
+  learner, i64 broker id.  Answer: i32 1, i32 size of what follows the next two, i64 end
+  of the log, i32 last epoch; then i32 epoch and i64 start for each epoch, ascending.
+* Report: i32 2, i64 offset.
+* Part: i32 2, i32 size, i64 offset, i32 epoch, i64 start of that epoch, i64 confirmed
+  offset, and the bytes, all of one epoch.
+
+Known in Java as `AutoSwitchHAConnection` and `AutoSwitchHAClient`.
 No I/O: whoever has bytes feeds them in, in any pieces.
 """
 
 import struct
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import NamedTuple
 
 from rmq.errors import RemoteProtocolError
 
@@ -96,4 +110,221 @@ class FrameReader:
         if not 0 <= self._left <= FRAME_LIMIT or self._offset < 0:
             raise RemoteProtocolError(
                 f"a frame of {self._left} bytes at offset {self._offset}"
+            )
+
+
+# -- the second dialect: in a group with a controller
+
+
+class Epoch(NamedTuple):
+    """A time with one master, and where its part of the log begins."""
+
+    number: int
+    start: int
+
+
+class Greeting(NamedTuple):
+    """What a replica says first."""
+
+    broker_id: int
+    wants_newest_file: bool = False
+    """With an empty log it begins with the newest file."""
+
+    is_learner: bool = False
+    """Nobody waits for it."""
+
+
+class Lineage(NamedTuple):
+    """What a master answers: the end of its log, and its epochs."""
+
+    end: int
+    epochs: tuple[Epoch, ...]
+
+
+class Part(NamedTuple):
+    """Bytes of the log, or a heartbeat, as a master with epochs sends them."""
+
+    offset: int
+    data: memoryview
+    epoch: Epoch
+    confirmed: int
+    """End of what every broker in the master's set has."""
+
+
+LINK_GREETS = 1
+LINK_COPIES = 2
+"""States of a link that are sent; Java has more."""
+
+MAX_EPOCHS = 1000
+"""In an answer; a Java master has room for no more."""
+
+_GREETING = struct.Struct(">ihhq")
+_LINEAGE = struct.Struct(">iiqi")
+_EPOCH = struct.Struct(">iq")
+_STATE = struct.Struct(">i")
+_ACK = struct.Struct(">iq")
+_PART = struct.Struct(">iiqiqq")
+PART_HEAD_SIZE = _PART.size
+
+
+def encode_greeting(greeting: Greeting) -> bytes:
+    """Return the bytes of a greeting."""
+    newest, learner = int(greeting.wants_newest_file), int(greeting.is_learner)
+    return _GREETING.pack(LINK_GREETS, newest, learner, greeting.broker_id)
+
+
+def encode_lineage(lineage: Lineage) -> bytes:
+    """Return the bytes of a master's answer, with the newest epochs."""
+    epochs = lineage.epochs[-MAX_EPOCHS:]
+    last = epochs[-1].number if epochs else -1
+    size = len(epochs) * _EPOCH.size
+    head = _LINEAGE.pack(LINK_GREETS, size, lineage.end, last)
+    return head + b"".join(_EPOCH.pack(*epoch) for epoch in epochs)
+
+
+def encode_ack(offset: int) -> bytes:
+    """Return the bytes of a report."""
+    return _ACK.pack(LINK_COPIES, offset)
+
+
+def encode_part_head(offset: int, size: int, epoch: Epoch, confirmed: int) -> bytes:
+    """Return what comes before the bytes of a part."""
+    return _PART.pack(LINK_COPIES, size, offset, *epoch, confirmed)
+
+
+class AckReader:
+    """What a master with epochs receives: a greeting, which may come again; reports."""
+
+    def __init__(self) -> None:
+        self.greeting: Greeting | None = None
+        self._rest = b""
+
+    def feed(self, data: bytes) -> list[int | Greeting]:
+        """Return what is complete now; RemoteProtocolError if it cannot be."""
+        self._rest += data
+        found: list[int | Greeting] = []
+        while len(self._rest) >= _ACK.size:
+            [state] = _STATE.unpack_from(self._rest)
+            if state == LINK_GREETS:
+                if len(self._rest) < _GREETING.size:
+                    break
+                found.append(self._greeted())
+            elif state == LINK_COPIES and self.greeting is not None:
+                _, offset = _ACK.unpack_from(self._rest)
+                self._rest = self._rest[_ACK.size :]
+                if offset < 0:
+                    raise RemoteProtocolError(f"it reported the offset {offset}")
+                found.append(offset)
+            else:
+                raise RemoteProtocolError(
+                    f"it sent the state {state}: brokers of a group have a controller "
+                    "all, or none has (enableControllerMode)"
+                )
+        return found
+
+    def _greeted(self) -> Greeting:
+        _, newest, learner, broker_id = _GREETING.unpack_from(self._rest)
+        self._rest = self._rest[_GREETING.size :]
+        greeting = Greeting(broker_id, newest == 1, learner == 1)
+        if broker_id < 1 or self.greeting not in (None, greeting):
+            raise RemoteProtocolError(f"it says that its id is {broker_id}")
+        self.greeting = greeting
+        return greeting
+
+
+class LineageReader:
+    """What a replica receives first from a master with epochs."""
+
+    def __init__(self) -> None:
+        self.lineage = Lineage(0, ())
+        """The answer, when `feed` has returned it."""
+
+        self.rest = b""
+        """What came after the answer."""
+
+    def feed(self, data: bytes) -> Lineage | None:
+        """Return the answer when it is complete; RemoteProtocolError if it is none."""
+        self.rest += data
+        if len(self.rest) < _LINEAGE.size:
+            return None
+        state, size, end, last = _LINEAGE.unpack_from(self.rest)
+        whole = _LINEAGE.size + size
+        if (
+            state != LINK_GREETS
+            or end < 0
+            or size % _EPOCH.size
+            or not 0 <= size <= MAX_EPOCHS * _EPOCH.size
+        ):
+            raise RemoteProtocolError(
+                f"an answer of {size} bytes in the state {state}, with the end {end}"
+            )
+        if len(self.rest) < whole:
+            return None
+        table = self.rest[_LINEAGE.size : whole]
+        epochs = tuple(Epoch(*each) for each in _EPOCH.iter_unpack(table))
+        check_order(epochs)
+        if epochs and epochs[-1].number != last:
+            raise RemoteProtocolError(f"its last epoch is {last}, or {epochs[-1]}")
+        self.rest = self.rest[whole:]
+        self.lineage = Lineage(end, epochs)
+        return self.lineage
+
+
+def check_order(epochs: Sequence[Epoch]) -> None:
+    """RemoteProtocolError unless both numbers and starts grow."""
+    for one, other in pairwise(epochs):
+        if one.number >= other.number or one.start >= other.start:
+            raise RemoteProtocolError(f"the epoch {other} comes after {one}")
+    if epochs and (epochs[0].number < 0 or epochs[0].start < 0):
+        raise RemoteProtocolError(f"the epoch {epochs[0]}")
+
+
+class PartReader:
+    """What a replica receives from a master with epochs, after its answer."""
+
+    def __init__(self) -> None:
+        self._head = b""
+        self._offset = self._left = self._confirmed = 0
+        self._epoch = Epoch(0, 0)
+
+    def feed(self, data: memoryview) -> list[Part]:
+        """Return the pieces of parts in `data`; a heartbeat has no bytes.
+
+        RemoteProtocolError for a head that cannot be.
+        """
+        parts = []
+        at = 0
+        while at < len(data):
+            if self._left:
+                piece = data[at : at + self._left]
+                parts.append(Part(self._offset, piece, self._epoch, self._confirmed))
+                at += len(piece)
+                self._offset += len(piece)
+                self._left -= len(piece)
+                continue
+            wanted = PART_HEAD_SIZE - len(self._head)
+            self._head += data[at : at + wanted]
+            at += wanted
+            if len(self._head) < PART_HEAD_SIZE:
+                break
+            self._begin()
+            if not self._left:
+                parts.append(Part(self._offset, data[:0], self._epoch, self._confirmed))
+        return parts
+
+    def _begin(self) -> None:
+        state, self._left, self._offset, *epoch, self._confirmed = _PART.unpack(
+            self._head
+        )
+        self._head = b""
+        self._epoch = Epoch(*epoch)
+        is_heartbeat = self._left == 0
+        if (
+            state not in (LINK_GREETS, LINK_COPIES)
+            or not 0 <= self._left <= FRAME_LIMIT
+            or (not is_heartbeat and (self._offset < 0 or min(epoch) < 0))
+        ):
+            raise RemoteProtocolError(
+                f"a part of {self._left} bytes at offset {self._offset}, of epoch "
+                f"{epoch[0]}, in the state {state}"
             )

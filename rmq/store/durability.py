@@ -3,7 +3,8 @@
 Offsets, which only grow: *durable*: the disk has confirmed the bytes before it;
 *replicated*: enough replicas have them; *acknowledged*: what senders wait for, the
 lesser of those of the two that they wait for; *confirm*: readers may see them: the
-durable offset under SYNC_FLUSH, else the end of the log.
+durable offset under SYNC_FLUSH, else the end of the log; in a group with a controller
+what no failover takes away.
 Invariants: a failure of the log is permanent, and a worse refusal replaces a lesser
 one; after a failed flush the durable offset never grows again, because the kernel drops
 dirty pages that it could not write, and the next fdatasync succeeds without them.
@@ -83,6 +84,7 @@ class Durability:
         self.is_open = False
         self.refusal: Refusal | None = None
         self._is_replica = is_copy
+        self._fence = ""
         self._log = log
         self._counters = counters
         self._flush_lock = threading.Lock()
@@ -92,12 +94,12 @@ class Durability:
         """Begin at the end that recovery found."""
         self.durable.reset(self._log.end_offset)
         self.is_open = True
-        self._log.is_writable = not self._is_replica
+        self._log.is_writable = self._may_write
 
     def become_master(self) -> None:
         """Accept messages in a store that was opened as a copy."""
         self._is_replica = False
-        self._log.is_writable = self.is_open and self.refusal is None
+        self._log.is_writable = self._may_write
 
     def await_replicas(self, timeout_ms: int) -> Watermark:
         """Have senders wait for replicas from now on; return what replicas move.
@@ -132,7 +134,20 @@ class Durability:
             return self.refusal.text
         if not self.is_open:
             return "the store is closed"
-        return REPLICA_REFUSES if self._is_replica else ""
+        return REPLICA_REFUSES if self._is_replica else self._fence
+
+    @property
+    def _may_write(self) -> bool:
+        is_kept = self._is_replica or self._fence or self.refusal is not None
+        return self.is_open and not is_kept
+
+    def fence(self, reason: str) -> None:
+        """Refuse messages as long as there is a reason outside of the store.
+
+        An empty one ends it.
+        """
+        self._fence = reason
+        self._log.is_writable = self._may_write
 
     @property
     def keeps_abort(self) -> bool:
@@ -160,7 +175,7 @@ class Durability:
             if self.refusal is None or not self.refusal.kind.resumes:
                 return
             self.refusal = None
-            self._log.is_writable = self.is_open and not self._is_replica
+            self._log.is_writable = self._may_write
         logger.warning("messages are accepted again")
 
     def write_failed(self, error: OSError) -> None:

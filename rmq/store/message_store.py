@@ -325,7 +325,8 @@ class MessageStore:
     def save_checkpoint(self) -> None:
         """Write the checkpoint as it is."""
         self.checkpoint.physic_msg_ms = self.durability.durable_ms
-        self.checkpoint.confirm_offset = self.durability.durable.value
+        safe = self.durability.durable.value
+        self.checkpoint.confirm_offset = min(safe, self.durability.confirm_offset)
         self.checkpoint.index_msg_ms = self.index.full_end_ms
         self.reserve.open(partial(self.checkpoint.save, self.directory.checkpoint))
 

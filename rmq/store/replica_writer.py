@@ -94,6 +94,14 @@ class ReplicaWriter:
         assert data is not None, f"the log has no record at {offset}"
         return data
 
+    def ends_record(self, offset: int) -> bool:
+        """Whether a record ends at an offset of this log, or a file."""
+        file = self._files.find(offset)
+        if file is None or offset == self.whole_offset:
+            return offset == self.whole_offset
+        position = offset - file.base_offset
+        return not position or self._log.record_size_at(offset) > 0
+
     def records(self, start: int) -> list[tuple[int, int]]:
         """Return offset and size of all records from about `start` on.
 

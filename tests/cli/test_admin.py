@@ -313,7 +313,7 @@ async def test_exports(node, shown, topic, tmp_path):
 async def test_what_is_not_there(node, run):
     result = await run("getBrokerEpoch", "-b", node.address)
     assert result.exit_code == 1
-    assert "a broker's role is brokerRole in its file" in result.stderr
+    assert "this request only for controllerMode" in result.stderr
 
 
 async def test_thresholds_for_old_messages(node, shown):

@@ -58,8 +58,8 @@ def test_each_reason_is_a_sentence_of_its_own():
     ("key", "value", "is_problem"),
     [
         ("sendMessageThreadPoolNums", "64", False),
-        ("enableControllerMode", "false", False),
-        ("enableControllerMode", "true", True),
+        ("enableSlaveActingMaster", "false", False),
+        ("enableSlaveActingMaster", "true", True),
     ],
 )
 def test_asking_for_what_is_missing_is_a_problem(key, value, is_problem):

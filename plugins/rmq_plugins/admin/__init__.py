@@ -80,6 +80,8 @@ HANDLERS: Final[Mapping[tuple[str, str], Mapping[int, str]]] = {
         RequestCode.EXCHANGE_BROKER_HA_INFO: "exchange",
         RequestCode.GET_BROKER_HA_STATUS: "status",
         RequestCode.RESET_MASTER_FLUSH_OFFSET: "reset",
+        RequestCode.GET_BROKER_EPOCH_CACHE: "epochs",
+        RequestCode.NOTIFY_BROKER_ROLE_CHANGED: "role_changed",
     },
     ("dead_letters", "DeadLetterHandler"): {
         OwnRequestCode.RESEND_DEAD_LETTERS: "resend",

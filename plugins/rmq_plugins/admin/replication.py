@@ -1,7 +1,12 @@
-"""Requests 906, 907 and 908: who follows whom, and how far it is."""
+"""Requests 906, 907, 908, 1007 and 1008: who follows whom, and how far it is."""
 
 from rmq.errors import RequestRejected
 from rmq.plugin import BrokerContext, Connection
+from rmq.protocol.bodies.controller import (
+    LAST_EPOCH_END_OFFSET,
+    EpochEntry,
+    EpochEntryCache,
+)
 from rmq.protocol.bodies.statistics import (
     HAClientRuntimeInfo,
     HAConnectionRuntimeInfo,
@@ -20,6 +25,7 @@ class ReplicationHandler:
     """The replication part of Java's `AdminBrokerProcessor`."""
 
     def __init__(self, broker: BrokerContext) -> None:
+        self._config = broker.config
         self._store = broker.store
         self._role = broker.role
         self._replication = broker.replication
@@ -82,6 +88,32 @@ class ReplicationHandler:
             max_offset=replica.end_offset,
             transferred_byte_in_second=replica.rate.per_second(),
         )
+
+    def epochs(self, request: Command, connection: Connection) -> Command:
+        """Answer the epochs of the log, in a group with a controller."""
+        control = self._replication.control
+        if control is None:
+            raise RequestRejected(
+                ResponseCode.SYSTEM_ERROR, "this request only for controllerMode "
+            )
+        epochs = control.epochs.all()
+        ends = [*(epoch.start for epoch in epochs[1:]), LAST_EPOCH_END_OFFSET]
+        body = EpochEntryCache(
+            cluster_name=self._config.broker_cluster_name,
+            broker_name=self._config.broker_name,
+            broker_id=self._role.broker_id,
+            epoch_list=[
+                EpochEntry(epoch=each.number, start_offset=each.start, end_offset=end)
+                for each, end in zip(epochs, ends, strict=False)
+            ],
+            max_offset=self._store.log.end_offset,
+        )
+        return request.reply(body=body.encode())
+
+    def role_changed(self, request: Command, connection: Connection) -> Command:
+        """Have the controller asked who is the master: anybody may say that."""
+        self._replication.look_again()
+        return request.reply()
 
     def reset(self, request: Command, connection: Connection) -> Command:
         """Store the offset up to which the master had flushed; only 907 shows it."""

@@ -1,0 +1,99 @@
+"""Identity: the id that a controller gave this broker, for ever, in a file; its boot.
+
+`brokerIdentity`: `cluster#broker#id`.  Before the controller is asked for an id the
+broker notes it with a check code in `brokerIdentity-temp`: `cluster#broker#id#code`; a
+broker that dies between the question and the answer repeats it with the same code, and
+gets the same id.
+`bootId`: that of the kernel under which the broker has joined its group; another one
+after a start that had to recover says that there was a power cut, or a crash of the
+machine, and not just of the broker.
+Crash contract: each file is whole or not there.
+Known in Java as `BrokerMetadata`, `TempBrokerMetadata`.
+"""
+
+from pathlib import Path
+from typing import NamedTuple
+
+from rmq.errors import ConfigError
+from rmq.files import replace_file
+
+SEPARATOR = "#"
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+class Asked(NamedTuple):
+    """An id that was asked for, and the code that shows who did."""
+
+    broker_id: int
+    code: str
+
+
+class Identity:
+    """The files of one broker's identity."""
+
+    def __init__(self, path: Path, cluster: str, broker: str) -> None:
+        """ConfigError if the file names another cluster or broker, or is damaged."""
+        self._path = path
+        self._temporary = path.with_name(path.name + "-temp")
+        self._names = cluster, broker
+        found = self._read(path, 3)
+        self.broker_id = int(found[0]) if found else 0
+        """The id; 0 before there is one."""
+
+    def asked(self) -> Asked | None:
+        """Return what an earlier run asked for without learning the answer."""
+        found = self._read(self._temporary, 4)
+        return Asked(int(found[0]), found[1]) if found else None
+
+    def note(self, asked: Asked) -> None:
+        """Keep what the controller will be asked for; durable at the return."""
+        self._write(self._temporary, str(asked.broker_id), asked.code)
+
+    def forget(self) -> None:
+        """Forget what the controller has refused."""
+        self._temporary.unlink(missing_ok=True)
+
+    def take(self, broker_id: int) -> None:
+        """Keep the id; durable at the return."""
+        assert broker_id > 0, broker_id
+        self._write(self._path, str(broker_id))
+        self.broker_id = broker_id
+        self.forget()
+
+    def _write(self, path: Path, *parts: str) -> None:
+        replace_file(path, SEPARATOR.join((*self._names, *parts)).encode())
+
+    def _read(self, path: Path, count: int) -> list[str]:
+        """Return the parts after the names; empty if there is no file."""
+        try:
+            text = path.read_text(errors="replace").strip()
+        except FileNotFoundError:
+            return []
+        parts = text.split(SEPARATOR, count - 1)
+        if len(parts) != count or not parts[2].isdecimal() or int(parts[2]) < 1:
+            raise ConfigError(
+                f"{path} is no identity: set it aside, and this broker becomes a new "
+                "member of its group"
+            )
+        if tuple(parts[:2]) != self._names:
+            raise ConfigError(
+                f"{path} is of broker {parts[1]} in cluster {parts[0]}, not of "
+                f"{self._names[1]} in {self._names[0]}: brokerName, brokerClusterName "
+                "and storePathRootDir must be those of one broker"
+            )
+        return parts[2:]
+
+
+class Boot:
+    """Whether the machine has started anew since the broker joined its group."""
+
+    def __init__(self, path: Path, source: Path = BOOT_ID) -> None:
+        self._path = path
+        self._now = source.read_bytes()
+        self.is_same = path.exists() and path.read_bytes() == self._now
+
+    def note(self) -> None:
+        """Keep the present one; durable at the return."""
+        if not self.is_same:
+            replace_file(self._path, self._now)
+            self.is_same = True
