@@ -6,7 +6,7 @@ class NewKeys:
 
     capacity: int
     def __new__(cls, capacity: int = ...) -> NewKeys:
-        """`capacity` is a power of two; memory is used as far as keys wait."""
+        """`capacity` is a power of two; a place takes 24 bytes once it was used."""
 
     def has(self, offset: int) -> bool:
         """True if the keys of the records from `offset` on are here."""

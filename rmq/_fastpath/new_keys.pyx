@@ -39,7 +39,7 @@ cdef class NewKeys:
     """The keys of one log that wait for their entries."""
 
     def __cinit__(self, int64_t capacity=1 << 18):
-        """`capacity` is a power of two; memory is used as far as keys wait."""
+        """`capacity` is a power of two; a place takes 24 bytes once it was used."""
         if capacity <= 0 or capacity & (capacity - 1):
             raise ValueError(f"{capacity} is no power of two")
         self.capacity = capacity

@@ -1,7 +1,8 @@
 """A server without a broker, from its first task to its end."""
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+import os
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -11,11 +12,28 @@ import trio
 from rmq import node as nodes
 from rmq.access.config import AuthConfig
 from rmq.cli.config_reload import reload_config
-from rmq.cli.options import run_to_end
+from rmq.cli.options import gather_values, located, run_to_end
 from rmq.cli.service_manager import notify
 from rmq.config import build
 
 logger = logging.getLogger("rmq")
+
+
+def gathering(
+    path: str | None, settings: Iterable[str], classes: Iterable[type]
+) -> Callable[[], dict[str, str]]:
+    """Return what reads the settings, each time anew.
+
+    Requests that change them rewrite the file that was given.
+    """
+
+    def gather() -> dict[str, str]:
+        values = gather_values(path, settings, classes)
+        if path:
+            values.setdefault("configStorePath", os.path.abspath(located(path)))
+        return values
+
+    return gather
 
 
 def run_alone(

@@ -1,20 +1,17 @@
 """`rmq controller`."""
 
-import os
 from functools import partial
 
 import click
 
 from rmq import node as nodes
 from rmq.access.config import AuthConfig
-from rmq.cli.alone import run_alone
+from rmq.cli.alone import gathering, run_alone
 from rmq.cli.garbage import keep_survivors
 from rmq.cli.options import (
     check_platform,
     common_options,
     fail,
-    gather_values,
-    located,
     report_findings,
     start_logging,
 )
@@ -44,12 +41,7 @@ def controller(
     start_logging(log_level, log_format)
     classes = (ControllerConfig, TlsConfig, AuthConfig)
 
-    def gather() -> dict[str, str]:
-        values = gather_values(path, settings, classes)
-        if path:
-            values.setdefault("configStorePath", os.path.abspath(located(path)))
-        return values
-
+    gather = gathering(path, settings, classes)
     try:
         check_platform()
         values = gather()
