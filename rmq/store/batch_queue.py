@@ -218,6 +218,10 @@ class BatchQueue(ConsumeQueue):
         """Read (physical offset, size, tags code) of the record of a message."""
         return self._read(self._number_at(offset))[:3]
 
+    def read_once(self, offset: int) -> tuple[int, int]:
+        """Read (physical offset, size) of the record of a message."""
+        return self.entry(offset)[:2]
+
     def file_of(self, offset: int) -> None:
         """Return None: no compiled reader reads these files."""
 

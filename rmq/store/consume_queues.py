@@ -309,9 +309,12 @@ class ConsumeQueues:
 
 def _folders(folder: Path) -> list[Path]:
     """Return the folders in a folder, in order; none if it does not exist."""
-    if not folder.is_dir():
+    try:
+        with os.scandir(folder) as entries:
+            names = sorted(entry.name for entry in entries if entry.is_dir())
+    except (FileNotFoundError, NotADirectoryError):
         return []
-    return sorted(path for path in folder.iterdir() if path.is_dir())
+    return [folder / name for name in names]
 
 
 def _by_form(group: list[ConsumeQueue]) -> list[list[ConsumeQueue]]:

@@ -202,7 +202,7 @@ class Recovery:
         return durable if durable <= self._files.end_offset else 0
 
     def _names_record(self, queue: ConsumeQueue, queue_offset: int) -> bool:
-        offset, size, _ = queue.entry(queue_offset)
+        offset, size = queue.read_once(queue_offset)
         if size == FILLER_SIZE:
             return True
         file = self._files.find(offset)
