@@ -1,8 +1,8 @@
 """BrokerStatistics: messages in and out by topic and group, per minute, hour and day.
 
-An item is a sum and a count of additions that only grow. Samples of both are taken
-every 10 s, 10 minutes and hour; a window is the difference between now and its oldest
-sample (one minute, one hour, one day ago).
+An item is a sum and a count of additions that only grow, see `sums.py`. Samples of all
+are taken every 10 s, 10 minutes and hour; a window is the difference between now and
+its oldest sample (one minute, one hour, one day ago).
 
 Puts cost one update of a set per poll: the queues count new messages themselves, and
 are asked a second after they came and before each reading. Gets are counted once per
@@ -18,6 +18,7 @@ import trio
 
 from rmq._fastpath import SIZE_BOUNDS
 from rmq.broker.arrivals import QueueKey
+from rmq.broker.sums import Samples, Sums
 from rmq.broker.timings import COMMIT_BOUNDS_S, CREATION_BOUNDS_MS, Timings
 from rmq.clock import Clock
 from rmq.protocol.bodies.statistics import BrokerStatsData, BrokerStatsItem
@@ -43,7 +44,7 @@ ROUNDS_OF_HOUR: Final = 60
 """Samples after which the hour gets one: every 10 minutes."""
 
 ROUNDS_OF_DAY: Final = 360
-MINUTE_NOTES, HOUR_NOTES, DAY_NOTES = 7, 7, 25
+MINUTE_SAMPLES, HOUR_SAMPLES, DAY_SAMPLES = 7, 7, 25
 
 COUNTED_AT_ONCE: Final = 500
 """Queues and items that are handled before others run: at most a millisecond."""
@@ -51,49 +52,34 @@ COUNTED_AT_ONCE: Final = 500
 COUNT_PAUSE_S: Final = 0.05
 """Between two such parts, while nobody asks: 10,000 queues a second, 5 % of a core."""
 
-MAX_ITEMS: Final = 20_000
-"""Items of all names; one takes up to 3 kB. More are not counted."""
+ITEM_LIMIT: Final = 200_000
+"""Items of topics and groups; one takes 0.9 kB. More are not counted."""
 
-_NO_PULL: Final = -1, 0
+QUEUE_ITEM_LIMIT: Final = 60_000
+"""Items of single queues, which have four times as many with one group. These have a
+limit of their own, so that each topic has its rates however many queues there are."""
 
-Note = tuple[int, int, int]
-PullKey = tuple[str, str, int]
-"""Group, topic, queue."""
+PULL_LIMIT: Final = 100_000
+"""Places of pulls, by group and queue; beyond it those of one topic are forgotten."""
+
+SIZES_LIMIT: Final = 20_000
+"""Topics whose messages are counted by size."""
+
+_OF_QUEUES: Final = "QUEUE_"
+_OF_BROKER: Final = BROKER_PUT_NUMS, BROKER_GET_NUMS
+
+Rows = tuple[int, ...]
+"""Items that are counted together: three of messages, two of bytes."""
 
 
-class StatsItem:
-    """A sum, its number of additions, and samples of both. Java's `StatsItem`."""
+class _Pull:
+    """Where the last pull of a group at a queue ended, and whose it was."""
 
-    __slots__ = ("day", "hour", "minute", "times", "value")
+    __slots__ = ("next_offset", "rows", "token")
 
-    def __init__(self, now_ms: int) -> None:
-        self.value = 0
-        self.times = 0
-        first = (now_ms, 0, 0)
-        self.minute: list[Note] = [first]
-        self.hour: list[Note] = [first]
-        self.day: list[Note] = [first]
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether nothing was added for a day."""
-        return len(self.day) == DAY_NOTES and self.day[0][2] == self.times
-
-    def window(self, notes: list[Note], now_ms: int) -> BrokerStatsItem:
-        """Return what was added since the oldest sample.
-
-        A rate is over one sample interval at least, so that a single message one
-        millisecond ago is not reported as 1,000/s.
-        """
-        at_ms, value, times = notes[0]
-        added, additions = self.value - value, self.times - times
-        assert added >= 0 <= additions, f"{notes[0]}: sums only grow"
-        elapsed_ms = max(now_ms - at_ms, SAMPLE_INTERVAL_S * 1_000)
-        return BrokerStatsItem(
-            sum=added,
-            tps=added * 1_000 / elapsed_ms,
-            avgpt=added / additions if additions else 0.0,
-        )
+    def __init__(self) -> None:
+        self.rows: Rows | None = None
+        self.next_offset, self.token = -1, 0
 
 
 class BrokerStatistics:
@@ -108,12 +94,24 @@ class BrokerStatistics:
         self._rounds = 0
         for queue in self._tails.take_uncounted(self._tails.uncounted_count):
             queue.take_counts(None)  # from before the start
-        self._items: dict[tuple[str, str], StatsItem] = {}
-        self._of_queue: dict[QueueKey, tuple[StatsItem, ...]] = {}
-        self._of_pull: dict[PullKey, tuple[StatsItem, ...]] = {}
-        self._pulled: dict[PullKey, tuple[int, int]] = {}
-        """Where the last pull that found messages ended, and whose it was."""
+        self._sums = Sums(clock.now_ms)
+        self._minute = Samples(MINUTE_SAMPLES)
+        self._hour = Samples(HOUR_SAMPLES)
+        self._day = Samples(DAY_SAMPLES)
+        self._uncounted = self._sums.begin()
+        """The item of all for which there is no room."""
 
+        self._items: dict[str, dict[tuple[str, str], int]] = {}
+        """By topic: the row of each name and rest of the key."""
+
+        self._queue_item_count = 0
+        self._puts: dict[str, dict[int, Rows]] = {}
+        """By topic and queue."""
+
+        self._pulls: dict[str, dict[tuple[str, int], _Pull]] = {}
+        """By topic, group and queue."""
+
+        self._pull_count = 0
         self._has_arrived = trio.Event()
         self._sizes: dict[str, array[int]] = {}
         self.open_transactions: Counter[str] = Counter()
@@ -151,24 +149,30 @@ class BrokerStatistics:
         self._count_arrived(COUNTED_AT_ONCE)
 
     def _count_put(self, key: QueueKey, messages: int, size: int) -> None:
-        items = self._of_queue.get(key)
         assert messages > 0, f"{key}: {messages} messages of {size} bytes"
-        if items is None:
-            topic, queue_id = key
+        topic, queue_id = key
+        rows = self._puts.get(topic, {}).get(queue_id)
+        if rows is None:
             queue = f"{topic}@{queue_id}"
-            items = self._of_queue[key] = (
-                self._item(TOPIC_PUT_NUMS, topic),
-                self._item(QUEUE_PUT_NUMS, queue),
-                self._item(BROKER_PUT_NUMS, self._cluster),
-                self._item(TOPIC_PUT_SIZE, topic),
-                self._item(QUEUE_PUT_SIZE, queue),
+            rows = (
+                self._row(TOPIC_PUT_NUMS, topic),
+                self._row(QUEUE_PUT_NUMS, queue),
+                self._row(BROKER_PUT_NUMS, self._cluster),
+                self._row(TOPIC_PUT_SIZE, topic),
+                self._row(QUEUE_PUT_SIZE, queue),
             )
-        for item in items[:3]:
-            item.value += messages
-            item.times += messages
-        for item in items[3:]:
-            item.value += size
-            item.times += messages
+            if self._uncounted not in rows:
+                self._puts.setdefault(topic, {})[queue_id] = rows
+        self._add(rows, messages, size, messages)
+
+    def _add(self, rows: Rows, messages: int, size: int, times: int) -> None:
+        sums, counts = self._sums.values, self._sums.times
+        for row in rows[:3]:
+            sums[row] += messages
+            counts[row] += times
+        for row in rows[3:]:
+            sums[row] += size
+            counts[row] += times
 
     def count_get(
         self,
@@ -186,75 +190,114 @@ class BrokerStatistics:
         `token` names the connection of the last of these pulls.
         """
         assert messages >= pulls > 0, f"{pulls} pulls brought {messages} messages"
-        key = (group, topic, queue_id)
-        self._pulled[key] = next_offset, token
-        items = self._of_pull.get(key)
-        if items is None:
-            if len(self._of_pull) >= MAX_ITEMS:
-                self._of_pull.clear()
-                self._pulled = {key: (next_offset, token)}
+        pull = self._pull(group, topic, queue_id)
+        pull.next_offset, pull.token = next_offset, token
+        rows = pull.rows
+        if rows is None:
             queue = f"{topic}@{queue_id}@{group}"
-            items = self._of_pull[key] = (
-                self._item(GROUP_GET_NUMS, f"{topic}@{group}"),
-                self._item(QUEUE_GET_NUMS, queue),
-                self._item(BROKER_GET_NUMS, self._cluster),
-                self._item(GROUP_GET_SIZE, f"{topic}@{group}"),
-                self._item(QUEUE_GET_SIZE, queue),
+            rows = (
+                self._row(GROUP_GET_NUMS, f"{topic}@{group}"),
+                self._row(QUEUE_GET_NUMS, queue),
+                self._row(BROKER_GET_NUMS, self._cluster),
+                self._row(GROUP_GET_SIZE, f"{topic}@{group}"),
+                self._row(QUEUE_GET_SIZE, queue),
             )
-        for item in items[:3]:
-            item.value += messages
-            item.times += pulls
-        for item in items[3:]:
-            item.value += size
-            item.times += pulls
+            pull.rows = None if self._uncounted in rows else rows
+        self._add(rows, messages, size, pulls)
+
+    def _pull(self, group: str, topic: str, queue_id: int) -> _Pull:
+        """Return what is known of a group's pulls at a queue."""
+        pulls = self._pulls.get(topic)
+        pull = None if pulls is None else pulls.get((group, queue_id))
+        if pull is None:
+            if self._pull_count >= PULL_LIMIT:
+                self._forget_pulls(next(iter(self._pulls)))
+            pull = self._pulls.setdefault(topic, {})[group, queue_id] = _Pull()
+            self._pull_count += 1
+        return pull
+
+    def _forget_pulls(self, topic: str) -> None:
+        self._pull_count -= len(self._pulls.pop(topic, ()))
 
     def _sizes_of(self, topic: str) -> "array[int]":
         """Return the counts of a topic, new ones if there is room."""
         counts = self._sizes.get(topic)
         if counts is None:
             counts = array("q", bytes(8 * (len(SIZE_BOUNDS) + 1)))
-            if len(self._sizes) < MAX_ITEMS:
+            if len(self._sizes) < SIZES_LIMIT:
                 self._sizes[topic] = counts
         return counts
 
     def count(self, name: str, key: str) -> None:
         """Count one more of something."""
-        item = self._item(name, key)
-        item.value += 1
-        item.times += 1
+        row = self._row(name, key)
+        self._sums.values[row] += 1
+        self._sums.times[row] += 1
 
     def count_send_back(self, group: str, topic: str) -> None:
         """Count a message that a consumer gave back."""
         self.count(SNDBCK_PUT_NUMS, f"{topic}@{group}")
 
-    def _item(self, name: str, key: str) -> StatsItem:
-        """Return the item, a new one if there is room, else one that nobody reads."""
-        item = self._items.get((name, key))
-        if item is None:
-            item = StatsItem(self._now_ms())
-            if len(self._items) < MAX_ITEMS:
-                self._items[name, key] = item
-        return item
+    def _row(self, name: str, key: str) -> int:
+        """Return the row of an item, a new one if there is room."""
+        row = self._find(name, key)
+        if row is not None:
+            return row
+        is_of_queue = name.startswith(_OF_QUEUES)
+        if is_of_queue:
+            is_full = self._queue_item_count >= QUEUE_ITEM_LIMIT
+        else:
+            is_full = len(self._sums) - self._queue_item_count > ITEM_LIMIT
+        if is_full:
+            return self._uncounted
+        topic, at, rest = key.partition("@")
+        row = self._items.setdefault(topic, {})[name, at + rest] = self._sums.begin()
+        self._queue_item_count += is_of_queue
+        return row
+
+    def _find(self, name: str, key: str) -> int | None:
+        """Return the row of an item that is counted."""
+        topic, at, rest = key.partition("@")
+        return self._items.get(topic, {}).get((name, at + rest))
 
     # -- reading
 
     def view(self, name: str, key: str) -> BrokerStatsData | None:
         """Return the three windows of an item; None if nothing was ever added."""
         self.count_up()
-        item = self._items.get((name, key))
-        if item is None:
+        row = self._find(name, key)
+        if row is None:
             return None
-        now_ms = self._now_ms()
         return BrokerStatsData(
-            stats_minute=item.window(item.minute, now_ms),
-            stats_hour=item.window(item.hour, now_ms),
-            stats_day=item.window(item.day, now_ms),
+            stats_minute=self._window(self._minute, row),
+            stats_hour=self._window(self._hour, row),
+            stats_day=self._window(self._day, row),
+        )
+
+    def _window(self, samples: Samples, row: int) -> BrokerStatsItem:
+        """Return what was added since the oldest sample.
+
+        A rate is over one sample interval at least, so that a single message one
+        millisecond ago is not reported as 1,000/s.
+        """
+        added, additions, elapsed_ms = self._sums.since(samples, row)
+        elapsed_ms = max(elapsed_ms, SAMPLE_INTERVAL_S * 1_000)
+        return BrokerStatsItem(
+            sum=added,
+            tps=added * 1_000 / elapsed_ms,
+            avgpt=added / additions if additions else 0.0,
         )
 
     def totals(self, name: str) -> list[tuple[str, int]]:
         """Return the sums of all items of one name, by key."""
         self.count_up()
-        return [(key, i.value) for (one, key), i in self._items.items() if one == name]
+        values = self._sums.values
+        return [
+            (topic + rest, values[row])
+            for topic, items in self._items.items()
+            for (one, rest), row in items.items()
+            if one == name
+        ]
 
     def sizes(self) -> "dict[str, array[int]]":
         """Return the number of messages of each topic in each class of SIZE_BOUNDS."""
@@ -263,30 +306,30 @@ class BrokerStatistics:
 
     def pulled(self, group: str, topic: str, queue_id: int) -> int:
         """Return the offset after the last message that a group has pulled, or -1."""
-        return self._pulled.get((group, topic, queue_id), _NO_PULL)[0]
+        pull = self._pulls.get(topic, {}).get((group, queue_id))
+        return -1 if pull is None else pull.next_offset
 
     def puller(self, group: str, topic: str, queue_id: int) -> int:
         """Return the token of the connection that got messages last; 0: unknown."""
-        return self._pulled.get((group, topic, queue_id), _NO_PULL)[1]
+        pull = self._pulls.get(topic, {}).get((group, queue_id))
+        return 0 if pull is None else pull.token
 
     def total(self, name: str, key: str) -> int:
         """Return the sum of an item at the last count; new messages may be missing."""
-        item = self._items.get((name, key))
-        return 0 if item is None else item.value
+        row = self._find(name, key)
+        return 0 if row is None else self._sums.values[row]
 
     def rates(self, name: str, key: str) -> tuple[float, float]:
         """Return the additions a second over the last minute and hour, as counted."""
-        item = self._items.get((name, key))
-        if item is None:
+        row = self._find(name, key)
+        if row is None:
             return 0.0, 0.0
-        now_ms = self._now_ms()
-        return item.window(item.minute, now_ms).tps, item.window(item.hour, now_ms).tps
+        return self._window(self._minute, row).tps, self._window(self._hour, row).tps
 
     def rate(self, name: str, key: str) -> float:
         """Return the additions per second over the last minute."""
         self.count_up()
-        item = self._items.get((name, key))
-        return 0.0 if item is None else item.window(item.minute, self._now_ms()).tps
+        return self.rates(name, key)[0]
 
     # -- samples
 
@@ -319,54 +362,70 @@ class BrokerStatistics:
             source()
         yield from self._count_parts()
         self._rounds += 1
-        now_ms = self._now_ms()
-        is_hour = self._rounds % ROUNDS_OF_HOUR == 0
-        is_day = self._rounds % ROUNDS_OF_DAY == 0
-        for number, item in enumerate(list(self._items.values())):
-            note = (now_ms, item.value, item.times)
-            _keep(item.minute, note, MINUTE_NOTES)
-            if is_hour:
-                _keep(item.hour, note, HOUR_NOTES)
-            if is_day:
-                _keep(item.day, note, DAY_NOTES)
-            if number % COUNTED_AT_ONCE == COUNTED_AT_ONCE - 1:
-                yield
-        if is_day:
-            yield from self._forget(lambda _, item: item.is_idle)
+        self._sums.sample(self._minute)
+        if self._rounds % ROUNDS_OF_HOUR == 0:
+            yield
+            self._sums.sample(self._hour)
+        if self._rounds % ROUNDS_OF_DAY == 0:
+            yield
+            self._sums.sample(self._day)
+            yield from self._forget(lambda _, row: self._sums.is_idle(self._day, row))
 
     def forget_topic(self, topic: str) -> Iterator[None]:
         """Drop the items of a topic that was deleted, some at a time."""
         self._sizes.pop(topic, None)
         self.commit_ages.forget(topic=topic)
-        for pull in [pull for pull in self._pulled if pull[1] == topic]:
-            del self._pulled[pull]
-        yield from self._forget(lambda key, _: key.split("@", 1)[0] == topic)
+        self._forget_pulls(topic)
+        yield from self._forget_of(topic, lambda _, row: True)
 
     def forget_group(self, group: str) -> Iterator[None]:
         """Drop the items of a group that was deleted, some at a time."""
-        for pull in [pull for pull in self._pulled if pull[0] == group]:
-            del self._pulled[pull]
-        yield from self._forget(lambda key, _: "@" in key and _last(key) == group)
-
-    def _forget(self, matches: Callable[[str, StatsItem], bool]) -> Iterator[None]:
-        has_forgotten = False
-        for number, name in enumerate(list(self._items), 1):
-            item = self._items.get(name)
-            if item is not None and matches(name[1], item):
-                del self._items[name]
-                has_forgotten = True
-            if number % COUNTED_AT_ONCE == 0:
+        seen = 0
+        for topic in list(self._pulls):
+            pulls = self._pulls.get(topic, {})
+            seen += len(pulls)
+            for key in [key for key in pulls if key[0] == group]:
+                del pulls[key]
+                self._pull_count -= 1
+            if seen >= COUNTED_AT_ONCE:
+                seen = 0
                 yield
-        if has_forgotten:
-            self._of_queue.clear()
-            self._of_pull.clear()
+        yield from self._forget(lambda rest, _: rest.rpartition("@")[2] == group)
 
+    def _forget(self, matches: Callable[[str, int], bool]) -> Iterator[None]:
+        """Drop the items for which `matches(rest of the key, row)`, in parts."""
+        seen = 0
+        for topic in list(self._items):
+            seen += len(self._items.get(topic, ()))
+            yield from self._forget_of(topic, matches)
+            if seen >= COUNTED_AT_ONCE:
+                seen = 0
+                yield
 
-def _keep(notes: list[Note], note: Note, limit: int) -> None:
-    notes.append(note)
-    if len(notes) > limit:
-        del notes[0]
+    def _forget_of(
+        self, topic: str, matches: Callable[[str, int], bool]
+    ) -> Iterator[None]:
+        items = self._items.get(topic, {})
+        keys = [key for key in items if key[0] not in _OF_BROKER]
+        for start in range(0, len(keys), COUNTED_AT_ONCE):
+            if start:
+                yield
+            gone = [
+                (key, row)
+                for key in keys[start : start + COUNTED_AT_ONCE]
+                if (row := items.get(key)) is not None and matches(key[1], row)
+            ]
+            if gone:
+                self._forget_rows(topic)
+            for key, row in gone:
+                del items[key]
+                self._sums.end(row)
+                self._queue_item_count -= key[0].startswith(_OF_QUEUES)
+        if not items and self._items.get(topic) is items:
+            del self._items[topic]
 
-
-def _last(key: str) -> str:
-    return key.rpartition("@")[2]
+    def _forget_rows(self, topic: str) -> None:
+        """Look up the rows of a topic again: some are given back."""
+        self._puts.pop(topic, None)
+        for pull in self._pulls.get(topic, {}).values():
+            pull.rows = None

@@ -2,6 +2,7 @@
 
 import pytest
 
+from rmq.broker import statistics as statistics_module
 from rmq.broker.statistics import BrokerStatistics
 from rmq.protocol.hosts import host_bytes
 from rmq.protocol.message import Message
@@ -9,6 +10,7 @@ from rmq.store.config import StoreConfig
 from rmq.store.message_store import MessageStore
 from rmq.testing import ManualClock
 
+NAMES = [name for name in vars(statistics_module) if name.endswith(("_NUMS", "_SIZE"))]
 HOST = host_bytes("127.0.0.1", 10_911)
 
 
@@ -53,7 +55,8 @@ def test_puts_are_counted_with_their_bytes(store, statistics):
     statistics.count_up()
     sums = {
         (name, key): statistics.view(name, key).stats_day.sum
-        for name, key in statistics._items
+        for name in NAMES
+        for key, _ in statistics.totals(name)
     }
     assert sums == {
         ("TOPIC_PUT_NUMS", "T"): 5,
@@ -103,7 +106,7 @@ def test_a_sample_counts_many_queues_in_parts(store, statistics, monkeypatch):
     assert store.queues.tails.uncounted_count == 1
     for _ in parts:
         pass
-    assert statistics._items["TOPIC_PUT_NUMS", "T"].minute[-1][1] == 5
+    assert statistics.total("TOPIC_PUT_NUMS", "T") == 5
 
 
 def test_gets_are_counted_by_pull(statistics):
@@ -160,17 +163,64 @@ def test_what_is_deleted_is_forgotten(store, statistics):
     statistics.count_get("G", "T", 0, 1, 1, 1, 200)
     statistics.count_get("G", "U", 0, 1, 1, 1, 200)
     statistics.count_get("H", "U", 0, 1, 1, 1, 200)
+    statistics.count_up()
     list(statistics.forget_topic("T"))
     list(statistics.forget_group("H"))
-    assert {key for _, key in statistics._items} == {"C", "U@G", "U@0@G"}
+    keys = {key for name in NAMES for key, _ in statistics.totals(name)}
+    assert keys == {"C", "U@G", "U@0@G"}
 
 
 def test_items_are_limited(statistics, monkeypatch):
-    monkeypatch.setattr("rmq.broker.statistics.MAX_ITEMS", 5)
+    monkeypatch.setattr("rmq.broker.statistics.ITEM_LIMIT", 5)
     for number in range(10):
         statistics.count_send_back("G", f"T{number}")
     assert statistics.view("SNDBCK_PUT_NUMS", "T4@G") is not None
     assert statistics.view("SNDBCK_PUT_NUMS", "T5@G") is None
+
+
+def test_each_topic_has_its_rates_beside_many_queues(store, statistics, monkeypatch):
+    """Items of queues have a limit of their own: 2,500 topics filled the common one."""
+    monkeypatch.setattr("rmq.broker.statistics.QUEUE_ITEM_LIMIT", 6)
+    for number in range(20):
+        put(store, f"T{number % 4}", number // 4, count=2)
+    end_poll(store, statistics)
+    for number in range(4):
+        assert statistics.view("TOPIC_PUT_NUMS", f"T{number}").stats_minute.sum == 10
+    found = statistics.totals("QUEUE_PUT_NUMS")
+    assert [count for _, count in found] == [2, 2, 2]
+    list(statistics.forget_topic("T0"))
+    put(store, "T1", 4)
+    end_poll(store, statistics)
+    assert statistics.view("QUEUE_PUT_NUMS", "T1@4").stats_minute.sum == 1
+
+
+def test_places_of_pulls_are_limited(statistics, monkeypatch):
+    monkeypatch.setattr("rmq.broker.statistics.PULL_LIMIT", 4)
+    for number in range(9):
+        statistics.count_get("G", f"T{number}", 0, 1, 1, 1, 200 + number, token=7)
+    places = [statistics.pulled("G", f"T{number}", 0) for number in range(9)]
+    assert places == [-1] * 5 + [205, 206, 207, 208]
+    assert statistics.puller("G", "T8", 0) == 7
+    assert statistics.view("GROUP_GET_NUMS", "T0@G").stats_minute.sum == 1
+
+
+def test_a_row_given_back_is_counted_for_the_next(store, statistics, clock):
+    """A new topic has nothing of the one whose row it got, in any window."""
+    put(store, "Old", count=5)
+    statistics.count_get("G", "Old", 0, 1, 5, 1, 200)
+    end_poll(store, statistics)
+    for _ in range(10):
+        clock.ms += 10_000
+        statistics.sample()
+    list(statistics.forget_topic("Old"))
+    put(store, "New", count=3)
+    end_poll(store, statistics)
+    clock.ms += 10_000
+    assert statistics.view("TOPIC_PUT_NUMS", "New").stats_minute.sum == 3
+    assert statistics.view("TOPIC_PUT_NUMS", "New").stats_minute.tps == 0.3
+    statistics.count_get("G", "Old", 0, 1, 2, 1, 300)
+    assert statistics.view("GROUP_GET_NUMS", "Old@G").stats_day.sum == 2
+    assert statistics.view("TOPIC_PUT_NUMS", "New").stats_day.sum == 3
 
 
 async def test_service_takes_notes(statistics, clock, autojump_clock, nursery):
