@@ -43,7 +43,7 @@ fix: $(VENV)/.dev  ## format and mend what can be mended by itself
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-crash: $(VENV)/.dev  ## kill -9, power cuts, failing disks; RMQ_CRASH_ROUNDS=100 for more
+crash: $(VENV)/.dev  ## kill -9, power cuts, failing disks; RMQ_CRASH_ROUNDS=100 for more, RMQ_CRASH_RINGS=0,1048576,default
 	$(BIN)/pytest -q -s -m crash -o faulthandler_timeout=0
 
 wheels: $(VENV)/.dev  ## dist/: a source archive, and a manylinux wheel for each CPython 3.11 to 3.14 found here
@@ -104,6 +104,12 @@ asan: $(VENV)/.dev  ## what calls compiled code under AddressSanitizer, stores a
 
 spark: $(VENV)/.spark  ## jobs in a real Spark (needs Java 17)
 	$(BIN)/pytest -q -m spark -o faulthandler_timeout=0 tests/spark
+
+profile: $(VENV)/.dev  ## where the CPU goes, by part, and flame graphs in bench/results/ (needs perf); ARGS="--before rmq.tailRingBytes=0"
+	$(BIN)/python bench/load/profiles.py $(ARGS)
+
+bench-busy-disk: $(VENV)/.dev  ## p99 of sends at half the highest rate while another program reads or writes 500 MB/s; 7 minutes
+	$(BIN)/python bench/busy_disk.py $(ARGS)
 
 bench-replication: $(VENV)/.dev  ## a master with a slave, and one that waits for it, beside the echo and a pair of Java 5.5.0; 5 minutes
 	$(BIN)/python bench/replication.py --java $(ARGS)

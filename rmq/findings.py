@@ -88,6 +88,8 @@ class Disk(msgspec.Struct, frozen=True, kw_only=True):
     def _hours_at(self, growth: float | None) -> float | None:
         if growth is None or growth < MIN_GROWTH or self.ratio >= self.early_ratio:
             return None
+        if not self.total:
+            return None  # ramfs does not tell its size
         if self.kept_ms is not None and self.kept_ms >= self.reserved_ms:
             return None  # as much goes as comes
         hours = (self.early_ratio * self.total - self.used) / growth

@@ -46,6 +46,10 @@ def test_messages_are_refused():
     assert problem.say == "It takes no messages: the disk of /s is 91 % full."
 
 
+def test_a_disk_that_does_not_tell_its_size():
+    assert found(disk=disk(total=0, used=0)) == []
+
+
 def test_a_disk_that_is_nearly_full():
     problem = only(disk=disk(used=800 << 30))
     assert problem.level == "warn"

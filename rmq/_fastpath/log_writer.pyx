@@ -229,6 +229,7 @@ cdef class LogWriter:
         cdef int64_t rest = 0
         cdef int64_t position = start - self.file_begin
         cdef int error
+        rmq_trace(b"d", self.file.fd, self.ring.at(start), position, whole - start)
         if whole < stop:
             rest = RING_BLOCK
             memcpy(self.last_block, self.ring.at(whole), stop - whole)
@@ -236,7 +237,6 @@ cdef class LogWriter:
             rmq_trace(
                 b"d", self.file.fd, self.last_block, whole - self.file_begin, rest
             )
-        rmq_trace(b"d", self.file.fd, self.ring.at(start), position, whole - start)
         if self.is_durable:
             rmq_trace(b"s", self.file.fd, NULL, 0, 0)
         error = rmq_write_parts(

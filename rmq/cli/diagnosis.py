@@ -129,9 +129,11 @@ def _disk(store: StoreConfig) -> Findings:
             continue
         seen.add(device)
         usage = shutil.disk_usage(folder)
-        percent = round(100 * usage.used / (usage.used + usage.free))
+        percent = round(100 * usage.used / max(1, usage.used + usage.free))
         limit = store.disk_max_used_ratio
         text = f"{folder}: {percent} % used, {usage.free >> 20} MiB free"
+        if not usage.total:
+            text = f"{folder}: its file system does not say how large it is"
         if percent >= limit:
             yield Finding(
                 "disk", text, True,

@@ -18,10 +18,12 @@ class Disk:
         self._durability = durability
 
     def used_ratio(self) -> int:
-        """Percent of the disk in use, rounded up; of the space for users, as in df."""
+        """Percent of the disk in use, rounded up; of the space for users, as in df.
+
+        0 for a file system that does not tell its size, such as ramfs.
+        """
         usage = shutil.disk_usage(self._folder)
-        assert usage.used + usage.free > 0, f"a disk of no size: {usage}"
-        return -(-usage.used * 100 // (usage.used + usage.free))
+        return -(-usage.used * 100 // max(1, usage.used + usage.free))
 
     def check(self) -> None:
         """Refuse messages while the disk is nearly full; accept them again later."""

@@ -144,6 +144,15 @@ async def test_a_full_disk(doctor, monkeypatch):
     assert "96 % used" in found[0][1]
 
 
+async def test_a_disk_that_does_not_tell_its_size(doctor, monkeypatch):
+    usage = dict.fromkeys(USAGE, 0)
+    monkeypatch.setattr(
+        diagnosis.shutil, "disk_usage", lambda _: type("U", (), usage)()
+    )
+    report = await doctor("-n", "127.0.0.1:1")
+    assert [subject for subject, _ in problems(report)] == ["name server"]
+
+
 USAGE = {"total": 100 << 20, "used": 96 << 20, "free": 4 << 20}
 
 

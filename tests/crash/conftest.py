@@ -4,7 +4,13 @@ import subprocess
 
 import pytest
 
-from tests.crash.laboratory import HERE
+from tests.crash.laboratory import HERE, RINGS
+
+
+@pytest.fixture(params=RINGS, ids=lambda ring: f"ring-{ring}")
+def ring(request):
+    """Bytes of the tail ring of a broker; RMQ_CRASH_RINGS names others."""
+    return request.param
 
 
 @pytest.fixture(scope="session")

@@ -40,9 +40,12 @@ SETTINGS = SIZES | {
     "diskSpaceWarningLevelRatio": 100,
     "sendMessageThreadPoolNums": 1,
 }
-RING = os.environ.get("RMQ_TAIL_RING", "0")
-"""Bytes of the ring of every broker: the folder runs with and without one."""
-RING_SETTINGS = {"rmq.tailRingBytes": RING, "maxMessageSize": 60_000}
+DEFAULT_RING = "default"
+"""The ring that a broker has unless its configuration names one."""
+RINGS = os.environ.get("RMQ_CRASH_RINGS", f"0,{1 << 20},{DEFAULT_RING}").split(",")
+"""Sizes of the tail ring, in bytes, with which kills and power cuts are tried."""
+LARGEST_BODY = 60_000
+"""A ring of 1 MiB has eight parts, of which one holds the largest message."""
 IN_FLIGHT = 32
 RUN = 150
 """Messages to one topic before the next: queues rest while the log rolls on."""
@@ -75,11 +78,12 @@ def broker(
     bug="",
     environment=None,
     descriptors=None,
+    ring=DEFAULT_RING,
     **settings,
 ):
     """Yield a broker in a process of its own, and its address; killed at the end."""
     values = SETTINGS | {"storePathRootDir": folder, "flushDiskType": flush}
-    values |= (RING_SETTINGS if RING != "0" else {}) | settings
+    values |= ring_settings(ring) | settings
     arguments = [
         part for key, value in values.items() for part in ("--set", f"{key}={value}")
     ]
@@ -106,6 +110,13 @@ def broker(
             yield child, (match[1], int(match[2]))
         finally:
             child.kill()
+
+
+def ring_settings(ring):
+    """The keys of `broker.conf` for a ring of so many bytes."""
+    if ring == DEFAULT_RING:
+        return {}
+    return {"rmq.tailRingBytes": ring, "maxMessageSize": LARGEST_BODY}
 
 
 def limit_descriptors(count):

@@ -8,24 +8,22 @@ from pathlib import Path
 import pytest
 
 from rmq.protocol.codes import ResponseCode
-from tests.crash.laboratory import (
-    RING,
-    Load,
-    broker,
-    check,
-)
+from tests.crash.laboratory import Load, broker, check
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(300)]
 
 
 @pytest.mark.parametrize(
-    "call", ["fdatasync", "pwrite"] if RING == "0" else ["pwritev"]
+    ("call", "ring"), [("fdatasync", 0), ("pwrite", 0), ("pwritev", 1 << 20)]
 )
-def test_an_error_of_the_disk_stops_writing_for_good(tmp_path, fault, call):
+def test_an_error_of_the_disk_stops_writing_for_good(tmp_path, fault, call, ring):
     """Under SYNC_FLUSH; also when the disk has become well again."""
     control, environment = fault
     root, load = tmp_path / "store", Load()
-    with broker(root, "SYNC_FLUSH", environment=environment) as (child, address):
+    with broker(root, "SYNC_FLUSH", environment=environment, ring=ring) as (
+        child,
+        address,
+    ):
         load.run(address, 0.3)
         assert len(load.acknowledged) > 100
         assert not load.refused
@@ -46,6 +44,26 @@ def test_an_error_of_the_disk_stops_writing_for_good(tmp_path, fault, call):
         assert ends == (call != "pwrite"), "only a failed flush ends a broker"
         assert "Traceback" not in text
         assert (root / "abort").exists()
+    check(root, load, tmp_path / "copy")
+
+
+@pytest.mark.parametrize("ring", [0, 1 << 20])
+@pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC])
+def test_zeros_that_cannot_be_written_lose_nothing(tmp_path, fault, error, ring):
+    """A worker writes them ahead of the log; the entries of queues fail as well."""
+    control, environment = fault
+    root, load = tmp_path / "store", Load()
+    with broker(
+        root, environment=environment, ring=ring, warmMapedFileEnable="true"
+    ) as (
+        _,
+        address,
+    ):
+        load.run(address, 0.2)
+        assert not load.refused
+        control.write_text(f"pwrite {error}")
+        load.run(address, 0.5)
+        control.unlink()
     check(root, load, tmp_path / "copy")
 
 

@@ -11,7 +11,6 @@ from rmq._fastpath import decode_record
 from rmq.clock import SystemClock
 from rmq.store.config import FlushDiskType, StoreConfig
 from rmq.store.message_store import MessageStore
-from tests.crash.laboratory import RING
 from tests.history import History, Place
 
 HOST = bytes((127, 0, 0, 1)) + bytes(4)
@@ -48,7 +47,7 @@ while True:
 """
 
 
-def run_and_kill(root, count, flush="ASYNC_FLUSH", ring=RING):
+def run_and_kill(root, count, flush="ASYNC_FLUSH", ring="0"):
     """Acknowledged (queue, queue offset, number) of a child that was killed."""
     child = subprocess.Popen(
         [sys.executable, "-c", CHILD, str(root), flush, ring],
@@ -109,14 +108,15 @@ def everything(store):
 
 
 @pytest.mark.crash
+@pytest.mark.parametrize("ring", ["0", "1048576"])
 @pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
-def test_three_kills_in_a_row_lose_and_repeat_nothing(tmp_path, flush):
+def test_three_kills_in_a_row_lose_and_repeat_nothing(tmp_path, flush, ring):
     acknowledged = []
     config = StoreConfig(
         root_dir=str(tmp_path), flush_disk_type=FlushDiskType(flush), **SETTINGS
     )
     for _ in range(3):
-        told = run_and_kill(tmp_path, 1000, flush)
+        told = run_and_kill(tmp_path, 1000, flush, ring)
         assert len(told) >= 1000
         acknowledged += told
         store = MessageStore.open(config, clock=SystemClock(), store_host=HOST)

@@ -19,7 +19,7 @@ QUEUES = 9_800
 
 
 @pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
-def test_a_killed_broker_keeps_its_word(tmp_path, flush):
+def test_a_killed_broker_keeps_its_word(tmp_path, flush, ring):
     chance = dice()
     acknowledged = killed = torn = 0
     load = Load()
@@ -28,7 +28,7 @@ def test_a_killed_broker_keeps_its_word(tmp_path, flush):
         if number % ROUNDS_OF_A_STORE == 0:
             load = Load()
         before = len(load.acknowledged)
-        with broker(root, flush) as (child, address):
+        with broker(root, flush, ring=ring) as (child, address):
             load.run(
                 address,
                 chance.uniform(0.02, 0.5),
@@ -44,7 +44,7 @@ def test_a_killed_broker_keeps_its_word(tmp_path, flush):
         acknowledged += len(load.acknowledged) - before
         killed += 1
     print(  # noqa: T201
-        f"{flush}: {killed} kills, {torn} of them amid a write, "
+        f"{flush}, ring {ring}: {killed} kills, {torn} of them amid a write, "
         f"{acknowledged} acknowledged, 0 lost, 0 repeated"
     )
     assert acknowledged > 100 * killed

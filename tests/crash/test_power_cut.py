@@ -16,7 +16,6 @@ import pytest
 from rmq._fastpath import index_file_size
 from rmq.errors import RmqError
 from tests.crash.laboratory import (
-    RING,
     SIZES,
     Load,
     body_of,
@@ -24,10 +23,12 @@ from tests.crash.laboratory import (
     damages_of,
     dice,
     messages_of,
+    open_copy,
     open_store,
     rounds,
 )
 from tests.crash.power_cut import Disk
+from tests.history import History
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(3600)]
 ROOT = Path(__file__).parents[2]
@@ -42,6 +43,8 @@ FILE_SIZES = {
 TRACED = ["mapped_file", "tail_ring", "log_writer", "queue_file"]
 FEWEST = 3_000
 """Messages of a load, also on a busy machine: queues of twenty topics rest by then."""
+CHECKPOINTS = 2
+"""Before the end of a load: cuts come after some."""
 RECORD_OVERHEAD = 400
 """More than a record of the load is larger than its body."""
 
@@ -66,18 +69,20 @@ def traced(tmp_path_factory):
     return folder
 
 
-def record(tmp_path, traced, flush, bug="", topics=3):
+def record(tmp_path, traced, flush, bug="", *, ring, topics=3):
     """Run a traced broker under load and kill it; its root, disk and load."""
     root, trace = tmp_path / "store", tmp_path / "trace"
     load = Load(trace=trace, topics=topics)
     environment = {"RMQ_IO_TRACE": str(trace)}
-    with broker(root, flush, traced=traced, bug=bug, environment=environment) as (
-        _,
-        address,
-    ):
+    with broker(
+        root, flush, traced=traced, bug=bug, environment=environment, ring=ring
+    ) as (_, address):
         load.run(address, 1.2)
-        while len(load.acknowledged) < FEWEST:
+        checkpoints = set()
+        while len(load.acknowledged) < FEWEST or len(checkpoints) < CHECKPOINTS:
             load.run(address, 0.4)
+            if (root / "checkpoint").exists():
+                checkpoints.add((root / "checkpoint").stat().st_mtime_ns)
         time.sleep(0.1)
     assert not load.refused
     return root, Disk(trace, FILE_SIZES, (root / "abort").read_text()), load
@@ -128,27 +133,61 @@ def try_images(tmp_path, recorded, chance, count, *, is_sync):
 
 
 @pytest.mark.parametrize("flush", ["SYNC_FLUSH", "ASYNC_FLUSH"])
-def test_no_power_cut_breaks_the_promise(tmp_path, traced, flush):
+def test_no_power_cut_breaks_the_promise(tmp_path, traced, flush, ring):
     chance = dice()
-    recorded = record(tmp_path, traced, flush)
+    recorded = record(tmp_path, traced, flush, ring=ring)
     count = rounds(100)
     is_sync = flush == "SYNC_FLUSH"
     wrong = try_images(tmp_path, recorded, chance, count, is_sync=is_sync)
-    print(f"{flush}: {count} images, {len(recorded[2].acknowledged)} acknowledged")  # noqa: T201
+    acknowledged = len(recorded[2].acknowledged)
+    print(f"{flush}, ring {ring}: {count} images, {acknowledged} acknowledged")  # noqa: T201
     assert not wrong, "\n".join(wrong)
 
 
 @pytest.mark.parametrize(
-    ("bug", "flush"),
+    ("bug", "flush", "ring"),
     [
-        ("durable-early" if RING != "0" else "reply-early", "SYNC_FLUSH"),
-        ("checkpoint-early", "ASYNC_FLUSH"),
+        ("reply-early", "SYNC_FLUSH", 0),
+        ("durable-early", "SYNC_FLUSH", 1 << 20),
+        ("checkpoint-early", "ASYNC_FLUSH", 0),
+        ("checkpoint-early", "ASYNC_FLUSH", 1 << 20),
     ],
 )
-def test_a_seeded_bug_is_caught(tmp_path, traced, bug, flush):
+def test_a_seeded_bug_is_caught(tmp_path, traced, bug, flush, ring):
     chance = dice()
-    recorded = record(tmp_path, traced, flush, bug, topics=1_000)
+    recorded = record(tmp_path, traced, flush, bug, ring=ring, topics=1_000)
     is_sync = flush == "SYNC_FLUSH"
     wrong = try_images(tmp_path, recorded, chance, 60, is_sync=is_sync)
     print(f"{bug}: caught by {len(wrong)} of 60 images; {wrong[:1]}")  # noqa: T201
     assert wrong
+
+
+@pytest.mark.parametrize("bug", ["", "same-generation"])
+def test_a_ring_of_an_earlier_run_brings_nothing_back(tmp_path, bug):
+    """A cut loses the ring, and with it messages, also for the run after it.
+
+    The next cut finds the earlier ring under the name of the new one, whose own name
+    has not come to the disk.  Only the generation tells the two apart.
+    """
+    root, load = tmp_path / "store", Load()
+    settings = {"ring": 1 << 20, "bug": bug, "flushIntervalCommitLog": 60_000}
+    with broker(root, **settings) as (child, address):
+        load.run(address, 0.3, child.kill)
+        child.wait(20)
+    earlier = (root / "ring").read_bytes()
+    (root / "ring").unlink()
+    known = History()
+    with broker(root, **settings) as (child, _):
+        store = open_copy(root, tmp_path / "between")
+        for number, place in messages_of(store):
+            known.invoke(number)
+            known.answer(number, 0, place)
+        store.close()
+        child.kill()
+        child.wait(20)
+    (root / "ring").write_bytes(earlier)
+    store = open_copy(root, tmp_path / "after")
+    faults = known.faults(messages_of(store))
+    store.close()
+    print(f"{bug or 'no bug'}: {len(faults)} faults, {faults[:1]}")  # noqa: T201
+    assert bool(faults) == bool(bug)

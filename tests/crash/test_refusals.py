@@ -17,6 +17,7 @@ import pytest
 from rmq.protocol.codes import ResponseCode
 from rmq.store.durability import RefusalKind
 from tests.crash.laboratory import (
+    DEFAULT_RING,
     Load,
     broker,
     check,
@@ -24,18 +25,23 @@ from tests.crash.laboratory import (
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(300)]
 
-CALLS = {
-    RefusalKind.DISK_FULL: ("fallocate", (errno.ENOSPC, errno.EDQUOT)),
-    RefusalKind.WRITE_FAILED: ("pwrite", (errno.EIO, errno.ENOSPC, errno.EDQUOT)),
-    RefusalKind.FLUSH_FAILED: ("fdatasync", (errno.EIO, errno.ENOSPC)),
-}
+RING = 1 << 20
+CALLS = [
+    (RefusalKind.DISK_FULL, 0, "fallocate", (errno.ENOSPC, errno.EDQUOT)),
+    (RefusalKind.WRITE_FAILED, 0, "pwrite", (errno.EIO, errno.ENOSPC, errno.EDQUOT)),
+    (RefusalKind.FLUSH_FAILED, 0, "fdatasync", (errno.EIO, errno.ENOSPC)),
+    (RefusalKind.DISK_FULL, RING, "fallocate", (errno.ENOSPC,)),
+    (RefusalKind.FLUSH_FAILED, RING, "pwritev", (errno.EIO, errno.ENOSPC)),
+]
+"""A write from the ring is durable when it returns: one that fails is no mere write."""
 each_kind = pytest.mark.parametrize(
-    ("kind", "fails"),
+    ("kind", "ring", "fails"),
     [
         pytest.param(
-            kind, f"{call} {error}", id=f"{kind.name}-{errno.errorcode[error]}"
+            *(kind, ring, f"{call} {error}"),
+            id=f"{kind.name}-{errno.errorcode[error]}-ring-{ring}",
         )
-        for kind, (call, errors) in CALLS.items()
+        for kind, ring, call, errors in CALLS
         for error in errors
     ],
 )
@@ -65,19 +71,22 @@ def resumes(load, address):
     return len(load.acknowledged) > before
 
 
-def check_next_start(root, load, tmp_path):
+def check_next_start(root, load, tmp_path, ring=DEFAULT_RING):
     """Nothing was lost, and the next broker accepts messages."""
     check(root, load, tmp_path / "copy")
-    with broker(root, "SYNC_FLUSH") as (_, address):
+    with broker(root, "SYNC_FLUSH", ring=ring) as (_, address):
         assert resumes(load, address)
     check(root, load, tmp_path / "later copy")
 
 
 @contextmanager
-def refusing(root, load, fault, fails):
+def refusing(root, load, fault, fails, ring):
     """A broker that refuses messages since the calls of a kind fail."""
     control, environment = fault
-    with broker(root, "SYNC_FLUSH", environment=environment) as (child, address):
+    with broker(root, "SYNC_FLUSH", environment=environment, ring=ring) as (
+        child,
+        address,
+    ):
         load.run(address, 0.2)
         assert not load.refused
         control.write_text(fails)
@@ -87,34 +96,36 @@ def refusing(root, load, fault, fails):
 
 
 @each_kind
-def test_messages_are_accepted_again_or_not(tmp_path, fault, kind, fails):
+def test_messages_are_accepted_again_or_not(tmp_path, fault, kind, ring, fails):
     root, load = tmp_path / "store", Load()
-    with refusing(root, load, fault, fails) as (_, address):
+    with refusing(root, load, fault, fails, ring) as (_, address):
         fault[0].unlink()
         assert resumes(load, address) == kind.resumes
-    check_next_start(root, load, tmp_path)
+    check_next_start(root, load, tmp_path, ring)
 
 
 @each_kind
-def test_a_stop_keeps_abort_or_not(tmp_path, fault, kind, fails):
+def test_a_stop_keeps_abort_or_not(tmp_path, fault, kind, ring, fails):
     root, load = tmp_path / "store", Load()
-    with refusing(root, load, fault, fails) as (child, _):
+    with refusing(root, load, fault, fails, ring) as (child, _):
         ends_itself = kind is RefusalKind.FLUSH_FAILED
         if not ends_itself:
             child.send_signal(signal.SIGTERM)
         assert child.wait(30) == int(ends_itself), child.stderr.read()
     assert (root / "abort").exists() == kind.keeps_abort
-    check_next_start(root, load, tmp_path)
+    check_next_start(root, load, tmp_path, ring)
 
 
 @each_kind
-def test_a_kill_while_messages_are_refused_loses_nothing(tmp_path, fault, kind, fails):
+def test_a_kill_while_messages_are_refused_loses_nothing(
+    tmp_path, fault, kind, ring, fails
+):
     root, load = tmp_path / "store", Load()
-    with refusing(root, load, fault, fails) as (child, _):
+    with refusing(root, load, fault, fails, ring) as (child, _):
         child.send_signal(signal.SIGKILL)
         child.wait(30)
     assert (root / "abort").exists(), kind
-    check_next_start(root, load, tmp_path)
+    check_next_start(root, load, tmp_path, ring)
 
 
 @pytest.fixture

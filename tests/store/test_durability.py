@@ -1,6 +1,7 @@
 """What a store can promise: refusals by their kind, whatever their text."""
 
 import errno
+import shutil
 import threading
 
 import pytest
@@ -48,6 +49,16 @@ def test_a_nearly_full_disk_is_refused_by_its_ratio(open_store, make_message):
     store.disk.used_ratio = lambda: 99
     store.disk.check()
     assert store.writes.put(make_message()).status is PutStatus.PUT_OK
+
+
+def test_a_disk_that_does_not_tell_its_size_is_not_full(open_store, monkeypatch):
+    """Such as ramfs."""
+    nothing = shutil._ntuple_diskusage(0, 0, 0)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _path: nothing)
+    store = open_store()
+    store.disk.check()
+    assert store.disk.used_ratio() == 0
+    assert store.durability.is_writable
 
 
 def test_a_closed_store_says_so(open_store):

@@ -2,6 +2,7 @@
 
 const whole = new Intl.NumberFormat('en-GB', { maximumFractionDigits: 0 });
 export const count = (n) => (n == null ? '–' : whole.format(n));
+export const share = (n) => (Number.isFinite(n) ? `${Math.round(n * 100)} %` : '–');
 export const rate = (n) => (n == null ? '–' : n === 0 ? '0' : n < 10 ? n.toFixed(1) : whole.format(n));
 function scaled(n, steps) {
   for (const [unit, size] of steps) if (n < size * 1000) return `${(n / size).toFixed(size === 1 || n / size >= 100 ? 0 : 1)} ${unit}`.trim();

@@ -1,7 +1,7 @@
 // Views of the machine: delays, open transactions, brokers.
 
 import { h, put, url } from './dom.js';
-import { bytes, count, moment, rate, short, span } from './format.js';
+import { bytes, count, moment, rate, share, short, span } from './format.js';
 import { figures, problems, table } from './parts.js';
 
 export function delays() {
@@ -39,13 +39,13 @@ export function brokers() {
   const facts = figures([
     ['Role', (s) => s.own.role, (s) => `id ${s.own.id}`], ['Address', (s) => s.own.address], ['Connections', (s) => count(s.own.connections)], ['Memory', (s) => bytes(s.own.memory), (s) => `${count(s.own.cpu_s)} s of CPU`],
     ['Log', (s) => bytes(s.own.log_size), (s) => (s.own.kept_ms == null ? '' : `the oldest message is ${span(s.own.kept_ms)} old`)], ['Not on the disk yet', (s) => bytes(s.own.not_durable)],
-    ['Disk', (s) => `${Math.round(s.own.disk_used / s.own.disk_total * 100)} %`, (s) => (s.own.disk_hours == null ? '' : `full in ${span(s.own.disk_hours * 3_600_000)}`)],
+    ['Disk', (s) => share(s.own.disk_used / s.own.disk_total), (s) => (s.own.disk_hours == null ? '' : `full in ${span(s.own.disk_hours * 3_600_000)}`)],
   ]);
   const replicas = table('Replicas', [{ label: 'Address', class: 'mono', text: (r) => r.address }, { label: 'Lacks', num: true, text: (r) => bytes(r.behind) }, { label: 'In sync', text: (r) => (r.in_sync ? 'yes' : 'no'), tone: (r) => (r.in_sync ? '' : 'warn') }, { label: 'Gets', num: true, text: (r) => `${bytes(r.rate)} /s` }], { empty: 'Nobody copies this broker.' });
   const servers = table('Name servers', [{ label: 'Address', class: 'mono', text: (r) => r.address }, { label: 'Knows this broker', text: (r) => (r.registered ? 'yes' : `no: ${r.error}`), tone: (r) => (r.registered ? '' : 'bad') }], { empty: 'None is configured.' });
   const others = table('Other brokers', [
     { label: 'Broker', text: (r) => `${r.name}${r.id ? ` (slave ${r.id})` : ''}`, to: (r) => url('broker', { address: r.address }) }, { label: 'Address', class: 'mono', narrow: true, text: (r) => r.address }, { label: 'Version', text: (r) => (r.answers ? r.version ?? 'not told' : 'no answer'), tone: (r) => (r.answers ? '' : 'bad') },
-    { label: 'In /s', num: true, text: (r) => rate(r.in) }, { label: 'Out /s', num: true, text: (r) => rate(r.out) }, { label: 'Disk', num: true, narrow: true, text: (r) => (r.disk == null ? '–' : `${Math.round(r.disk * 100)} %`) }, { label: 'Runs for', narrow: true, text: (r) => r.up ?? '–' },
+    { label: 'In /s', num: true, text: (r) => rate(r.in) }, { label: 'Out /s', num: true, text: (r) => rate(r.out) }, { label: 'Disk', num: true, narrow: true, text: (r) => share(r.disk) }, { label: 'Runs for', narrow: true, text: (r) => r.up ?? '–' },
   ], { empty: 'No other broker is in this cluster.' });
   const gap = h('p', { class: 'quiet', hidden: true }, 'No name server answers: other brokers are not known.');
   const section = (text, part) => h('section', null, h('header', null, h('h2', null, text)), part);
@@ -65,7 +65,7 @@ export function broker(query) {
   const tone = (row) => (row.level === 'bad' || row.level === 'warn' ? row.level : '');
   const facts = figures([
     ['Version', (s) => s.version || '–'], ['Runs for', (s) => span(s.up_ms)], ['Messages in', (s) => short(s.put), () => 'since its start'], ['Messages out', (s) => short(s.got)],
-    ['Disk', (s) => { const used = 'share' in s.disk ? s.disk.share : s.disk.used / s.disk.total; return used == null ? '–' : `${Math.round(used * 100)} %`; }],
+    ['Disk', (s) => share('share' in s.disk ? s.disk.share : s.disk.used / s.disk.total)],
   ]);
   const groups = table('Groups', [
     { label: 'Group', text: (r) => r.name }, { label: 'Behind', num: true, text: (r) => short(r.lag), tone }, { label: 'Waits', num: true, text: (r) => (r.lag ? span(r.waits_ms) : '') },

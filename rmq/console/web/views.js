@@ -1,7 +1,7 @@
 // One function a view: { title, live, node, update(state) }. `live` names the stream and its query.
 
 import { h, put, url } from './dom.js';
-import { bytes, count, moment, rate, short, span } from './format.js';
+import { bytes, count, moment, rate, share, short, span } from './format.js';
 import { command, figures, problems, table } from './parts.js';
 import { button, groupSettings, putBack, resetOffsets, sendTo, topicSettings } from './change.js';
 import { hill, tide } from './plot.js';
@@ -32,7 +32,7 @@ function overview() {
   const now = { in: h('b'), out: h('b') };
   const facts = figures([
     ['Takes messages', (s) => (s.writable ? 'yes' : 'no'), (s) => `${count(s.refused)} refused since the start`, (s) => (s.writable ? '' : 'bad')],
-    ['Disk', (s) => `${Math.round(s.disk.used / s.disk.total * 100)} %`, (s) => (s.disk.growth_per_hour == null ? `${bytes(s.disk.total - s.disk.used)} free` : `+${bytes(s.disk.growth_per_hour)} an hour`)],
+    ['Disk', (s) => share(s.disk.used / s.disk.total), (s) => (!s.disk.total ? 'its size is not told' : s.disk.growth_per_hour == null ? `${bytes(s.disk.total - s.disk.used)} free` : `+${bytes(s.disk.growth_per_hour)} an hour`)],
     ['Connections', (s) => count(s.connections)],
     ['Runs for', (s) => span(s.up_ms), (s) => `rmq ${s.version}`],
   ]);
