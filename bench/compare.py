@@ -2,7 +2,7 @@
 
 With one file, runs the load test and compares with it; a loss counts if a second run
 has it too. Exit code 1 if a profile costs over 10 % more than in the older file, or is
-missing; 2 if a result is void.
+missing; 2 if one was disturbed by other processes, so that nobody can say.
 
     python bench/compare.py OLDER.json [NEWER.json]
 """
@@ -21,15 +21,9 @@ RESULTS = Path(__file__).resolve().parent / "results"
 Result = dict[str, Any]
 
 
-class VoidError(Exception):
-    """The echo of a result was too slow to judge by."""
-
-
-def losses(older: Result, newer: Result) -> set[str]:
-    """Print both ratios of each profile; the names of those that got worse."""
-    if older["is_void"] or newer["is_void"]:
-        raise VoidError
-    lost = set()
+def losses(older: Result, newer: Result) -> tuple[set[str], set[str]]:
+    """Print both ratios of each profile; those that got worse, and the disturbed."""
+    lost, disturbed = set(), set()
     print(f"{'profile':<18}{'older':>9}{'newer':>9}{'change':>9}")
     for profile, figures in older["profiles"].items():
         if "ratio" not in figures:
@@ -38,28 +32,34 @@ def losses(older: Result, newer: Result) -> set[str]:
             print(f"{profile:<18}{figures['ratio']:>9.2f}  missing")
             lost.add(profile)
             continue
-        ratio = newer["profiles"][profile]["ratio"]
+        now = newer["profiles"][profile]
+        ratio = now["ratio"]
         change = ratio / figures["ratio"] - 1
         verdict = "  LOSS" if change > LOSS_LIMIT else ""
-        if verdict:
+        if figures.get("is_disturbed") or now.get("is_disturbed"):
+            verdict = "  DISTURBED"
+            disturbed.add(profile)
+        elif verdict:
             lost.add(profile)
         print(
             f"{profile:<18}{figures['ratio']:>9.2f}{ratio:>9.2f}{change:>+9.1%}{verdict}"
         )
-    return lost
+    return lost, disturbed
 
 
-def run_again(older: Result) -> set[str]:
-    """Measure twice at most; the profiles that got worse both times."""
-    lost = set(older["profiles"])
+def run_again(older: Result) -> tuple[set[str], set[str]]:
+    """Measure twice at most; the profiles that got worse, or were disturbed, twice."""
+    lost = disturbed = set(older["profiles"])
     for attempt in ("first", "second"):
         path = RESULTS / f"check-{attempt}.json"
         path.unlink(missing_ok=True)  # that of an earlier check proves nothing
-        subprocess.run([sys.executable, RUN, "--output", path], check=False)
-        lost &= losses(older, json.loads(path.read_text()))
-        if not lost:
+        command = [sys.executable, RUN, "--memory", "fresh", "--output", path]
+        subprocess.run(command, check=False)
+        worse, unclear = losses(older, json.loads(path.read_text()))
+        lost, disturbed = lost & worse, disturbed & unclear
+        if not lost and not disturbed:
             break
-    return lost
+    return lost, disturbed
 
 
 def main() -> int:
@@ -68,15 +68,13 @@ def main() -> int:
     parser.add_argument("newer", type=Path, nargs="?")
     options = parser.parse_args()
     older = json.loads(options.older.read_text())
-    try:
-        if options.newer is None:
-            lost = run_again(older)
-        else:
-            lost = losses(older, json.loads(options.newer.read_text()))
-    except VoidError:
-        print("one of the results is void: its echo was too slow")
-        return 2
-    return int(bool(lost))
+    if options.newer is None:
+        lost, disturbed = run_again(older)
+    else:
+        lost, disturbed = losses(older, json.loads(options.newer.read_text()))
+    if disturbed:
+        print("other processes took over 10 % of the machine: run it again alone")
+    return 1 if lost else 2 * bool(disturbed)
 
 
 if __name__ == "__main__":

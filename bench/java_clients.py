@@ -32,6 +32,7 @@ sys.path.insert(0, str(ROOT))
 
 from bench import compare_java, side_by_side  # noqa: E402 - found by the line above
 from bench.load import run  # noqa: E402
+from bench.load.turns import OtherProcesses, cpu_seconds  # noqa: E402
 from rmq.client.admin import AdminClient  # noqa: E402
 from rmq.outgoing.refused import AnswerRefused  # noqa: E402
 from rmq.protocol.codes import RequestCode  # noqa: E402
@@ -187,7 +188,7 @@ def read(broker: Broker) -> Reading:
     code = RequestCode.GET_BROKER_RUNTIME_INFO
     with AdminClient([broker.namesrv], timeout_s=LATE_S) as admin:
         facts = admin.value(broker.address, code)["table"]
-    cpu_s = compare_java.cpu_seconds(broker.process.pid)
+    cpu_s = cpu_seconds(broker.process.pid)
     return Reading(cpu_s, int(facts["msgPutTotalTodayNow"]))
 
 
@@ -293,7 +294,7 @@ def play_all(
                 topic = f"Benchmark-{number}-{index}"
                 home = folder / f"{kind}-{topic}"
                 home.mkdir()
-                others = compare_java.OtherProcesses(pids)
+                others = OtherProcesses(pids)
                 figures = play(broker, case, topic, home, options.seconds)
                 figures["others_share"] = others.share()
                 turns[case][kind].append(figures)

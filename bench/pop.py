@@ -23,12 +23,12 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench.compare_java import (
-    cpu_seconds,
     end_children_on_sigterm,
     idle_cpu_percent,
     java_broker,
     rmq_broker,
 )
+from bench.load.turns import cpu_seconds
 from rmq.protocol.codes import RequestCode as Code
 from rmq.protocol.command import Command
 from rmq.protocol.frames import FrameDecoder, encode

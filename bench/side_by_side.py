@@ -27,7 +27,8 @@ NAMES = {
     "send-1x1": "128 B, 1 x 1",
 }
 COLUMNS = (
-    "case", "server", "messages/s", "CPU s per million", "p50 µs", "p99 µs", "p99.9 µs"
+    "case", "server", "messages/s", "CPU s per million", "x echo", "p50 µs", "p99 µs",
+    "p99.9 µs",
 )  # fmt: skip
 PROCESS_COLUMNS = (
     "server", "start s", "memory MiB when new", "after the load",
@@ -39,6 +40,7 @@ def rows(cases: dict) -> Iterator[tuple[str, ...]]:
     """A row for each server of each case; the name of a case stands once."""
     for case, servers in cases.items():
         name = NAMES.get(case, case)
+        echo = servers["echo"]["s_per_million"]
         for kind in present(servers):
             f = servers[kind]
             yield (
@@ -46,6 +48,7 @@ def rows(cases: dict) -> Iterator[tuple[str, ...]]:
                 LABELS[kind],
                 f"{f['rate']:,.0f}",
                 f"{f['s_per_million']:.2f}",
+                f"{f.get('ratio') or f['s_per_million'] / echo:.1f}",
                 *(f"{f[key]:,.0f}" for key in ("p50_us", "p99_us", "p999_us")),
             )
             name = ""
@@ -61,7 +64,9 @@ def present(figures: dict, kinds: tuple[str, ...] = SERVERS) -> list[str]:
 def factors(rmq: dict, other: dict) -> Iterator[str]:
     """How many times faster, cheaper and sooner rmq is."""
     yield f"{rmq['rate'] / other['rate']:.1f} x"
-    for key in ("s_per_million", "p50_us", "p99_us", "p999_us"):
+    yield part(rmq["s_per_million"], other["s_per_million"])
+    yield ""
+    for key in ("p50_us", "p99_us", "p999_us"):
         yield part(rmq[key], other[key])
 
 
@@ -127,10 +132,9 @@ def markdown(result: dict) -> str:
     if result["doubts"]:
         parts.insert(
             0,
-            f"**No measurement of speed: {result['doubts']}.** The machine was busy "
-            "and slowed down all servers in turns. The order of the servers holds; "
-            "the rates and the ratios do not. Measure on a quiet machine before you "
-            "quote a figure.\n",
+            f"**Disturbed: {result['doubts']}**, also when turns were played again. "
+            "The order of the servers and the ratios to the echo hold; the rates do "
+            "not. Measure on a quiet machine before you quote a figure.\n",
         )
     return "\n".join(parts)
 

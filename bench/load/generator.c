@@ -113,11 +113,14 @@ static void write_digits(unsigned char *at, uint64_t value) {
 
 /* -- histogram: 32 linear steps within each power of two, so 3 % wide -- */
 
+static uint64_t slowest_ns;
+
 static void count_latency(uint64_t ns) {
     int power = ns < 64 ? 0 : 63 - __builtin_clzll(ns) - 5;
     uint64_t step = power ? (ns >> power) & 63 : ns;
     int bucket = power * 64 + (int)step;
     histogram[bucket < BUCKETS ? bucket : BUCKETS - 1]++;
+    if (ns > slowest_ns) slowest_ns = ns;
 }
 
 static double latency_us(double share) {
@@ -653,8 +656,8 @@ int main(int count, char **arguments) {
     is_measuring = 0, is_stopping = 1;
     while (pending) poll_once();
     printf("{\"seconds\":%.6f,\"messages\":%llu,\"answered\":%llu,\"rate\":%.1f,\"server_cpu_s\":%.6f,"
-           "\"generator_share\":%.4f,\"bytes\":%llu,\"p50_us\":%.1f,\"p99_us\":%.1f,\"p999_us\":%.1f}\n",
+           "\"generator_share\":%.4f,\"bytes\":%llu,\"p50_us\":%.1f,\"p99_us\":%.1f,\"p999_us\":%.1f,\"max_us\":%.1f}\n",
            seconds, (unsigned long long)measured, (unsigned long long)answered, (double)measured / seconds,
-           server_cpu_s, own_cpu_s / seconds, (unsigned long long)received_bytes, latency_us(0.5), latency_us(0.99), latency_us(0.999));
+           server_cpu_s, own_cpu_s / seconds, (unsigned long long)received_bytes, latency_us(0.5), latency_us(0.99), latency_us(0.999), (double)slowest_ns / 1000);
     return 0;
 }

@@ -10,9 +10,12 @@ import pytest
 COMPARE = Path(__file__).resolve().parents[2] / "bench" / "compare.py"
 
 
-def result(*, is_void=False, **ratios):
-    profiles = {name: {"ratio": ratio} for name, ratio in ratios.items()}
-    return {"is_void": is_void, "profiles": profiles}
+def result(*, is_disturbed=False, **ratios):
+    profiles = {
+        name: {"ratio": ratio, "is_disturbed": is_disturbed}
+        for name, ratio in ratios.items()
+    }
+    return {"profiles": profiles}
 
 
 @pytest.mark.parametrize(
@@ -21,9 +24,9 @@ def result(*, is_void=False, **ratios):
         (result(send=4.3, pull=2.0), 0, "+7.5%"),
         (result(send=4.5, pull=2.0), 1, "LOSS"),
         (result(send=3.0), 1, "missing"),
-        (result(send=3.0, pull=1.0, is_void=True), 2, "void"),
+        (result(send=9.0, pull=1.0, is_disturbed=True), 2, "DISTURBED"),
     ],
-    ids=["noise", "loss", "missing", "void"],
+    ids=["noise", "loss", "missing", "disturbed"],
 )
 def test_two_results(tmp_path, newer, code, said):
     older = result(send=4.0, pull=2.0)

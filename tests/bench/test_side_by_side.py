@@ -105,8 +105,8 @@ def test_the_document_gets_tables_machine_and_plot_and_keeps_its_text(result, tm
 def test_doubts_stand_before_the_figures(result):
     result["doubts"] = "the machine was busy"
     text = side_by_side.markdown(result)
-    assert text.startswith("**No measurement of speed: the machine was busy.**")
-    assert "No measurement" not in side_by_side.markdown({**result, "doubts": ""})
+    assert text.startswith("**Disturbed: the machine was busy**")
+    assert "Disturbed" not in side_by_side.markdown({**result, "doubts": ""})
 
 
 def test_a_document_without_marks_is_not_touched(result, tmp_path):
