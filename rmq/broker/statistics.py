@@ -39,6 +39,12 @@ SNDBCK2DLQ_TIMES: Final = "SNDBCK2DLQ_TIMES"
 COMMIT_NUMS: Final = "COMMIT_NUMS"
 ROLLBACK_NUMS: Final = "ROLLBACK_NUMS"
 
+TOPIC_OUT: Final = "TOPIC_OUT"
+GROUP_OUT: Final = "GROUP_OUT"
+GROUP_AGAIN: Final = "GROUP_AGAIN"
+"""Of a topic for all groups, and of a group for all topics (its key is `@group`): views
+of groups with ten thousand topics do not add these up. Java has no such items."""
+
 SAMPLE_INTERVAL_S: Final = 10
 ROUNDS_OF_HOUR: Final = 60
 """Samples after which the hour gets one: every 10 minutes."""
@@ -67,9 +73,10 @@ SIZES_LIMIT: Final = 20_000
 
 _OF_QUEUES: Final = "QUEUE_"
 _OF_BROKER: Final = BROKER_PUT_NUMS, BROKER_GET_NUMS
+_OF_GROUP: Final = GROUP_OUT, GROUP_AGAIN
 
 Rows = tuple[int, ...]
-"""Items that are counted together: three of messages, two of bytes."""
+"""Items that are counted together: some of messages, the last two of bytes."""
 
 
 class _Pull:
@@ -167,10 +174,10 @@ class BrokerStatistics:
 
     def _add(self, rows: Rows, messages: int, size: int, times: int) -> None:
         sums, counts = self._sums.values, self._sums.times
-        for row in rows[:3]:
+        for row in rows[:-2]:
             sums[row] += messages
             counts[row] += times
-        for row in rows[3:]:
+        for row in rows[-2:]:
             sums[row] += size
             counts[row] += times
 
@@ -199,6 +206,8 @@ class BrokerStatistics:
                 self._row(GROUP_GET_NUMS, f"{topic}@{group}"),
                 self._row(QUEUE_GET_NUMS, queue),
                 self._row(BROKER_GET_NUMS, self._cluster),
+                self._row(TOPIC_OUT, topic),
+                self._row(GROUP_OUT, f"@{group}"),
                 self._row(GROUP_GET_SIZE, f"{topic}@{group}"),
                 self._row(QUEUE_GET_SIZE, queue),
             )
@@ -237,6 +246,7 @@ class BrokerStatistics:
     def count_send_back(self, group: str, topic: str) -> None:
         """Count a message that a consumer gave back."""
         self.count(SNDBCK_PUT_NUMS, f"{topic}@{group}")
+        self.count(GROUP_AGAIN, f"@{group}")
 
     def _row(self, name: str, key: str) -> int:
         """Return the row of an item, a new one if there is room."""
@@ -326,10 +336,15 @@ class BrokerStatistics:
             return 0.0, 0.0
         return self._window(self._minute, row).tps, self._window(self._hour, row).tps
 
+    def minute_rate(self, name: str, key: str) -> float:
+        """Return the additions a second over the last minute, as counted."""
+        row = self._find(name, key)
+        return 0.0 if row is None else self._window(self._minute, row).tps
+
     def rate(self, name: str, key: str) -> float:
         """Return the additions per second over the last minute."""
         self.count_up()
-        return self.rates(name, key)[0]
+        return self.minute_rate(name, key)
 
     # -- samples
 
@@ -369,14 +384,21 @@ class BrokerStatistics:
         if self._rounds % ROUNDS_OF_DAY == 0:
             yield
             self._sums.sample(self._day)
-            yield from self._forget(lambda _, row: self._sums.is_idle(self._day, row))
+            yield from self._forget(self._is_idle)
+
+    def _is_idle(self, key: tuple[str, str], row: int) -> bool:
+        """Whether a day passed without one; a group keeps its items until it goes.
+
+        Places of pulls know their rows, and these two have no topic to find them by.
+        """
+        return key[0] not in _OF_GROUP and self._sums.is_idle(self._day, row)
 
     def forget_topic(self, topic: str) -> Iterator[None]:
         """Drop the items of a topic that was deleted, some at a time."""
         self._sizes.pop(topic, None)
         self.commit_ages.forget(topic=topic)
         self._forget_pulls(topic)
-        yield from self._forget_of(topic, lambda _, row: True)
+        yield from self._forget_of(topic, lambda _key, _row: True)
 
     def forget_group(self, group: str) -> Iterator[None]:
         """Drop the items of a group that was deleted, some at a time."""
@@ -390,10 +412,12 @@ class BrokerStatistics:
             if seen >= COUNTED_AT_ONCE:
                 seen = 0
                 yield
-        yield from self._forget(lambda rest, _: rest.rpartition("@")[2] == group)
+        yield from self._forget(lambda key, _row: key[1].rpartition("@")[2] == group)
 
-    def _forget(self, matches: Callable[[str, int], bool]) -> Iterator[None]:
-        """Drop the items for which `matches(rest of the key, row)`, in parts."""
+    def _forget(
+        self, matches: Callable[[tuple[str, str], int], bool]
+    ) -> Iterator[None]:
+        """Drop the items for which `matches((name, rest of key), row)`, in parts."""
         seen = 0
         for topic in list(self._items):
             seen += len(self._items.get(topic, ()))
@@ -403,7 +427,7 @@ class BrokerStatistics:
                 yield
 
     def _forget_of(
-        self, topic: str, matches: Callable[[str, int], bool]
+        self, topic: str, matches: Callable[[tuple[str, str], int], bool]
     ) -> Iterator[None]:
         items = self._items.get(topic, {})
         keys = [key for key in items if key[0] not in _OF_BROKER]
@@ -413,7 +437,7 @@ class BrokerStatistics:
             gone = [
                 (key, row)
                 for key in keys[start : start + COUNTED_AT_ONCE]
-                if (row := items.get(key)) is not None and matches(key[1], row)
+                if (row := items.get(key)) is not None and matches(key, row)
             ]
             if gone:
                 self._forget_rows(topic)

@@ -170,8 +170,39 @@ def test_what_is_deleted_is_forgotten(store, statistics):
     assert keys == {"C", "U@G", "U@0@G"}
 
 
+def test_topics_and_groups_have_their_sums(statistics, clock):
+    """A view of a group with ten thousand topics asks for one number."""
+    statistics.count_get("G", "T", 0, 1, 30, 1, 200)
+    statistics.count_get("G", "U", 0, 1, 6, 1, 200)
+    statistics.count_get("H", "U", 0, 1, 3, 1, 200)
+    statistics.count_send_back("G", "T")
+    statistics.count_send_back("G", "U")
+    assert statistics.minute_rate("GROUP_OUT", "@G") == 3.6
+    assert statistics.minute_rate("TOPIC_OUT", "U") == 0.9
+    assert statistics.minute_rate("GROUP_AGAIN", "@G") == 0.2
+    list(statistics.forget_topic("T"))
+    statistics.count_get("G", "T", 0, 1, 4, 1, 200)
+    assert statistics.total("GROUP_OUT", "@G") == 40
+    assert statistics.total("TOPIC_OUT", "T") == 4
+    list(statistics.forget_group("G"))
+    statistics.count_get("G", "U", 0, 1, 5, 1, 200)
+    assert statistics.total("GROUP_OUT", "@G") == 5
+    assert statistics.total("TOPIC_OUT", "U") == 14
+
+
+def test_a_group_idle_for_a_day_keeps_its_sums(statistics, clock):
+    statistics.count_get("G", "T", 0, 1, 7, 1, 200)
+    for _ in range(26 * 360):
+        clock.ms += 10_000
+        statistics.sample()
+    assert statistics.view("TOPIC_OUT", "T") is None
+    statistics.count_get("G", "T", 0, 1, 2, 1, 200)
+    assert statistics.total("GROUP_OUT", "@G") == 9
+    assert statistics.total("TOPIC_OUT", "T") == 2
+
+
 def test_items_are_limited(statistics, monkeypatch):
-    monkeypatch.setattr("rmq.broker.statistics.ITEM_LIMIT", 5)
+    monkeypatch.setattr("rmq.broker.statistics.ITEM_LIMIT", 6)  # and one of the group
     for number in range(10):
         statistics.count_send_back("G", f"T{number}")
     assert statistics.view("SNDBCK_PUT_NUMS", "T4@G") is not None

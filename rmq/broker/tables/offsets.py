@@ -216,6 +216,14 @@ class OffsetTable(JsonTable):
         """Return the topics in which a group has offsets."""
         return list(self._topics_of.get(group, ()))
 
+    def topic_count(self, group: str) -> int:
+        """Return in how many topics a group has offsets."""
+        return len(self._topics_of.get(group, ()))
+
+    def group_count(self, topic: str) -> int:
+        """Return how many groups have offsets in a topic."""
+        return len(self._groups_of.get(topic, ()))
+
     def topics_by_group(self) -> dict[str, list[str]]:
         """Return the topics in which each group has offsets."""
         return {group: list(topics) for group, topics in self._topics_of.items()}
@@ -285,10 +293,6 @@ class OffsetTable(JsonTable):
     def pairs(self, limit: int) -> list[tuple[str, str]]:
         """Return topic and group of up to `limit` entries."""
         return list(islice(self._pairs(), limit))
-
-    def keys(self, limit: int) -> list[str]:
-        """Return `topic@group` of up to `limit` entries."""
-        return list(islice(self._offsets, limit))
 
     def _pairs(self) -> Iterator[tuple[str, str]]:
         for key in self._offsets:

@@ -4,9 +4,9 @@ RequestRejected names what is wrong with a query.
 """
 
 import heapq
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, TypeVar
 
 import trio
 
@@ -34,6 +34,7 @@ MAX_START: Final = 1_000
 
 Query = Mapping[str, str]
 Row = dict[str, Any]
+Found = TypeVar("Found")
 Require = Callable[[str], object]
 """Raises RequestRejected unless whoever asks may read this topic."""
 
@@ -61,6 +62,16 @@ class Turns:
         if trio.current_time() - self._began >= TURN_S:
             await self._next_turn()
             self._began = trio.current_time()
+
+    async def all(self, steps: Generator[None, None, Found]) -> Found:
+        """Go through the steps of a generator, and return its result."""
+        while True:
+            try:
+                next(steps)
+            except StopIteration as stop:
+                result: Found = stop.value
+                return result
+            await self()
 
 
 def head(broker: "BrokerContext") -> dict[str, Any]:

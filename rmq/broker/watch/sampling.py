@@ -45,7 +45,7 @@ def sample(broker: "BrokerContext", watch: "Watch") -> Iterator[None]:
     yield from _choose(broker, watch, names, now_ms)
     of_groups: list[Problem] = []
     for name in names:
-        of_groups += group_problems(group_facts(broker, watch, name))
+        of_groups += group_problems((yield from group_facts(broker, watch, name)))
         yield
     watch.keep(problems(take_picture(broker, watch), of_groups), now_ms)
     watch.touched = {}

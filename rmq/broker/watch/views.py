@@ -15,9 +15,10 @@ import msgspec
 import trio
 
 from rmq.broker.statistics import (
-    GROUP_GET_NUMS,
+    GROUP_AGAIN,
+    GROUP_OUT,
     QUEUE_PUT_NUMS,
-    SNDBCK_PUT_NUMS,
+    TOPIC_OUT,
     TOPIC_PUT_NUMS,
 )
 from rmq.broker.watch.machine_views import (
@@ -178,14 +179,14 @@ async def topics(broker: "BrokerContext", query: Query) -> dict[str, Any]:
             continue
         key: Any = name
         if wanted.sort == "in":
-            key = broker.statistics.rates(TOPIC_PUT_NUMS, name)[0]
-            due += key and key * len(broker.offsets.groups_of(name))
+            key = broker.statistics.minute_rate(TOPIC_PUT_NUMS, name)
+            due += key and key * broker.offsets.group_count(name)
         elif wanted.sort == "out":
             key = _topic_out(broker, name)
         elif wanted.sort == "lag":
             key = lags.get(name, 0)
         elif wanted.sort == "groups":
-            key = len(broker.offsets.groups_of(name))
+            key = broker.offsets.group_count(name)
         elif wanted.sort == "queues":
             key = config.write_queue_nums
         found.append((key, name))
@@ -212,7 +213,7 @@ async def topic(broker: "BrokerContext", query: Query) -> dict[str, Any]:
     for queue_id in range(
         min(1_024, max(config.read_queue_nums, config.write_queue_nums))
     ):
-        rate, _ = broker.statistics.rates(QUEUE_PUT_NUMS, f"{name}@{queue_id}")
+        rate = broker.statistics.minute_rate(QUEUE_PUT_NUMS, f"{name}@{queue_id}")
         low = int(broker.store.reads.min_offset(name, queue_id))
         end = int(broker.store.reads.max_offset(name, queue_id))
         queues.append({"queue": queue_id, "first": str(low), "end": str(end),
@@ -280,7 +281,7 @@ async def group(broker: "BrokerContext", query: Query) -> dict[str, Any]:
         unknown("group", name, broker.offsets.group_names())
     broker.watch.look()
     await trio.lowlevel.checkpoint()
-    facts = broker.watch.group(name)
+    facts = await Turns(broker).all(broker.watch.group(name))
     online = broker.consumers.group(name)
     settings = broker.groups.get(name)
     return {
@@ -385,10 +386,10 @@ def _topic_row(
         "name": name,
         "queues": max(config.read_queue_nums, config.write_queue_nums),
         "perm": config.perm,
-        "in": _rounded(broker.statistics.rates(TOPIC_PUT_NUMS, name)[0]),
+        "in": _rounded(broker.statistics.minute_rate(TOPIC_PUT_NUMS, name)),
         "out": _rounded(_topic_out(broker, name)),
         "lag": lags.get(name, 0),
-        "groups": len(broker.offsets.groups_of(name)),
+        "groups": broker.offsets.group_count(name),
         "kept": kept,
     }
 
@@ -397,7 +398,7 @@ def _group_row(broker: "BrokerContext", name: str) -> Row:
     problem = broker.watch.by_group.get(name)
     return {
         "name": name,
-        "topics": len(broker.offsets.topics_of(name)),
+        "topics": broker.offsets.topic_count(name),
         "clients": len(broker.consumers.client_ids(name)),
         "lag": _lag(broker, name),
         "waits_ms": _waits_ms(broker, name),
@@ -443,26 +444,15 @@ def _waits_ms(broker: "BrokerContext", group: str) -> int:
 
 
 def _topic_out(broker: "BrokerContext", name: str) -> float:
-    return sum(
-        broker.statistics.rates(GROUP_GET_NUMS, f"{name}@{group}")[0]
-        for group in broker.offsets.groups_of(name)
-    )
+    return broker.statistics.minute_rate(TOPIC_OUT, name)
 
 
 def _group_out(broker: "BrokerContext", name: str) -> float:
-    return sum(
-        broker.statistics.rates(GROUP_GET_NUMS, f"{topic}@{name}")[0]
-        for topic in broker.offsets.topics_of(name)
-    )
+    return broker.statistics.minute_rate(GROUP_OUT, f"@{name}")
 
 
 def _again(broker: "BrokerContext", name: str) -> float:
-    if name not in broker.watch.failing:  # most: a group may have many topics
-        return 0.0
-    return sum(
-        broker.statistics.rates(SNDBCK_PUT_NUMS, f"{topic}@{name}")[0]
-        for topic in broker.offsets.topics_of(name)
-    )
+    return broker.statistics.minute_rate(GROUP_AGAIN, f"@{name}")
 
 
 def _rounded(rate: float) -> float:

@@ -5,7 +5,7 @@ group, and until it is certain whether a group has no consumer.  It pauses after
 0.3 ms of work, so that a broker of any size serves meanwhile.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -142,8 +142,8 @@ class Watch:
         for _ in self._sample():
             pass
 
-    def group(self, name: str) -> "GroupFacts":
-        """Return the facts about a group."""
+    def group(self, name: str) -> "Generator[None, None, GroupFacts]":
+        """Return the facts about a group; the caller may pause at each step."""
         assert self._broker is not None, "attach it first"
         from rmq.broker.watch.picture import group_facts
 
