@@ -74,7 +74,8 @@ class Program:
 
     def _read(self):
         for line in self._process.stdout:
-            self._hear(line.strip())
+            if line.endswith("\n"):  # a kill may have cut the last one
+                self._hear(line.strip())
 
     def end(self, how=signal.SIGKILL):
         self._process.send_signal(how)
