@@ -20,6 +20,7 @@ batch first.  A kill between the two commits leads to the same batch again, too.
 import json
 import os
 import time
+import uuid
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
@@ -43,6 +44,7 @@ _OF_ENVIRONMENT: Final = {
 """What pyiceberg does not take from there itself; it would look for the region."""
 _END: Final = "rmq.end"
 _RETRIES: Final = "commit.retry.num-retries"
+_MERGER: Final = "rmq.merger"
 SMALL_BYTES: Final = 32 << 20
 """Files that are merged while the service runs; larger ones suit readers."""
 MERGED_BYTES: Final = 128 << 20
@@ -131,7 +133,7 @@ class DeltaCommitter:
     def __init__(self, target: Target) -> None:
         self._target = target
         self._loaded: Any = None
-        self._app = f"rmq-follow:{target.job.settings.broker_name}"
+        self._app = delta_app(target.job.settings.broker_name)
         fields = [field for field in target.schema if field.name != "topic"]
         self._schema = pa.schema(
             [*fields, pa.field("topic", pa.string()), pa.field("dt", pa.string())]
@@ -147,19 +149,33 @@ class DeltaCommitter:
         """Merge small files of a partition; how many there were.
 
         A commit that changes no rows: one that another writer's excludes is left.
+
+        Of two that merge the same files deltalake 1.6 accepts both, and each row is
+        there twice.  But it refuses a commit if the properties of the table were
+        changed after the commit's version.  So each one that merges writes a mark of
+        its own to a property, and merges while the newest mark that it sees is its own:
+        who commits a later mark has seen the merge.
         """
         from deltalake.exceptions import CommitFailedError
 
         table, merged = self._table(), 0
-        for topic, day in _small_partitions(table, today)[:MAX_PARTITIONS]:
-            try:
+        partitions = _small_partitions(table, today)[:MAX_PARTITIONS]
+        if not partitions:
+            return 0
+        mark = {_MERGER: f"{self._app} {uuid.uuid4()}"}
+        try:
+            table.alter.set_table_properties(mark, raise_if_not_exists=False)
+            for topic, day in partitions:
+                # each commit loads what others have committed, too
+                if table.metadata().configuration.get(_MERGER) != mark[_MERGER]:
+                    break
                 done = table.optimize.compact(
                     partition_filters=[("topic", "=", topic), ("dt", "=", day)],
                     target_size=MERGED_BYTES,
                 )
-            except CommitFailedError:
-                break
-            merged += int(done["numFilesRemoved"])
+                merged += int(done["numFilesRemoved"])
+        except CommitFailedError:
+            pass  # somebody else is at work, and the next look is soon
         return merged
 
     def _attempt(self, manifest: Manifest) -> None:
@@ -273,7 +289,7 @@ class IcebergCommitter:
         self._location = target.url if is_url else f"file://{target.url}"
         self._database = None if is_url else f"{root}/{MANIFESTS}/iceberg.db"
         settings = target.job.settings
-        self._seq = f"rmq.{settings.broker_name}.seq"
+        self._seq = iceberg_property(settings.broker_name)
         suffix = "_quarantine" if target.prefix else ""
         self._name = f"rmq.{settings.table}{suffix}"
 
@@ -341,6 +357,17 @@ class IcebergCommitter:
         paths = self._table().inspect.all_files()["file_path"].to_pylist()
         return {path.removeprefix(f"{self._root}/") for path in paths}
 
+    def load(self) -> Any | None:  # noqa: ANN401 - of an extra
+        """The table as it is now; None: there is none yet."""
+        from pyiceberg.exceptions import NoSuchTableError
+
+        if self._database is not None and not os.path.exists(self._database):
+            return None  # a look would make an empty one
+        try:
+            return self._catalog().load_table(self._name)
+        except NoSuchTableError:
+            return None
+
     def _table(self) -> Any:  # noqa: ANN401 - of an extra
         catalog = self._catalog()
         catalog.create_namespace_if_not_exists("rmq")
@@ -396,11 +423,18 @@ class IcebergCommitter:
             ) from error
 
 
-def committer_of(job: ExportJob) -> Committer:
-    """The committer of a format; a sentence says which extra is missing."""
-    table_format, schema = job.settings.table_format, job.schema
-    if table_format == "parquet":
-        return ParquetCommitter()
+def delta_app(broker_name: str) -> str:
+    """The application of a broker in a Delta table; its version is a batch."""
+    return f"rmq-follow:{broker_name}"
+
+
+def iceberg_property(broker_name: str) -> str:
+    """The property of an Iceberg table with the newest batch of a broker."""
+    return f"rmq.{broker_name}.seq"
+
+
+def check_library(table_format: str) -> None:
+    """Say in a sentence which extra a format of tables needs."""
     package = {"delta": "deltalake", "iceberg": "pyiceberg"}.get(table_format)
     if package is None:
         raise ConfigError(f"there is no format {table_format}: {', '.join(FORMATS)}")
@@ -410,6 +444,14 @@ def committer_of(job: ExportJob) -> Committer:
         raise ConfigError(
             f"format {table_format} needs {package}: pip install 'rmq[{table_format}]'"
         ) from error
+
+
+def committer_of(job: ExportJob) -> Committer:
+    """The committer of a format; a sentence says which extra is missing."""
+    table_format, schema = job.settings.table_format, job.schema
+    if table_format == "parquet":
+        return ParquetCommitter()
+    check_library(table_format)
     kind = DeltaCommitter if table_format == "delta" else IcebergCommitter
     table = kind(Target(job, "", schema))
     if job.settings.bodies is None:

@@ -186,6 +186,12 @@ class ExportLog:
         # mypy knows no union as a type
         return self._read(name, Plan)  # type: ignore[arg-type]
 
+    def planned_end(self, seq: int) -> int:
+        """Where a batch ends that has been planned."""
+        # mypy knows no union as a type
+        plan: Plan = self._read(_name(seq, _PLAN), Plan)  # type: ignore[arg-type]
+        return plan.end
+
     def manifests(self, last: int | None = None) -> list[Manifest]:
         """All manifests, or those up to `last`.
 

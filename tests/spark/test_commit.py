@@ -2,6 +2,8 @@
 
 import contextlib
 import random
+import subprocess
+import sys
 from collections import Counter
 
 import pyarrow as pa
@@ -266,6 +268,67 @@ def test_a_kill_in_an_export_that_compacts_loses_and_repeats_nothing(
     assert [path for path in removed if not path.endswith(".tmp")] == []
     assert keys_of(table_format, out) == expected(count)
     assert len(files_of(table_format, out)) == 4
+
+
+@pytest.mark.slow
+def test_two_that_merge_the_same_files_do_it_once(writer, out, monkeypatch):
+    """deltalake 1.6 alone accepts both, and each row is there twice."""
+    pytest.importorskip("deltalake")
+    from deltalake.table import TableOptimizer
+
+    settings = settings_of("delta")
+    for turn in range(2):
+        writer.append(orders(50, start=50 * turn))
+        export_all(exporter(writer, out, settings=settings))
+    one, rival = (exporter(writer, out, settings=settings) for _ in range(2))
+    rival.run_batch()
+    real, waiting, merged = TableOptimizer.compact, [rival], []
+
+    def rival_first(*args, **kwargs):
+        while waiting:
+            merged.append(waiting.pop().compact())
+        return real(*args, **kwargs)
+
+    monkeypatch.setattr(TableOptimizer, "compact", rival_first)
+    merged.append(one.compact())
+    assert merged == [8, 0]
+    assert keys_of("delta", out) == expected(100)
+
+
+COMPACTOR = """
+import sys
+from types import SimpleNamespace
+from tests.spark.exports import exporter, settings_of
+store, out = sys.argv[1:]
+print("ready", flush=True)
+for _ in sys.stdin:
+    one = exporter(SimpleNamespace(root=store), out, settings=settings_of("delta"))
+    print(one.compact(), flush=True)
+"""
+
+
+@pytest.mark.slow
+def test_processes_that_merge_at_once_lose_and_repeat_nothing(writer, out):
+    pytest.importorskip("deltalake")
+    settings, merged = settings_of("delta"), Counter()
+    command = [sys.executable, "-c", COMPACTOR, str(writer.root), str(out)]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with contextlib.ExitStack() as stack:
+        both = [stack.enter_context(subprocess.Popen(command, **pipes)) for _ in "ab"]
+        for each in both:
+            assert each.stdout.readline() == "ready\n"
+        for turn in range(12):
+            for half in range(2):
+                writer.append(orders(50, start=100 * turn + 50 * half))
+                export_all(exporter(writer, out, settings=settings))
+            for each in both:
+                each.stdin.write("merge\n")
+                each.stdin.flush()
+            for number, each in enumerate(both):
+                merged[number] += int(each.stdout.readline())
+            assert keys_of("delta", out) == expected(100 * (turn + 1))
+    assert [each.returncode for each in both] == [0, 0]
+    assert merged.total() >= 12 * 4, "files were merged in each turn"
 
 
 def files_of(table_format, out):

@@ -1,13 +1,17 @@
 """Archive: the table of an export as DuckDB scans it, and where the log goes on.
 
-A table is what its manifests name (`manifest.py`), so files of a batch that is not
+A Parquet table is what its manifests name (`manifest.py`), a Delta or an Iceberg table
+what its own log or snapshot names (`tables.py`).  So files of a batch that is not
 finished, and those that were merged into others, are not seen.  Each file is a fragment
-with what holds for all its rows (broker, topic, places in the log, store times);
+with what is known of all its rows (broker, topic, places in the log, store times);
 pyarrow leaves out the files that a filter excludes, and the rows in the others.
 """
 
 import os
+import re
+from collections.abc import Hashable, Iterator
 from typing import Any, Final, NamedTuple
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,8 +23,11 @@ from rmq_spark.export import ExportJob
 from rmq_spark.folder import Folder, folder_of
 from rmq_spark.manifest import DataFile, ExportLog, Manifest, brokers_of
 from rmq_spark.schema import BROKER_NAME
+from rmq_spark.sql.tables import Table, TableFile, table_of
 
 _TIME: Final = pa.timestamp("us", tz="UTC")
+_OURS: Final = re.compile(r"(.+)-\d{20}-\d{20}\.parquet")
+"""Names of files that rmq-spark has written; the broker comes first."""
 
 
 class FrozenArchive(NamedTuple):
@@ -32,32 +39,53 @@ class FrozenArchive(NamedTuple):
 
 
 class Archive:
-    """The folder of an export; its manifests are read again when there are new ones."""
+    """The folder of an export; it is read again when there is something new."""
 
     def __init__(self, out: str) -> None:
         self.name = out
         self._folder = folder_of(out)
         self._logs: dict[str, ExportLog] = {}
-        self._seen: dict[str, Manifest] = {}
+        self._table: Table | None = None
+        self._seen: Hashable = None
         self._frozen: FrozenArchive | None = None
 
     def freeze(self) -> FrozenArchive:
         """The table as it is now."""
-        for broker in brokers_of(self._folder):
-            self._logs.setdefault(broker, ExportLog(self._folder, broker))
         newest = {
             broker: last
-            for broker, log in self._logs.items()
+            for broker, log in self._chains()
             if (last := log.last()) is not None
         }
         if not newest:
             raise ConfigError(f"archive {self.name} has no finished export")
-        if self._frozen is None or newest != self._seen:
-            self._seen = newest
-            self._frozen = self._read(newest)
+        if self._frozen is None:
+            settings = next(iter(newest.values())).settings
+            self._table = table_of(ExportJob(self._folder.url, settings))
+        # after the manifests: so the table has their batches, and perhaps newer ones
+        version = None if self._table is None else self._table.look()
+        seen = [each.seq for each in newest.values()], version
+        if self._frozen is None or seen != self._seen:
+            self._seen = seen
+            dataset = self._read(newest)
+            self._frozen = FrozenArchive(dataset, dict(self._ends(newest)))
         return self._frozen
 
-    def _read(self, newest: dict[str, Manifest]) -> FrozenArchive:
+    def _chains(self) -> list[tuple[str, ExportLog]]:
+        for broker in brokers_of(self._folder):
+            self._logs.setdefault(broker, ExportLog(self._folder, broker))
+        return list(self._logs.items())
+
+    def _ends(self, newest: dict[str, Manifest]) -> Iterator[tuple[str, int]]:
+        """Where the part of each broker ends that the table has."""
+        for broker, log in self._chains():
+            last = newest.get(broker)
+            batch = None if self._table is None else self._table.batch(broker)
+            if batch is not None and (last is None or batch > last.seq):
+                yield broker, log.planned_end(batch)  # its manifest comes later
+            elif last is not None:
+                yield broker, last.end
+
+    def _read(self, newest: dict[str, Manifest]) -> ds.Dataset:
         schemas = [
             ExportJob(self._folder.url, last.settings).schema
             for last in newest.values()
@@ -70,15 +98,38 @@ class Archive:
         form = ds.ParquetFileFormat()
         fragments = [
             form.make_fragment(
-                f"{root}/{file.path}",
-                filesystem=files,
-                partition_expression=_holds(file, broker),
+                f"{root}/{path}", filesystem=files, partition_expression=holds
             )
+            for path, holds in self._files(newest)
+        ]
+        return ds.FileSystemDataset(fragments, pa.schema(fields), form, files)
+
+    def _files(self, newest: dict[str, Manifest]) -> Iterator[TableFile]:
+        written = {
+            file.path: TableFile(file.path, _holds(file, broker))
             for broker, last in newest.items()
             for file in self._logs[broker].files(last.seq).values()
-        ]
-        dataset = ds.FileSystemDataset(fragments, pa.schema(fields), form, files)
-        return FrozenArchive(dataset, {name: each.end for name, each in newest.items()})
+        }
+        if self._table is None:
+            yield from written.values()
+            return
+        for path, holds in self._table.files():
+            if path in written:
+                yield written[path]
+                continue
+            broker = self._broker_of(path)
+            if broker is not None:
+                holds = holds & (pc.field(BROKER_NAME) == broker)
+            yield TableFile(path, holds)
+
+    def _broker_of(self, path: str) -> str | None:
+        """The broker of all rows of a file; None: it may have several."""
+        if len(self._logs) == 1:
+            return next(iter(self._logs))
+        ours = _OURS.fullmatch(path.rpartition("/")[2])
+        # behind the broker is a digest, if bodies have columns
+        names = [] if ours is None else [ours[1], ours[1].rpartition(".")[0]]
+        return next((n for n in map(unquote, names) if n in self._logs), None)
 
 
 def _holds(file: DataFile, broker: str) -> pc.Expression:
