@@ -9,7 +9,8 @@ import sys
 import time
 import tomllib
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -34,7 +35,7 @@ from rmq_spark.exporter import (
     find_end,
 )
 from rmq_spark.folder import folder_of
-from rmq_spark.follow import Follower, serve
+from rmq_spark.follow import Follower, Reports, serve
 from rmq_spark.manifest import ExportLog, Manifest, Settings, escaped
 from rmq_spark.option_values import parse_bytes
 from rmq_spark.schema import EXPORTED
@@ -45,6 +46,16 @@ FAILED: Final = 1
 _INTERVAL: Final = re.compile(r"(\d+)(ms|s|m|h)?")
 _SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, None: 1.0}
 _BAR: Final = 30
+_TABLES: Final = "rmq_spark.tables"
+"""Where a file with options leaves those of the tables of topics."""
+_NOT_INHERITED: Final[dict[str, Any]] = {
+    "columns": None, "body": None, "schema": None, "avro_schemas": None
+}  # fmt: skip
+_OF_TOPICS: Final = (
+    "out", "format", "table", "columns", "properties-format", "body", "schema",
+    "on-error", "max-bad", "avro-schemas",
+)  # fmt: skip
+"""Options of a section; the other ones are those of the command."""
 SHOWN_TOPICS: Final = 10
 """Topics that are named when an export has left them out."""
 
@@ -308,7 +319,10 @@ def export(**given: Any) -> None:  # noqa: ANN401 - options, each of its type
 
 
 def _from_file(context: click.Context, _: click.Parameter, path: str | None) -> None:
-    """Take options from a TOML file; those of the command line come first."""
+    """Take options from a TOML file; those of the command line come first.
+
+    Sections `[topics.NAME]` are tables of one topic, beside the table of the options.
+    """
     if path is None:
         return
     try:
@@ -320,16 +334,56 @@ def _from_file(context: click.Context, _: click.Parameter, path: str | None) -> 
         for each in context.command.params
         if each.expose_value
     }
-    defaults = {}
+    topics = values.get("topics")
+    if isinstance(topics, dict):
+        del values["topics"]
+        context.meta[_TABLES] = list(_tables_of_topics(context, path, topics))
+    checked = _checked(path, values, known)
+    context.default_map = {known[name].name: checked[name] for name in checked}
+
+
+def _checked(
+    where: str, values: dict[str, Any], known: Collection[str]
+) -> dict[str, str | bool]:
+    """The values as click takes them."""
     for name, value in values.items():
         if name not in known:
             near = nearest(name, known)
             hint = f"; did you mean {near}?" if near else ""
-            raise click.BadParameter(f"{path}: there is no option {name}{hint}")
+            raise click.BadParameter(f"{where}: there is no option {name}{hint}")
         if not isinstance(value, bool | int | float | str):
-            raise click.BadParameter(f"{path}: {name} is neither text nor number")
-        defaults[known[name].name] = value if isinstance(value, bool) else str(value)
-    context.default_map = defaults
+            raise click.BadParameter(f"{where}: {name} is neither text nor number")
+    return {n: v if isinstance(v, bool) else str(v) for n, v in values.items()}
+
+
+def _tables_of_topics(
+    context: click.Context, path: str, topics: dict[str, Any]
+) -> Iterator[dict[str, Any]]:
+    """The options of each section: `[topics.NAME]`, or several `[[topics.NAME]]`."""
+    known = {each.opts[0].lstrip("-"): each for each in context.command.params}
+    for topic, entry in topics.items():
+        for section in entry if isinstance(entry, list) else [entry]:
+            where = f"{path}: topics.{topic}"
+            if not isinstance(section, dict):
+                raise click.BadParameter(f"{where} is no section")
+            values = _checked(where, section, _OF_TOPICS)
+            if "out" not in values:
+                raise click.BadParameter(f"{where} needs out, the folder of its table")
+            yield {
+                str(known[name].name): known[name].process_value(context, value)
+                for name, value in values.items()
+            } | {"topics": topic}
+
+
+def _tables(given: dict[str, Any]) -> list[dict[str, Any]]:
+    """The options of each table: that of the command, and those of topics."""
+    sections = click.get_current_context().meta.get(_TABLES, [])
+    tables = [given, *(given | _NOT_INHERITED | section for section in sections)]
+    outs = Counter(str(each["out"]).rstrip("/") for each in tables)
+    for out, count in outs.items():
+        if count > 1:
+            raise click.UsageError(f"{count} tables have the folder {out}")
+    return tables
 
 
 @main.command("follow")
@@ -371,25 +425,33 @@ def follow_store(
     service after the batch that is running; a second one ends it at once, and the next
     start finishes the batch.
     """
-    limits = _limits(given | {"report_as": report_as})
+    tables = _tables(given | {"report_as": report_as})
+    limits = [_limits(each) for each in tables]
 
     def report(position: int) -> None:
-        if report_as and limits.broker:
-            report_offset(limits.broker, report_as, position)
+        if report_as and given["broker"]:
+            report_offset(given["broker"], report_as, position)
 
-    with _sentences():
+    reports = Reports(len(tables), report)
+    with _sentences(), ExitStack() as held:
         address = host_and_port(listen) if listen else None
-        exporter = _exporter(given, limits)
-        with folder_of(given["out"]).following(escaped(given["broker_name"])):
-            follower = Follower(
-                exporter,
-                interval_s=interval,
-                report=report,
-                tell=lambda line: click.echo(json.dumps(line)),
-                clock=SystemClock(),
-                upkeep=partial(compact_files, exporter) if compact else None,
+        followers = []
+        for each, its_limits in zip(tables, limits, strict=True):
+            out, exporter = each["out"], _exporter(each, its_limits)
+            broker_name = escaped(each["broker_name"])
+            held.enter_context(folder_of(out).following(broker_name))
+            followers.append(
+                Follower(
+                    exporter,
+                    interval_s=interval,
+                    report=partial(reports.tell, out),
+                    tell=lambda line: click.echo(json.dumps(line)),
+                    clock=SystemClock(),
+                    upkeep=partial(compact_files, exporter) if compact else None,
+                    table=out if len(tables) > 1 else "",
+                )
             )
-            serve(follower, address)
+        serve(followers, address)
 
 
 @main.command("status")

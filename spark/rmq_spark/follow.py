@@ -1,4 +1,4 @@
-"""The service `rmq-spark follow`: rounds of one exporter, until it is stopped.
+"""The service `rmq-spark follow`: rounds of an exporter, until it is stopped.
 
 A round exports what the log has when the round begins, batch after batch, so that a
 busy store does not get a commit for every few messages.  After a complete one small
@@ -8,7 +8,8 @@ is wrong; a later one is repeated after the interval, as is one that finds no br
 """
 
 import signal
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -58,6 +59,23 @@ class Progress(msgspec.Struct):
         return max(0, self.end - self.position)
 
 
+class Reports:
+    """The place in the log that all tables have come to: what is before it may go."""
+
+    def __init__(self, tables: int, report: Callable[[int], None]) -> None:
+        self._tables = tables
+        self._report = report
+        self._positions: dict[str, int] = {}
+        self._lock = threading.Lock()
+
+    def tell(self, table: str, position: int) -> None:
+        """Report the least place, when each table has told its own."""
+        with self._lock:
+            self._positions[table] = position
+            if len(self._positions) == self._tables:
+                self._report(min(self._positions.values()))
+
+
 class Follower:
     """Rounds of one exporter; other threads may read `progress` at any time."""
 
@@ -70,7 +88,10 @@ class Follower:
         tell: Callable[[dict[str, Any]], None],
         clock: Clock,
         upkeep: Callable[[], int] | None = None,
+        table: str = "",
     ) -> None:
+        self.table = table
+        """Which one of several it is."""
         self.progress = Progress()
         self.problem: str | None = None
         self._exporter = exporter
@@ -154,7 +175,7 @@ class Follower:
 
     def _line(self, before: Progress) -> dict[str, Any]:
         now = self.progress
-        return {
+        return ({"table": self.table} if self.table else {}) | {
             "round": now.rounds,
             "batches": now.batches - before.batches,
             "files": now.files - before.files,
@@ -168,68 +189,105 @@ class Follower:
         }
 
 
-def serve(follower: Follower, address: tuple[str, int] | None) -> None:
-    """Run a follower and its pages until SIGTERM or Ctrl-C."""
+def serve(followers: Sequence[Follower], address: tuple[str, int] | None) -> None:
+    """Run followers and their pages until SIGTERM or Ctrl-C."""
     failures: list[Exception] = []
-    trio.run(_serve, follower, address, failures)
+    trio.run(_serve, followers, address, failures)
     # an error that left a nursery would be a group
     for failure in failures:
         raise failure
 
 
 async def _serve(
-    follower: Follower, address: tuple[str, int] | None, failures: list[Exception]
+    followers: Sequence[Follower],
+    address: tuple[str, int] | None,
+    failures: list[Exception],
 ) -> None:
     async with trio.open_nursery() as nursery:
         try:
             if address is not None:
                 server = HttpServer(*address, advice=ADVICE)
                 await server.open()
-                nursery.start_soon(server.run, pages(follower))
+                nursery.start_soon(server.run, pages(followers))
                 click.echo(f"pages at http://{address[0]}:{server.port}", err=True)
-            await nursery.start(_stop_on_signal, follower)
+            await nursery.start(_stop_on_signal, followers)
             notify("READY=1")
-            await follower.run()
+            await run_all(followers, failures)
             notify("STOPPING=1")
         except Exception as error:
             failures.append(error)
         nursery.cancel_scope.cancel()
 
 
+async def run_all(followers: Sequence[Follower], failures: list[Exception]) -> None:
+    """Run followers until they are stopped; one whose first round fails ends all."""
+
+    async def run(follower: Follower) -> None:
+        try:
+            await follower.run()
+        except Exception as error:
+            failures.append(error)
+            for each in followers:
+                each.stop()
+
+    async with trio.open_nursery() as nursery:
+        for follower in followers:
+            nursery.start_soon(run, follower)
+
+
 async def _stop_on_signal(
-    follower: Follower, *, task_status: trio.TaskStatus[None]
+    followers: Sequence[Follower], *, task_status: trio.TaskStatus[None]
 ) -> None:
     """The first signal is a wish; the next one ends the process."""
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         task_status.started()
         async for _ in signals:
-            follower.stop()
+            for follower in followers:
+                follower.stop()
             break
     # else trio would wait for the batch before it raises KeyboardInterrupt
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-def pages(follower: Follower) -> Pages:
+def pages(followers: Sequence[Follower]) -> Pages:
     """Return the pages by path."""
 
     async def metrics() -> Page:
-        body = await expose(_families(follower.progress), {})
+        body = await expose(_families(followers), {})
         return Page(body, content_type=CONTENT_TYPE)
 
     async def healthz() -> Page:
         await trio.lowlevel.checkpoint()
-        quiet = follower.quiet_ms()
-        if quiet is None:
+        told = [line for line in map(_why_red, followers) if line]
+        if not told:
             return Page(b"ok\n")
-        reason = follower.problem or f"{follower.progress.lag_bytes} bytes are left"
-        text = f"nothing was exported for {quiet // 1000} s: {reason}\n"
-        return Page(text.encode(), HTTPStatus.SERVICE_UNAVAILABLE)
+        return Page("".join(told).encode(), HTTPStatus.SERVICE_UNAVAILABLE)
 
     return {"/metrics": metrics, "/healthz": healthz}
 
 
-def _families(progress: Progress) -> Iterator[Family]:
-    for name, text, value in (
+def _why_red(follower: Follower) -> str:
+    quiet = follower.quiet_ms()
+    if quiet is None:
+        return ""
+    name = f"{follower.table}: " if follower.table else ""
+    reason = follower.problem or f"{follower.progress.lag_bytes} bytes are left"
+    return f"{name}nothing was exported for {quiet // 1000} s: {reason}\n"
+
+
+def _families(followers: Sequence[Follower]) -> Iterator[Family]:
+    samples: dict[tuple[str, str], list[Sample]] = {}
+    for follower in followers:
+        labels = {"table": follower.table} if follower.table else {}
+        for name, text, value in _figures(follower.progress):
+            samples.setdefault((name, text), []).append(Sample(value, labels))
+    for (name, text), found in samples.items():
+        kind = "counter" if name.endswith("_total") else "gauge"
+        yield Family(f"rmq_follow_{name}", kind, text, found)
+
+
+def _figures(progress: Progress) -> list[tuple[str, str, float]]:
+    return [
         ("position", "Place up to which the table is complete.", progress.position),
         ("lag_bytes", "Bytes that the round has left to export.", progress.lag_bytes),
         ("complete_timestamp_seconds", "Time up to which the table was complete.",
@@ -243,6 +301,4 @@ def _families(progress: Progress) -> Iterator[Family]:
          progress.quarantined),
         ("merged_total", "Files merged into others.", progress.merged),
         ("problems_total", "Rounds that failed.", progress.problems),
-    ):  # fmt: skip
-        kind = "counter" if name.endswith("_total") else "gauge"
-        yield Family(f"rmq_follow_{name}", kind, text, [Sample(value)])
+    ]  # fmt: skip

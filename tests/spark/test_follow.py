@@ -7,7 +7,9 @@ import sys
 import urllib.error
 import urllib.request
 from collections import Counter
+from functools import partial
 
+import pyarrow.parquet as pq
 import pytest
 import trio
 from click.testing import CliRunner
@@ -18,7 +20,7 @@ from rmq.testing.clocks import ManualClock
 from rmq_spark.cli import main
 from rmq_spark.exporter import Exporter, LocalRunner
 from rmq_spark.folder import folder_of
-from rmq_spark.follow import QUIET_MS, UPKEEP_MS, Follower, pages
+from rmq_spark.follow import QUIET_MS, UPKEEP_MS, Follower, Reports, pages, run_all
 from rmq_spark.upkeep import compact_files
 from tests.spark.exports import (
     SETTINGS,
@@ -28,7 +30,7 @@ from tests.spark.exports import (
     exporter,
     log_of,
 )
-from tests.spark.stores import orders
+from tests.spark.stores import Sent, orders
 
 WAIT_S = 60
 
@@ -191,7 +193,7 @@ async def test_small_files_are_merged_while_there_is_nothing_to_export(writer, o
     assert [at - begun for at in times] == [0, half, 3 * half]
     assert len(log_of(out).files()) == 4
     assert sum(file.rows for file in log_of(out).files().values()) == 1_000
-    lines = (await pages(follower)["/metrics"]()).body.decode().splitlines()
+    lines = (await pages([follower])["/metrics"]()).body.decode().splitlines()
     assert f"rmq_follow_merged_total{{}} {float(merged[0])}" in lines
 
 
@@ -205,7 +207,7 @@ async def test_health_is_red_when_nothing_goes_on(writer, out):
 
     told = Told(lambda: None)
     follower = following(exporter(writer, out), told, report, clock)
-    healthz, metrics = (pages(follower)[path] for path in ("/healthz", "/metrics"))
+    healthz, metrics = (pages([follower])[path] for path in ("/healthz", "/metrics"))
     assert (await healthz()).status == 200
     await follower.run()
     clock.ms += QUIET_MS
@@ -221,6 +223,68 @@ async def test_health_is_red_when_nothing_goes_on(writer, out):
     assert (
         f"rmq_follow_complete_timestamp_seconds{{}} {clock.ms // 1_000 - 61}.0" in lines
     )
+
+
+async def test_several_tables_are_filled_together_and_the_last_one_holds_the_log(
+    writer, out, tmp_path
+):
+    writer.append(orders(1_000))
+    outs, clock, reported, told = [out, tmp_path / "two"], ManualClock(), [], []
+    reports = Reports(2, reported.append)
+    followers = [
+        Follower(
+            exporter(writer, each),
+            interval_s=0.0,
+            report=partial(reports.tell, str(each)),
+            tell=told.append,
+            clock=clock,
+            table=str(each),
+        )
+        for each in outs
+    ]
+
+    def two_rounds_each():
+        if min(each.progress.rounds for each in followers) > 1:
+            for each in followers:
+                each.stop()
+
+    for each in followers:
+        each._tell = lambda line: (told.append(line), two_rounds_each())
+    failures = []
+    await run_all(followers, failures)
+    assert failures == []
+    for each in outs:
+        check_exact(each, 1_000)
+    assert {line["table"] for line in told} == {str(each) for each in outs}
+    assert reported[0] == 0, "one table has not begun"
+    assert reported == sorted(reported)
+    assert reported[-1] == writer.end
+    serving = pages(followers)
+    lines = (await serving["/metrics"]()).body.decode().splitlines()
+    for each in outs:
+        assert f'rmq_follow_rows_total{{table="{each}"}} 1000.0' in lines
+    assert lines.count("# TYPE rmq_follow_rows_total counter") == 1
+    clock.ms += QUIET_MS + 1_000
+    page = await serving["/healthz"]()
+    assert page.status == 503
+    assert [line.split(": ")[0] for line in page.body.decode().splitlines()] == [
+        str(each) for each in outs
+    ]
+
+
+async def test_a_wrong_option_of_one_table_ends_all(writer, out, tmp_path):
+    writer.append(orders(100))
+    export_all(exporter(writer, out))
+    writer.append(orders(1, start=100))
+    other = replace(SETTINGS, properties_format="none")
+    wrong = Exporter(writer.root, out, other, LocalRunner(), SMALL)
+    followers = [
+        following(one, Told(*[lambda: None] * 10_000))
+        for one in (wrong, exporter(writer, tmp_path / "two"))
+    ]
+    failures = []
+    await run_all(followers, failures)
+    assert ["use the same options" in str(each) for each in failures] == [True]
 
 
 def run(*arguments, code=0):
@@ -246,6 +310,14 @@ def test_a_second_follower_is_refused(writer, out):
         ("intervals = '1s'", "there is no option intervals; did you mean interval?"),
         ("columns = ['body']", "columns is neither text nor number"),
         ("store = ", "cannot be read: Invalid value"),
+        ("[topics.T]\nbody = 'json'", "topics.T needs out, the folder of its table"),
+        ("[topics.T]\nouts = 'x'", "topics.T: there is no option outs; did you mean"),
+        ("[topics.T]\nstore = 'x'", "topics.T: there is no option store"),
+        ("[topics.T]\nout = 'x'\nmax-bad = 2", "2.0 is not in the range"),
+        ("[topics]\nT = 'orders'", "topics.T is no section"),
+        ("[topics.T]\nout = ''", "give the path of a folder"),
+        ("[[topics.T]]\nout = 'x'\n[[topics.T]]\nout = 'x/'", "2 tables have the"),
+        ("[topics.T]\nout = 'x'\nbody = 'json'", "--body needs --schema"),
         ("interval = 'soon'", "'soon' is not an interval such as 30s"),
         ("format = 'csv'", "'csv' is not one of"),
     ],
@@ -302,3 +374,46 @@ def test_a_service_runs_until_sigterm(writer, out, tmp_path):
     assert log_of(out).last().settings.properties_format == "string"
     assert Counter(line["problem"] for line in lines) == {None: len(lines)}
     check_exact(out, 1_500)
+
+
+@pytest.mark.slow
+def test_a_file_with_tables_of_topics_fills_them_all(writer, out, tmp_path):
+    """Bodies of one topic become columns of two tables; the first has all topics."""
+    pytest.importorskip("duckdb")
+    writer.append(orders(200))
+    body = b'{"number": 7, "item": "pears"}'
+    writer.append([Sent(b"Orders", body=body, properties=b"KEYS\1k200\2")])
+    file = tmp_path / "follow.toml"
+    columns = "body = 'json'\nschema = 'number bigint'\n"
+    file.write_text(
+        f"store = '{writer.root}'\nout = '{out}'\ninterval = '10ms'\ncolumns = "
+        "'topic,queueId,queueOffset,storeTimestamp,physicalOffset,keys'\n"
+        f"[[topics.Orders]]\nout = '{tmp_path}/numbers'\n{columns}"
+        f"[[topics.Orders]]\nout = '{tmp_path}/items'\n"
+        f"{columns.replace('number bigint', 'item string')}"
+        f"[topics.orders_01]\nout = '{tmp_path}/one'\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-m", "rmq_spark.cli", "follow", "--config", str(file)],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    try:
+        rows = {}
+        while len(rows) < 4:
+            line = json.loads(process.stdout.readline())
+            assert line["problem"] is None
+            rows.setdefault(line["table"].rpartition("/")[2], line["rows"])
+    finally:
+        process.terminate()
+        process.communicate(timeout=WAIT_S)
+    assert process.returncode == 0
+    assert rows == {"out": 201, "numbers": 1, "items": 1, "one": 50}
+    (number,) = (tmp_path / "numbers").glob("topic=Orders/dt=*/*.parquet")
+    (item,) = (tmp_path / "items").glob("topic=Orders/dt=*/*.parquet")
+    assert pq.read_table(number)["number"].to_pylist() == [7]
+    assert pq.read_table(item)["item"].to_pylist() == ["pears"]
+    assert "number" not in pq.read_schema(item).names
+    assert "tags" in pq.read_schema(item).names, "its columns are its own"
+    assert "tags" not in pq.read_schema(next(out.glob("*/*/*.parquet"))).names
