@@ -3,10 +3,14 @@
 A compiled handler of a plugin cimports `rmq/_fastpath/native.pxd`, which holds the
 contract, and subclasses `NativeHandler`.  `SendPath` is the handler of the send codes,
 `PullPath` that of the pull codes, `CommitPath` that of request 15,
-`HeartbeatPath` that of request 34.  `Grants` are what a guard lets them repeat.
+`HeartbeatPath` that of request 34, `AckPath` that of request 200051.  `Grants` are what
+a guard lets them repeat.
 """
 
 from rmq._fastpath import (
+    AckMarks,
+    AckPath,
+    AckTable,
     CommitPath,
     CommitTable,
     Grants,
@@ -26,6 +30,9 @@ from rmq._fastpath import (
 )
 
 __all__ = [
+    "AckMarks",
+    "AckPath",
+    "AckTable",
     "CommitPath",
     "CommitTable",
     "Grants",

@@ -8,6 +8,8 @@ here: Spark reads with it, a broker has no use for it.
 import importlib
 
 _NAMES = {
+    "ack_path": "AckPath",
+    "ack_table": "AckMarks AckTable",
     "append": "RecordEncoder record_size",
     "checksum": "body_crc crc32",
     "commit_path": "CommitPath",

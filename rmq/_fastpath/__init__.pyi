@@ -1,3 +1,5 @@
+from rmq._fastpath.ack_path import AckPath
+from rmq._fastpath.ack_table import AckMarks, AckTable
 from rmq._fastpath.append import RecordEncoder, record_size
 from rmq._fastpath.checksum import body_crc, crc32
 from rmq._fastpath.commit_path import CommitPath
@@ -56,6 +58,9 @@ from rmq._fastpath.watermark import Watermark
 __all__ = [
     "RPC_BOUNDS_MS",
     "SIZE_BOUNDS",
+    "AckMarks",
+    "AckPath",
+    "AckTable",
     "CommitPath",
     "CommitTable",
     "Connections",

@@ -1,4 +1,4 @@
-from libc.stdint cimport int32_t, uint8_t
+from libc.stdint cimport int32_t
 
 from rmq._fastpath.commit_table cimport CommitTable
 from rmq._fastpath.native cimport Conn, Frame, NativeHandler, Verdict
@@ -11,4 +11,3 @@ cdef enum Reason:
 cdef class CommitPath(NativeHandler):
     cdef CommitTable table
     cdef int32_t version
-    cdef void reply(self, const Frame *frame, Conn *conn) noexcept nogil

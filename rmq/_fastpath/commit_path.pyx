@@ -6,13 +6,10 @@ Belongs to the thread of the reactor.
 """
 
 cimport cython
-from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t
+from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int32_t, int64_t
 
 from rmq._fastpath.commit_table cimport CommitPair, CommitTable
-from rmq._fastpath.header_text cimport (
-    JSON_TYPE, ONEWAY_FLAG, begin_binary, end_frame, end_header, end_json,
-    end_value, put_literal, read_integer,
-)
+from rmq._fastpath.header_text cimport ONEWAY_FLAG, put_success, read_integer
 from rmq._fastpath.name_table cimport Name
 from rmq._fastpath.native cimport (
     CONTRACT_VERSION, SERVED, Conn, Frame, NativeHandler, Text, Verdict, decline,
@@ -63,23 +60,10 @@ cdef class CommitPath(NativeHandler):
             <int32_t>queue_id, offset,
         )
         if not frame.flag & ONEWAY_FLAG:
-            self.reply(frame, conn)
+            put_success(frame, conn, self.version)
         return SERVED
 
     cdef bint end_of_poll(self) noexcept nogil:
         """Tell the offsets of this poll."""
         self.table.tell()
         return True
-
-    cdef void reply(self, const Frame *frame, Conn *conn) noexcept nogil:
-        """Answer that all is well."""
-        cdef uint8_t *start = conn.ready.end
-        cdef uint8_t *end
-        if frame.serialize_type == JSON_TYPE:
-            end = put_literal(start + 8, b'{"code":0')
-            end = end_json(end, frame, b"", self.version)
-        else:
-            end = begin_binary(start + 8, frame, 0, b"", self.version)
-            end_value(end, end)
-        end_header(start, end, frame.serialize_type)
-        conn.ready.end = end_frame(start, end)

@@ -11,7 +11,10 @@ cdef enum:
     KEY_LIMIT = 1024            # bytes; longer names are left to Python
     RULE_FIELD_LIMIT = 4
     RULE_LIMIT = 127
-    RULE_CODES = 1024
+    LOW_CODES = 1024
+    HIGH_CODES_START = 200000   # of 5.x clients: POP and others
+    HIGH_CODES = 256
+    RULE_CODES = 1280           # places: LOW_CODES, then HIGH_CODES
 
 cdef struct Rule:               # what decides about the requests of one code
     int32_t field_count
@@ -27,7 +30,7 @@ cdef struct Grant:
 cdef class Grants:
     cdef tuple names            # keeps the names of the rules alive
     cdef Rule *rules
-    cdef uint8_t rule_of[RULE_CODES]    # index + 1; 0: no rule
+    cdef uint8_t rule_of[RULE_CODES]    # by place of the code: index + 1; 0: no rule
     cdef Grant **slots
     cdef int32_t count
     cdef readonly int64_t allowed
@@ -71,6 +74,7 @@ cdef class Grants:
         const uint8_t *body,
         int64_t body_size,
     ) noexcept nogil
+    cdef Rule *rule_for(self, int32_t code) noexcept nogil
     cdef Grant **place(
         self, const uint8_t *key, int32_t size, uint64_t hash
     ) noexcept nogil

@@ -37,6 +37,7 @@ cdef class Grants:
 
     def __cinit__(self, dict rules not None):
         cdef bytes name
+        cdef int32_t place
         cdef Rule *rule
         if len(rules) > RULE_LIMIT:
             raise ValueError(f"{len(rules)} rules")
@@ -47,7 +48,8 @@ cdef class Grants:
         memset(self.rule_of, 0, sizeof(self.rule_of))
         names = []
         for index, (code, fields) in enumerate(rules.items()):
-            if not 0 <= code < RULE_CODES:
+            place = _place_of(code)
+            if place < 0:
                 continue        # no compiled handler has such a code
             if len(fields) > RULE_FIELD_LIMIT:
                 raise ValueError(f"code {code}: {fields}")
@@ -58,7 +60,7 @@ cdef class Grants:
                 names.append(name)
                 rule.fields[i].data = name
                 rule.fields[i].size = len(name)
-            self.rule_of[code] = index + 1
+            self.rule_of[place] = index + 1
         self.names = tuple(names)
 
     def __dealloc__(self):
@@ -95,12 +97,14 @@ cdef class Grants:
         cdef uint8_t key[KEY_LIMIT + 8]
         cdef uint64_t hash = 0
         cdef int32_t size, count = len(values)
+        cdef Rule *rule
         cdef Grant **place
         cdef Grant *grant
         cdef bytes part, known = secret.encode()
-        if not 0 <= code < RULE_CODES or not self.rule_of[code]:
+        rule = self.rule_for(code)
+        if rule == NULL:
             return
-        if count != self.rules[self.rule_of[code] - 1].field_count:
+        if count != rule.field_count:
             raise ValueError(f"code {code}: {count} values")
         parts = [
             None if value is None else value.encode("utf-8", "surrogatepass")
@@ -145,6 +149,13 @@ cdef class Grants:
             size - 8 - header_size,
         )
 
+    cdef Rule *rule_for(self, int32_t code) noexcept nogil:
+        """What decides about requests of a code; NULL: Python."""
+        cdef int32_t place = _place_of(code)
+        if place < 0 or self.rule_of[place] == 0:
+            return NULL
+        return &self.rules[self.rule_of[place] - 1]
+
     cdef Grant **place(
         self, const uint8_t *key, int32_t size, uint64_t hash
     ) noexcept nogil:
@@ -177,10 +188,10 @@ cdef class Grants:
         cdef const Text *signature = signature_of(raw)
         cdef Rule *rule
         cdef Grant *grant
-        if not 0 <= raw.code < RULE_CODES or not self.rule_of[raw.code]:
+        rule = self.rule_for(raw.code)
+        if rule == NULL:
             self.unknown += 1
             return False
-        rule = &self.rules[self.rule_of[raw.code] - 1]
         _pick(rule, raw, who)
         grant = self.find(raw.code, address, address_size, who, rule.field_count + 1)
         return grant != NULL and self.verify(
@@ -222,7 +233,7 @@ cdef class Grants:
         """Have a template know what is signed, after `allow` of its header."""
         cdef Text who[WHO_LIMIT]
         cdef Signing *signing = &template.signing
-        cdef Rule *rule = &self.rules[self.rule_of[raw.code] - 1]
+        cdef Rule *rule = self.rule_for(raw.code)
         cdef int32_t i
         _pick(rule, raw, who)
         signing.signature = hole_at(template, signature_of(raw).data - header)
@@ -272,6 +283,15 @@ cdef class Grants:
             return False
         self.allowed += 1
         return True
+
+
+cdef inline int32_t _place_of(int32_t code) noexcept nogil:
+    """Where `rule_of` has a code, or -1."""
+    if 0 <= code < LOW_CODES:
+        return code
+    if HIGH_CODES_START <= code < HIGH_CODES_START + HIGH_CODES:
+        return LOW_CODES + code - HIGH_CODES_START
+    return -1
 
 
 cdef inline bint _is(const Text *text, const char *name, int32_t size) noexcept nogil:

@@ -4,7 +4,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t
 from libc.string cimport memcpy
 
 from rmq._fastpath.endian cimport put16, put32
-from rmq._fastpath.native cimport Frame, Text
+from rmq._fastpath.native cimport Conn, Frame, Text
 
 cdef enum:
     JSON_TYPE = 0               # how a header is serialized
@@ -146,3 +146,19 @@ cdef inline uint8_t *end_frame(uint8_t *frame_start, uint8_t *end) noexcept nogi
     """Write the size of the frame that ends here."""
     put32(frame_start, <uint32_t>(end - frame_start - 4))
     return end
+
+
+cdef inline void put_success(
+    const Frame *frame, Conn *conn, int32_t version
+) noexcept nogil:
+    """Answer that all is well, without a field."""
+    cdef uint8_t *start = conn.ready.end
+    cdef uint8_t *end
+    if frame.serialize_type == JSON_TYPE:
+        end = put_literal(start + 8, b'{"code":0')
+        end = end_json(end, frame, b"", version)
+    else:
+        end = begin_binary(start + 8, frame, 0, b"", version)
+        end_value(end, end)
+    end_header(start, end, frame.serialize_type)
+    conn.ready.end = end_frame(start, end)

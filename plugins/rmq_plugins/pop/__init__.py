@@ -3,17 +3,19 @@
 Requests 200050 to 200056 and 200151. docs/pop.md explains the rules.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 import trio
 
+from rmq.native import AckPath, AckTable
 from rmq.plugin import BrokerContext, Connection, Register, hookimpl
-from rmq.protocol.codes import RequestCode
+from rmq.protocol.codes import WIRE_VERSION, RequestCode
 from rmq_plugins.pop.orders import Orders
 from rmq_plugins.pop.topics import revive_topic
 
 if TYPE_CHECKING:
+    from rmq_plugins.pop.checkpoints import Key
     from rmq_plugins.pop.parts import PopParts
 
 
@@ -42,6 +44,8 @@ def rmq_setup(broker: BrokerContext, register: Register) -> None:
             RequestCode.POP_ROLLBACK: "roll_back",
         },
     )
+    register.native(RequestCode.ACK_MESSAGE, pop.compiled)
+    register.on_config(pop.config_changed)
     register.arrivals(pop.on_arrivals)
     register.on_close(pop.drop)
     register.on_stop(pop.stop)
@@ -60,6 +64,7 @@ class PopOnUse:
         self._broker = broker
         self._orders = orders
         self._parts: PopParts | None = None
+        self._acks = AckTable(broker.store.queues.tails, self._acked)
         self._wanted = trio.Event()
         self._revive_topic = revive_topic(broker.config)
         if self._has_records():
@@ -74,9 +79,21 @@ class PopOnUse:
         if self._parts is None:
             from rmq_plugins.pop.parts import PopParts
 
-            self._parts = PopParts(self._broker, self._orders)
+            self._parts = PopParts(self._broker, self._orders, self._acks)
             self._wanted.set()
         return self._parts
+
+    def compiled(self) -> AckPath:
+        """Return the handler of acks of checkpoints in memory."""
+        return AckPath(self._acks, self._broker.config.broker_name, WIRE_VERSION)
+
+    def _acked(self, acks: list[tuple["Key", int]]) -> None:
+        self.made().reviver.acked_compiled(acks)
+
+    def config_changed(self, keys: Collection[str]) -> None:
+        """Leave all acks to Python if each is to be written from now on."""
+        if "enablePopBufferMerge" in keys:
+            self._acks.forget_all()
 
     async def hold(self) -> None:
         """Answer POPs that wait, until cancelled."""

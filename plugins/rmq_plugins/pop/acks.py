@@ -11,6 +11,7 @@ import binascii
 from typing import Final
 
 from rmq.errors import RequestRejected
+from rmq.native import AckMarks
 from rmq.plugin import BrokerContext, Connection
 from rmq.protocol.bodies.pop import BatchAck, BatchAckRequestBody
 from rmq.protocol.bodies.topics import TopicConfig
@@ -143,9 +144,7 @@ class AckHandler:
             handle.pop_ms,
             min(handle.invisible_ms, MAX_INVISIBLE_MS),
             revive_queue,
-            (),
-            0,
-            is_written=True,
+            AckMarks((), 0, is_written=True),
         )
 
     def _ack_in_order(
@@ -215,7 +214,7 @@ class AckHandler:
             handle.pop_ms,
         )  # fmt: skip
         old = self._checkpoints.by_key.get(key)
-        if old is not None and header.offset not in old.open_offsets():
+        if old is not None and header.offset not in old.marks.open_offsets():
             return pop_ms  # acked, or revived: nothing to move
         queue = old.queue if old is not None else self._unknown(header, handle).queue
         while self._checkpoints.is_taken(queue, header.offset, pop_ms):
@@ -226,8 +225,7 @@ class AckHandler:
             pop_ms,
             header.invisible_time,
             handle.revive_queue % self._config.revive_queue_nums,
-            (header.offset,),
-            1,
+            AckMarks((header.offset,), 1),
             suspend=header.suspend,
         )
         in_memory = old is not None and not old.is_written

@@ -20,6 +20,7 @@ from typing import Final
 import msgspec
 
 from rmq.errors import RequestRejected
+from rmq.native import AckMarks, AckTable
 from rmq.plugin import BrokerContext
 
 MAX_CHECKPOINTS: Final = 200_000
@@ -59,16 +60,14 @@ class Checkpoint(msgspec.Struct, eq=False):
     pop_ms: int
     invisible_ms: int
     revive_queue: int
-    offsets: tuple[int, ...]
-    open: int
-    """Bit i: the message at `offsets[i]` is neither acked nor revived."""
+    marks: AckMarks
+    """Its messages, and which of them are neither acked nor revived."""
 
     suspend: bool = False
     retries: int = 0
     stored_end: int = 0
     """End of the record in the log; 0: it is not written."""
 
-    is_written: bool = False
     acked: list[int] = msgspec.field(default_factory=list)
     """Offsets acked since it was written, of which the log does not know."""
 
@@ -88,31 +87,31 @@ class Checkpoint(msgspec.Struct, eq=False):
         queue = self.queue
         return queue.topic, queue.group, queue.queue_id, self.start, self.pop_ms
 
-    def open_offsets(self) -> list[int]:
-        """Return the offsets that are not acked."""
-        return [each for i, each in enumerate(self.offsets) if self.open >> i & 1]
+    @property
+    def is_written(self) -> bool:
+        """Whether the log has it."""
+        return self.marks.is_written
 
-    def clear(self, offset: int) -> bool:
-        """Clear the bit of an offset; False if it is not open."""
-        if offset not in self.offsets:
-            return False
-        bit = 1 << self.offsets.index(offset)
-        was_open = bool(self.open & bit)
-        self.open &= ~bit
-        return was_open
+    @property
+    def is_acked(self) -> bool:
+        """Whether no message is open."""
+        return not self.marks.open
 
 
 class Checkpoints:
     """The queues and checkpoints of all groups."""
 
-    def __init__(self, broker: BrokerContext) -> None:
+    def __init__(self, broker: BrokerContext, acks: AckTable) -> None:
         self._offsets = broker.offsets
+        self._config = broker.config
+        self._acks = acks
         self._durable = broker.store.durability.durable
         self.queues: dict[Place, PopQueue] = {}
         self._places_of: dict[str, set[Place]] = {}
         """By the name of a topic, and by that of a group."""
 
         self.by_key: dict[Key, Checkpoint] = {}
+        self.is_stopping = False
         self.due: list[tuple[int, int, Checkpoint]] = []
         self._serial = 0
         self._unsettled: dict[PopQueue, None] = {}
@@ -151,6 +150,8 @@ class Checkpoints:
         return self.begin(queue.topic, queue.group, queue.queue_id, offset)
 
     def _topic_changed(self, name: str, topic: object) -> None:
+        if name in self._places_of:
+            self._acks.forget_all()
         if topic is None:
             self._forget(name, 0)
 
@@ -171,6 +172,16 @@ class Checkpoints:
     # -- checkpoints
 
     @property
+    def is_buffered(self) -> bool:
+        """Whether checkpoints and acks may stay in memory for some time."""
+        return self._config.enable_pop_buffer_merge and not self.is_stopping
+
+    def write_through(self) -> None:
+        """Have everything written at once, because the broker stops."""
+        self.is_stopping = True
+        self._acks.forget_all()
+
+    @property
     def is_full(self) -> bool:
         """Whether no further one may stay in memory."""
         return len(self.by_key) >= MAX_CHECKPOINTS
@@ -184,6 +195,8 @@ class Checkpoints:
         """Keep a checkpoint until it ends."""
         assert checkpoint.key not in self.by_key, f"{checkpoint.key} is taken"
         self.by_key[checkpoint.key] = checkpoint
+        if self.is_buffered and not checkpoint.queue.is_gone:
+            self._acks.add(checkpoint.key, checkpoint.marks)
         self._serial += 1
         queue = checkpoint.queue
         queue.count += 1
@@ -241,6 +254,7 @@ class Checkpoints:
         checkpoint.is_done = True
         checkpoint.queue.count -= 1
         self.by_key.pop(checkpoint.key, None)
+        self._acks.remove(checkpoint.marks)
         self.commit(checkpoint.queue)
 
     def all(self) -> Iterator[Checkpoint]:

@@ -10,6 +10,7 @@ import random
 from typing import Final
 
 from rmq.errors import RequestRejected
+from rmq.native import AckMarks
 from rmq.plugin import BrokerContext, Connection
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import Command
@@ -192,8 +193,7 @@ class PopHandler:
                 answer.pop_ms,
                 min(header.invisible_time, MAX_INVISIBLE_MS),
                 answer.revive_queue,
-                tuple(found.offsets),
-                (1 << len(found.offsets)) - 1,
+                AckMarks(tuple(found.offsets), (1 << len(found.offsets)) - 1),
             )
             before, queue.next = queue.next, found.next
             if not self._reviver.popped(checkpoint):

@@ -52,7 +52,7 @@ class PopRecords:
 
     def put_checkpoint(self, checkpoint: Checkpoint) -> PutResult:
         """Write the open messages of a checkpoint."""
-        queue, offsets = checkpoint.queue, checkpoint.open_offsets()
+        queue, offsets = checkpoint.queue, checkpoint.marks.open_offsets()
         body = CheckpointRecord(
             broker=self._broker_name,
             group=queue.group,

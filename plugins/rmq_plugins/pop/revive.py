@@ -19,6 +19,7 @@ from contextlib import suppress
 from typing import Final
 
 from rmq.errors import RequestRejected
+from rmq.native import AckMarks
 from rmq.plugin import (
     Alarm,
     BrokerContext,
@@ -36,6 +37,7 @@ from rmq_plugins.pop.checkpoints import (
     MAX_OF_QUEUE,
     Checkpoint,
     Checkpoints,
+    Key,
     PopQueue,
 )
 from rmq_plugins.pop.records import (
@@ -88,7 +90,6 @@ class Reviver:
             queue_id: _Place(self._first(queue_id))
             for queue_id in range(broker.config.revive_queue_nums)
         }
-        self._is_stopping = False
         self.revived = 0
         for queue_id in self._places:
             if self._behind(queue_id):
@@ -103,11 +104,11 @@ class Reviver:
     def popped(self, checkpoint: Checkpoint) -> bool:
         """Keep a new checkpoint, or write it at once; False if the store refuses."""
         checkpoints = self._checkpoints
-        at_once = not self._config.enable_pop_buffer_merge or self._is_stopping
+        at_once = not checkpoints.is_buffered
         at_once |= checkpoints.is_full or checkpoint.queue.count >= MAX_OF_QUEUE
         if at_once and not self._write(checkpoint):
             return False
-        if checkpoint.is_written and (checkpoints.is_full or self._is_stopping):
+        if checkpoint.is_written and (checkpoints.is_full or checkpoints.is_stopping):
             checkpoints.hold_offset(checkpoint)
             return True
         checkpoints.add(checkpoint)
@@ -136,17 +137,30 @@ class Reviver:
 
     def acked(self, checkpoint: Checkpoint, offset: int) -> None:
         """Note an ack of a checkpoint in memory."""
-        if not checkpoint.clear(offset):
+        if not checkpoint.marks.clear(offset):
             return
         if checkpoint.is_written:
-            checkpoint.acked.append(offset)
-            self._acked[checkpoint] = None
-            if not self._config.enable_pop_buffer_merge or self._is_stopping:
+            self._note(checkpoint, offset)
+            if not self._checkpoints.is_buffered:
                 self._write_acks()
-            else:
-                self._alarm.ask(self._clock.now_ms() + TICK_MS)
-        if not checkpoint.open:
+        if checkpoint.is_acked:
             self._checkpoints.end(checkpoint)
+
+    def acked_compiled(self, acks: list[tuple[Key, int]]) -> None:
+        """Note acks of a poll whose bits are cleared."""
+        checkpoints = [(self._checkpoints.by_key[key], offset) for key, offset in acks]
+        for checkpoint, offset in checkpoints:
+            if checkpoint.is_written:
+                self._note(checkpoint, offset)
+        for checkpoint, _ in checkpoints:
+            if checkpoint.is_acked:
+                self._checkpoints.end(checkpoint)
+
+    def _note(self, checkpoint: Checkpoint, offset: int) -> None:
+        """Have the log learn of an ack of a written checkpoint."""
+        checkpoint.acked.append(offset)
+        self._acked[checkpoint] = None
+        self._alarm.ask(self._clock.now_ms() + TICK_MS)
 
     def on_arrivals(self, touched: Mapping[tuple[str, int], int]) -> None:
         """Wake the task when the timer has delivered records."""
@@ -156,9 +170,9 @@ class Reviver:
 
     def stop(self) -> None:
         """Write what is in memory, because the broker stops."""
-        self._is_stopping = True
+        self._checkpoints.write_through()
         for checkpoint in list(self._checkpoints.all()):
-            if not checkpoint.is_written and checkpoint.open:
+            if not checkpoint.is_written and not checkpoint.is_acked:
                 self._write(checkpoint)
         self._write_acks()
         self._store.durability.flush()
@@ -210,7 +224,7 @@ class Reviver:
         result = self._records.put_checkpoint(checkpoint)
         if result.status is not PutStatus.PUT_OK:
             return False
-        checkpoint.is_written, checkpoint.stored_end = True, result.end_offset
+        checkpoint.marks.is_written, checkpoint.stored_end = True, result.end_offset
         self._checkpoints.commit(checkpoint.queue)
         return True
 
@@ -259,13 +273,12 @@ class Reviver:
         """Store the open messages again; False if the store takes nothing now."""
         queue = checkpoint.queue
         is_wanted = self._topics.get(queue.topic) and self._groups.get(queue.group)
-        for offset in checkpoint.open_offsets() if is_wanted else ():
+        for offset in checkpoint.marks.open_offsets() if is_wanted else ():
             if not self._revive_one(checkpoint, offset):
                 return False
-            checkpoint.clear(offset)
+            checkpoint.marks.clear(offset)
             if checkpoint.is_written:
-                checkpoint.acked.append(offset)
-                self._acked[checkpoint] = None
+                self._note(checkpoint, offset)
         self._checkpoints.end(checkpoint)
         return True
 
@@ -299,7 +312,7 @@ class Reviver:
             batch = decode_stored(found.body)[0]
             records = inner_messages(batch, offset, 1)
             if checkpoint.is_adopted and batch.queue_offset == offset:
-                named = {*checkpoint.offsets} - {offset}
+                named = {*checkpoint.marks.offsets} - {offset}
                 whole = inner_messages(batch)
                 records = [each for each in whole if each.queue_offset not in named]
             is_same = records and records[0].queue_offset == offset
@@ -375,11 +388,9 @@ class Reviver:
             found.pop_ms,
             found.invisible_ms,
             queue_id,
-            offsets,
-            bits,
+            AckMarks(offsets, bits, is_written=True),
             suspend=found.suspend,
             retries=int(retries) if retries.isdecimal() else 0,
-            is_written=True,
             is_adopted=True,
         )
         self._checkpoints.add(checkpoint)
@@ -391,8 +402,8 @@ class Reviver:
         if checkpoint is None:
             return
         for offset in acks.offsets or [acks.offset]:
-            checkpoint.clear(offset)
-        if not checkpoint.open:
+            checkpoint.marks.clear(offset)
+        if checkpoint.is_acked:
             self._checkpoints.end(checkpoint)
 
     def _settle(self) -> None:

@@ -48,6 +48,31 @@ class Estate:
         fields = PULL | {"topic": topic, "queueOffset": str(offset)}
         return await self.signer.ask(Code.PULL_MESSAGE, fields, user=user)
 
+    async def popped(self):
+        """Return the handles of the messages of a POP."""
+        fields = {
+            "consumerGroup": "G", "topic": "Orders", "queueId": "0",
+            "maxMsgNums": "32", "invisibleTime": "60000", "pollTime": "0",
+            "bornTime": "0", "initMode": "0",
+        }  # fmt: skip
+        answer = await self.signer.ask(Code.POP_MESSAGE, fields, user=ANN)
+        own = answer.ext_fields
+        _, queue_id, start = own["startOffsetInfo"].split(" ")
+        broker = self.node.broker.config.broker_name
+        facts = [start, own["popTime"], own["invisibleTime"], own["reviveQid"]]
+        return [
+            " ".join([*facts, "0", broker, queue_id, offset])
+            for offset in own["msgOffsetInfo"].split(" ")[2].split(",")
+        ]
+
+    async def ack(self, handle, user=ANN):
+        _, queue_id, offset = handle.rsplit(" ", 2)
+        fields = {
+            "consumerGroup": "G", "topic": "Orders", "queueId": queue_id,
+            "offset": offset, "extraInfo": handle,
+        }  # fmt: skip
+        return await self.signer.ask(Code.ACK_MESSAGE, fields, user=user)
+
     async def change_while_a_pull_waits(self, change):
         """Return the answer of a pull that waited while `change` ran, then a send."""
         assert (await self.send()).code == 0
@@ -214,6 +239,22 @@ async def test_pulls_and_commits_are_served_compiled_and_stop_with_the_right(est
     answer = await estate.pull()
     assert answer.code == ResponseCode.NO_PERMISSION
     assert "Group:G" in answer.remark
+
+
+async def test_acks_are_served_compiled_and_stop_with_the_right(estate):
+    for _ in range(8):
+        assert (await estate.send()).code == 0
+    handles = await estate.popped()
+    assert len(handles) == 8
+    for handle in handles[:4]:
+        assert (await estate.ack(handle)).code == 0
+    assert estate.served(Code.ACK_MESSAGE) == 3
+    answer = await estate.ack(handles[4], user=("ann", "wrong"))
+    assert answer.remark == "check signature failed."
+    await estate.signer.allow("ann", "Group:G", "Sub", decision="Deny")
+    answer = await estate.ack(handles[4])
+    assert (answer.code, "Group:G" in answer.remark) == (16, True)
+    assert estate.served(Code.ACK_MESSAGE) == 3
 
 
 IN_PYTHON = ON | {"rmq.nativeHandlers": "false"}

@@ -10,6 +10,7 @@ from trio.testing import MockClock
 
 from rmq.http.java_metrics import Requests
 from rmq.http.java_metrics import families as java_families
+from rmq.native import AckMarks
 from rmq.protocol.batch import BatchItem, encode_batch
 from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.records import decode_stored
@@ -806,7 +807,7 @@ def test_a_checkpoint_of_java_means_all_of_an_inner_batch(batches):
     send_batch(batches.caller, [b"0", b"1", b"2"])
     assert len(batches.pop()) == 3
     checkpoint = next(iter(batches.reviver._checkpoints.by_key.values()))
-    checkpoint.offsets, checkpoint.open, checkpoint.is_adopted = (0,), 1, True
+    checkpoint.marks, checkpoint.is_adopted = AckMarks((0,), 1), True
     assert batches.reviver.revive(checkpoint)
     assert bodies(batches.pop()) == [b"0", b"1", b"2"]
 

@@ -1,0 +1,130 @@
+"""Compiled acks alone: what they tell, and how many of one poll."""
+
+import pytest
+
+from rmq._fastpath import AckMarks, AckPath, AckTable, TailSet
+from rmq.protocol.command import Command
+from rmq.protocol.frames import encode
+from tests.fastpath.wire import Wire
+
+ACK = 200_051
+TOLD_LIMIT = 2_048
+
+
+@pytest.fixture
+def told():
+    return []
+
+
+@pytest.fixture
+def tails():
+    return TailSet()
+
+
+@pytest.fixture
+def table(tails, told):
+    return AckTable(tails, told.extend)
+
+
+@pytest.fixture
+def wire(table):
+    wire = Wire()
+    wire.reactor.natives.register(0, ACK, AckPath(table, "b", 513))
+    yield wire
+    wire.close()
+
+
+def key(start):
+    return "T", "G", 0, start, 5
+
+
+def ack(start, offset):
+    fields = {
+        "consumerGroup": "G", "topic": "T", "queueId": "0", "offset": str(offset),
+        "extraInfo": f"{start} 5 60000 0 0 b 0 {offset}",
+    }  # fmt: skip
+    return encode(Command(ACK, fields, opaque=offset, flag=2, version=513))
+
+
+def play(wire, peer, *frames):
+    """Return how many frames were left to Python."""
+    peer.sendall(b"".join(frames))
+    left = 0
+    while wire.reactor.poll(0):
+        left += len(wire.reactor.take_events())
+    return left
+
+
+def test_only_the_last_ack_of_a_checkpoint_is_told(wire, table, told):
+    _, peer = wire.connect()
+    marks = AckMarks((7, 9, 11), 0b111)
+    table.add(key(7), marks)
+    assert play(wire, peer, ack(7, 9), ack(7, 9), ack(7, 7)) == 0
+    assert (told, marks.open_offsets()) == ([], [11])
+    assert play(wire, peer, ack(7, 11)) == 0
+    assert (told, marks.open) == ([(key(7), 11)], 0)
+    assert play(wire, peer, ack(7, 11)) == 1
+
+
+def test_every_ack_of_a_written_checkpoint_is_told(wire, table, told):
+    _, peer = wire.connect()
+    table.add(key(7), AckMarks((7, 9, 11), 0b110, is_written=True))
+    assert play(wire, peer, ack(7, 9), ack(7, 7), ack(7, 9)) == 0
+    assert told == [(key(7), 9)]
+
+
+@pytest.mark.plain
+def test_a_batch_that_is_full_leaves_the_rest_of_the_poll_to_python(wire, table, told):
+    """A poll brings 2,100 acks of 42 clients, each the last of its checkpoint."""
+    clients = [wire.connect()[1] for _ in range(42)]
+    first, declined = 0, 0
+    for _ in range(50):  # a poll ends early on a machine that is busy
+        told.clear()
+        for number in range(2_100):
+            table.add(key(first + number), AckMarks((first + number,), 1))
+        for client in clients:
+            acks = [ack(n, n) for n in range(first, first + 50)]
+            first += 50
+            client.sendall(b"".join(acks))
+        polls, left = [], 0
+        while wire.reactor.poll(0):
+            left += len(wire.reactor.take_events())
+            polls.append(len(told))
+        assert len(told) + left == 2_100
+        assert max(polls[:1]) <= TOLD_LIMIT
+        declined = wire.reactor.natives.counts()[0, ACK][1].get("too much", 0)
+        table.forget_all()
+        if declined:
+            break
+    assert declined
+
+
+def test_what_was_forgotten_is_left_to_python(wire, table, tails):
+    _, peer = wire.connect()
+    marks = [AckMarks((number, 99), 0b11) for number in range(5)]
+    for number, each in enumerate(marks):
+        table.add(key(number), each)
+    assert play(wire, peer, ack(1, 1)) == 0
+    table.remove(marks[1])
+    assert len(table) == 4
+    assert play(wire, peer, ack(1, 99)) == 1
+    tails.log_start = 100
+    assert play(wire, peer, ack(2, 2)) == 1
+    again = AckMarks((50,), 1)
+    table.add(key(50), again)
+    assert len(table) == 1
+    assert [play(wire, peer, ack(n, n)) for n in (3, 50)] == [1, 0]
+    table.remove(marks[3])
+    table.remove(again)
+    table.forget_all()
+    assert len(table) == 0
+
+
+def test_marks_have_a_limit():
+    marks = AckMarks(tuple(range(64)), 2**64 - 1)
+    assert marks.open_offsets() == list(marks.offsets) == list(range(64))
+    assert marks.clear(63)
+    assert not marks.clear(63)
+    assert not marks.clear(64)
+    with pytest.raises(ValueError, match="65 offsets"):
+        AckMarks(tuple(range(65)), 1)
