@@ -1,8 +1,10 @@
 """Clients that come and go: each consumes one topic for some seconds.
 
-bench/steady.py starts it. Every visitor is a member of a group, keeps a pull waiting at
-each queue of its topic, and commits its offsets when it leaves; every other one leaves
-without a word. Prints one line of JSON after its input has ended.
+bench/steady.py starts it. Every visitor is a member of the group that reads its topic,
+keeps a pull waiting at each queue, and commits its offsets when it leaves; every other
+one leaves without a word. A topic has one group, because the broker remembers each pair
+of them: with new pairs all the time its memory would grow by their number. Prints one
+line of JSON after its input has ended.
 
     python bench/load/visitors.py PORT --visitors 200 --topics 1000
 """
@@ -22,6 +24,8 @@ from bench.load import crowd, paced
 
 QUEUES = 4
 GROUPS = 20
+"""Each has a twentieth of the topics."""
+
 UNREGISTER = 35
 
 
@@ -32,9 +36,10 @@ class Visitor(paced.Follower):
         self.leaves_at = time.monotonic() + options.stay * random.uniform(0.25, 1.75)
         self._is_polite = number % 2 == 0
         self._client = f"visitor@{number}"
-        topic = f"{options.prefix}{random.randrange(options.topics)}"
+        place = random.randrange(options.topics)
+        topic = f"{options.prefix}{place}"
         ends = paced.end_offsets(port, QUEUES, topic)
-        super().__init__(port, f"Visitors{number % GROUPS}", ends, topic)
+        super().__init__(port, f"Visitors{place % GROUPS}", ends, topic)
         self.peer.sendall(crowd.heartbeat(self._group, self._client))
 
     def leave(self) -> None:
