@@ -30,6 +30,7 @@ from typing import Any
 from .toolchains import (
     CLIENTS,
     absent,
+    alone_in,
     build_go,
     cache_folder,
     compile_java,
@@ -155,8 +156,9 @@ class RustSdk:
 
     def prepare(self) -> None:
         """Cargo sees by the times of the files what is to be compiled again."""
-        shutil.copytree(FIVE / "rust", self._folder, dirs_exist_ok=True)
-        run(["cargo", "build", "--quiet"], cwd=self._folder, timeout_s=900)
+        with alone_in(self._folder):
+            shutil.copytree(FIVE / "rust", self._folder, dirs_exist_ok=True)
+            run(["cargo", "build", "--quiet"], cwd=self._folder, timeout_s=900)
 
     def driver(self, home: Path, *arguments: str) -> list[str]:
         return [str(self._folder / "target" / "debug" / "driver"), *arguments]

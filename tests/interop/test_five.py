@@ -20,7 +20,7 @@ from .messages import digests
 from .processes import Server, broker_arguments, free_port
 from .test_name_servers import is_up, java_server
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(240, func_only=True)]
 
 NAME, CLUSTER = "broker-five", "DefaultCluster"
 QUEUES, COUNT = 4, 60

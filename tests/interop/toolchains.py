@@ -6,12 +6,14 @@ toolchain that is missing on the machine is reported as not run; one that is pre
 cannot be prepared is a failure.
 """
 
+import fcntl
 import hashlib
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 CLIENTS = Path(__file__).parent / "clients"
@@ -60,6 +62,14 @@ def digest_of(files: list[Path]) -> str:
     return hashlib.sha256(text).hexdigest()[:16]
 
 
+@contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """Let nobody else fill this folder of the cache: tests run beside each other."""
+    with open(f"{folder}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
 def download_jars(
     folder: Path, version: str, *artifacts: str, project: str = "java"
 ) -> None:
@@ -68,29 +78,31 @@ def download_jars(
     The file pom.xml of the `project` asks for them.
     """
     mark = folder / f".complete-{'-'.join(artifacts)}"
-    if mark.exists():
-        return
-    for artifact in artifacts:
-        run(
-            [
-                "mvn", "-q", "-B", "-f", str(CLIENTS / project / "pom.xml"),
-                "dependency:copy-dependencies", f"-DoutputDirectory={folder}",
-                f"-Drocketmq.artifact={artifact}", f"-Drocketmq.version={version}",
-            ],
-            timeout_s=600,
-        )  # fmt: skip
-    mark.touch()
+    with alone_in(folder):
+        if mark.exists():
+            return
+        for artifact in artifacts:
+            run(
+                [
+                    "mvn", "-q", "-B", "-f", str(CLIENTS / project / "pom.xml"),
+                    "dependency:copy-dependencies", f"-DoutputDirectory={folder}",
+                    f"-Drocketmq.artifact={artifact}", f"-Drocketmq.version={version}",
+                ],
+                timeout_s=600,
+            )  # fmt: skip
+        mark.touch()
 
 
 def compile_java(name: str, libraries: Path, sources: list[Path]) -> Path:
     """Compile programs against a folder of jars, once; the folder of their classes."""
     classes = cache_folder() / f"{name}-{digest_of(sources)}"
-    if not classes.exists():
-        run(
-            ["javac", "-cp", f"{libraries}/*", "-d", str(classes)]
-            + [str(source) for source in sources],
-            timeout_s=120,
-        )
+    with alone_in(classes):
+        if not classes.exists():
+            run(
+                ["javac", "-cp", f"{libraries}/*", "-d", str(classes)]
+                + [str(source) for source in sources],
+                timeout_s=120,
+            )
     return classes
 
 
@@ -98,23 +110,25 @@ def install_pip(python: Path, requirement: str) -> None:
     """Make the environment of this Python with a package, once."""
     folder = python.parents[1]
     mark = folder / ".complete"
-    if mark.exists():
-        return
-    run([sys.executable, "-m", "venv", "--clear", str(folder)], timeout_s=120)
-    run([str(python), "-m", "pip", "install", "-q", requirement], timeout_s=300)
-    mark.touch()
+    with alone_in(folder):
+        if mark.exists():
+            return
+        run([sys.executable, "-m", "venv", "--clear", str(folder)], timeout_s=120)
+        run([str(python), "-m", "pip", "install", "-q", requirement], timeout_s=300)
+        mark.touch()
 
 
 def install_npm(folder: Path, sources: Path) -> None:
     """Install what package.json of these sources asks for, once; copy the driver."""
     folder.mkdir(exist_ok=True)
     mark = folder / ".complete"
-    if not mark.exists():
-        shutil.copy(sources / "package.json", folder)
-        install = ["npm", "install", "--silent", "--no-audit", "--no-fund"]
-        run(install, cwd=folder, timeout_s=300)
-        mark.touch()
-    shutil.copy(sources / "driver.js", folder)
+    with alone_in(folder):
+        if not mark.exists():
+            shutil.copy(sources / "package.json", folder)
+            install = ["npm", "install", "--silent", "--no-audit", "--no-fund"]
+            run(install, cwd=folder, timeout_s=300)
+            mark.touch()
+        shutil.copy(sources / "driver.js", folder)
 
 
 def build_go(name: str, sources: Path) -> Path:
@@ -122,12 +136,13 @@ def build_go(name: str, sources: Path) -> Path:
     files = sorted(sources.iterdir())
     folder = cache_folder() / f"{name}-{digest_of(files)}"
     program = folder / "driver"
-    if not program.exists():
-        folder.mkdir(exist_ok=True)
-        for file in files:
-            shutil.copy(file, folder)
-        run(["go", "mod", "tidy"], cwd=folder, timeout_s=300)
-        run(["go", "build", "-o", "driver", "."], cwd=folder, timeout_s=300)
+    with alone_in(folder):
+        if not program.exists():
+            folder.mkdir(exist_ok=True)
+            for file in files:
+                shutil.copy(file, folder)
+            run(["go", "mod", "tidy"], cwd=folder, timeout_s=300)
+            run(["go", "build", "-o", "driver", "."], cwd=folder, timeout_s=300)
     return program
 
 
