@@ -617,6 +617,9 @@ def test_commands_beside_those_for_javas_controller(tmp_path):
             shared = {line.split(" = ")[0] for line in java if " = " in line}
             java = sorted(shared & SHARED_KEYS)
             rmq = sorted({line.split(" = ")[0] for line in rmq} & SHARED_KEYS)
+        if command == "getBrokerEpoch":
+            # the tool's order is that of the hashes of the addresses
+            java, rmq = sorted(java), sorted(rmq)
         if java != rmq:
             different[command] = (java, rmq)
         print(f"--- {command}", "Java:", *java, "rmq:", *rmq, sep="\n")
