@@ -160,17 +160,17 @@ class StoreConfig(Configuration):
         doc="write zeros ahead of the writer, as SYNC_FLUSH always does",
     )
     tail_ring_bytes: int = option(
-        0,
+        -1,
         key="rmq.tailRingBytes",
-        low=0,
+        low=-1,
         high=1 << 33,
         doc="memory from which a thread writes the log, 8 times maxMessageSize at "
-        "least; 0 writes without it",
+        "least; 0: none; -1: 67108864 under SYNC_FLUSH, else none",
     )
     staging_enabled: bool = option(
         False,
         key="transientStorePoolEnable",
-        doc="another name for rmq.tailRingBytes=67108864, if that is 0",
+        doc="another name for rmq.tailRingBytes=67108864, if that is -1",
     )
     page_cache_busy_ms: int = option(
         1_000,
@@ -470,9 +470,9 @@ class StoreConfig(Configuration):
         One of its eight parts holds the largest record, whatever is asked for.
         """
         wanted = self.tail_ring_bytes
-        if not wanted and self.staging_enabled:
+        if wanted < 0 and (self.is_sync_flush or self.staging_enabled):
             wanted = USUAL_RING_SIZE
-        if not wanted:
+        if wanted <= 0:
             return 0
         least = RING_PARTS * (self.max_message_size + _RECORD_OVERHEAD)
         return -(-max(wanted, least) // RING_PAGE) * RING_PAGE

@@ -201,8 +201,8 @@ def _message(record: Record) -> Message:
 
 
 def config_of(store: StoreFiles, values: Mapping[str, str]) -> StoreConfig:
-    """Return settings that fit the existing files."""
-    sizes = {}
+    """Return settings that fit the existing files; a tool needs no ring."""
+    sizes = {"rmq.tailRingBytes": "0"}
     logs = store.log_paths()
     if not logs:
         raise StoreError(f"{store.commit_log} has no files: there is nothing to repair")

@@ -11,8 +11,6 @@ from rmq.store.message_store import MessageStore
 from rmq.tools.repair import NO_HOST, config_of
 from rmq.tools.store_files import StoreFiles
 
-_WITHOUT_RING = {"rmq.tailRingBytes": "0", "transientStorePoolEnable": "false"}
-
 
 def settle(store: StoreFiles, values: Mapping[str, str]) -> list[str]:
     """Recover the store and close it; return sentences about what was done.
@@ -21,7 +19,7 @@ def settle(store: StoreFiles, values: Mapping[str, str]) -> list[str]:
     """
     if not store.abort.exists():
         return ["nothing to settle: the last stop was orderly"]
-    config = config_of(store, {**values, **_WITHOUT_RING})
+    config = config_of(store, values)
     opened = MessageStore.open(config, clock=SystemClock(), store_host=NO_HOST)
     try:
         lines = opened.recovery.lines()

@@ -14,6 +14,7 @@ import pytest
 from rmq._fastpath import RecordFlag
 from rmq.tools.inspect import inspect
 from rmq.tools.repair import repair
+from rmq.tools.settle import settle
 from rmq.tools.store_files import StoreFiles
 from rmq.tools.verify import Verification
 
@@ -133,6 +134,29 @@ def test_the_directory_changes_hands_after_kills(tmp_path, host):
     print(
         f"{host}: {ROUNDS} kills, {len(traffic.plain)} acknowledged, 0 lost, 0 repeated"
     )
+
+
+def test_java_opens_what_settle_left(tmp_path):
+    """A durable broker writes its log from a ring, which Java does not know."""
+    traffic, store = Traffic(), tmp_path / "store"
+    durable = {"flushDiskType": "SYNC_FLUSH"}
+    for number in range(2):
+        with rmq_side(store, tmp_path / f"home{2 * number}", **durable) as side:
+            if number == 0:
+                make_topics(side.address)
+            traffic.run(side.address, MESSAGES)
+            settled(side.address, traffic)
+            kill_under_load(side, traffic)
+        assert (store / "ring").exists()
+        lines = settle(StoreFiles(store), {})
+        assert lines[-1].endswith("is as after an orderly stop")
+        assert not (store / "ring").exists()
+        assert not (store / "abort").exists()
+        assert_sound(store)
+        with java_side(store, tmp_path / f"home{2 * number + 1}") as side:
+            settled(side.address, traffic)
+            assert_hosts(side.address, "127.0.0.1")
+    print(f"2 kills of a durable broker, {len(traffic.plain)} acknowledged, 0 lost")
 
 
 @pytest.mark.parametrize(

@@ -378,6 +378,7 @@ def disk(monkeypatch):
     works.set()
 
 
+@pytest.mark.usefixtures("without_ring")  # with one its writer waits for the disk
 async def test_a_compiled_answer_that_the_disk_delays_is_told_so(
     tmp_path, request_of, mock_clock, disk
 ):

@@ -21,9 +21,10 @@ from rmq._fastpath import (
 )
 from rmq.errors import LogFailed
 from rmq.protocol.records import decode_stored
-from rmq.store.config import FlushDiskType
+from rmq.store.config import FlushDiskType, StoreConfig
 from rmq.store.results import PutStatus
 from rmq.store.service import StoreService
+from tests.conftest import RING_SIZE as EVERY_RING
 from tests.store.conftest import until
 from tests.store.steps import result_of
 
@@ -328,8 +329,30 @@ def test_a_disk_without_room_for_the_ring_is_no_reason_not_to_start(
     assert store.writes.put(make_message()).status is PutStatus.PUT_OK
 
 
-def test_the_pool_is_a_name_for_the_ring(open_store):
-    assert open_store(staging_enabled=True).log.reader.ring.size == 64 << 20
+@pytest.mark.parametrize(
+    ("flush", "pool", "asked", "mib"),
+    [
+        ("SYNC_FLUSH", False, -1, 64),
+        ("ASYNC_FLUSH", False, -1, 0),
+        ("ASYNC_FLUSH", True, -1, 64),
+        ("SYNC_FLUSH", False, 0, 0),
+        ("SYNC_FLUSH", True, 0, 0),
+        ("SYNC_FLUSH", False, 128 << 20, 128),
+        ("ASYNC_FLUSH", True, 128 << 20, 128),
+    ],
+)
+def test_the_flush_mode_chooses_unless_the_key_is_set(flush, pool, asked, mib):
+    config = StoreConfig(
+        flush_disk_type=FlushDiskType(flush),
+        staging_enabled=pool,
+        tail_ring_bytes=asked,
+    )
+    assert config.ring_size == (mib << 20 or EVERY_RING)
+
+
+def test_a_durable_store_has_a_ring(open_store):
+    store = open_store(flush_disk_type=FlushDiskType.SYNC_FLUSH)
+    assert store.log.reader.ring.size == 64 << 20
 
 
 def test_a_copy_for_another_thread_is_whole_or_from_the_file(open_store, make_message):

@@ -299,6 +299,7 @@ def test_more_messages_than_a_poll_stages_are_written_in_between(sides):
     assert_equal(python, compiled)
 
 
+@pytest.mark.usefixtures("without_ring")
 def test_a_write_that_fails_in_between_answers_nobody(sides):
     _, compiled = sides(flush_disk_type=FlushDiskType.SYNC_FLUSH, **ROOM)
     frames = many_at_once(compiled)
