@@ -69,14 +69,20 @@ def frame_of(symbol: str, origin: str) -> Frame:
 
 
 def readable(mangled: str) -> str:
-    """Return the last names of a C name of Cython: `6append_13RecordEncoder_commit`."""
+    """Return the class and function in a C name of Cython.
+
+    The text begins after the package: `9_fastpath_6append_13RecordEncoder_11commit`.
+    A number before a name is its size, or else the function's place in its class.
+    """
     names, rest = [], mangled
-    while match := re.match(r"_?(\d+)", rest):
-        size = int(match[1])
-        rest = rest[match.end() :]
-        names.append(rest[:size])
-        rest = rest[size:].removeprefix("_")
-    return ".".join([*names[2:], rest]) if rest else ".".join(names[2:])
+    while match := re.match(r"(\d+)(?=\D)", rest):
+        size, text = int(match[1]), rest[match.end() :]
+        if text[size : size + 1] not in {"", "_"} or len(text) < size:
+            rest = text
+            break
+        names.append(text[:size])
+        rest = text[size + 1 :]
+    return ".".join(filter(None, [*names[2:], rest]))
 
 
 def stacks_of(text: str) -> Counter[Stack]:

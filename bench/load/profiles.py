@@ -4,10 +4,11 @@ For each case a new broker is loaded by the generator while `perf record` sample
 Prints the CPU microseconds of a message by part (receive, scan, encode, append, queues,
 reply, index, writer and what is left), and writes a flame graph of each case as SVG to
 bench/results/. With --before the cases are also played with other settings, for a
-comparison: a ring or none, for example. Exit code 2 if there is no perf here.
+comparison: a ring or none, for example. --document puts table and graphs into docs/.
+Exit code 2 if there is no perf here.
 
     python bench/load/profiles.py [--seconds 4] [--profiles send-4x64,send-4x64-1k]
-                                 [--set KEY=VALUE] [--before KEY=VALUE]
+                                 [--set KEY=VALUE] [--before KEY=VALUE] [--document]
 """
 
 import argparse
@@ -20,7 +21,8 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[1]))
 
-from bench.load import flames, run  # noqa: E402 - found by the line above
+from bench import side_by_side  # noqa: E402 - found by the line above
+from bench.load import flames, run  # noqa: E402
 
 PROFILES = (
     "send-4x64", "send-4x64-1k", "send-64x16", "send-64x1", "send-1x1", "pull-128",
@@ -29,6 +31,9 @@ HERTZ = 997
 STACK_SIZE = 8192
 """Bytes of a stack that are kept: the compiled modules have no frame pointers."""
 LEAST_SHARE = 0.005
+TITLE = "CPU µs of a message, by part"
+DOCS = run.ROOT / "docs"
+MARKS = "<!-- profile: begin -->", "<!-- profile: end -->"
 
 Played = tuple[dict, "flames.Counter[flames.Stack]"]
 
@@ -76,8 +81,10 @@ def profile(case: str, settings: list[str], options: argparse.Namespace) -> Play
             return sampled(broker, run.prepare(broker, case), options.seconds)
 
 
-def rows(played: dict[str, Played]) -> list[tuple[str, ...]]:
-    """CPU us of a message for each part: a row for a part, a column for a case."""
+def head_and_rows(
+    played: dict[str, Played],
+) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """CPU us of a message: a row for a part, a column for a case."""
     costs = {
         name: {
             part: share * figures["s_per_million"]
@@ -85,27 +92,15 @@ def rows(played: dict[str, Played]) -> list[tuple[str, ...]]:
         }
         for name, (figures, stacks) in played.items()
     }
-    wholes = {name: sum(parts.values()) for name, parts in costs.items()}
-    table = [("part", *costs)]
+    wholes = [sum(parts.values()) for parts in costs.values()]
+    table = []
     for part in flames.COLOURS:
         cells = [parts.get(part, 0.0) for parts in costs.values()]
-        if any(
-            cost >= LEAST_SHARE * whole
-            for cost, whole in zip(cells, wholes.values(), strict=True)
-        ):
+        least = (LEAST_SHARE * whole for whole in wholes)
+        if any(cost >= limit for cost, limit in zip(cells, least, strict=True)):
             table.append((part, *(f"{cost:.3f}" for cost in cells)))
-    return [*table, ("all", *(f"{whole:.3f}" for whole in wholes.values()))]
-
-
-def show(played: dict[str, Played]) -> str:
-    """The table as text."""
-    table = rows(played)
-    widths = [max(len(row[i]) for row in table) for i in range(len(table[0]))]
-    lines = ["CPU us of the broker for a message, by part"]
-    for row in table:
-        cells = (cell.rjust(width) for cell, width in zip(row, widths, strict=True))
-        lines.append("  ".join(cells))
-    return "\n".join(lines)
+    table.append(("all", *(f"{whole:.3f}" for whole in wholes)))
+    return ("part", *costs), table
 
 
 def main() -> int:
@@ -117,6 +112,7 @@ def main() -> int:
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument("--before", action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument("--directory", help="where the temporary stores go")
+    parser.add_argument("--document", action="store_true", help="renew the document")
     options = parser.parse_args()
     unknown = set(options.profiles) - set(run.PROFILES)
     if unknown or not 0 < options.seconds <= 60:
@@ -135,12 +131,22 @@ def main() -> int:
                 continue
             name = f"{case} {side}" if options.before else case
             played[name] = profile(case, settings, options)
-            path = run.RESULTS / f"flames-{name.replace(' ', '-')}.svg"
-            title = f"{case}, 1 sample in {HERTZ} a second; {' '.join(settings)}"
+            title = f"{case}; {' '.join(settings) or 'the settings of a new broker'}"
+            path = (DOCS if options.document else run.RESULTS) / picture_of(name)
             path.write_text(flames.svg(played[name][1], title))
             print(f"written to {path.relative_to(run.ROOT)}", flush=True)
-    print(f"\n{show(played)}")
+    if options.document:
+        text = side_by_side.table_markdown(TITLE, *head_and_rows(played))
+        pictures = (f"![{name}]({picture_of(name)})" for name in played)
+        text = "\n\n".join([text.strip(), *pictures, ""])
+        side_by_side.replace_between(DOCS / "performance.md", MARKS, text)
+    print(f"\n{side_by_side.table_text(TITLE, *head_and_rows(played))}")
     return 0
+
+
+def picture_of(name: str) -> str:
+    """The file of a flame graph."""
+    return f"flames-{name.replace(' ', '-')}.svg"
 
 
 if __name__ == "__main__":

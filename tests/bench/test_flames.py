@@ -51,6 +51,20 @@ def test_a_copy_belongs_to_the_part_that_asked_for_it(stacks):
     }  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("mangled", "text"),
+    [
+        ("9_fastpath_6append_13RecordEncoder_commit", "RecordEncoder.commit"),
+        ("9_fastpath_6append_13RecordEncoder_11commit", "RecordEncoder.commit"),
+        ("9_fastpath_10inner_loop_9InnerLoop_5before_io_wait",
+         "InnerLoop.before_io_wait"),
+        ("9_fastpath_6append_encode_record", "encode_record"),
+    ],
+)  # fmt: skip
+def test_names_of_compiled_functions_are_read(mangled, text):
+    assert flames.readable(mangled) == text
+
+
 def test_all_parts_have_colours():
     assert set(flames.PARTS) | {"other"} == set(flames.COLOURS)
 
@@ -78,8 +92,9 @@ def test_the_picture_is_xml_and_names_its_frames(stacks):
 
 
 def test_the_table_has_microseconds_of_a_message(stacks):
-    figures = {"s_per_million": 2.0}
-    text = profiles.show({"send": (figures, stacks)})
-    rows = dict(line.split() for line in text.splitlines()[1:])
+    head, table = profiles.head_and_rows({"send": ({"s_per_million": 2.0}, stacks)})
+    assert head == ("part", "send")
+    rows = dict(table)
     assert rows["append"] == rows["writer"] == "0.500"
     assert rows["all"] == "2.000"
+    assert "index" not in rows
