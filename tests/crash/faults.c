@@ -1,6 +1,7 @@
-/* Preloaded into a broker: system calls fail while a control file says so.
+/* Preloaded into a broker: system calls fail, or are slow, while a control file says so.
 
-   RMQ_FAULT names the file; it holds the name of a call and an errno, "fdatasync 5". */
+   RMQ_FAULT names the file; it holds the name of a call and an errno, "fdatasync 5", or 0 and by
+   how many milliseconds each call takes longer, "pwritev 0 200". */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -15,12 +16,13 @@ static int fails(const char *call) {
     const char *path = getenv("RMQ_FAULT");
     FILE *file = path ? fopen(path, "re") : NULL;
     char name[32] = "";
-    int error = 0, found = 0;
+    int error = 0, slow_ms = 0, found = 0;
     if (!file) return 0;
-    found = fscanf(file, "%31s %d", name, &error) == 2 && strcmp(name, call) == 0;
+    found = fscanf(file, "%31s %d %d", name, &error, &slow_ms) >= 2 && strcmp(name, call) == 0;
     fclose(file);
-    if (found) errno = error;
-    return found;
+    if (found && slow_ms > 0) usleep((useconds_t)slow_ms * 1000);
+    if (found && error) errno = error;
+    return found && error;
 }
 
 int fdatasync(int fd) {

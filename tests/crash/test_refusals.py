@@ -7,10 +7,8 @@ on device" is a failed write, not a full disk.
 
 import errno
 import signal
-import subprocess
 import time
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 
@@ -129,27 +127,24 @@ def test_a_kill_while_messages_are_refused_loses_nothing(
 
 
 @pytest.fixture
-def small_disk(tmp_path):
-    """A file system of a few megabytes; it goes away with the process that holds it."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mount = f"mount -t tmpfs -o size={FILE_SYSTEM_SIZE} none {folder} && echo && cat"
-    with subprocess.Popen(
-        ["unshare", "-rm", "sh", "-c", mount],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as holder:
-        if holder.stdout.readline() != "\n":
-            pytest.skip(f"no file system can be mounted here: {holder.stderr.read()}")
-        yield Path(f"/proc/{holder.pid}/root") / folder.relative_to("/")
-        holder.stdin.close()
+def small_disk(mounted):
+    """A file system of a few megabytes."""
+    with mounted("tmpfs", f"size={FILE_SYSTEM_SIZE}") as folder:
+        yield folder
 
 
 @pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL])
-@pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
-def test_a_disk_that_is_really_full(tmp_path, small_disk, flush, end):
+@pytest.mark.parametrize(
+    ("flush", "ring"),
+    [
+        ("ASYNC_FLUSH", 0),
+        ("ASYNC_FLUSH", RING),
+        ("SYNC_FLUSH", 0),
+        ("SYNC_FLUSH", RING),
+        ("SYNC_FLUSH", DEFAULT_RING),
+    ],
+)
+def test_a_disk_that_is_really_full(tmp_path, small_disk, flush, ring, end):
     """Stopped or killed while it is full; later there is room again.
 
     `abort` may stay after a stop, too: entries of queues or the checkpoint had no room.
@@ -157,7 +152,7 @@ def test_a_disk_that_is_really_full(tmp_path, small_disk, flush, end):
     root, load = small_disk / "store", Load()
     ballast = small_disk / "ballast"
     ballast.write_bytes(bytes(FILE_SYSTEM_SIZE // 2))
-    with broker(root, flush) as (child, address):
+    with broker(root, flush, ring=ring) as (child, address):
         send_until_refused(load, address)
         assert load.acknowledged
         child.send_signal(end)
@@ -168,7 +163,7 @@ def test_a_disk_that_is_really_full(tmp_path, small_disk, flush, end):
     assert "closing the store failed" not in text
     check(root, load, tmp_path / "full copy")
     ballast.unlink()
-    check_next_start(root, load, tmp_path)
+    check_next_start(root, load, tmp_path, ring)
 
 
 def test_room_on_a_full_disk_ends_the_refusal(tmp_path, small_disk):

@@ -20,7 +20,7 @@ from rmq_spark.options import Options
 from rmq_spark.schema import columns_of
 from rmq_spark.segments import read_range, reading_of
 from rmq_spark.session import missing
-from tests.crash.laboratory import Load, broker, dice, number_of
+from tests.crash.laboratory import DEFAULT_RING, Load, broker, dice, number_of
 from tests.spark.exports import log_of
 
 KILLS_PER_STEP = 5
@@ -270,6 +270,44 @@ def test_twenty_kills_lose_and_repeat_nothing(tmp_path, master, table_format):
     assert log_of(out).last().end == end
     told = f"{master} {table_format}: {dict(kills)}, {len(sent)} rows"
     print(f"{told}, log {first} to {end}")  # noqa: T201
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("flush", "ring"), [("ASYNC_FLUSH", 1 << 20), ("SYNC_FLUSH", DEFAULT_RING)]
+)
+def test_reads_beside_a_broker_with_a_ring_are_prefixes(tmp_path, flush, ring):
+    """The files end earlier than the log does, with a whole record."""
+    store, load, reads, known = tmp_path / "store", Load(), 0, 0
+    options = Options({"store": str(store)})
+    reading = reading_of(options, columns_of(options))
+    with broker(store, flush, ring=ring) as (_, address):
+        load.run(address, 0.3)
+        sender = threading.Thread(target=load.run, args=(address, 4))
+        sender.start()
+        while sender.is_alive():
+            end = commit_log.find_end(store)
+            parts = plan.plan_ranges(
+                store, 0, end, split_bytes=100_000, verify_crc="all"
+            )
+            rows = [
+                row
+                for part in parts
+                for batch in read_range(reading, part)
+                for row in batch.to_pylist()
+            ]
+            following = Counter()
+            for row in rows:
+                queue = row["topic"], row["queueId"]
+                assert row["queueOffset"] == following[queue]
+                following[queue] += 1
+                number_of(row["body"])
+            assert len(rows) >= known
+            known, reads = len(rows), reads + 1
+        sender.join()
+    assert not load.refused
+    assert reads > 2
+    assert known > 100
 
 
 @pytest.mark.slow
