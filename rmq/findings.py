@@ -45,6 +45,9 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
     say: str
     do: str
     command: str = ""
+    brief: str = ""
+    """What it says in a few words, for a column; of groups only."""
+
     more: tuple[str, ...] = ()
     group: str = ""
     """The group, if it is about one."""
@@ -164,6 +167,7 @@ def group_problems(group: GroupFacts) -> list[Problem]:
         say=reason.say,
         do=reason.do,
         command=reason.command,
+        brief=reason.brief,
         more=reason.more + ((f"{reason.even}.",) if reason.even else ()),
         group=group.name,
     )
@@ -259,6 +263,7 @@ def _dead_letters(picture: Picture) -> Iterator[Problem]:
             say=f"{count(number)} became dead letters in the last hour.",
             do="Mend the consumer, then send them again.",
             command=f"rmq consume {quote(f'%DLQ%{group}')}",
+            brief=f"{number:,} dead letters in an hour",
             group=group,
         )
 

@@ -5,6 +5,8 @@ their certainty: the first that matches is the sentence, the others are its evid
 None means that nobody knows, never zero.
 """
 
+# tidy: long — one table of rules, whose order is what they mean
+
 from collections.abc import Callable, Iterator, Sequence
 from shlex import quote
 from typing import Final, Literal
@@ -143,6 +145,9 @@ class Reason(msgspec.Struct, frozen=True, kw_only=True):
     level: Level
     kind: str
     say: str
+    brief: str = ""
+    """The same in a few words, for a column."""
+
     more: tuple[str, ...] = ()
     do: str = ""
     command: str = ""
@@ -174,14 +179,16 @@ def _nobody(group: GroupFacts) -> Reason | None:
     has_just_left = left is not None and group.now_ms - left.at_ms < STILL_MS
     if not has_just_left and _is_in_use(group):
         return None
-    how = ""
+    how, brief = "", "nobody consumes"
     if left is not None:
         order = "stopped in order" if left.is_in_order else "its connection was lost"
         ago = span(max(0, group.now_ms - left.at_ms))
         how = f" The last client left {ago} ago ({order})."
+        brief = f"nobody for {ago}"
     return Reason(
         level="bad" if group.is_behind else "warn",
         kind="nobody",
+        brief=brief,
         say=f"Nobody consumes; {count(group.lag)} wait.{how}",
         more=() if left is None else (f"It was {left.client}.",),
         do=f"Start a client of the group.{_deleted(group)}",
@@ -195,6 +202,7 @@ def _paused(group: GroupFacts) -> Reason | None:
     return Reason(
         level="bad" if group.is_behind else "warn",
         kind="paused",
+        brief=f"paused: {group.pauses[0]}",
         say=f"It may not consume: {'; '.join(group.pauses)}.",
         do="Allow it again if the pause is over.",
         command="rmq admin auditLog",
@@ -208,6 +216,7 @@ def _differs(group: GroupFacts) -> Reason | None:
     return Reason(
         level="warn",
         kind="members-differ",
+        brief="members want different messages",
         say="Members want different messages; some messages are skipped.",
         more=tuple(sides[:3]),
         do="Give all members the same subscriptions, or groups of their own.",
@@ -225,9 +234,11 @@ def _unowned(group: GroupFacts) -> Reason | None:
     if group.is_broadcast or not group.clients or not still:
         return None
     verb = "belongs" if len(still) == 1 else "belong"
+    number = "a queue" if len(still) == 1 else f"{len(still)} queues"
     return Reason(
         level="bad" if group.is_behind else "warn",
         kind="unowned",
+        brief=f"{number} {verb} to nobody",
         say=f"{queues_text(still)} {verb} to nobody: no client fetches from "
         f"{'it' if len(still) == 1 else 'them'}.",
         more=(f"{count(sum(q.lag for q in still))} wait there.",),
@@ -249,6 +260,7 @@ def _blocked(group: GroupFacts) -> Reason | None:
     return Reason(
         level=late if is_sure else "note",
         kind="blocked",
+        brief=f"{name}: nothing done for {span(for_ms)}",
         say=f"{name} finished nothing for {span(for_ms)}, with "
         f"{count(sum(q.in_hand for q in stuck))} in hand: a "
         f"{'' if is_sure else 'slow or '}blocked handler.",
@@ -281,6 +293,7 @@ def _slow_client(group: GroupFacts) -> Reason | None:
         return Reason(
             level="bad" if group.is_behind else "warn",
             kind="slow-client",
+            brief=f"{client}: {rate_text(rates[client])}, others {rate_text(usual)}",
             say=f"One of {members(len(group.clients))} is slow. {client} finishes "
             f"{rate_text(rates[client])}, the others {rate_text(usual)}.",
             more=(f"It has {queues_text(own)}; {share} % of what waits is there.",),
@@ -306,6 +319,7 @@ def _fails(group: GroupFacts) -> Reason | None:
     return Reason(
         level="warn",
         kind="fails",
+        brief=f"{100 * again / whole:.0f} % fail and come again",
         say=f"{share} fail and come again.",
         more=(f"{more}.",),
         do="Read the log of the clients before these messages become dead letters.",
@@ -327,6 +341,7 @@ def _hot_queue(group: GroupFacts) -> Reason | None:
         return Reason(
             level="warn",
             kind="hot-queue",
+            brief=f"queue {hot.queue_id} gets {100 * hot.arriving_per_s / total:.0f} %",
             say=f"Queue {hot.queue_id} of {topic} gets "
             f"{100 * hot.arriving_per_s / total:.0f} % of the messages: senders choose "
             "queues by a key that occurs often.",
@@ -348,6 +363,7 @@ def _too_few_queues(group: GroupFacts) -> Reason | None:
     return Reason(
         level="bad",
         kind="too-few-queues",
+        brief=f"{len(group.clients)} clients, {_queue_count(group)}, all busy",
         say=f"{members(len(group.clients))}, {_queue_count(group)}, all busy: "
         "more clients do not help, more queues do.",
         do="Give the topic more queues, or make the handler faster.",
@@ -363,6 +379,7 @@ def _too_slow(group: GroupFacts) -> Reason | None:
     return Reason(
         level="bad",
         kind="too-slow",
+        brief=f"{len(group.clients)} clients, needs {wanted:.0f}",
         say=f"{members(len(group.clients)).capitalize()} finish {rate_text(done)}, "
         f"{rate_text(arriving)} arrive. It needs {wanted:.0f}.",
         do="Start more clients, or make the handler faster.",
@@ -376,6 +393,7 @@ def _reads_disk(group: GroupFacts) -> Reason | None:
     return Reason(
         level="warn",
         kind="reads-disk",
+        brief="reads from the disk",
         say="It reads messages that are no longer in memory: "
         f"{group.faults_per_s:.0f} pages a second come from the disk.",
         do="Wait until it has caught up, or give the broker a faster disk.",
@@ -388,6 +406,7 @@ def _catching_up(group: GroupFacts) -> Reason | None:
     return Reason(
         level="note",
         kind="catches-up",
+        brief=_even(group),
         say=f"It catches up: {_even(group)}.",
         do="Nothing needs to be done.",
     )
@@ -399,6 +418,7 @@ def _unexplained(group: GroupFacts) -> Reason | None:
     return Reason(
         level="warn",
         kind="unexplained",
+        brief="nothing here explains it",
         say=f"It is behind by {count(group.lag)}, and nothing here explains it.",
         do="Read the log of its clients.",
         command=f"rmq admin consumerProgress -g {quote(group.name)}",

@@ -41,6 +41,7 @@ def test_nobody_consumes():
         "Nobody consumes; 8.7 million messages wait. The last client left 2 h 12 min "
         "ago (stopped in order)."
     )
+    assert reason.brief == "nobody for 2 h 12 min"
     assert reason.more == ("It was c9 at 10.4.3.21:40000.",)
     assert "In 1 d 21 h the oldest are deleted unread." in reason.do
     lost = Left("c9", NOW - 5_000, is_in_order=False)
@@ -265,4 +266,6 @@ def test_every_group_gets_one_sentence(facts):
     reason = why(facts)
     assert reason.say.endswith(".")
     assert reason.level == "ok" or reason.do
+    assert (reason.level == "ok") is (reason.brief == "")
+    assert len(reason.brief) <= min(60, len(reason.say)), reason
     assert not facts.is_behind or reason.level != "ok"

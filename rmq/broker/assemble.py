@@ -257,6 +257,7 @@ def _connected(server: RemotingServer | None, context: BrokerContext) -> BrokerC
         context.poll_soon = server.poll_soon
         context.connection_of = server.connection_of
         context.watch.connection_count = server.connection_count
+        context.watch.rpc_times = server.rpc_times
     return context
 
 

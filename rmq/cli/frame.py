@@ -18,6 +18,9 @@ NAME_WIDTH: Final = 16
 WIDE: Final = 120
 """From here on groups have their last two minutes, and what fails."""
 
+LAST_BOUND_MS: Final = 3_000
+"""The last of the bounds for times of sends."""
+
 WIDEST_NAME: Final = 32
 WHOLE_NAMES: Final = 160
 
@@ -83,6 +86,13 @@ def short(number: float | None) -> str:
     return f"{number / 1e12:.1f} T"
 
 
+def at_most(length_ms: float) -> str:
+    """Return the bound that the sends of a broker kept, or that they kept none."""
+    if length_ms > LAST_BOUND_MS:
+        return f"> {span(LAST_BOUND_MS)}"
+    return f"\u2264 {span(int(length_ms))}"
+
+
 def _waits(length_ms: int | None) -> str:
     return span(length_ms) if length_ms else ""
 
@@ -140,11 +150,11 @@ def columns_of(view: View, width: int) -> list[Column]:
         Column("out", "OUT/S", 8, short),
         Column("clients", "CL", 4, short),
         *(wide if width >= WIDE else ()),
-        Column("say", "WHY", 200, _text, is_left=True),
+        Column("brief", "WHY", 200, _text, is_left=True),
     ]
 
 
-NOT_SORTED: Final = frozenset({"say", "trend", "kind", "heard_ms"})
+NOT_SORTED: Final = frozenset({"say", "brief", "trend", "kind", "heard_ms"})
 
 
 def sorts(view: View) -> list[str]:
@@ -175,7 +185,9 @@ def merged(states: Sequence[Mapping[str, Any]], key: str) -> list[dict[str, Any]
                 elif name in ("waits_ms", "clients", "topics", "groups", "queues"):
                     known[name] = max(known[name], value)
             if known.get("level") == "ok":
-                known["level"], known["say"] = row["level"], row["say"]
+                known |= {
+                    key: row[key] for key in ("level", "say", "brief") if key in row
+                }
     return list(found.values())
 
 
@@ -239,6 +251,7 @@ def frame(
     for row in groups:
         row["trend"] = (trends or {}).get(row["name"], "")
         row["waits_ms"] = row["waits_ms"] if row["lag"] else None
+        row.setdefault("brief", row.get("say"))
     tables: dict[View, Sequence[Row]] = {
         "groups": groups, "topics": merged(states, "topics"),
     }  # fmt: skip
@@ -364,6 +377,9 @@ def _head(
     dues = [state.get("due") for state in states]
     if all(due is not None for due in dues):
         left = f"{left.rstrip()} of {short(sum(dues))} due  "  # type: ignore[arg-type] # none is None
+    times = [ms for state in states if (ms := state.get("send_p99_ms")) is not None]
+    if times:
+        left = f"{left.rstrip()}   send p99 {at_most(max(times))}  "
     left += f" disk {100 * _used(disk):.0f} %{grows}"
     if not all(state["writable"] for state in states):
         left += "  TAKES NO MESSAGES"

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from rmq.cli.text import harmless, iso, local
 from rmq.protocol.json_dialect import ObjectKey
+from rmq.protocol.versions import version_text
 from rmq.words import span
 
 TIMES: Final = frozenset(
@@ -93,18 +94,15 @@ def cell_text(name: str, cell: object, *, is_terminal: bool) -> str:
     if name in SPANS and isinstance(cell, int) and is_terminal:
         return span(cell)
     if name == "version" and isinstance(cell, int):
-        return version_text(cell)
+        return version_name(cell)
     text = plain_text(cell)
     return harmless(KINDS.get(text, text))
 
 
-def version_text(ordinal: int) -> str:
-    """Return Java's name of a client version, as V5_5_0; releases are odd."""
-    number = 493 + (ordinal - 398) // 2
-    if not 400 <= number < 1_000:
-        return str(ordinal) if ordinal else ""
-    name = f"V{number // 100}_{number // 10 % 10}_{number % 10}"
-    return name if ordinal % 2 else f"{name}_SNAPSHOT"
+def version_name(number: int) -> str:
+    """Return Java's name of a client version, as V5_5_0."""
+    text = version_text(number).replace("-", "_").replace(".", "_")
+    return f"V{text}" if text else str(number or "")
 
 
 def plain_text(value: object) -> str:

@@ -30,14 +30,12 @@ from rmq.offsets import PhysicalOffset, QueueOffset
 from rmq.protocol.codes import LanguageCode, RequestCode, ResponseCode
 from rmq.protocol.records import decode_stored
 from rmq.protocol.topics import is_retry_topic
+from rmq.protocol.versions import version_text
 
 SCOPE = {"otel_scope_name": "broker-meter"}
 STORAGE = {"storage_type": "local", "storage_medium": "disk"}
 MAX_LATENCIES = 2_000
 """Pairs of group and topic for which the age of the next message is looked up."""
-
-FIRST_NAMED = 212
-"""Of 4.0.0-SNAPSHOT; the numbers before follow no rule."""
 
 _MESSAGE_TYPE = "message.type"
 _MODES = {
@@ -289,15 +287,9 @@ def _client(language: int | str | None, version: int) -> tuple[str, str]:
 
 
 def version_name(number: int) -> str:
-    """Return Java's name of a version: from 4.0.0 on ten patches make a minor version.
-
-    Each patch has two numbers, of its snapshot and of its release.
-    """
-    if number < FIRST_NAMED:
-        return f"ordinal_{number}"
-    patches, is_release = divmod(number - FIRST_NAMED, 2)
-    major, minor, patch = 4 + patches // 100, patches // 10 % 10, patches % 10
-    return f"v{major}_{minor}_{patch}" + ("" if is_release else "_snapshot")
+    """Return the exporter's name of a version: v5_5_0, v5_5_0_snapshot."""
+    text = version_text(number).lower().replace("-", "_").replace(".", "_")
+    return f"v{text}" if text else f"ordinal_{number}"
 
 
 def _of_client(client: tuple[str, str]) -> dict[str, str]:

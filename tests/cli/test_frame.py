@@ -68,6 +68,27 @@ def test_a_picture():
     assert len(lines) == 18
 
 
+def test_the_head_has_the_time_of_sends():
+    both = [state(send_p99_ms=3), state(send_p99_ms=None)]
+    assert "due   send p99 \u2264 3 ms   disk 61 %" in shown(states=both)[1]
+    slow = [state(send_p99_ms=3), state(send_p99_ms=3_001)]
+    assert "send p99 > 3.0 s " in shown(states=slow)[1]
+
+
+def test_why_is_short():
+    """Brokers of before have only the sentence."""
+    groups = [
+        group("a", 3, say=PROBLEM["say"], brief="nobody for 2 h 12 min"),
+        group("b", 2, say=PROBLEM["say"]),
+    ]
+    lines = shown(states=[state(groups=groups)])
+    assert lines[5].endswith("  nobody for 2 h 12 min")
+    assert lines[6].endswith("  Nobody consumes; 8.7 mi…")
+    worse = state(groups=[group("a", level="bad", say="S", brief="B")])
+    (row,) = merged([state(groups=[group("a", brief="")]), worse], "groups")
+    assert (row["level"], row["say"], row["brief"]) == ("bad", "S", "B")
+
+
 def test_what_the_user_chose():
     by_name = Choice(sort="name")
     assert [line.split()[0] for line in shown(by_name)[5:7]] == ["mail", "search"]

@@ -3,7 +3,7 @@
 import pytest
 
 from rmq.cli.admin.command import emit
-from rmq.cli.table import Table, cut, version_text
+from rmq.cli.table import Table, cut, version_name
 
 ROWS = Table(
     ("topic", "queueId", "diff", "lastTime", "version", "type"),
@@ -62,7 +62,7 @@ def test_a_long_text_is_cut_in_its_middle():
     [(513, "V5_5_0"), (399, "V4_9_3"), (512, "V5_5_0_SNAPSHOT"), (0, ""), (7, "7")],
 )
 def test_versions_have_java_s_names(ordinal, name):
-    assert version_text(ordinal) == name
+    assert version_name(ordinal) == name
 
 
 MESSAGE = {"topic": "Orders", "storeTimestamp": 1_795_323_423_004, "version": 513}

@@ -4,6 +4,8 @@ Each of these light, dark and 500 pixels wide: no exception, nothing that the po
 refused, no violation for axe-core, no scrolling to the side: `make console-test`.
 """
 
+import json
+
 import pytest
 import trio
 
@@ -11,12 +13,13 @@ from rmq.broker.watch import machine_views
 from rmq.broker.watch.java_broker import JavaBroker
 from rmq.console import routes
 from rmq.errors import PeerError
+from rmq.protocol.bodies.heartbeat import HeartbeatData
 from rmq.protocol.codes import RequestCode
 from rmq.testing import RawClient, running_node
 from tests.broker.watch.test_watch import ask
 from tests.console.browser import LOOKS, browser, missing
 from tests.console.test_server import AUTH
-from tests.console.world import HOSTILE, console
+from tests.console.world import HOSTILE, NOW, console, put
 
 pytestmark = [
     pytest.mark.browser, pytest.mark.timeout(240),
@@ -268,6 +271,96 @@ async def test_keys_and_hostile_names(tmp_path):
 
     async with console(tmp_path, is_full=True) as (_, proxy):
         assert await in_browser(proxy.port, press) == []
+
+
+async def test_topics_scroll_over_all(tmp_path):
+    """Of 1,100 topics the page has some 60 rows; the last one is at its end."""
+    rows = "[...document.querySelectorAll('tbody tr')]"
+    first = f"{rows}[0].firstChild.textContent"
+    last = f"{rows}.at(-1).firstChild.textContent"
+
+    def scroll(page):
+        page.open("#/topics?sort=name")
+        page.settled()
+        page.wait(f"{first} === 'notify-email'")
+        assert page.run(f"return {rows}.length") == 60
+        high = page.run("return document.documentElement.scrollHeight")
+        assert 34_000 < high < 36_000
+        page.run("scrollTo(0, 500 * 31)")
+        page.wait(f"{first} > 'topic-3' && {first} < 'topic-5'")
+        page.run("scrollTo(0, document.documentElement.scrollHeight)")
+        page.wait(f"{last} === 'topic-999'")
+        assert page.run(f"return {rows}.length") <= 61
+        box = "document.querySelector('label.check input')"
+        page.run(f"{box}.click()")
+        page.wait("location.hash.includes('system=1')")
+        page.wait(
+            f"document.querySelector('label.check input').checked && {first} < 'A'"
+        )
+        page.run("document.querySelector('label.check input').click()")
+        page.wait(f"{first} === 'notify-email'")
+        return check(page, "all topics")
+
+    async with console(tmp_path, is_full=True) as (node, proxy):
+        for number in range(100, 1_119):
+            node.broker.context.topics.ensure(f"topic-{number}", queues=1, perm=6)
+        assert await in_browser(proxy.port, scroll) == []
+
+
+async def test_what_the_views_draw(tmp_path):
+    """Columns of what is due, the disk as a bar, shares, libraries, who is asked."""
+
+    def text(page, place, ready):
+        page.open(place)
+        page.settled()
+        page.wait(ready)
+        return page.run("return document.querySelector('main').innerText")
+
+    def look(page):
+        bars = "document.querySelectorAll('.histogram li').length"
+        delays = text(page, "#/delays", f"{bars} === 48")
+        assert "come due within half an hour" in delays
+        page.run("document.querySelector('.histogram li').focus()")
+        shown = "getComputedStyle(document.activeElement.lastChild).display"
+        assert page.run(f"return {shown}") == "block"
+        used = "document.querySelector('.disk .used').style.width"
+        brokers = text(page, "#/brokers", f"parseFloat({used}) > 0")
+        assert "fsync p99" in brokers
+        assert "an hour" in brokers or "log " in brokers
+        dead = text(page, "#/dead?name=warehouse", "document.querySelector('.bar')")
+        assert "paid" in dead
+        widths = page.run(
+            "return [...document.querySelectorAll('.bar')].map((b) => b.style.width)"
+        )
+        assert widths == ["100%", "50%"]
+        half = text(page, "#/transactions", "document.querySelector('tbody tr')")
+        assert "0 of 15" in half
+        assert "nobody of this group is connected" in half
+        clients = text(page, "#/clients", "document.querySelector('tbody tr')")
+        assert "1 \u00d7 PYTHON 5.5.0" in clients
+        start = text(page, "#/", "document.querySelector('.facts')")
+        assert "99 of 100, last minute" in start
+        assert "due" in start
+        return page.complaints()
+
+    timer = {"timerWheelEnable": "true"}
+    async with console(tmp_path, timer, is_full=True) as (node, proxy):
+        put(
+            node.broker.context, "order-paid",
+            TIMER_DELIVER_MS=str(NOW + 5 * 3_600_000), TIMER_DELAY_SEC="18000",
+        )  # fmt: skip
+        beat = {
+            "clientID": "c1",
+            "consumerDataSet": [{
+                "groupName": "warehouse", "consumeType": "CONSUME_PASSIVELY",
+                "messageModel": "CLUSTERING", "subscriptionDataSet": [],
+                "consumeFromWhere": "CONSUME_FROM_LAST_OFFSET",
+            }],
+        }  # fmt: skip
+        async with RawClient.connect(node.address) as client:
+            body = HeartbeatData.decode(json.dumps(beat).encode()).encode()
+            await ask(client, RequestCode.HEART_BEAT, body)
+            assert await in_browser(proxy.port, look) == []
 
 
 async def test_changes_are_dialogs(tmp_path):

@@ -91,7 +91,7 @@ async def _timer(broker: "BrokerContext", turns: Turns) -> dict[str, Any] | None
 async def transactions(broker: "BrokerContext", _query: Query) -> dict[str, Any]:
     """Return transactions that are neither committed nor rolled back, the oldest first.
 
-    `checks`: how often their sender was asked.
+    `checks`: how often their sender was asked; `client`: who can be asked.
     """
     now_ms, turns, rows = broker.clock.now_ms(), Turns(broker), list[Row]()
     told = broker.facts("openTransactions") or {"offsets": []}
@@ -113,14 +113,22 @@ async def transactions(broker: "BrokerContext", _query: Query) -> dict[str, Any]
                 "id": properties.get(names.UNIQ_KEY) or record.offset_msg_id,
                 "since": stored_ms, "age_ms": max(0, now_ms - stored_ms),
                 "checks": properties.get(names.TRANSACTION_CHECK_TIMES, "0"),
+                "client": _sender(broker, properties.get(names.PRODUCER_GROUP, "")),
                 "size": len(record.body),
             })  # fmt: skip
         await turns()
     by_topic = dict(broker.statistics.open_transactions)
     return {
         **head(broker), "total": sum(by_topic.values()), "rows": rows,
-        "limit": MAX_ROWS,
+        "limit": MAX_ROWS, "check_max": broker.config.transaction_check_max,
     }  # fmt: skip
+
+
+def _sender(broker: "BrokerContext", group: str) -> str | None:
+    """Return a client that can be asked; None if none of its group is connected."""
+    members = iter(broker.producers.members(group).values())
+    first = next(members, None)
+    return None if first is None else first.client_id
 
 
 async def brokers(broker: "BrokerContext", _query: Query) -> dict[str, Any]:
@@ -140,7 +148,9 @@ async def brokers(broker: "BrokerContext", _query: Query) -> dict[str, Any]:
             - max(0, stats.min_physical_offset),
             "not_durable": stats.end_offset - stats.durable_offset,
             "kept_ms": disk.kept_ms, "disk_used": disk.used, "disk_total": disk.total,
-            "disk_hours": disk.hours_left,
+            "disk_hours": disk.hours_left, "disk_growth": disk.growth_per_hour,
+            "disk_early": disk.early_ratio, "disk_refuse": disk.refuse_ratio,
+            "flush_p99_ms": broker.watch.flushes.p99_ms(),
         },
         "replicas": [
             {"address": each.address, "behind": each.behind,

@@ -10,11 +10,14 @@ from rmq.findings import Picture
 from rmq.protocol.codes import LanguageCode
 from rmq.protocol.flags import PERM_READ
 from rmq.protocol.topics import RETRY_PREFIX
+from rmq.protocol.versions import version_text
 from rmq.reasons import Client, GroupFacts, QueueFacts
 
 if TYPE_CHECKING:
+    from rmq.broker.clients import Member
     from rmq.broker.context import BrokerContext
     from rmq.broker.watch.watch import Watch
+    from rmq.remoting.connection import Connection
 
 MAX_FACTS: Final = 400
 """Topics and queues of a group, and clients, that are looked at for one sentence.
@@ -157,6 +160,37 @@ def language_name(language: int | str | None) -> str:
         known = language in LanguageCode.__members__.values()
         return LanguageCode(language).name if known else "OTHER"
     return language or "OTHER"
+
+
+def library_text(member: "Member") -> str:
+    """Return a client's library as people say it: Java 4.9.8."""
+    version = version_text(member.version)
+    return f"{language_name(member.language)} {version}".rstrip()
+
+
+def work_of(
+    broker: "BrokerContext", group: str, connection: "Connection"
+) -> tuple[float | None, int | None]:
+    """Return what a member finishes a second, and how many messages it has in hand.
+
+    None where nothing waits in a queue of which it got messages last.
+    """
+    done: float | None = None
+    in_hand: int | None = None
+    places = (
+        (topic, queue_id, queue)
+        for topic, queues in broker.watch.progress.groups.get(group, {}).items()
+        for queue_id, queue in queues.items()
+    )
+    for topic, queue_id, queue in islice(places, MAX_FACTS):
+        token = broker.statistics.puller(group, topic, queue_id)
+        if not token or broker.connection_of(token) is not connection:
+            continue
+        given = broker.statistics.pulled(group, topic, queue_id)
+        in_hand = (in_hand or 0) + max(0, min(given, queue.end) - queue.offset)
+        if queue.done_per_s is not None:
+            done = (done or 0.0) + queue.done_per_s
+    return done, in_hand
 
 
 def _pauses(

@@ -5,10 +5,12 @@ from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from rmq._fastpath import RPC_BOUNDS_MS
 from rmq.broker.statistics import TOPIC_PUT_NUMS
 from rmq.broker.watch.picture import group_facts, take_picture
 from rmq.broker.watch.rings import MAX_RINGS
 from rmq.findings import Problem, group_problems, problems
+from rmq.protocol.codes import RequestCode
 from rmq.protocol.topics import RETRY_PREFIX
 from rmq.reasons import BEHIND_MS, NOBODY_MS
 
@@ -20,6 +22,11 @@ MAX_GROUPS: Final = 300
 """Groups, those that wait longest first, for which a reason is looked for."""
 
 FAILING_MS: Final = 120_000
+SENDS: Final = (
+    RequestCode.SEND_MESSAGE,
+    RequestCode.SEND_MESSAGE_V2,
+    RequestCode.SEND_BATCH_MESSAGE,
+)
 
 
 def sample(broker: "BrokerContext", watch: "Watch") -> Iterator[None]:
@@ -30,6 +37,7 @@ def sample(broker: "BrokerContext", watch: "Watch") -> Iterator[None]:
         touched |= part
         yield
     watch.growth.sample(broker, now_ms)
+    _sample_times(broker, watch, now_ms)
     watch.clocks.sample(broker, touched)
     yield
     watch.dead.sample(broker, touched, now_ms)
@@ -49,6 +57,16 @@ def sample(broker: "BrokerContext", watch: "Watch") -> Iterator[None]:
         yield
     watch.keep(problems(take_picture(broker, watch), of_groups), now_ms)
     watch.touched = {}
+
+
+def _sample_times(broker: "BrokerContext", watch: "Watch", now_ms: int) -> None:
+    """Take the times of sends, of all codes together, and of flushes."""
+    sends = [0] * (len(RPC_BOUNDS_MS) + 1)
+    for row in watch.rpc_times():
+        if row.code in SENDS:
+            sends = [a + b for a, b in zip(sends, row.counts, strict=True)]
+    watch.sends.sample(now_ms, sends)
+    watch.flushes.sample(now_ms, tuple(broker.store.statistics().flush_counts))
 
 
 def _note_failing(watch: "Watch", topics: set[str], now_ms: int) -> None:

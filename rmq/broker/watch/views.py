@@ -7,9 +7,10 @@ with a query.
 """
 
 import heapq
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 import trio
@@ -28,7 +29,7 @@ from rmq.broker.watch.machine_views import (
     transactions,
 )
 from rmq.broker.watch.message_views import MESSAGE_VIEWS
-from rmq.broker.watch.picture import language_name
+from rmq.broker.watch.picture import language_name, library_text, work_of
 from rmq.broker.watch.queries import (
     DEFAULT_ROWS,
     MAX_ROWS,
@@ -50,11 +51,14 @@ from rmq.protocol.topics import DLQ_PREFIX, RETRY_PREFIX
 from rmq.reasons import QueueFacts, why
 
 if TYPE_CHECKING:
+    from rmq.broker.clients import Member
     from rmq.broker.context import BrokerContext
+    from rmq.remoting.connection import Connection
 
 NAMES_AT_ONCE: Final = 64
 """Names of a list that are looked at between two looks at the clock."""
 
+MAX_VERSIONS: Final = 12
 ORDER_MS: Final = 10_000
 """How long the overview keeps the order of topics, and of groups that keep up."""
 
@@ -107,6 +111,8 @@ async def overview(broker: "BrokerContext", query: Query) -> dict[str, Any]:
         "refused": stats.put_failed,
         "writable": broker.store.durability.is_writable,
         "connections": broker.watch.connection_count(),
+        "send_p99_ms": broker.watch.sends.p99_ms(),
+        "dead": sum(n for _, n in broker.watch.dead.of_hour(broker.clock.now_ms())),
         "disk": _disk(broker),
         "groups": of_groups["rows"],
         "groups_total": of_groups["total"],
@@ -191,7 +197,7 @@ async def topics(broker: "BrokerContext", query: Query) -> dict[str, Any]:
             key = config.write_queue_nums
         found.append((key, name))
     rows = []
-    for name in wanted.cut(found):
+    for name in await wanted.cut(found, turns):
         rows.append(_topic_row(broker, name, lags))
         await turns()
     return {
@@ -264,7 +270,7 @@ async def groups(broker: "BrokerContext", query: Query) -> dict[str, Any]:
             key = len(broker.consumers.client_ids(name))
         found.append((key, name))
     rows = []
-    for name in wanted.cut(found):
+    for name in await wanted.cut(found, turns):
         rows.append(_group_row(broker, name))
         await turns()
     return {
@@ -309,31 +315,44 @@ async def group(broker: "BrokerContext", query: Query) -> dict[str, Any]:
     }
 
 
+class ClientPlace(NamedTuple):
+    """A client in a group."""
+
+    kind: str
+    group: str
+    connection: "Connection"
+    member: "Member"
+    library: str
+
+
 async def clients(broker: "BrokerContext", query: Query) -> dict[str, Any]:
-    """Return consumers and producers that are online, one row a group and client."""
+    """Return consumers and producers that are online, one row a group and client.
+
+    `versions`: the libraries of those that match, and how many have each.
+    """
     wanted = Wanted(query, ("group", "client"))
     turns = Turns(broker)
-    found: list[tuple[Any, Row]] = []
+    found: list[tuple[Any, ClientPlace]] = []
+    versions: Counter[str] = Counter()
     total = 0
-    now_ms = broker.clock.now_ms()
     for kind, table in (("consumer", broker.consumers), ("producer", broker.producers)):
         for name in table.group_names():
             for connection, member in table.members(name).items():
                 total += 1
-                if not wanted.matches(f"{name} {member.client_id}"):
-                    continue
-                row = {
-                    "kind": kind, "group": name, "client": member.client_id,
-                    "address": connection.remote_address,
-                    "language": language_name(member.language),
-                    "version": member.version,
-                    "heard_ms": max(0, now_ms - member.last_heartbeat_ms),
-                }  # fmt: skip
-                found.append(((row[wanted.sort], id(row)), row))
+                library = library_text(member)
+                if wanted.matches(f"{name} {member.client_id} {library}"):
+                    place = ClientPlace(kind, name, connection, member, library)
+                    key = name if wanted.sort == "group" else member.client_id
+                    found.append(((key, id(place)), place))
+                    versions[library] += 1
             await turns()
+    rows = []
+    for place in await wanted.cut(found, turns):
+        rows.append(_client_row(broker, place))
+        await turns()
     return {
         **head(broker), "total": total, "found": len(found), "start": wanted.start,
-        "rows": wanted.cut(found),
+        "versions": versions.most_common(MAX_VERSIONS), "rows": rows,
     }  # fmt: skip
 
 
@@ -407,7 +426,26 @@ def _group_row(broker: "BrokerContext", name: str) -> Row:
         "dead": broker.watch.dead_of(name),
         "level": "ok" if problem is None else problem.level,
         "say": "" if problem is None else problem.say,
+        "brief": "" if problem is None else problem.brief or problem.say,
     }
+
+
+def _client_row(broker: "BrokerContext", place: ClientPlace) -> Row:
+    """`done` and `ms` are known while messages wait for the client."""
+    member, connection = place.member, place.connection
+    done = in_hand = None
+    if place.kind == "consumer":
+        done, in_hand = work_of(broker, place.group, connection)
+    return {
+        "kind": place.kind, "group": place.group, "client": member.client_id,
+        "address": connection.remote_address,
+        "language": language_name(member.language),
+        "version": member.version, "library": place.library,
+        "done": None if done is None else _rounded(done),
+        "ms": round(1_000 / done, 1) if done and in_hand else None,
+        "in_hand": in_hand,
+        "heard_ms": max(0, broker.clock.now_ms() - member.last_heartbeat_ms),
+    }  # fmt: skip
 
 
 def _queue_row(queue: QueueFacts) -> Row:

@@ -12,14 +12,17 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import trio
 
+from rmq._fastpath import RPC_BOUNDS_MS, RpcTime
 from rmq.broker.arrivals import QueueKey
 from rmq.broker.watch.departures import Departures
 from rmq.broker.watch.events import Events
+from rmq.broker.watch.lately import Lately
 from rmq.broker.watch.machine import DeadLetters, Growth, SenderClocks
 from rmq.broker.watch.progress import Progress
 from rmq.broker.watch.queries import Busiest
 from rmq.broker.watch.rings import Rings
 from rmq.clock import Clock
+from rmq.store.stats import FLUSH_BOUNDS_S
 from rmq.words import span
 
 if TYPE_CHECKING:
@@ -82,7 +85,12 @@ class Watch:
         self.others: dict[str, JavaBroker] = {}
         """Brokers of Java that somebody looked at, by address."""
 
+        self.sends = Lately(RPC_BOUNDS_MS)
+        """From the arrival of a send to its answer."""
+
+        self.flushes = Lately([bound * 1_000 for bound in FLUSH_BOUNDS_S])
         self.connection_count: Callable[[], int] = lambda: 0
+        self.rpc_times: Callable[[], list[RpcTime]] = list
         self._broker: BrokerContext | None = None
         self._since: dict[tuple[str, str], int] = {}
         self._urgent: set[tuple[str, str]] = set()

@@ -21,12 +21,12 @@ from rmq.cli.admin.command import (
     topic_option,
 )
 from rmq.cli.admin.topics import _read_list, groups_of, traffic
-from rmq.cli.table import version_text
 from rmq.client.admin import AdminClient, GroupUnknown
 from rmq.outgoing.refused import AnswerRefused
 from rmq.protocol import fastjson
 from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.topics import RETRY_PREFIX, dlq_topic, retry_topic
+from rmq.protocol.versions import version_text
 
 OF_MQADMIN: Final = 6
 """Columns that mqadmin's consumerProgress has without a group."""
@@ -342,7 +342,7 @@ def _library(members: list[dict[str, Any]]) -> str:
     versions: dict[str, set[str]] = {}
     for each in members:
         name = LANGUAGES.get(each["language"], each["language"])
-        version = version_text(each["version"]).removeprefix("V").replace("_", ".")
+        version = version_text(each["version"])
         versions.setdefault(name, set()).add(version)
     return "; ".join(
         f"{name} {', '.join(sorted(versions[name]))}".rstrip()

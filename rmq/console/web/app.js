@@ -47,7 +47,8 @@ async function show() {
     if (current.once) { place(await ask(current.once, current.query)); status('live', Date.now()); return; }
     const { view: stream, query: wanted = {} } = current.live;
     place(await ask(stream === 'overview' ? 'session' : stream, wanted).then((state) => (stream === 'overview' ? null : state)) ?? await first(stream, wanted, place, problem));
-    if (stream !== 'overview') follow(stream, wanted, place, (why) => problem(new Error(why)));
+    current.live.again = () => { if (mine === turn) follow(stream, current.live.query, place, (why) => problem(new Error(why))); };
+    if (stream !== 'overview') current.live.again();
   } catch (error) { if (error.name !== 'AbortError') await problem(error); }
 }
 

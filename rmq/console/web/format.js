@@ -20,6 +20,8 @@ export function span(ms) {
   if (seconds < 172_800) return `${Math.floor(seconds / 3600)} h ${Math.floor(seconds % 3600 / 60)} min`;
   return `${Math.round(seconds / 86_400)} d`;
 }
+// A bound that 99 of 100 kept; one more than the last bound says that they did not.
+export const bound = (ms, last) => (ms == null ? '–' : ms > last ? `> ${span(last)}` : ms < 1 ? `≤ ${ms} ms` : `≤ ${span(ms)}`);
 const two = (n) => String(n).padStart(2, '0');
 export function clock(ms) { const d = new Date(ms); return `${two(d.getHours())}:${two(d.getMinutes())}:${two(d.getSeconds())}`; }
 export function moment(ms) { const d = new Date(ms); return `${d.getFullYear()}-${two(d.getMonth() + 1)}-${two(d.getDate())} ${clock(ms)}`; }

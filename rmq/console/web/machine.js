@@ -1,36 +1,73 @@
 // Views of the machine: delays, open transactions, brokers.
 
 import { h, put, url } from './dom.js';
-import { bytes, count, moment, rate, share, short, span } from './format.js';
+import { bound, bytes, clock, count, moment, rate, share, short, span } from './format.js';
 import { figures, problems, table } from './parts.js';
 
+const HALF_HOUR = 1_800_000;
+// Columns, one for each half hour of a day; the highest is named below them.
+function histogram() {
+  const list = h('ol', { class: 'histogram' }), under = h('p', { class: 'under' }), hint = h('p', { class: 'quiet' });
+  const node = h('div', null, list, under, hint);
+  return { node, draw(numbers, now) {
+    const top = Math.max(1, ...numbers), at = (part) => clock(now + part * HALF_HOUR).slice(0, 5), peak = numbers.indexOf(top);
+    while (list.children.length < numbers.length) list.append(h('li', { tabindex: '0' }, h('i'), h('span')));
+    numbers.forEach((number, part) => {
+      const item = list.children[part], [bar, text] = item.children, height = `${number / top * 100}%`;
+      if (bar.style.height !== height) bar.style.height = height;
+      put(text, `${at(part)}  ${count(number)}`);
+      item.setAttribute('aria-label', `${count(number)} due from ${at(part)}`);
+    });
+    if (!under.children.length) under.append(...[0, 12, 24, 36, 47].map(() => h('span')));
+    [0, 12, 24, 36, 47].forEach((part, number) => put(under.children[number], at(part)));
+    put(hint, peak < 0 ? 'No timed message is due within a day.' : `From ${at(peak)} on ${count(top)} come due within half an hour, ${rate(top / 1800)} a second.`);
+  } };
+}
+
 export function delays() {
-  let top = 1;
+  let most = 1;
   const facts = figures([
     ['Timed messages', (s) => count(s.timer?.waiting), (s) => (s.timer ? '' : 'timerWheelEnable is false')], ['Next', (s) => (s.timer?.next ? moment(s.timer.next) : '–')],
     ['Late', (s) => (s.timer ? span(s.timer.late_ms) : '–'), null, (s) => (s.timer?.late_ms > 10_000 ? 'warn' : '')], ['Later than a day', (s) => count(s.timer?.later)],
   ]);
-  const hours = table('Timed messages by half hour', [{ label: 'Due', class: 'mono', text: (r) => moment(r.from).slice(0, 16) }, { label: 'Share', class: 'barcell', bar: (r) => r.count / top }, { label: 'Messages', num: true, text: (r) => count(r.count) }], { empty: 'No timed message waits.' });
+  const due = histogram();
   const levels = table('Delay levels', [
-    { label: 'Level', num: true, text: (r) => r.level }, { label: 'Delay', num: true, text: (r) => span(r.delay_ms) }, { label: 'Waiting', num: true, text: (r) => count(r.waiting) },
+    { label: 'Level', num: true, text: (r) => r.level }, { label: 'Delay', num: true, text: (r) => span(r.delay_ms) }, { label: 'Share', class: 'barcell', bar: (r) => r.waiting / most }, { label: 'Waiting', num: true, text: (r) => count(r.waiting) },
     { label: 'Next', narrow: true, text: (r) => (r.next ? moment(r.next) : '–') }, { label: 'Late', num: true, text: (r) => (r.late_ms ? span(r.late_ms) : '–'), tone: (r) => (r.late_ms > 10_000 ? 'warn' : '') },
   ]);
-  return { title: 'Delays', live: { view: 'delays' }, node: h('div', null, h('header', { class: 'page' }, h('h1', null, 'Delays')), facts.node, h('div', { class: 'halves' }, h('section', null, h('header', null, h('h2', null, 'Due when')), hours.node), h('section', null, h('header', null, h('h2', null, 'Levels')), levels.node))), update(s) {
-    const rows = (s.timer?.half_hours ?? []).map((number, at) => ({ from: s.now + at * 1_800_000, count: number })).filter((row) => row.count);
-    top = Math.max(1, ...rows.map((row) => row.count));
-    facts.draw(s); hours.draw(rows); levels.draw(s.levels);
+  const hours = h('section', null, h('header', null, h('h2', null, 'Timed messages of the next 24 hours')), due.node);
+  return { title: 'Delays', live: { view: 'delays' }, node: h('div', null, h('header', { class: 'page' }, h('h1', null, 'Delays')), facts.node, hours, h('section', null, h('header', null, h('h2', null, 'By level')), levels.node)), update(s) {
+    most = Math.max(1, ...s.levels.map((level) => level.waiting));
+    hours.hidden = !s.timer;
+    facts.draw(s); levels.draw(s.levels);
+    if (s.timer) due.draw(s.timer.half_hours, s.now);
   } };
 }
 
 export function transactions() {
   const note = h('p', { class: 'quiet' });
   const list = table('Open transactions', [
-    { label: 'Open for', num: true, text: (r) => span(r.age_ms), tone: (r) => (r.age_ms > 60_000 ? 'warn' : '') }, { label: 'Topic', text: (r) => r.topic, to: (r) => url('topic', { name: r.topic }) }, { label: 'Producer group', text: (r) => r.group || '–' },
-    { label: 'Key', class: 'mono', text: (r) => r.key }, { label: 'Asked', num: true, text: (r) => `${r.checks} times` }, { label: 'Since', narrow: true, text: (r) => moment(r.since) }, { label: 'Id', class: 'mono', narrow: true, text: (r) => r.id },
+    { label: 'Open for', num: true, text: (r) => span(r.age_ms), tone: (r) => (r.age_ms > 60_000 ? 'warn' : '') }, { label: 'Topic', text: (r) => r.topic, to: (r) => url('topic', { name: r.topic }) }, { label: 'Sender', narrow: true, text: (r) => r.group || '–' },
+    { label: 'Key', class: 'mono', narrow: true, text: (r) => r.key }, { label: 'Asked', num: true, text: (r) => `${r.checks} of ${r.most}`, tone: (r) => (r.checks > 2 ? 'warn' : '') }, { label: 'Who can be asked', text: (r) => r.client ?? 'nobody of this group is connected', tone: (r) => (r.client ? '' : 'bad') }, { label: 'Since', narrow: true, text: (r) => moment(r.since) }, { label: 'Id', class: 'mono', narrow: true, text: (r) => r.id },
   ], { empty: 'No transaction is open.' });
   return { title: 'Transactions', live: { view: 'transactions' }, node: h('div', null, h('header', { class: 'page' }, h('h1', null, 'Open transactions'), note), list.node), update(s) {
     put(note, s.total > s.rows.length ? `the oldest ${count(s.rows.length)} of ${count(s.total)}` : count(s.total));
-    list.draw(s.rows);
+    list.draw(s.rows.map((row) => ({ ...row, most: s.check_max })));
+  } };
+}
+
+function diskBar() {
+  const used = h('i', { class: 'used' }), grows = h('i', { class: 'grow' }), early = h('u'), refuse = h('u'), text = h('p', { class: 'diskline quiet' });
+  const bar = h('div', { class: 'disk', role: 'img' }, used, grows, early, refuse);
+  return { node: h('div', null, bar, text), draw(own) {
+    bar.hidden = !own.disk_total;
+    if (bar.hidden) { put(text, `the size of the disk is not told; log ${bytes(own.log_size)}`); return; }
+    const part = own.disk_used / own.disk_total, day = Math.max(0, Math.min(1 - part, (own.disk_growth ?? 0) * 24 / own.disk_total)), percent = (number) => `${(number * 100).toFixed(1)}%`;
+    used.style.width = percent(part); grows.style.left = percent(part); grows.style.width = percent(day);
+    early.style.left = percent(own.disk_early); refuse.style.left = percent(own.disk_refuse);
+    early.title = `from ${percent(own.disk_early)} on old files are deleted early`; refuse.title = `from ${percent(own.disk_refuse)} on messages are refused`;
+    bar.setAttribute('aria-label', `Disk ${percent(part)} used`);
+    put(text, `disk ${percent(part)} of ${bytes(own.disk_total)}, log ${bytes(own.log_size)}${own.disk_growth == null ? '' : `; +${bytes(own.disk_growth)} an hour`}${own.disk_hours == null ? '' : `: ${percent(own.disk_early)} in ${span(own.disk_hours * 3_600_000)}`}`);
   } };
 }
 
@@ -39,8 +76,8 @@ export function brokers() {
   const facts = figures([
     ['Role', (s) => s.own.role, (s) => `id ${s.own.id}`], ['Address', (s) => s.own.address], ['Connections', (s) => count(s.own.connections)], ['Memory', (s) => bytes(s.own.memory), (s) => `${count(s.own.cpu_s)} s of CPU`],
     ['Log', (s) => bytes(s.own.log_size), (s) => (s.own.kept_ms == null ? '' : `the oldest message is ${span(s.own.kept_ms)} old`)], ['Not on the disk yet', (s) => bytes(s.own.not_durable)],
-    ['Disk', (s) => share(s.own.disk_used / s.own.disk_total), (s) => (s.own.disk_hours == null ? '' : `full in ${span(s.own.disk_hours * 3_600_000)}`)],
-  ]);
+    ['fsync p99', (s) => bound(s.own.flush_p99_ms, 5000), () => 'of the last minute'],
+  ]), disk = diskBar();
   const replicas = table('Replicas', [{ label: 'Address', class: 'mono', text: (r) => r.address }, { label: 'Lacks', num: true, text: (r) => bytes(r.behind) }, { label: 'In sync', text: (r) => (r.in_sync ? 'yes' : 'no'), tone: (r) => (r.in_sync ? '' : 'warn') }, { label: 'Gets', num: true, text: (r) => `${bytes(r.rate)} /s` }], { empty: 'Nobody copies this broker.' });
   const servers = table('Name servers', [{ label: 'Address', class: 'mono', text: (r) => r.address }, { label: 'Knows this broker', text: (r) => (r.registered ? 'yes' : `no: ${r.error}`), tone: (r) => (r.registered ? '' : 'bad') }], { empty: 'None is configured.' });
   const others = table('Other brokers', [
@@ -49,9 +86,9 @@ export function brokers() {
   ], { empty: 'No other broker is in this cluster.' });
   const gap = h('p', { class: 'quiet', hidden: true }, 'No name server answers: other brokers are not known.');
   const section = (text, part) => h('section', null, h('header', null, h('h2', null, text)), part);
-  const node = h('div', null, h('header', { class: 'page' }, h('h1', null, 'Brokers')), h('header', null, title), facts.node, follows, h('div', { class: 'halves' }, section('Replicas', replicas.node), section('Name servers', servers.node)), section('The cluster', h('div', null, gap, others.node)));
+  const node = h('div', null, h('header', { class: 'page' }, h('h1', null, 'Brokers')), h('header', null, title), disk.node, facts.node, follows, h('div', { class: 'halves' }, section('Replicas', replicas.node), section('Name servers', servers.node)), section('The cluster', h('div', null, gap, others.node)));
   return { title: 'Brokers', live: { view: 'brokers' }, node, update(s) {
-    put(title, s.own.name); facts.draw(s);
+    put(title, s.own.name); disk.draw(s.own); facts.draw(s);
     put(follows, s.following ? (s.following.is ? `follows ${s.following.master}` : `does not follow: ${s.following.state || 'no connection to its master'}`) : '');
     replicas.draw(s.replicas); servers.draw(s.name_servers);
     gap.hidden = s.cluster_rows !== null; others.node.hidden = s.cluster_rows === null;

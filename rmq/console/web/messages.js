@@ -96,11 +96,13 @@ export function dead(query) {
     ], { empty: 'No group has dead letters.' });
     return { title: 'Dead letters', once: 'dead', query, node: h('div', null, h('header', { class: 'page' }, h('h1', null, 'Dead letters'), h('p', { class: 'quiet' }, 'Messages that failed too often. No client says why: the logs of the consumers do.')), list.node), update(s) { list.draw(s.rows); } };
   }
-  const kinds = table('By topic and tag', [{ label: 'Topic', text: (r) => r.topic || '–' }, { label: 'Tag', class: 'mono', text: (r) => r.tag || '–' }, { label: 'Dead letters', num: true, text: (r) => count(r.count) }, { label: 'Send again', button: 'these…', act: (r) => resend(query.name, { topic: r.topic, tag: r.tag }) }]);
+  let most = 1;
+  const kinds = table('By topic and tag', [{ label: 'Topic', text: (r) => r.topic || '–' }, { label: 'Tag', class: 'mono', text: (r) => r.tag || '–' }, { label: 'Share', class: 'barcell', bar: (r) => r.count / most }, { label: 'Dead letters', num: true, text: (r) => count(r.count) }, { label: 'Send again', button: 'these…', act: (r) => resend(query.name, { topic: r.topic, tag: r.tag }) }]);
   const note = h('p', { class: 'quiet' }), actions = h('p', { class: 'actions' }), link = h('a', { href: url('messages', { topic: `%DLQ%${query.name}` }) }, 'Show them');
   actions.append(button('Send all again…', () => resend(query.name, { all: true })));
   return { title: `Dead letters of ${query.name}`, once: 'dead', query, node: h('div', null, h('header', { class: 'page' }, h('p', { class: 'crumb' }, h('a', { href: '#/dead' }, 'Dead letters'), ' ', h('a', { href: url('group', { name: query.name }) }, 'group')), h('h1', { class: 'mono' }, query.name), link, note), actions, kinds.node), update(s) {
     put(note, `${count(s.kept)} kept; looked at the newest ${count(s.looked)}`);
+    most = Math.max(1, ...s.kinds.map((kind) => kind.count));
     kinds.draw(s.kinds);
   } };
 }

@@ -11,9 +11,9 @@ const points = (values, y) => values.map((value, at) => `${(at / (values.length 
 
 export function tide(label) {
   const up = s('polygon', { class: 'in' }), down = s('polygon', { class: 'out' }), upLine = s('polyline', { class: 'in' }), downLine = s('polyline', { class: 'out' });
-  const cross = s('line', { class: 'cross', y1: 0, y2: 200, x1: -9, x2: -9 });
+  const cross = s('line', { class: 'cross', y1: 0, y2: 200, x1: -9, x2: -9 }), due = s('line', { class: 'due', x1: 0, x2: 100, y1: -9, y2: -9 });
   const svg = s('svg', { viewBox: '0 0 100 200', preserveAspectRatio: 'none', 'aria-hidden': 'true' },
-    [50, 100, 150].map((y) => s('line', { x1: 0, x2: 100, y1: y, y2: y })), up, down, upLine, downLine, cross);
+    [50, 100, 150].map((y) => s('line', { x1: 0, x2: 100, y1: y, y2: y })), up, down, upLine, downLine, due, cross);
   const above = h('span', { class: 'y y1' }), below = h('span', { class: 'y y2' }), tip = h('output', { hidden: true });
   const node = h('div', { class: 'tide', role: 'img', tabindex: '0' }, svg, above, below, tip,
     h('div', { class: 'x' }, ['−5 min', '−4 min', '−3 min', '−2 min', '−1 min', 'now'].map((text) => h('span', null, text))));
@@ -31,7 +31,8 @@ export function tide(label) {
   node.addEventListener('keydown', (event) => { const by = { ArrowLeft: -5, ArrowRight: 5 }[event.key]; if (by && data) { event.preventDefault(); move((at ?? data.incoming.length - 1) + by); } });
   return { node, draw(state) {
     data = state;
-    const top = nice(Math.max(...state.incoming, ...state.outgoing, 1));
+    const top = nice(Math.max(...state.incoming, ...state.outgoing, state.due ?? 0, 1)), y = state.due ? 100 + state.due / top * 100 : -9;
+    due.setAttribute('y1', y); due.setAttribute('y2', y);
     const a = points(state.incoming, (v) => 100 - v / top * 100), b = points(state.outgoing, (v) => 100 + v / top * 100);
     upLine.setAttribute('points', a); downLine.setAttribute('points', b);
     up.setAttribute('points', `0,100 ${a} 100,100`); down.setAttribute('points', `0,100 ${b} 100,100`);

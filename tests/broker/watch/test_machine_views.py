@@ -67,6 +67,11 @@ async def test_open_transactions(incident, view):  # noqa: F811
     row = found["rows"][0]
     assert (row["topic"], row["group"], row["key"]) == ("Orders", "P", "k0")
     assert (row["age_ms"], row["checks"], row["id"]) == (90_000, "0", "U0")
+    assert (row["client"], found["check_max"]) == (None, 15)
+    sender = await incident.connect()
+    beat = {"clientID": "s1", "producerDataSet": [{"groupName": "P"}]}
+    await ask(sender, RequestCode.HEART_BEAT, json.dumps(beat).encode())
+    assert (await view("transactions"))["rows"][0]["client"] == "s1"
 
 
 async def test_brokers(incident, view):  # noqa: F811
@@ -74,6 +79,15 @@ async def test_brokers(incident, view):  # noqa: F811
     own = found["own"]
     assert (own["id"], own["role"]) == (0, "ASYNC_MASTER")
     assert own["memory"] > 1_000_000
+    assert 0 < own["disk_early"] < own["disk_refuse"] < 1
+    assert own["flush_p99_ms"] is None
+    broker = incident.broker
+    incident.watch.sample()
+    for _ in range(100):
+        broker.store._counters.count_flush(0.004)
+    incident.clock.ms += 10_000
+    incident.watch.sample()
+    assert (await view("brokers"))["own"]["flush_p99_ms"] == 5
     assert found["name_servers"][0]["registered"]
     assert (found["replicas"], found["following"], found["cluster_rows"]) == (
         [], None, [],

@@ -8,6 +8,7 @@ from itertools import pairwise
 import pytest
 import trio
 
+from rmq._fastpath import RpcTime
 from rmq.broker.watch import watch as watch_module
 from rmq.broker.watch.views import show_view
 from rmq.protocol.bodies.heartbeat import HeartbeatData
@@ -450,6 +451,55 @@ async def test_lists(incident):
     (one,) = [c for c in (await view("clients"))["rows"] if c["kind"] == "consumer"]
     assert (one["client"], one["group"]) == ("c1", "G")
     assert (await view("overview"))["groups"] == [row | {"waits_ms": 10_000}]
+
+
+async def test_clients_have_their_library_and_their_speed(incident):
+    """As far as commits tell it: while messages wait for them."""
+    client = await incident.client()
+    await incident.client("c2")
+    await incident.send(40)
+    incident.commit(0)
+    await incident.pull(client, 0)
+
+    async def shown(**query):
+        found = await show_view(incident.broker, "clients", query, None)
+        rows = {row["client"]: row for row in found["rows"]}
+        return rows.get("c1"), rows.get("c2"), found["versions"]
+
+    one, two, versions = await shown()
+    assert (one["library"], one["done"], one["ms"]) == ("PYTHON 5.5.0", None, None)
+    assert versions == [("PYTHON 5.5.0", 2)]
+    for done in (8, 16, 24):
+        incident.pass_time(10)
+        await incident.pull(client, done)
+        incident.broker.statistics.count_up()
+        incident.commit(done)
+    incident.pass_time(10)
+    one, two, _ = await shown(q="python")
+    assert (one["done"], one["ms"], one["in_hand"]) == (0.8, 1_250.0, 8)
+    assert (two["done"], two["ms"], two["in_hand"]) == (None, None, None)
+    assert (await shown(q="rust"))[2] == []
+
+
+async def test_the_time_of_sends_is_that_of_the_last_minute(incident):
+    incident.watch.rpc_times = lambda: [
+        RpcTime(10, 0, (99, 0, 0, 0, 0, 0, 0, 0, 0, 0), 9.0),
+        RpcTime(310, 0, (0, count, 0, 0, 0, 0, 0, 0, 0, 0), 9.0),
+        RpcTime(11, 0, (0, 0, 0, 0, 0, 0, 0, count, 0, 0), 9.0),
+    ]
+
+    async def p99_ms():
+        found = await show_view(incident.broker, "overview", {}, None)
+        return found["send_p99_ms"]
+
+    count = 0
+    incident.pass_time(10)
+    assert await p99_ms() is None
+    count = 7
+    incident.pass_time(10)
+    assert await p99_ms() == 3
+    incident.pass_time(80)
+    assert await p99_ms() is None
 
 
 async def test_the_overview_keeps_the_order_of_topics_for_a_while(incident):
