@@ -2,9 +2,10 @@
 
 The start of a broker against that of a process that only imports trio (interleaved).
 CPU per message with 1,000 connections of one request in flight against 64 of them
-(interleaved, median of the rounds), memory with 10,000 idle connections, and a name
-server with 1,000 brokers of 2,000 topics each: CPU of one more full registration and of
-a question for a route, and memory. Exit code 1 if a limit is missed.
+(interleaved, median of the rounds; a round that others disturb is played again), memory
+with 10,000 idle connections, and a name server with 1,000 brokers of 2,000 topics each:
+CPU of one more full registration and of a question for a route, and memory. Exit code 1
+if a limit is missed.
 
     python bench/figures.py [--rounds 5] [--seconds 0.4] [--only namesrv]
 """
@@ -24,6 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent / "load"))
 
 import run as load
 
+from bench.load.turns import OTHERS_LIMIT, Turn, quiet
 from rmq._fastpath import body_crc
 from rmq.protocol.bodies.common import DataVersion
 from rmq.protocol.bodies.register import RegisterBrokerBody
@@ -83,17 +85,28 @@ def many_connections(rounds: int, seconds: float) -> float:
     """Return the CPU per message of 1,000 x 1, divided by that of 64 x 1."""
     profiles = {n: [f"--connections={n}", "--window=1"] for n in (64, 1_000)}
     figures: dict[int, list[float]] = {n: [] for n in profiles}
+    shares: list[float] = []
     with tempfile.TemporaryDirectory(prefix="rmq-figures-") as name:
         command = load.broker_command(Path(name) / "store", [])
         with load.serving(command, READY, "stderr", None) as broker:
             for options in profiles.values():
                 load.play(broker, [*options, "--warm-up=1"], 0.1, None)
+
+            def turn() -> Turn:
+                return {
+                    str(count): load.play(broker, options, seconds, None)
+                    for count, options in profiles.items()
+                }
+
             for _ in range(rounds):
-                for count, options in profiles.items():
-                    played = load.play(broker, options, seconds, None)
-                    figures[count].append(played["s_per_million"])
+                played, share = quiet(turn, [broker.pid])
+                shares.append(share)
+                for count, each in figures.items():
+                    each.append(played[str(count)]["s_per_million"])
     medians = {count: statistics.median(each) for count, each in figures.items()}
     print(f"CPU s per million: 64 x 1 {medians[64]:.2f}, 1,000 x 1 {medians[1000]:.2f}")
+    if statistics.median(shares) > OTHERS_LIMIT:
+        print(f"DISTURBED: others took {statistics.median(shares):.0%}")
     return medians[1_000] / medians[64]
 
 

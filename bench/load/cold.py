@@ -29,7 +29,7 @@ import time
 from pathlib import Path
 
 from delivery import GROUP, Client, broker, generate
-from run import Server, build, play
+from run import Server, build, major_faults, play
 
 from rmq.protocol.codes import RequestCode
 
@@ -115,12 +115,6 @@ class Reader:
                 self.seconds = time.monotonic() - self._began
                 self.slowest_s = max(self.slowest_s, time.monotonic() - asked)
             offset = following
-
-
-def major_faults(pid: int) -> int:
-    """Return how often the thread of a broker's loop has missed a page."""
-    text = Path(f"/proc/{pid}/task/{pid}/stat").read_text()
-    return int(text.rpartition(")")[2].split()[9])
 
 
 def fill(server: Server, options: argparse.Namespace) -> int:

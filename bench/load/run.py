@@ -4,12 +4,13 @@ Builds the generator and echo, starts both servers, and plays every profile in
 interleaved rounds: first on memory as it is, then, with most of it held by another
 process, on pages that were used before. The figure to compare is `ratio`: the server's
 CPU seconds for a million messages, divided by those of echo in the same turn; the
-median of all turns. Prints what a page of a new file costs now, and a table, and writes
-JSON to bench/results/. A pull counts as the 32 messages that it brings; echo, whose
-replies are small, is no ceiling for pulls and gets none. A batch counts as its
-messages. A turn of which other processes took over 10 % is played again, four times in
-all; a profile of which most turns stayed so is marked as disturbed. Topics are created
-before the rounds, so that no round pays for them.
+median of all turns. *faults* are major faults of the thread that serves. Prints what a
+page of a new file costs now, and a table, and writes JSON to bench/results/. A pull
+counts as the 32 messages that it brings; echo, whose replies are small, is no ceiling
+for pulls and gets none. A batch counts as its messages. A turn of which other processes
+took over 10 % is played again, four times in all; a profile of which most turns stayed
+so is marked as disturbed. Topics are created before the rounds, so that no round pays
+for them.
 
     python bench/load/run.py [--rounds 5] [--seconds 0.4] [--profiles send-4x64,…]
                              [--memory fresh,warm]
@@ -169,17 +170,25 @@ def play(server: Server, options: list[str], seconds: float, cpu: int | None) ->
         *options,
         *([] if cpu is None else [f"--cpu={cpu}"]),
     ]
+    faults = major_faults(server.pid)
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=seconds + 120, check=False
     )
     if done.returncode:
         raise SystemExit(f"{' '.join(command)}\n{done.stderr}")
     figures = json.loads(done.stdout)
+    figures["major_faults"] = major_faults(server.pid) - faults
     messages = messages_per_request(options)
     figures["messages"] *= messages
     figures["rate"] *= messages
     figures["s_per_million"] = figures["server_cpu_s"] / figures["messages"] * 1e6
     return figures
+
+
+def major_faults(pid: int) -> int:
+    """How often the first thread of a process, which serves, has waited for a page."""
+    text = Path(f"/proc/{pid}/task/{pid}/stat").read_text()
+    return int(text.rpartition(") ")[2].split()[9])
 
 
 def messages_per_request(options: list[str]) -> int:
@@ -361,7 +370,7 @@ def show(result: dict) -> None:
         print(
             f"\n{kind} memory: {cost}\n"
             f"{'profile':<18}{'server':<8}{'rate/s':>11}{'s/M':>9}{'ratio':>8}"
-            f"{'p50 us':>10}{'p99 us':>10}{'p99.9 us':>10}  generator"
+            f"{'p50 us':>10}{'p99 us':>10}{'p99.9 us':>10}{'faults':>8}  generator"
         )
         for profile, kinds in profiles.items():
             show_profile(profile, kinds)
@@ -381,7 +390,8 @@ def show_profile(profile: str, kinds: dict) -> None:
         print(
             f"{profile:<18}{kind:<8}{f['rate']:>11,.0f}{f['s_per_million']:>9.3f}"
             f"{ratio:>8}{f['p50_us']:>10.1f}{f['p99_us']:>10.1f}"
-            f"{f['p999_us']:>10.1f}  {f['generator_share']:.2f}{notes}"
+            f"{f['p999_us']:>10.1f}{f['major_faults']:>8.0f}  "
+            f"{f['generator_share']:.2f}{notes}"
         )
 
 

@@ -60,7 +60,7 @@ def test_a_ratio_is_one_of_a_turn():
 def test_a_table_says_what_a_page_costs_and_what_was_disturbed(capsys):
     figures = {
         "rate": 1.0, "s_per_million": 1.0, "p50_us": 1.0, "p99_us": 1.0,
-        "p999_us": 1.0, "generator_share": 0.5,
+        "p999_us": 1.0, "generator_share": 0.5, "major_faults": 0,
     }  # fmt: skip
     case = {"echo": figures, "broker": figures, "ratio": 1.0, "others_share": 0.25}
     tables = {
