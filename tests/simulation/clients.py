@@ -1,0 +1,189 @@
+"""Producers and consumers of a simulation, and what the controller says of the group.
+
+They speak the protocol themselves: one request, one answer, nothing sent again; so a
+history knows exactly what was asked and what was promised.
+"""
+
+import itertools
+import json
+import random
+
+import trio
+
+from rmq.errors import RmqError
+from rmq.protocol.codes import RequestCode, ResponseCode
+from rmq.protocol.command import Command
+from rmq.protocol.headers.pull import PullMessageRequestHeader
+from rmq.protocol.headers.send import SendMessageRequestHeader
+from rmq.protocol.records import decode_stored
+from rmq.remoting.client import RemotingClient
+from tests.history import History, Place
+from tests.simulation.network import MACHINE
+from tests.simulation.world import BROKER_PORT, CONTROLLER, CONTROLLER_PORT, GROUP
+
+TOPIC, QUEUES = "Kept", 2
+TIMEOUT_MS = 4_000
+PULL_S = 2.0
+HAS_SUBSCRIPTION = 4
+SUSPENDS = 2
+
+
+class Client:
+    """One machine with clients on it."""
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+        self._remoting = RemotingClient()
+        self.master = ""
+
+    async def run(self, *, task_status=trio.TASK_STATUS_IGNORED) -> None:
+        MACHINE.set(self._address)
+        await self._remoting.run(task_status=task_status)
+
+    async def ask(self, address: str, command: Command) -> Command:
+        MACHINE.set(self._address)
+        return await self._remoting.invoke(address, command, TIMEOUT_MS)
+
+    async def state(self) -> dict:
+        """What the controller says of the group; nothing if it does not answer."""
+        command = Command.request(RequestCode.CONTROLLER_GET_SYNC_STATE_DATA)
+        command.body = json.dumps([GROUP]).encode()
+        try:
+            answer = await self.ask(f"{CONTROLLER}:{CONTROLLER_PORT}", command)
+        except RmqError:
+            return {}
+        if answer.code != ResponseCode.SUCCESS:
+            return {}
+        return json.loads(answer.body)["replicasInfoTable"].get(GROUP, {})
+
+    async def find_master(self) -> None:
+        """Learn who the master is, at the second try if need be."""
+        self.master = (await self.state()).get("masterAddress") or ""
+        if not self.master:
+            await trio.sleep(0.5)
+
+    async def pull(self, address: str, queue: int, offset: int, wait_s: float):
+        """Return the code, the messages, and where to go on."""
+        header = PullMessageRequestHeader(
+            consumer_group="C",
+            topic=TOPIC,
+            queue_id=queue,
+            queue_offset=offset,
+            max_msg_nums=32,
+            sys_flag=HAS_SUBSCRIPTION | (SUSPENDS if wait_s else 0),
+            commit_offset=0,
+            suspend_timeout_millis=int(wait_s * 1000),
+            subscription="*",
+            sub_version=0,
+            expression_type="TAG",
+        )
+        command = Command.request(RequestCode.PULL_MESSAGE, header)
+        answer = await self.ask(address, command)
+        found = []
+        if answer.code == ResponseCode.SUCCESS:
+            found = decode_stored(answer.body)
+        return answer.code, found, int(answer.ext_fields.get("nextBeginOffset", 0))
+
+
+class Producer:
+    """Sends numbers to one queue, each once."""
+
+    def __init__(self, client: Client, queue: int, chance: random.Random) -> None:
+        self._client, self._queue, self._chance = client, queue, chance
+        self.acknowledged = 0
+
+    async def run(self, history: History, note) -> None:
+        for number in itertools.count():
+            await trio.sleep(self._chance.expovariate(8))
+            key = f"{self._queue}:{number}"
+            if not self._client.master:
+                await self._client.find_master()
+                continue
+            history.invoke(key, self._queue)
+            try:
+                answer = await self._client.ask(self._client.master, self._send(key))
+            except RmqError as error:
+                note(f"send {key}: {type(error).__name__}")
+                self._client.master = ""
+                continue
+            place = None
+            if answer.code == ResponseCode.SUCCESS:
+                self.acknowledged += 1
+                offset = int(answer.ext_fields["queueOffset"])
+                place = Place(TOPIC, self._queue, offset)
+            else:
+                self._client.master = ""
+            history.answer(key, answer.code, place)
+            note(f"send {key}: {answer.code} {place.offset if place else '-'}")
+
+    def _send(self, key: str) -> Command:
+        header = SendMessageRequestHeader(
+            producer_group="P",
+            topic=TOPIC,
+            default_topic="TBW102",
+            default_topic_queue_nums=QUEUES,
+            queue_id=self._queue,
+            sys_flag=0,
+            born_timestamp=0,
+            flag=0,
+            properties="",
+        )
+        size = self._chance.randrange(600)
+        body = key.encode() + b" " + b"." * size
+        return Command.request(RequestCode.SEND_MESSAGE, header, body)
+
+
+class Consumer:
+    """Reads one queue from its beginning, wherever the master is."""
+
+    def __init__(self, client: Client, queue: int) -> None:
+        self._client, self._queue = client, queue
+        self.reads: list[tuple[str, Place]] = []
+
+    async def run(self, note) -> None:
+        offset = 0
+        while True:
+            if not self._client.master:
+                await self._client.find_master()
+                continue
+            try:
+                code, found, offset_after = await self._client.pull(
+                    self._client.master, self._queue, offset, PULL_S
+                )
+            except RmqError:
+                self._client.master = ""
+                continue
+            self.reads += read_of(found)
+            if found:
+                note(f"read {self._queue}: {offset} to {offset_after}")
+            if code in (ResponseCode.SUCCESS, ResponseCode.PULL_OFFSET_MOVED):
+                offset = offset_after
+            elif code not in (
+                ResponseCode.PULL_NOT_FOUND,
+                ResponseCode.PULL_RETRY_IMMEDIATELY,
+            ):
+                self._client.master = ""
+                await trio.sleep(0.2)
+
+
+def read_of(found) -> list[tuple[str, Place]]:
+    return [
+        (each.body.split()[0].decode(), Place(TOPIC, each.queue_id, each.queue_offset))
+        for each in found
+    ]
+
+
+async def read_all(client: Client, host: str) -> list[tuple[str, Place]]:
+    """Return everything that a broker serves."""
+    reads = []
+    for queue in range(QUEUES):
+        offset = 0
+        while True:
+            code, found, after = await client.pull(
+                f"{host}:{BROKER_PORT}", queue, offset, 0
+            )
+            if code != ResponseCode.SUCCESS and after <= offset:
+                break
+            reads += read_of(found)
+            offset = after
+    return reads

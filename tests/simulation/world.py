@@ -1,0 +1,204 @@
+"""The machines of a simulation, and the nodes on them.
+
+A node is what `rmq broker` or `rmq namesrv` runs, unchanged.  After a kill what is left
+of its tasks ends without network, in a folder that nobody reads: the next start has a
+copy of what the disk had at the moment of the kill.
+"""
+
+import ctypes
+import itertools
+import random
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import trio
+
+from rmq import node as nodes
+from rmq.broker import broker, identity
+from rmq.broker.config import BrokerConfig
+from rmq.config import build
+from rmq.namesrv.config import NamesrvConfig, NamesrvListenConfig
+from rmq.plugins import PluginSet
+from rmq.remoting import server
+from rmq.store.config import StoreConfig
+from tests.simulation.disks import Disks
+from tests.simulation.network import MACHINE, Network
+
+GROUP = "group"
+NAMES_PORT, CONTROLLER_PORT, BROKER_PORT = 9876, 9878, 10911
+CONTROLLER = "10.0.0.1"
+SERVERS = {
+    "listenPort": str(NAMES_PORT),
+    "enableControllerInNamesrv": "true",
+    "rmq.controller.listenPort": str(CONTROLLER_PORT),
+    "rmq.controller.address": f"{CONTROLLER}:{CONTROLLER_PORT}",
+    "bindAddress": CONTROLLER,
+}
+BROKERS = {
+    "brokerName": GROUP,
+    "namesrvAddr": f"{CONTROLLER}:{NAMES_PORT}",
+    "controllerAddr": f"{CONTROLLER}:{CONTROLLER_PORT}",
+    "enableControllerMode": "true",
+    "listenPort": str(BROKER_PORT),
+    "mappedFileSizeCommitLog": str(1 << 16),
+    "mappedFileSizeConsumeQueue": "4000",
+    "maxMessageSize": "8192",
+    "rmq.tailRingBytes": str(1 << 17),
+    "maxIndexNum": "1000",
+    "timerWheelEnable": "false",
+    "diskSpaceWarningLevelRatio": "100",
+    "slaveReadEnable": "true",
+}
+
+
+class Machine:
+    """One address, one disk, and at most one node."""
+
+    def __init__(self, world: "World", number: int, name: str) -> None:
+        self.name, self.address = name, f"10.0.0.{number}"
+        self._world = world
+        self._folders = (world.root / name / str(life) for life in itertools.count())
+        self._boots = itertools.count()
+        self._boot = b""
+        self.folder = next(self._folders)
+        self.folder.mkdir(parents=True)
+        self.node: nodes.Node | None = None
+        self._scope = trio.CancelScope()
+        self._ended = trio.Event()
+        self._ended.set()
+        self.boot()
+
+    def boot(self) -> None:
+        """Let the kernel begin again."""
+        self._boot = b"boot %d of %s\n" % (next(self._boots), self.name.encode())
+
+    @property
+    def is_up(self) -> bool:
+        return not self._ended.is_set()
+
+    def start(self) -> None:
+        """Start the node."""
+        assert not self.is_up, f"{self.name} runs"
+        self._ended, self._scope = trio.Event(), trio.CancelScope()
+        self._world.network.begin(self.address)
+        self._world.nursery.start_soon(self._live, self._scope, self._ended)
+
+    async def _live(self, scope: trio.CancelScope, ended: trio.Event) -> None:
+        MACHINE.set(self.address)
+        source = self._world.root / f"{self.name}.boot"
+        source.write_bytes(self._boot)
+        identity.Boot.__init__.__defaults__ = (source,)
+        try:
+            with scope:
+                async with trio.open_nursery() as nursery:
+                    run = self._server() if self.name == "names" else self._broker()
+                    node = await nursery.start(run)
+                    if not scope.cancel_called:
+                        self.node = node
+        except BaseException as error:
+            if not scope.cancel_called:
+                self._world.note(f"{self.name} ended: {error!r}")
+                raise
+        finally:
+            if self._scope is scope:
+                self.node = None
+            ended.set()
+
+    def _server(self) -> Callable[..., object]:
+        values = SERVERS | {
+            "kvConfigPath": str(self.folder / "kvConfig.json"),
+            "controllerStorePath": str(self.folder),
+        }
+        configs = build(NamesrvConfig, values), build(NamesrvListenConfig, values)
+        return partial(nodes.run_name_server, *configs, values=values)
+
+    def _broker(self) -> Callable[..., object]:
+        values = BROKERS | self._world.settings | {
+            "storePathRootDir": str(self.folder),
+            "brokerIP1": self.address,
+            "brokerIP2": self.address,
+            "bindAddress": self.address,
+        }  # fmt: skip
+        configs = build(BrokerConfig, values), build(StoreConfig, values)
+        plugins = PluginSet()
+        plugins.load(configs[0].plugins_disabled)
+        return partial(nodes.run_broker, *configs, plugins=plugins, values=values)
+
+    async def stop(self) -> None:
+        """Stop the node in order."""
+        if self.node is None or self.node.broker is None:
+            self._scope.cancel()
+        else:
+            self.node.stop()
+        await self._ended.wait()
+        self._world.network.end(self.address, is_seen=True)
+
+    def kill(self) -> None:
+        """Kill -9: the kernel ends its connections, and keeps what it wrote."""
+        self._die(self._world.disks.kill, is_seen=True)
+
+    def cut_power(self) -> None:
+        """Nobody hears of it; what was not synced may be lost."""
+        cut = partial(self._world.disks.cut_power, chance=self._world.chance)
+        self._die(cut, is_seen=False)
+        self.boot()
+
+    def _die(self, leave: Callable[[Path, Path], None], *, is_seen: bool) -> None:
+        folder, self.folder = self.folder, next(self._folders)
+        leave(folder, self.folder)
+        self._world.network.end(self.address, is_seen=is_seen)
+        self._scope.cancel()
+        self._scope, self._ended, ended = trio.CancelScope(), trio.Event(), self._ended
+        self._ended.set()
+        self.node = None
+        self._world.nursery.start_soon(self._bury, folder, ended)
+
+    async def _bury(self, folder: Path, ended: trio.Event) -> None:
+        await ended.wait()
+        self._world.disks.discard(folder)
+
+
+class World:
+    """All machines, their network and their disks."""
+
+    def __init__(
+        self,
+        library: ctypes.CDLL,
+        root: Path,
+        seed: int,
+        brokers: int,
+        settings: dict[str, str],
+        note: Callable[[str], None],
+    ) -> None:
+        self.root, self.settings, self.note = root, settings, note
+        self.chance = random.Random(f"world {seed}")
+        self.network = Network(library, random.Random(f"network {seed}"))
+        self.disks = Disks(library, root)
+        self.nursery: trio.Nursery
+        self.names = Machine(self, 1, "names")
+        self.brokers = [
+            Machine(self, 2 + each, f"broker-{'abc'[each]}") for each in range(brokers)
+        ]
+
+    @property
+    def machines(self) -> list[Machine]:
+        return [self.names, *self.brokers]
+
+    async def run(self, main: Callable[[], object]) -> None:
+        """Have everything run while `main` does."""
+        outside = trio.open_tcp_stream, server.open_listener, broker.open_listener
+        trio.open_tcp_stream = self.network.connect
+        server.open_listener = broker.open_listener = self.network.listen
+        try:
+            async with trio.open_nursery() as self.nursery:
+                await self.nursery.start(self.network.run)
+                for machine in self.machines:
+                    machine.start()
+                await main()
+                for machine in self.machines[::-1]:
+                    if machine.is_up:
+                        await machine.stop()
+                self.nursery.cancel_scope.cancel()
+        finally:
+            trio.open_tcp_stream, server.open_listener, broker.open_listener = outside
