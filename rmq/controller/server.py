@@ -121,6 +121,10 @@ class Controller:
             nursery.start_soon(self._watch)
             nursery.start_soon(self._search)
             task_status.started()
+            try:
+                await trio.sleep_forever()
+            finally:
+                self._nursery = None  # connections may end after this
 
     async def _watch(self) -> None:
         async for view in self._engine.watch():

@@ -162,6 +162,21 @@ async def test_groups_are_kept_over_a_restart(tmp_path):
         assert (await b.elect()).code == 2011
 
 
+async def test_a_controller_stops_while_brokers_are_connected(tmp_path):
+    async with AsyncExitStack() as stack:
+        async with running_controller(tmp_path) as node:
+            (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+            await stack.enter_async_context(listener)
+            host, _, port = node.controller.address.rpartition(":")
+            stream = await trio.open_tcp_stream(host, int(port))
+            await stack.enter_async_context(stream)
+            broker = Broker(RawClient(stream), 1, listener)
+            assert (await broker.start()).code == 0
+            controller, client = node.controller, stream
+        assert await client.receive_some(1) == b""
+        assert controller._nursery is None
+
+
 async def test_one_folder_has_one_controller(tmp_path):
     async with running_controller(tmp_path):
         with pytest.raises(ConfigError, match="does another controller run there"):
