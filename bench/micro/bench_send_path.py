@@ -64,6 +64,7 @@ def reactor(log, queue):
         added=b"MSG_REGION\x01DefaultRegion\x02TRACE_ON\x01true\x02",
         keys=UniqueKeys(bytes(8), lambda: 1),
         declined_properties=("DELAY",),
+        declined_text=b"",
         waits_for_disk=False,
         max_body_size=1 << 22,
         version=513,

@@ -13,6 +13,7 @@ def bench_forget_and_learn_among_1000(benchmark):
         added=b"",
         keys=UniqueKeys(bytes(8), lambda: 1),
         declined_properties=(),
+        declined_text=b"",
         waits_for_disk=False,
         max_body_size=1 << 22,
         version=513,

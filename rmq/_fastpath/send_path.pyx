@@ -34,6 +34,11 @@ from rmq._fastpath.send_table cimport Pending, Properties, SendTable, SendTopic
 
 cdef const char *DIGITS = "0123456789ABCDEF"
 
+cdef extern from "string.h":
+    const void *memmem(
+        const void *text, size_t size, const void *part, size_t part_size
+    ) noexcept nogil
+
 cdef enum:
     GROUP = 0
     TOPIC = 1
@@ -267,14 +272,18 @@ cdef class SendPath(NativeHandler):
     cdef int64_t measure_batch(
         self, const uint8_t *p, const uint8_t *end, Sending *message
     ) noexcept nogil:
-        """Count the records of a batch; their bytes together, -1 if an item is wrong.
-        """
+        """Count the records of a batch; their bytes together, -1 if one is Python's."""
         cdef BatchItem item
         cdef int64_t size = 0
         message.count = 0
         while p < end:
             p = read_item(p, end, &item)
             if p == NULL or not is_utf8(item.properties, item.properties_size):
+                return -1
+            if self.table.text_size and memmem(
+                item.properties, item.properties_size,
+                self.table.text, self.table.text_size,
+            ) != NULL:
                 return -1
             message.fields.body_size = item.body_size
             size += self.record_size(&message.fields) + item.properties_size

@@ -58,6 +58,9 @@ cdef class SendTable:
     cdef dict topics
     cdef NameTable names        # of the topics, which their owner limits
     cdef list declined_properties
+    cdef bytes declined_text
+    cdef const char *text       # of `declined_text`
+    cdef int64_t text_size
     cdef Name special_names[SPECIAL_LIMIT]
     cdef int32_t special_count
     cdef uint64_t special_sizes[256]    # bit n: one of n bytes begins with this byte

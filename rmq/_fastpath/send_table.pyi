@@ -28,13 +28,15 @@ class SendTable:
         added: bytes,
         keys: UniqueKeys,
         declined_properties: Iterable[str],
+        declined_text: bytes,
         waits_for_disk: bool,
         max_body_size: int,
         version: int,
     ) -> Self:
         """`facts` are ext fields of every reply, `added` properties of every message.
 
-        Python takes messages with one of the `declined_properties`.
+        Python takes messages with one of the `declined_properties`, and batches with an
+        item whose properties have `declined_text`, if that is not empty.
         """
 
     def learn(self, topic: str, flags: int, queue: QueueTail) -> None:

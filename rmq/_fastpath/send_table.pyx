@@ -105,6 +105,7 @@ cdef class SendTable:
         bytes added not None,
         UniqueKeys keys not None,
         declined_properties,
+        bytes declined_text not None,
         bint waits_for_disk,
         int64_t max_body_size,
         int32_t version,
@@ -112,7 +113,8 @@ cdef class SendTable:
         """`facts` are ext fields of every reply, `added` properties of every message.
 
         `keys` makes the UNIQ_KEY of those without one.
-        Python takes messages with one of the `declined_properties`.
+        Python takes messages with one of the `declined_properties`, and batches with an
+        item whose properties have `declined_text`, if that is not empty.
         """
         self.log = log
         self.now_ms = now_ms
@@ -124,6 +126,8 @@ cdef class SendTable:
         self.added = added
         self.facts = ReplyFields(facts)
         self.topics = {}
+        self.declined_text = declined_text
+        self.text, self.text_size = self.declined_text, len(declined_text)
         self.set_declined_properties([name.encode() for name in declined_properties])
         self.id_prefix = store_host.hex().upper().encode()
         self.host, self.host_size = store_host, <int32_t>len(store_host)

@@ -12,6 +12,7 @@ from rmq.plugin import BrokerContext
 from rmq.protocol.bodies.topics import TopicConfig
 from rmq.protocol.codes import WIRE_VERSION
 from rmq.protocol.flags import PERM_WRITE
+from rmq.protocol.properties import INNER_MULTI_DISPATCH
 from rmq.protocol.topics import is_dlq_topic, is_retry_topic
 from rmq_plugins.send.checks import added_flags
 
@@ -28,6 +29,8 @@ class NativeSends:
         keys: UniqueKeys,
         declined_properties: frozenset[str],
     ) -> None:
+        light = broker.store_config.dispatches_lmq
+        mark = f"{INNER_MULTI_DISPATCH}\x01".encode()
         self._store = broker.store
         self._mappings = broker.queue_mappings
         self.table = SendTable(
@@ -38,7 +41,10 @@ class NativeSends:
             facts=facts,
             added=added.encode(),
             keys=keys,
-            declined_properties=declined_properties,
+            declined_properties=(
+                declined_properties | ({INNER_MULTI_DISPATCH} if light else set())
+            ),
+            declined_text=mark if light else b"",
             waits_for_disk=broker.store.durability.senders_wait,
             max_body_size=broker.store_config.max_message_size,
             version=WIRE_VERSION,
@@ -67,7 +73,6 @@ class NativeSends:
             queue is None
             or queue.is_batch
             or name in self._mappings
-            or self._store.config.dispatches_lmq
             or not self._config.broker_permission & PERM_WRITE
             or is_retry_topic(name)
             or is_dlq_topic(name)

@@ -22,6 +22,7 @@ from tests.plugins.send.frames import (
     log_that_fails,
     request,
 )
+from tests.plugins.send.test_compiled_sends import LIGHT
 from tests.plugins.sides import sides
 
 __all__ = ["sides"]
@@ -37,6 +38,7 @@ ITEM_PROPERTIES = st.sampled_from(
         "no pair at all",
         "\x02\x02\x01\x01",
         "q\x01\U0001f600" * 40,
+        "INNER_MULTI_DISPATCH\x01%LMQ%a\x02INNER_MULTI_QUEUE_OFFSET\x0190\x02",
     ]
 )
 BATCH = {**PLAIN, "batch": "true", "properties": "WAIT\x01true\x02"}
@@ -91,7 +93,7 @@ def bodies(draw):
 )
 @given(data=st.data())
 def test_whatever_comes_leaves_the_same_bytes(sides, data):
-    python, compiled = sides()
+    python, compiled = sides(**data.draw(st.sampled_from([{}, LIGHT])))
     stream = b""
     for opaque in range(data.draw(st.integers(1, 12))):
         fields = {**BATCH, **data.draw(HEADERS)}
@@ -315,3 +317,15 @@ def test_a_write_that_fails_in_between_answers_nobody(sides):
         assert compiled.store.queues.get("T", queue_id).next_offset == 1
     compiled.collect()
     assert 3 not in compiled.replies
+
+
+def test_a_batch_for_light_queues_is_left_to_python(sides):
+    python, compiled = sides(**LIGHT)
+    light = BatchItem(0, b"x", "INNER_MULTI_DISPATCH\x01%LMQ%a\x02")
+    plain = BatchItem(0, b"x", "TAGS\x01A\x02")
+    for side in (python, compiled):
+        for n, items in enumerate([[plain], [plain], [plain, light], [plain]]):
+            side.play([request(BATCH, opaque=n, code=320, body=encode_batch(items))])
+    assert_equal(python, compiled)
+    assert compiled.served == 2
+    assert decode(compiled.replies[2]).code == 13

@@ -26,6 +26,7 @@ from tests.plugins.sides import sides
 
 __all__ = ["sides"]
 
+LIGHT = {"lmq_enabled": True, "multi_dispatch_enabled": True}
 PIECES = st.sampled_from(
     [
         "TAGS\x01A\x02",
@@ -50,6 +51,10 @@ PIECES = st.sampled_from(
         "line\x01a\nb\tc\x02",
         "1ST_POP_TIME\x01x\x02",
         "POP_CK\x01x\x02",
+        "INNER_MULTI_DISPATCH\x01%LMQ%a,%LMQ%b\x02",
+        "INNER_MULTI_DISPATCH\x01T\x02",
+        "XINNER_MULTI_DISPATCH\x01%LMQ%a\x02",
+        "INNER_MULTI_QUEUE_OFFSET\x017\x02",
     ]
 )
 
@@ -120,7 +125,7 @@ def frames(draw):
 )
 @given(data=st.data())
 def test_whatever_comes_leaves_the_same_bytes(sides, data):
-    python, compiled = sides()
+    python, compiled = sides(**data.draw(st.sampled_from([{}, LIGHT])))
     opaque = 0
     for _ in range(data.draw(st.integers(1, 4))):
         made = data.draw(st.lists(frames(), min_size=1, max_size=12))
@@ -233,3 +238,15 @@ def test_topics_with_a_meaning_are_never_shown(sides):
         fields = {**PLAIN, "topic": topic, "queueId": "0"}
         compiled.play([request(fields, opaque=n)])
     assert compiled.served == 0
+
+
+def test_only_messages_for_light_queues_are_left_to_python(sides):
+    python, compiled = sides(**LIGHT)
+    light = PLAIN["properties"] + "INNER_MULTI_DISPATCH\x01%LMQ%a\x02"
+    for side in (python, compiled):
+        for n in range(12):
+            properties = light if n % 3 == 2 else PLAIN["properties"]
+            side.play([request(PLAIN | {"properties": properties}, opaque=n)])
+    assert_equal(python, compiled)
+    assert compiled.served == 7
+    assert compiled.store.reads.max_offset("%LMQ%a", 0) == 4
