@@ -319,6 +319,7 @@ async def test_under_sync_flush_a_held_pull_gets_what_is_durable(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("without_ring")  # with one: tests/crash/test_file_systems.py
 async def test_sync_flush_says_so_when_the_disk_takes_too_long(tmp_path, monkeypatch):
     """The Python handler's answer and the compiled one's; both are stored."""
     settings = {"flushDiskType": "SYNC_FLUSH", "syncFlushTimeout": "60"}

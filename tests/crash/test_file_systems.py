@@ -120,3 +120,23 @@ def test_a_disk_that_stands_still_is_the_cause_of_refusals(tmp_path, fault):
             load.run(address, 0.3)
         assert len(load.acknowledged) >= before + 100
     check(root, load, tmp_path / "copy")
+
+
+def test_a_durable_send_that_waits_too_long_is_told_so(tmp_path, fault):
+    """Its message is stored all the same, once the disk goes on."""
+    control, environment = fault
+    root, load = tmp_path / "store", Load()
+    settings = {"environment": environment, "syncFlushTimeout": 500}
+    with broker(root, "SYNC_FLUSH", **settings) as (_, address):
+        load.run(address, 0.3)
+        assert not load.refused
+        control.write_text(f"pwritev 0 {STUCK_MS}")
+        load.run(address, 2)
+        codes = {answer.code for answer in load.refused}
+        assert codes == {ResponseCode.FLUSH_DISK_TIMEOUT}
+        control.unlink()
+        before, end = len(load.acknowledged), time.monotonic() + 60
+        while len(load.acknowledged) < before + 100 and time.monotonic() < end:
+            load.run(address, 0.3)
+        assert len(load.acknowledged) >= before + 100
+    check(root, load, tmp_path / "copy")
