@@ -29,35 +29,44 @@ class StoreService:
         self._new_messages = trio.Event()
         self._look_ahead_wanted = trio.Event()
         self._index_lags = trio.Event()
+        self._is_running = self._has_started = False
         self._loops: trio.CancelScope | None = None
         self._rest: trio.Event | None = None
+        """During a pause: set when no loop runs any more."""
+
         self._resume = trio.Event()
 
     async def run(
         self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> None:
         """Run every loop until cancelled; LogFailed if the log cannot be written."""
-        while True:
-            await self._run_loops(task_status)
-            task_status = trio.TASK_STATUS_IGNORED
-            assert self._rest is not None, "loops end when somebody wants a pause"
-            self._resume = trio.Event()
-            self._rest.set()
-            await self._resume.wait()
+        self._is_running = True
+        try:
+            while True:
+                while self._rest is not None:
+                    self._rest.set()
+                    await self._resume.wait()
+                await self._run_loops(task_status)
+        finally:
+            self._is_running = False
+            if self._rest is not None:
+                self._rest.set()  # nobody else would
 
     @asynccontextmanager
     async def paused(self) -> AsyncIterator[None]:
         """Let nothing work on the store meanwhile; the loops begin again after it."""
         assert self._rest is None, "one pause at a time"
         rest = self._rest = trio.Event()
-        if self._loops is not None:
-            self._loops.cancel()
-            await rest.wait()
+        resume = self._resume = trio.Event()
         try:
+            if self._is_running:
+                if self._loops is not None:
+                    self._loops.cancel()
+                await rest.wait()
             yield
         finally:
             self._rest = None
-            self._resume.set()
+            resume.set()
 
     async def _run_loops(self, task_status: trio.TaskStatus[None]) -> None:
         store, wait = self._store, self._wait_for_messages
@@ -78,7 +87,9 @@ class StoreService:
             nursery.start_soon(clean_periodically, store)
             if store.timer.is_open:
                 nursery.start_soon(flush.flush_timer_periodically, store)
-            task_status.started()
+            if not self._has_started:
+                self._has_started = True
+                task_status.started()
 
     def _note_new_messages(self) -> None:
         self._new_messages.set()

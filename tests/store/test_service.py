@@ -68,3 +68,61 @@ async def test_nothing_works_on_the_store_during_a_pause(
         await trio.sleep(20)
         assert {call[0] for call in watch.calls[len(before) :]} >= {"check", "flush"}
     nursery.cancel_scope.cancel()
+
+
+async def test_a_pause_follows_another_at_once(
+    open_store, works_in_loop, autojump_clock, nursery
+):
+    """The loops have not begun again when the second pause begins."""
+    service = StoreService(open_store())
+    await nursery.start(service.run)
+    with trio.fail_after(60):
+        for _ in range(3):
+            async with service.paused():
+                pass
+    nursery.cancel_scope.cancel()
+
+
+async def test_a_pause_while_the_service_ends(
+    open_store, works_in_loop, autojump_clock, nursery
+):
+    """What cuts a log is shielded: it waited for loops that nobody ran any more."""
+    service = StoreService(open_store())
+    async with trio.open_nursery() as running:
+        await running.start(service.run)
+        running.cancel_scope.cancel()
+    with trio.fail_after(60):
+        async with service.paused():
+            pass
+
+
+async def test_loops_do_not_begin_during_a_pause(
+    open_store, make_message, monkeypatch, works_in_loop, autojump_clock, nursery
+):
+    store = open_store()
+    service = StoreService(store)
+    watch = Watch(store, monkeypatch)
+    async with service.paused():
+        nursery.start_soon(service.run)
+        store.writes.put(make_message())
+        store.writes.end_batch()
+        await trio.sleep(60)
+        assert not watch.calls
+    await trio.sleep(20)
+    assert watch.calls
+    nursery.cancel_scope.cancel()
+
+
+async def test_a_pause_that_was_given_up_lets_the_loops_go_on(
+    open_store, works_in_loop, autojump_clock, nursery
+):
+    service = StoreService(open_store())
+    await nursery.start(service.run)
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        async with service.paused():
+            raise AssertionError("nobody waited")
+    with trio.fail_after(60):
+        async with service.paused():
+            pass
+    nursery.cancel_scope.cancel()
