@@ -218,10 +218,10 @@ class CommitLog(LogTail):
 
     @property
     def wants_look_ahead(self) -> bool:
-        """True if half of the current window is used, or the file is near its end."""
+        """True if half of the current window is used, or the next file is wanted."""
         file = self.file
         return file is not None and (
-            self._allocator.wants_more(file) or self._allocator.is_near_end(file)
+            self._allocator.wants_more(file) or self.files.wants_next
         )
 
     def allocate_ahead(self) -> None:

@@ -106,19 +106,24 @@ class MappedFileQueue:
         self.files.append(file)
         return file
 
+    @property
+    def wants_next(self) -> bool:
+        """Whether the next file will be needed soon, and is not prepared."""
+        if not self.files:
+            return False
+        last, prepared = self.files[-1], self._next
+        if prepared is not None and prepared.base_offset > last.base_offset:
+            return False
+        return self._allocator.is_near_end(last)
+
     def prepare_next(self) -> None:
         """Create the next file ahead of its use; a worker thread may call this.
 
         The writer may roll meanwhile and create the same file: then this one is a
         second mapping of a file in use, and is closed but never removed.
         """
-        if not self.files:
-            return
-        last, prepared = self.files[-1], self._next
-        if prepared is not None and prepared.base_offset > last.base_offset:
-            return
-        if self._allocator.is_near_end(last):
-            base_offset = last.base_offset + self.file_size
+        if self.wants_next:
+            base_offset = self.files[-1].base_offset + self.file_size
             self._next = self._allocator.create(
                 self.folder, base_offset, self.file_size
             )

@@ -48,6 +48,21 @@ async def test_an_idle_store_looks_at_the_disk_only(
     assert set(naps) == {DISK_CHECK_INTERVAL_S}
 
 
+async def test_a_quiet_log_near_the_end_of_its_file_is_looked_at_once(
+    open_store, make_message, run_for, autojump_clock, monkeypatch
+):
+    store = open_store()
+    calls = []
+    allocate = store.log.allocate_ahead
+    monkeypatch.setattr(
+        store.log, "allocate_ahead", lambda: (calls.append(1), allocate())
+    )
+    store.writes.put(make_message(b"x" * 50_000))
+    await run_for(store, 20.5)
+    assert len(calls) == 1
+    assert not store.log.wants_look_ahead
+
+
 async def test_nothing_works_on_the_store_during_a_pause(
     open_store, make_message, monkeypatch, works_in_loop, autojump_clock, nursery
 ):
