@@ -9,8 +9,9 @@ Keys, below `/rmq/<rmq.controllerGroup>/`:
 The last two belong to the lease of their controller and end with it, `LEASE_S` after
 its last sign of life. The number of a term is the revision that created `leader`.
 
-A request goes to one endpoint, and to the next one if that does not answer. A write
-that was sent twice is harmless: its second copy finds another revision.
+A request goes to one endpoint, and also to the next one if that fails, or is silent for
+`NEXT_S`. A write that was sent twice is harmless: its second copy finds another
+revision.
 """
 
 import base64
@@ -42,6 +43,9 @@ MARGIN_S: Final = 1.0
 BEAT_S: Final = 1.0
 ENDPOINT_S: Final = 1.0
 """How long one endpoint may take. Brokers wait 3 s for an answer."""
+
+NEXT_S: Final = 0.3
+"""How long the next endpoint waits for the one before: the first answer counts."""
 
 WATCH_S: Final = 20.0
 """A watch that was silent for this long is made again: its endpoint may hang."""
@@ -260,17 +264,34 @@ class EtcdEngine:
     # -- requests
 
     async def _ask(self, path: str, body: Mapping[str, object]) -> _Answer:
-        """Ask one endpoint after the other; EngineAway with the last one's reason."""
-        error: EngineAway | None = None
-        for _ in self._endpoints:
-            endpoint = self._endpoints[self._at]
+        """Ask one endpoint after the other; EngineAway with the last one's reason.
+
+        Requests begin with the endpoint that answered last.
+        """
+        answers: list[_Answer] = []
+        errors: list[EngineAway] = []
+
+        async def attempt(at: int, has_failed: trio.Event) -> None:
             try:
-                return await self._ask_one(endpoint, path, body)
-            except EngineAway as this:
-                error = this
-                self._at = (self._at + 1) % len(self._endpoints)
-        assert error is not None, "there is an endpoint"
-        raise error
+                answers.append(await self._ask_one(self._endpoints[at], path, body))
+            except EngineAway as error:
+                errors.append(error)
+                has_failed.set()
+            else:
+                self._at = at
+                nursery.cancel_scope.cancel()
+
+        first, count = self._at, len(self._endpoints)
+        async with trio.open_nursery() as nursery:
+            for number in range(count):
+                has_failed = trio.Event()
+                at = (first + number) % count
+                nursery.start_soon(attempt, at, has_failed)
+                with trio.move_on_after(NEXT_S):
+                    await has_failed.wait()
+        if answers:
+            return answers[0]
+        raise errors[-1]
 
     async def _ask_one(
         self, endpoint: str, path: str, body: Mapping[str, object]

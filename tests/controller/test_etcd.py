@@ -8,7 +8,7 @@ import trio
 pytest.importorskip("httpx")
 
 from rmq.controller.config import ControllerConfig, EngineKind
-from rmq.controller.etcd import EtcdEngine
+from rmq.controller.etcd import ENDPOINT_S, NEXT_S, EtcdEngine
 from rmq.controller.groups import Group, Member
 from rmq.errors import EngineAway, TermLost
 
@@ -135,6 +135,22 @@ async def test_the_next_endpoint_answers(gateway, autojump_clock, mood):
         assert await first.engine.load()
         hosts = [host for host, path in gateway.asked if path == "kv/range"]
         assert hosts == ["e2"]  # it stays with the one that answers
+
+
+async def test_a_silent_endpoint_costs_a_part_of_its_time_limit(
+    gateway, autojump_clock
+):
+    async with candidates(gateway, 1) as (first,):
+        gateway.mood = {"e1": "slow"}
+        began_s = trio.current_time()
+        assert await first.engine.swap("b", GROUP, 0, first.term)
+        assert trio.current_time() - began_s == pytest.approx(NEXT_S)
+        gateway.mood = dict.fromkeys(("e1", "e2", "e3"), "slow")
+        began_s = trio.current_time()
+        with pytest.raises(EngineAway, match="did not answer within 1 s"):
+            await first.engine.load()
+        lasted_s = trio.current_time() - began_s
+        assert lasted_s == pytest.approx(ENDPOINT_S + 2 * NEXT_S)
 
 
 async def test_a_write_that_was_sent_twice_is_made_once(gateway, autojump_clock):
