@@ -1,4 +1,4 @@
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t
 
 cpdef enum SendStatus:
     SEND_OK = 0
@@ -14,3 +14,29 @@ cdef class SendResult:
     cdef readonly int64_t queue_offset
     cdef readonly str transaction_id
     cdef readonly str recall_handle
+
+cdef enum:
+    HOST_LIMIT = 20             # an IPv6 address and its port
+
+cdef class ReceivedMessage:
+    cdef readonly str topic
+    cdef readonly bytes body
+    cdef readonly object queue
+    cdef readonly int64_t queue_offset
+    cdef readonly int64_t physical_offset
+    cdef readonly int64_t born_ms
+    cdef readonly int64_t stored_ms
+    cdef readonly int32_t size
+    cdef readonly int32_t flag
+    cdef readonly int32_t sys_flag
+    cdef readonly int32_t reconsume_times
+    cdef readonly int64_t prepared_offset
+    cdef readonly str tags
+    cdef public object lease
+    cdef public int32_t local_attempts
+    cdef bytes text
+    cdef uint8_t[HOST_LIMIT] born
+    cdef uint8_t[HOST_LIMIT] store_host
+    cdef uint8_t born_size
+    cdef uint8_t store_host_size
+    cdef dict _properties

@@ -18,7 +18,7 @@ from cpython.bytes cimport (
     PyBytes_GET_SIZE,
 )
 from libc.stdint cimport int32_t, int64_t, uint8_t
-from libc.string cimport memchr, memcmp
+from libc.string cimport memchr, memcmp, memcpy
 
 from rmq._fastpath.client_packing cimport Packed
 from rmq._fastpath.decode cimport OK, RecordParts, RecordStatus, split_record
@@ -197,26 +197,6 @@ cdef bytes _property(bytes text, const char *name, Py_ssize_t size):
 cdef class ReceivedMessage:
     """A message from a broker. `lease` is what `ack` and `nack` are passed to."""
 
-    cdef readonly str topic
-    cdef readonly bytes body
-    cdef readonly object queue
-    cdef readonly int64_t queue_offset
-    cdef readonly int64_t physical_offset
-    cdef readonly int64_t born_ms
-    cdef readonly int64_t stored_ms
-    cdef readonly int32_t size
-    cdef readonly int32_t flag
-    cdef readonly int32_t sys_flag
-    cdef readonly int32_t reconsume_times
-    cdef readonly int64_t prepared_offset
-    cdef readonly str tags
-    cdef public object lease
-    cdef public int32_t local_attempts
-    cdef bytes text
-    cdef bytes born
-    cdef bytes store_host
-    cdef dict _properties
-
     @property
     def properties(self):
         """All properties by name; the dictionary is this message's own."""
@@ -238,7 +218,8 @@ cdef class ReceivedMessage:
     @property
     def offset_msg_id(self):
         """The id by which the broker finds the record."""
-        packed = self.store_host + struct.pack(">q", self.physical_offset)
+        host = self.store_host[:self.store_host_size]
+        packed = host + struct.pack(">q", self.physical_offset)
         return packed.hex().upper()
 
     @property
@@ -259,10 +240,11 @@ cdef class ReceivedMessage:
     @property
     def born_host(self):
         """The address of the producer, `ip:port`."""
-        size = len(self.born) - PORT_SIZE
-        (port,) = struct.unpack_from(">i", self.born, size)
+        cdef Py_ssize_t size = self.born_size - PORT_SIZE
+        host = self.born[:self.born_size]
+        (port,) = struct.unpack_from(">i", host, size)
         family = AF_INET if size == IPV4_SIZE else AF_INET6
-        return f"{inet_ntop(family, self.born[:size])}:{port}"
+        return f"{inet_ntop(family, host[:size])}:{port}"
 
     def ack(self):
         """Mark it consumed; False if its queue now belongs to another consumer."""
@@ -291,8 +273,12 @@ cdef ReceivedMessage _message(const uint8_t *p, const RecordParts *parts):
     m.stored_ms = parts.store_ms
     m.reconsume_times = <int32_t>get32(p + parts.body_at - 16)
     m.prepared_offset = <int64_t>get64(p + parts.body_at - 12)
-    m.born = p[born_at:born_at + parts.born_host_size]
-    m.store_host = p[parts.body_at - 16 - parts.store_host_size:parts.body_at - 16]
+    m.born_size = <uint8_t>parts.born_host_size
+    m.store_host_size = <uint8_t>parts.store_host_size
+    memcpy(m.born, p + born_at, m.born_size)
+    memcpy(
+        m.store_host, p + parts.body_at - 16 - m.store_host_size, m.store_host_size
+    )
     m.body = p[parts.body_at:parts.body_at + parts.body_size]
     m.text = p[parts.properties_at:parts.properties_at + parts.properties_size]
     return m

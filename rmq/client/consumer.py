@@ -19,6 +19,7 @@ from typing import Final, Literal
 
 import anyio
 
+from rmq._fastpath.client_handout import Handout
 from rmq._fastpath.client_messages import ReceivedMessage
 from rmq.client.client import Client
 from rmq.client.core.allocate import STRATEGIES, Allocate
@@ -108,7 +109,6 @@ class Consumer(GivenQueues):
         self._commit_interval_s = commit_interval_s
         self._shutdown_timeout_s = shutdown_timeout_s
         self._is_assigned = self._is_stopped = False
-        self._last: list[ReceivedMessage] = []
         self._unplaced: Sequence[MessageQueue] = ()
         self._stopped: anyio.Event
         self._has_ended: anyio.Event
@@ -119,6 +119,7 @@ class Consumer(GivenQueues):
             max_attempts = CONCURRENT_ATTEMPTS
         self._max_attempts = max_attempts
         self.puller = Puller(self.client, limits, self._give_back, ordered=ordered)
+        self._handout = Handout(self, self.puller)
         self.member: GroupMember
         self._callbacks = on_assigned, on_revoked
 
@@ -155,6 +156,7 @@ class Consumer(GivenQueues):
         self._join()
         self._stopped = anyio.Event()
         self._is_open = True
+        self._handout.is_plain = not (self.ordered or self.client.is_watched)
         self._spawn(self.puller.run)
         if self._expressions:
             await self._join_group()
@@ -216,8 +218,7 @@ class Consumer(GivenQueues):
             with anyio.move_on_after(self._shutdown_timeout_s):
                 await self._has_ended.wait()
         with anyio.move_on_after(CLOSE_STEP_S):
-            last, self._last = self._last, []
-            for message in last:
+            for message in self._take_last():
                 if error is None:
                     message.ack()
                 elif not is_cancelled and not self.ordered:
@@ -237,6 +238,7 @@ class Consumer(GivenQueues):
     def stop(self) -> None:
         """End `run` and the iterators after what they work on."""
         self._is_stopped = True
+        self._handout.is_plain = False
         self._stopped.set()
         self.puller.is_stopped = True
         self.puller.wake_all()
@@ -267,37 +269,36 @@ class Consumer(GivenQueues):
         """Hand messages out again that nobody has consumed."""
         self.puller.take_back(messages)
 
-    def _settle(self) -> None:
+    def _take_last(self) -> list[ReceivedMessage]:
+        """Return what an iterator has handed out; it has no more of it."""
+        last, self._handout.last = self._handout.last, None
+        if last is None:
+            return []
+        return last if isinstance(last, list) else [last]
+
+    def settle(self) -> None:
         """Acknowledge what an iterator has handed out."""
-        last, self._last = self._last, []
+        last = self._take_last()
         for message in last:
             message.ack()
         if self.ordered and last:
             self.puller.done(lease_of(last[0]))
 
-    def __aiter__(self) -> "Consumer":
-        return self
+    def __aiter__(self) -> Handout:
+        return self._handout
 
     async def __anext__(self) -> ReceivedMessage:
         """Return the next message; the one before counts as consumed."""
-        last = self._last
-        if len(last) == 1 and not self.ordered:
-            last.pop().ack()
-        elif last:
-            self._settle()
-        elif not self._is_open:
+        return await anext(self._handout)
+
+    async def find_next(self) -> ReceivedMessage | None:
+        """Return the next message as soon as there is one; None at the end."""
+        if not self._is_open:
             self._check()
-        message = None
-        if not (self._is_stopped or self.client.is_watched):
-            message = self.puller.take()
-        if message is None:
-            found = await self.next_handed_out(1)
-            if not found:
-                self._raise_failure()
-                raise StopAsyncIteration
-            message = found[0]
-        self._last = [message]
-        return message
+        found = await self.next_handed_out(1)
+        if not found:
+            self._raise_failure()
+        return found[0] if found else None
 
     def batches(self, max_messages: int = 32, max_wait_ms: int = 0) -> "Batches":
         """Yield lists of messages; a list counts as consumed when the next is wanted.
@@ -309,13 +310,13 @@ class Consumer(GivenQueues):
 
     async def next_list(self, count: int, wait_ms: int) -> list[ReceivedMessage]:
         """Return the next list, none at the end; the one before counts as consumed."""
-        self._settle()
+        self.settle()
         messages = await self.next_handed_out(count)
         if wait_ms and messages and not self.ordered:
             messages = await self._filled(messages, count, wait_ms)
         if not messages:
             self._raise_failure()
-        self._last = messages
+        self._handout.last = messages
         return messages
 
     async def _filled(

@@ -7,9 +7,9 @@ from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, Final
 
 from rmq._fastpath.client_codec import Pulled, PullTemplate
+from rmq._fastpath.client_handout import Lease, ProcessQueue
 from rmq._fastpath.client_messages import ReceivedMessage
 from rmq.client.asked_queue import AskedQueue
-from rmq.client.core.process_queue import ProcessQueue
 from rmq.client.core.routes import MessageQueue
 from rmq.client.namespaces import unwrap
 from rmq.client.subscription import Subscription
@@ -26,8 +26,10 @@ PULL_TIMEOUT_MS: Final = 30_000
 """A hold of 15 s may be answered after 20."""
 
 
-class HeldQueue(AskedQueue):
-    """See above."""
+class HeldQueue(Lease, AskedQueue):
+    """See above; `Lease` has `ack`."""
+
+    puller: "Puller"
 
     def __init__(
         self,
@@ -37,7 +39,7 @@ class HeldQueue(AskedQueue):
         group: str,
         offset: int,
     ) -> None:
-        super().__init__(puller, queue, subscription)
+        AskedQueue.__init__(self, puller, queue, subscription)
         self.group = group
         self.state = ProcessQueue(offset)
         self.template = PullTemplate(
@@ -71,17 +73,6 @@ class HeldQueue(AskedQueue):
             hold_ms=HOLD_MS,
             sys_flag=PULL_SUSPEND | PULL_SUBSCRIPTION,
         )
-
-    def ack(self, message: ReceivedMessage) -> bool:
-        """Mark a message consumed; False if the queue is no longer ours."""
-        if self.is_revoked or not self.state.ack(message):
-            return False
-        puller = self.puller
-        puller.count -= 1
-        puller.bytes -= message.size
-        if puller.blocked:
-            puller.freed(self)
-        return True
 
     def nack(
         self, message: ReceivedMessage, delay_s: float | None, *, dead_letter: bool

@@ -15,6 +15,7 @@ from typing import Any, Final, Protocol
 import anyio
 
 from rmq._fastpath.client_codec import Pulled
+from rmq._fastpath.client_handout import Fetched
 from rmq._fastpath.client_messages import ReceivedMessage, decode_messages
 from rmq.client.asked_queue import AskedQueue
 from rmq.client.client import Client
@@ -64,16 +65,14 @@ class Limits:
         self.bytes = size
 
 
-class Puller:
+class Puller(Fetched):
     """See above; `run` runs as long as the consumer."""
 
     def __init__(
         self, client: Client, limits: Limits, give_back: GiveBack, *, ordered: bool
     ) -> None:
         self.held: dict[tuple[str, str, int], HeldQueue] = {}
-        self.count = 0
-        self.bytes = 0
-        self.fetched = 0
+        self.count = self.bytes = self.fetched = 0
         self.give_back = give_back
         self.is_stopped = False
         self._is_full = False
@@ -89,10 +88,10 @@ class Puller:
         self.client = client
         self.limits = limits
         self.ordered = ordered
-        self.ready: deque[ReceivedMessage] = deque()
+        self.ready = deque()
         self._ready_queues: deque[AskedQueue] = deque()
         self._waiting: deque[Waiter] = deque()
-        self.blocked: set[AskedQueue] = set()
+        self.blocked = set()
         self._offline: dict[str, list[AskedQueue]] = {}
         self._resting: list[tuple[int, int, AskedQueue]] = []
         self._numbers = itertools.count()
