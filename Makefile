@@ -118,7 +118,7 @@ bench-replication: $(VENV)/.dev  ## a master with a slave, and one that waits fo
 	$(BIN)/python bench/replication.py --java $(ARGS)
 
 bench-spark: $(VENV)/.spark  ## rows per second and CPU per million rows in Spark
-	PYTHONPATH=.:spark $(BIN)/python bench/spark/run.py
+	PYTHONPATH=.:spark $(BIN)/python bench/spark/run.py $(ARGS)
 	$(BIN)/python bench/spark/topics.py --spark
 
 bench-sql: $(VENV)/.dev  ## rmq sql over five million messages, beside its limits

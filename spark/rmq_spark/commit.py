@@ -42,6 +42,8 @@ _OF_ENVIRONMENT: Final = {
     "s3.region": "AWS_REGION",
 }
 """What pyiceberg does not take from there itself; it would look for the region."""
+_PATIENCE: Final = {"s3.connect-timeout": "10", "s3.request-timeout": "120"}
+"""Seconds; Arrow's own are 1 and 3, too few for a slow store."""
 _END: Final = "rmq.end"
 _RETRIES: Final = "commit.retry.num-retries"
 _MERGER: Final = "rmq.merger"
@@ -401,6 +403,7 @@ class IcebergCommitter:
     def _catalog(self) -> Any:  # noqa: ANN401 - of an extra
         from pyiceberg.catalog import load_catalog
         from pyiceberg.catalog.sql import SqlCatalog
+        from pyiceberg.utils.config import Config
 
         if self._database is not None:
             return SqlCatalog(
@@ -408,7 +411,8 @@ class IcebergCommitter:
                 uri=f"sqlite:///{self._database}",
                 warehouse=self._root,
             )
-        given = {
+        configured = Config().get_catalog_config(_CATALOG) or {}
+        given = {n: v for n, v in _PATIENCE.items() if n not in configured} | {
             name: os.environ[variable]
             for name, variable in _OF_ENVIRONMENT.items()
             if variable in os.environ

@@ -1,7 +1,10 @@
 """An object store for tests: moto's S3, and a proxy before it that makes faults."""
 
+import contextlib
 import http.client
 import os
+import subprocess
+import sys
 import threading
 from collections import Counter
 from contextlib import contextmanager
@@ -18,19 +21,34 @@ WAIT_S = 60
 SLOW_S = 0.3
 
 
+MOTO = """
+import sys
+from moto.server import ThreadedMotoServer
+server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+server.start()
+print(server.get_host_and_port()[1], flush=True)
+sys.stdin.read()
+"""
+
+
 @contextmanager
 def moto():
-    """A server with an empty bucket; its port."""
-    from moto.server import ThreadedMotoServer
-
-    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
-    server.start()
-    try:
-        port = server.get_host_and_port()[1]
-        request(port, "PUT", f"/{BUCKET}")
-        yield port
-    finally:
-        server.stop()
+    """A server in a process of its own, with an empty bucket; its port."""
+    with subprocess.Popen(
+        [sys.executable, "-c", MOTO],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as server:
+        try:
+            port = int(server.stdout.readline())
+            request(port, "PUT", f"/{BUCKET}")
+            yield port
+        finally:
+            with contextlib.suppress(BrokenPipeError):
+                server.stdin.close()
+            server.kill()
 
 
 def request(port, method, path, body=b"", headers=()):
@@ -88,7 +106,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
 
     def _serve(self):
-        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        body = self._body()
         fault = self.server.fault_of(self.command, self.path)
         if fault == "cut":
             self.close_connection = True
@@ -98,7 +116,7 @@ class _Handler(BaseHTTPRequestHandler):
             return
         if fault == "slow":
             self.server.slowness.wait(SLOW_S)
-        skipped = {"connection"}
+        skipped = {"connection", "transfer-encoding"}
         if fault == "unconditional":
             skipped.add("if-none-match")
         headers = [(k, v) for k, v in self.headers.items() if k.lower() not in skipped]
@@ -109,6 +127,17 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(500, [], FAIL)
         else:
             self._answer(*answer)
+
+    def _body(self):
+        if self.headers.get("Transfer-Encoding", "").lower() != "chunked":
+            return self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        parts = []
+        while size := int(self.rfile.readline().partition(b";")[0], 16):
+            parts.append(self.rfile.read(size))
+            self.rfile.readline()
+        while self.rfile.readline().strip():
+            pass  # trailers
+        return b"".join(parts)
 
     def _answer(self, status, headers, body):
         self.send_response(status)

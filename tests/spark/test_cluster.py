@@ -16,11 +16,13 @@ import pytest
 pytest.importorskip("pyspark", reason="pip install 'rmq[spark]' for this test")
 
 from rmq_spark.session import missing
+from tests.spark.exports import check_exact
 from tests.spark.stores import StoreWriter, orders
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
 COUNT = 100_000
 START_S = 90
+LIMIT_S = 300
 JOB = """
 import json, os, sys
 from pathlib import Path
@@ -173,3 +175,32 @@ def test_a_local_cluster_reads_each_row_once(store, environment):
     assert check(run_job("local-cluster[2,1,1024]", store, environment)) == expected(
         store
     )
+
+
+def test_a_follower_writes_its_files_in_a_local_cluster(store, environment, tmp_path):
+    """Driver and executors are separate processes; a row is in the table once."""
+    log = tmp_path / "log"
+    command = [
+        sys.executable, "-m", "rmq_spark.cli", "follow", "--store", str(store),
+        "--out", str(tmp_path / "out"), "--master", "local-cluster[2,1,1024]",
+        "--batch-bytes", "8m", "--split-bytes", "2m", "--interval", "100ms",
+    ]  # fmt: skip
+    with (
+        log.open("w") as errors,
+        subprocess.Popen(
+            command, env=environment, stdout=subprocess.PIPE, stderr=errors, text=True
+        ) as process,
+    ):
+        timer = threading.Timer(LIMIT_S, process.kill)
+        timer.start()
+        try:
+            first = process.stdout.readline()
+        finally:
+            process.terminate()
+            process.wait(LIMIT_S)
+            timer.cancel()
+    assert process.returncode == 0, log.read_text()[-4000:]
+    line = json.loads(first)
+    assert (line["rows"], line["lag_bytes"], line["problem"]) == (COUNT, 0, None)
+    assert line["batches"] > 1
+    check_exact(tmp_path / "out", COUNT)

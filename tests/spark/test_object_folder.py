@@ -211,7 +211,7 @@ def run_rounds(writer, url, table_format):
                 break
 
 
-@pytest.mark.parametrize("table_format", ["delta"])
+@pytest.mark.parametrize("table_format", ["delta", "iceberg"])
 @pytest.mark.parametrize("seed", range(3))
 def test_tables_are_exact_though_every_tenth_request_fails(
     writer, behind_proxy, proxy, table_format, seed
@@ -227,7 +227,7 @@ def test_tables_are_exact_though_every_tenth_request_fails(
     check_objects(behind_proxy, 1_500, table_format)
 
 
-@pytest.mark.parametrize("table_format", ["parquet", "delta"])
+@pytest.mark.parametrize("table_format", LIBRARIES)
 def test_a_slow_store_delays_an_export(writer, behind_proxy, proxy, table_format):
     pytest.importorskip(LIBRARIES[table_format])
     count = itertools.count()

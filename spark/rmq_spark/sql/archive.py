@@ -25,6 +25,9 @@ from rmq_spark.manifest import DataFile, ExportLog, Manifest, brokers_of
 from rmq_spark.schema import BROKER_NAME
 from rmq_spark.sql.tables import Table, TableFile, table_of
 
+CONNECT_S: Final = 10
+REQUEST_S: Final = 120
+"""Time limits of an object store; Arrow's own are 1 and 3 seconds."""
 _TIME: Final = pa.timestamp("us", tz="UTC")
 _OURS: Final = re.compile(r"(.+)-\d{20}-\d{20}\.parquet")
 """Names of files that rmq-spark has written; the broker comes first."""
@@ -150,7 +153,7 @@ def _file_system(folder: Folder) -> tuple[FileSystem, str]:
     scheme, is_url, rest = folder.url.partition("://")
     if not is_url:
         return LocalFileSystem(), scheme
-    given: dict[str, Any] = {}
+    given: dict[str, Any] = {"connect_timeout": CONNECT_S, "request_timeout": REQUEST_S}
     if endpoint := os.environ.get("AWS_ENDPOINT_URL"):
         given["scheme"], _, given["endpoint_override"] = endpoint.partition("://")
     return S3FileSystem(**given), rest
