@@ -166,9 +166,7 @@ class Replication:
                     for step in steps:
                         await in_thread(step)
             if self.control is not None:
-                self.control.epochs.cut(end)
-                confirm = self.control.confirm
-                confirm.reset(min(confirm.value, end))
+                self.control.cut(end)
             self.primary.leave_all()
             on_cut()
             return writer.cuts if end else [aside]

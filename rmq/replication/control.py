@@ -29,6 +29,8 @@ class Control:
         self.epochs = epochs
         self.confirm = confirm
         self.group = group
+        self._told = 0
+        """What the master calls confirmed; some of it may not be safe here yet."""
 
     def confirmed(self, end: int) -> int:
         """Return what a master tells its replicas to be confirmed."""
@@ -68,6 +70,17 @@ class Control:
         """
         if epoch not in self.epochs.all()[-1:]:
             self.epochs.begin(epoch)
+
+    def show(self, safe: int, confirmed: int | None = None) -> None:
+        """Let readers see what the master calls `confirmed`, as far as it is safe."""
+        self._told = self._told if confirmed is None else confirmed
+        self.confirm.advance(min(self._told, safe))
+
+    def cut(self, end: int) -> None:
+        """Forget what was beyond the end of a log that has become shorter."""
+        self.epochs.cut(end)
+        self.confirm.reset(min(self.confirm.value, end))
+        self._told = min(self._told, end)
 
     def parting(self, end: int, lineage: Lineage) -> int | None:
         """Return where this log, which ends at `end`, leaves that of its master.

@@ -9,6 +9,7 @@ worker thread first, so that nobody waits for the disk.
 import logging
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 
 import trio
 
@@ -70,6 +71,9 @@ class Follower:
         self._reports = 0
         self._head = b""
         self._left = 0
+        self._told = -1
+        """What it knows to be confirmed."""
+
         self._is_idle = False
         self._wake = trio.Event()
 
@@ -148,8 +152,14 @@ class Follower:
     # -- what it gets
 
     def push(self) -> None:
-        """Send what was stored since, if all before has been sent."""
-        if not self._is_idle or self.next_offset >= self._log.end_offset:
+        """Send what was stored since, if all before has been sent.
+
+        If nothing was, but more is confirmed, send that: its readers wait for it.
+        """
+        if not self._is_idle:
+            return
+        if self.next_offset >= self._log.end_offset:
+            self._push_confirmed()
             return
         file = self._log.files.find(self.next_offset)
         try:
@@ -159,6 +169,17 @@ class Follower:
             pass  # its own task meets the error again, and ends
         self._is_idle = False
         self._wake.set()
+
+    def _push_confirmed(self) -> None:
+        control = self._control
+        if control is None or control.confirmed(self._log.end_offset) <= self._told:
+            return
+        self._head = self._encode_head()
+        with suppress(OSError):  # its own task meets the error again, and ends
+            self._send_part()
+        if self._head:
+            self._is_idle = False
+            self._wake.set()
 
     async def _send(self) -> None:
         heartbeat_s = self._config.ha_heartbeat_interval_ms / 1000
@@ -223,6 +244,7 @@ class Follower:
         if self._control is None:
             return encode_head(self.next_offset, self._left)
         end = self._log.end_offset
+        self._told = self._control.confirmed(end)
         return self._control.part_head(self.next_offset, self._left, end)
 
     def _next_size(self) -> int:

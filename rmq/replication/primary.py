@@ -47,7 +47,8 @@ PORTION_S = 0.001
 a turn of both event loops."""
 
 REST_S = 0.002
-"""When the end of a burst leaves that no later poll sends."""
+"""When the end of a burst leaves that no later poll sends, and, in a group with a
+controller, what has been confirmed since."""
 
 MEMBERS_PAUSE_S = 1.0
 BACK_OFF_S = 0.1
@@ -141,13 +142,16 @@ class Primary:
             return
         now_s = time.monotonic()
         if now_s < self._next_push_s:
-            self._has_rest = True
-            self._rest.set()
+            self._push_soon()
             return
         self._next_push_s = now_s + self._portion_s
         self._has_rest = False
         for follower in self._followers:
             follower.push()
+
+    def _push_soon(self) -> None:
+        self._has_rest = True
+        self._rest.set()
 
     async def _push_rests(self) -> None:
         while True:
@@ -279,6 +283,8 @@ class Primary:
     def _take_report(self, follower: "Follower", offset: int) -> None:
         self.acks.report(follower, offset, sent=follower.next_offset)
         self.acknowledge()
+        if self._control is not None:
+            self._push_soon()  # readers of replicas wait for what is confirmed
 
     def _leave_older(self, follower: "Follower") -> None:
         """Close what a replica with this id had before: it came back."""

@@ -306,7 +306,7 @@ class Replica:
             control.enter(part.epoch)
         await self._take(part.offset, part.data, overlap)
         if self.is_following:
-            control.confirm.advance(min(part.confirmed, self.safe_offset))
+            control.show(self.safe_offset, part.confirmed)
 
     async def _take(self, offset: int, piece: memoryview, overlap: Overlap) -> None:
         if not piece:
@@ -484,6 +484,9 @@ class Replica:
                 await trio.lowlevel.wait_readable(descriptor)
                 os.eventfd_read(descriptor)
                 self._report_if_grown(stream)
+                if self.is_following and self._control is not None:
+                    self._control.show(self.safe_offset)
+                    self._on_append()
         finally:
             durable.unsubscribe(descriptor)
 

@@ -89,10 +89,10 @@ class Group:
     def await_set(self, *numbers):
         until(lambda: set(self.controller.members) == set(numbers))
 
-    def pair(self):
-        self.start(1, **SLAVE_READS)
+    def pair(self, **more):
+        self.start(1, **SLAVE_READS | more)
         self.await_master(1)
-        self.start(2, **SLAVE_READS)
+        self.start(2, **SLAVE_READS | more)
         self.await_set(1, 2)
 
 
@@ -188,6 +188,20 @@ def test_readers_do_not_see_what_a_failover_may_take_away(group):
     group.controller.is_silent = False
     group.await_set(1)
     until(lambda: pull(group.brokers[1], offset=seen).code == ResponseCode.SUCCESS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
+def test_readers_of_a_slave_see_a_message_before_the_next_one(group, flush):
+    """The master does not wait for its next heartbeat to say what is confirmed."""
+    group.pair(haSendHeartbeatInterval="15000", flushDiskType=flush)
+    seen = len(group.brokers[1].messages("T"))
+    slave = group.brokers[2]
+    for number in range(3):
+        assert send_to(group.brokers[1]) == ResponseCode.SUCCESS
+        offset = seen + number
+        found = lambda at=offset: pull(slave, offset=at).code  # noqa: E731
+        until(lambda found=found: found() == ResponseCode.SUCCESS, 2)
 
 
 @pytest.mark.slow
