@@ -196,10 +196,23 @@ def _forget_lost(offsets: OffsetTable, store: MessageStore) -> None:
         offsets.remove_topic(topic)
 
 
+def copy_last_offsets(context: BrokerContext, body: bytes) -> None:
+    """Take the offsets of the master before, into the table of a new master.
+
+    What consumers committed here, when this was a slave, stays if it is larger.
+    """
+    context.commits_here.load()
+    context.offsets.commits_here = context.commits_here
+    try:
+        context.offsets.copy(body)
+    finally:
+        context.offsets.commits_here = None
+    _clip(context.offsets, context.store)
+
+
 def _follow_master(context: BrokerContext) -> None:
     """Let a slave copy log and tables from its master, and give back commits."""
     if context.role.is_master:
-        context.commits_here.remove()
         return
     context.commits_here.load()
     context.offsets.commits_here = context.commits_here

@@ -20,7 +20,7 @@ import trio
 from rmq.access.config import AuthConfig
 from rmq.broker import housekeeping
 from rmq.broker.advertise import Advertised, choose_address
-from rmq.broker.assemble import assemble, set_up_plugins
+from rmq.broker.assemble import assemble, copy_last_offsets, set_up_plugins
 from rmq.broker.audit import audited
 from rmq.broker.config import BrokerConfig
 from rmq.broker.context import BrokerContext
@@ -131,6 +131,10 @@ async def open_broker(  # noqa: PLR0913  # tidy: long — the order of a start
             context.name_servers.ha_address = f"{host}:{ports.for_replicas}"
             saved += context.topics, context.groups, context.filters, context.offsets
             saved += context.audit, context.commits_here, context.queue_mappings
+            if context.role.is_master:
+                if membership is not None:
+                    await _take_offsets(context, membership)
+                context.commits_here.remove()
             registered = set_up_plugins(context, plugins, values)
             saved += (table for table, _ in registered.tables)
             yield Broker(context, server, ports, tables)
@@ -166,6 +170,18 @@ def _take_back(
     from rmq.broker.take_back import TakeBack
 
     return TakeBack(config, replication, name_servers, link_tls)
+
+
+async def _take_offsets(context: BrokerContext, membership: "Membership") -> None:
+    """Have what consumers committed last at the master before."""
+    if not membership.master_before:
+        return
+    # imported on use: most groups have no controller
+    from rmq.broker.last_offsets import take_last_offsets
+
+    ask = context.name_servers.ask
+    apply = partial(copy_last_offsets, context)
+    await take_last_offsets(ask, membership.master_before, apply)
 
 
 async def _bind(

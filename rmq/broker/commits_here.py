@@ -58,7 +58,8 @@ class CommitsHere(JsonTable):
             self._texts.put(key, queues)
 
     def remove(self) -> None:
-        """Remove the file: a master has what there is."""
+        """Forget all, and remove the file: a master has what there is."""
+        self.forget(list(self._offsets))
         self._path.unlink(missing_ok=True)
 
     def _content(self) -> dict[str, object]:

@@ -74,6 +74,9 @@ class Membership:
         self.term = self.running = Term()
         """What the controller told last; and the term in which the broker runs."""
 
+        self.master_before = ""
+        """The master that this process followed before it became the master."""
+
         self.changed = trio.Event()
         """Set when they differ."""
 
@@ -130,7 +133,10 @@ class Membership:
 
     def enter(self) -> Term:
         """Take the present term as that of the broker that starts now."""
+        before = self.running
         self.running, self.changed = self.term, trio.Event()
+        is_other = before.master_id != self.running.own_id
+        self.master_before = before.master_address if is_other else ""
         return self.running
 
     def begin(self, store: MessageStore) -> Control:

@@ -160,6 +160,22 @@ def test_a_slave_becomes_the_master_and_the_master_its_slave(group):
 
 
 @pytest.mark.slow
+def test_a_new_master_has_the_last_commits_of_the_master_before(group):
+    """Slaves copy them every five seconds only."""
+    group.pair()
+    for number in range(5):
+        assert send_to(group.brokers[1]) == ResponseCode.SUCCESS, number
+    until(lambda: pull(group.brokers[1]).code == ResponseCode.SUCCESS)
+    fields = {"consumerGroup": "G", "topic": "T", "queueId": 0, "commitOffset": 3}
+    answer = ask(group.brokers[1], RequestCode.UPDATE_CONSUMER_OFFSET, fields)
+    assert answer.code == ResponseCode.SUCCESS, answer.remark
+    assert group.context(1).offsets.query("G", "T", 0) == 3
+    group.controller.elect(2)
+    group.await_master(2)
+    assert group.context(2).offsets.query("G", "T", 0) == 3
+
+
+@pytest.mark.slow
 def test_nothing_is_acknowledged_that_a_broker_of_the_set_lacks(group):
     """Its connection is gone, and the controller does not answer."""
     group.pair()
