@@ -25,6 +25,7 @@ def families(broker: BrokerContext, server: RemotingServer) -> Iterator[Family]:
     yield _gauge("rmq_build_info", "1, and the version", 1, version=__version__)
     yield from _store_families(broker)
     yield from _replication_families(broker)
+    yield from group_families(broker)
     yield from _network_families(server)
     yield from _client_families(broker)
     yield _problem_family(broker)
@@ -95,6 +96,35 @@ def _replication_families(broker: BrokerContext) -> Iterator[Family]:
     text = "1: this slave follows its master"
     follows = [] if replica is None else [Sample(replica.is_following, {})]
     yield Family("rmq_following", "gauge", text, follows)
+
+
+def group_families(broker: BrokerContext) -> Iterator[Family]:
+    """Yield the part of this broker in a group with a controller, if it is in one."""
+    control = broker.replication.control
+    if control is None:
+        return
+    durability = broker.store.durability
+    unconfirmed = broker.store.log.end_offset - durability.confirm_offset
+    yield _gauge("rmq_group_epoch", "what the controller has told", control.epoch)
+    yield _gauge(
+        "rmq_group_master", "1: this broker is the master", broker.role.is_master
+    )
+    yield _gauge(
+        "rmq_unconfirmed_bytes",
+        "of the log, which not all of the set are known to have",
+        max(0, unconfirmed),
+    )
+    if control.group is not None:
+        yield _gauge(
+            "rmq_sync_set_size",
+            "brokers that have all that is confirmed, with the master",
+            len(control.group.members),
+        )
+        yield _gauge(
+            "rmq_sync_set_absent",
+            "brokers of the set that are not connected",
+            len(control.group.absent),
+        )
 
 
 def _network_families(server: RemotingServer) -> Iterator[Family]:

@@ -345,6 +345,12 @@ async def test_every_name_is_javas_or_begins_with_rmq(scrape):
 OF_A_PAIR = {"rmq_replica_lag_bytes", "rmq_replica_bytes_per_second", "rmq_following"}
 """Of a master with slaves, and of a slave: tests/replication/test_pair.py."""
 
+OF_A_GROUP = {
+    "rmq_group_epoch", "rmq_group_master", "rmq_sync_set_absent", "rmq_sync_set_size",
+    "rmq_unconfirmed_bytes",
+}  # fmt: skip
+"""Of brokers with a controller: tests/replication/test_membership.py."""
+
 
 async def test_every_metric_of_the_dashboard_is_served(scrape):
     text = (ROOT / "conf/grafana-dashboard.json").read_text()
@@ -361,7 +367,8 @@ async def test_every_metric_that_the_documents_name_is_served(scrape):
     named = set(re.findall(r"`((?:rocketmq|rmq)_\w+)", text))
     assert len(named) > 10
     of_container = {each.name for each in families(SimpleNamespace(children={}))}
-    assert not named - scrape.kinds.keys() - not_served() - of_container
+    elsewhere = not_served() | of_container | OF_A_PAIR | OF_A_GROUP
+    assert not named - scrape.kinds.keys() - elsewhere
 
 
 async def test_readiness_says_why_not(tmp_path):

@@ -10,8 +10,10 @@ from rmq.broker.asked_set import AskedSet
 from rmq.broker.config import BrokerConfig
 from rmq.broker.identity import Asked, Boot, Identity
 from rmq.errors import ConfigError, RmqError
+from rmq.http.own_metrics import group_families
 from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.testing import BrokerThread, NameServerThread
+from tests.http.test_metrics import OF_A_GROUP
 
 from .controller import Controller
 from .test_pair import ask, context_of, log_of, pull, send, until
@@ -323,6 +325,37 @@ def test_a_request_whose_answer_is_lost_counts_until_it_is_known(group):
     group.controller.lost_codes = ()
     group.await_set(1)
     until(lambda: send_to(group.brokers[1]) == ResponseCode.SUCCESS)
+
+
+def metrics(group, number):
+    found = group_families(group.context(number))
+    return {
+        family.name: int(*[each.value for each in family.samples]) for family in found
+    }
+
+
+@pytest.mark.slow
+def test_what_metrics_say_of_a_group(group):
+    group.pair()
+    caught_up(group, 1, 2)
+    of_all = {"rmq_group_epoch": 1, "rmq_unconfirmed_bytes": 0}
+    of_master = {
+        "rmq_group_master": 1,
+        "rmq_sync_set_size": 2,
+        "rmq_sync_set_absent": 0,
+    }
+    until(lambda: metrics(group, 2)["rmq_unconfirmed_bytes"] == 0)
+    assert metrics(group, 1) == of_all | of_master
+    assert metrics(group, 1).keys() == OF_A_GROUP
+    assert metrics(group, 2) == of_all | {"rmq_group_master": 0}
+    group.controller.is_silent = True
+    group.stop(2)
+    until(lambda: metrics(group, 1)["rmq_sync_set_absent"] == 1)
+    assert send_to(group.brokers[1]) == ResponseCode.FLUSH_SLAVE_TIMEOUT
+    assert metrics(group, 1)["rmq_unconfirmed_bytes"] > 0
+    group.controller.is_silent = False
+    group.await_set(1)
+    until(lambda: metrics(group, 1)["rmq_sync_set_size"] == 1)
 
 
 @pytest.mark.slow
