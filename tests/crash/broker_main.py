@@ -2,7 +2,8 @@
 
 Arguments: folder of the traced modules or "", name of the bug or "", then those of
 `rmq`.
-Checkpoints are written without a mapped file: they are traced here, as kind k.
+Small files are written without a mapped file. They are traced here: checkpoints as kind
+k; those of `config` as r when their replacement begins and f when it has ended.
 """
 
 import importlib.util
@@ -27,18 +28,34 @@ class TracedModules:
         return path and importlib.util.spec_from_file_location(name, path)
 
 
-def trace_checkpoints():
+def trace_small_files():
+    import rmq.files
+
+    replace = rmq.files.replace_file
+    target = os.open(os.environ["RMQ_IO_TRACE"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+
+    def note(kind, data, position=0):
+        os.write(target, HEAD.pack(kind, 0, position, len(data)) + data)
+
+    def traced(path, data, **options):
+        if path.parent.name != "config":
+            replace(path, data, **options)
+            return
+        name = os.fsencode(path)
+        note(b"r", name + data, len(name))
+        replace(path, data, **options)
+        note(b"f", name)
+
+    rmq.files.replace_file = traced  # before other modules import it
     from rmq.store.checkpoint import Checkpoint
 
     save = Checkpoint.save
-    target = os.open(os.environ["RMQ_IO_TRACE"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
-    def traced(self, path):
+    def save_traced(self, path):
         save(self, path)
-        data = path.read_bytes()
-        os.write(target, HEAD.pack(b"k", 0, 0, len(data)) + data)
+        note(b"k", path.read_bytes())
 
-    Checkpoint.save = traced
+    Checkpoint.save = save_traced
 
 
 def reply_early():
@@ -100,7 +117,37 @@ def checkpoint_early():
     ConsumeQueues._start_flush = early
 
 
+def delivered_early():
+    """Bug: timercheck says what was delivered before the log has it on the disk."""
+    from rmq.store.timer import TimerStore
+
+    flush_steps = TimerStore.flush_steps
+
+    def early(self):
+        for step in flush_steps(self):
+            if step != self._durability.flush:
+                yield step
+
+    TimerStore.flush_steps = early
+
+
+def popped_early():
+    """Bug: an offset passes checkpoints that the disk does not have."""
+    from rmq._fastpath import Watermark
+    from rmq_plugins.pop.checkpoints import Checkpoints
+
+    begin = Checkpoints.__init__
+
+    def early(self, *arguments):
+        begin(self, *arguments)
+        self._durable = Watermark(1 << 62)
+
+    Checkpoints.__init__ = early
+
+
 BUGS = {
+    "delivered-early": delivered_early,
+    "popped-early": popped_early,
     "reply-early": reply_early,
     "checkpoint-early": checkpoint_early,
     "durable-early": durable_early,
@@ -111,7 +158,7 @@ if __name__ == "__main__":
     traced, bug, *arguments = sys.argv[1:]
     if traced:
         sys.meta_path.insert(0, TracedModules(traced))
-        trace_checkpoints()
+        trace_small_files()
     if bug:
         BUGS[bug]()
     from rmq.cli import main

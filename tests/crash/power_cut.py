@@ -6,7 +6,8 @@ any point of it the pages that were written since the last sync that ended are e
 the disk, or not: an image takes some at their new content and leaves the others at what
 the last sync made durable.  A file that was never synced may also be empty or absent if
 it is the last of its folder: names come to the disk in the order of their making, as
-journals of file systems keep it.  A checkpoint is durable when its event is written.
+journals of file systems keep it.  A checkpoint is durable when its event is written; a
+small file has its old or its new content while it is replaced.
 A direct write may also be torn at a sector.  Pages of the ring are never synced: each
 is new, or as it was in the lap before, or lost.
 Of an index file only the header is traced: images have it with lost entries.
@@ -94,11 +95,14 @@ class Disk:
         self._names: dict[int, str] = {}
         self.files: dict[str, TracedFile] = {}
         self.checkpoint = b""
+        self.small: dict[str, bytes] = {}
+        self.replacing: dict[str, bytes] = {}
+        """New content of small files whose replacement has begun."""
         self.ends = []
         at = 0
         while at + HEAD.size <= len(self._data):
             kind, _, _, size = HEAD.unpack_from(self._data, at)
-            at += HEAD.size + (size if kind in b"owdk" else 0)
+            at += HEAD.size + (size if kind in b"owdkrf" else 0)
             if at <= len(self._data):
                 self.ends.append(at)
 
@@ -115,6 +119,11 @@ class Disk:
         data = self._data[at + HEAD.size : end]
         if kind == b"k":
             self.checkpoint = data
+        elif kind == b"r":
+            self.replacing[data[:position].decode()] = data[position:]
+        elif kind == b"f":
+            name = data.decode()
+            self.small[name] = self.replacing.pop(name)
         elif kind == b"o":
             name = data.decode()
             self._names[descriptor] = name
@@ -191,6 +200,11 @@ class Disk:
         (target / "abort").write_text(self._abort)
         if self.checkpoint:
             (target / "checkpoint").write_bytes(self.checkpoint)
+        replaced = {n: d for n, d in self.replacing.items() if chance.random() < 0.5}
+        for name, data in (self.small | replaced).items():
+            path = target / Path(name).relative_to(root)
+            path.parent.mkdir(exist_ok=True)
+            path.write_bytes(data)
 
 
 def torn(old, new, chance):
