@@ -12,6 +12,7 @@ from rmq.broker.identity import Asked, Boot, Identity
 from rmq.errors import ConfigError, RmqError
 from rmq.http.own_metrics import group_families
 from rmq.protocol.codes import RequestCode, ResponseCode
+from rmq.store.checkpoint import Checkpoint
 from rmq.testing import BrokerThread, NameServerThread
 from tests.http.test_metrics import OF_A_GROUP
 
@@ -206,6 +207,36 @@ def test_readers_do_not_see_what_a_failover_may_take_away(group):
     group.controller.is_silent = False
     group.await_set(1)
     until(lambda: pull(group.brokers[1], offset=seen).code == ResponseCode.SUCCESS)
+
+
+def forget_confirmed(folder):
+    """Let the checkpoint be of before the first message, as after a kill."""
+    path = folder / "checkpoint"
+    checkpoint = Checkpoint.load(path)
+    checkpoint.confirm_offset = 0
+    checkpoint.save(path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_alone", [True, False])
+def test_a_master_that_is_alone_after_a_start_shows_its_whole_log(group, is_alone):
+    """Nobody else has to have it: also if the set had another one at the start."""
+    group.pair()
+    for number in range(5):
+        assert send_to(group.brokers[1]) == ResponseCode.SUCCESS, number
+    count = len(group.brokers[1].messages("T"))
+    group.stop(2)
+    if is_alone:
+        group.await_set(1)
+    else:
+        group.controller.is_silent = True
+    group.stop(1)
+    group.controller.is_silent = False
+    forget_confirmed(group.store(1))
+    group.start(1, **SLAVE_READS)
+    until(lambda: len(group.brokers[1].messages("T")) == count)
+    context = group.context(1)
+    assert context.store.durability.confirm_offset == context.store.log.end_offset
 
 
 @pytest.mark.slow
