@@ -25,8 +25,8 @@ SANITIZER = ["-fsanitize=address", "-fno-omit-frame-pointer", "-g"] if ASAN else
 
 PORTABLE = {
     "checksum", "client_codec", "client_handout", "client_messages", "client_packing",
-    "decode", "hashing", "header_scan", "json_dialect", "layout", "native",
-    "properties", "unique_keys",
+    "client_sending", "decode", "hashing", "header_scan", "json_dialect", "layout",
+    "native", "properties", "unique_keys",
 }  # fmt: skip
 """What the Python client needs. The others serve brokers, which need Linux."""
 

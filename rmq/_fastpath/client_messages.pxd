@@ -15,6 +15,16 @@ cdef class SendResult:
     cdef readonly str transaction_id
     cdef readonly str recall_handle
 
+cdef class Delivery:
+    cdef readonly object packed
+    cdef object ended
+    cdef object new_waiter
+    cdef object outcome             # a SendResult or an exception
+    cdef list waiters
+    cdef list callbacks
+    cdef int _end(self, outcome) except -1
+    cdef int _wake(self) except -1
+
 cdef enum:
     HOST_LIMIT = 20             # an IPv6 address and its port
 

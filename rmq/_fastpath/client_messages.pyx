@@ -76,13 +76,6 @@ cdef class Delivery:
     the message; `ended`, if it is not None, learns of the end before all others.
     """
 
-    cdef readonly object packed
-    cdef object ended
-    cdef object new_waiter
-    cdef object outcome             # a SendResult or an exception
-    cdef list waiters
-    cdef list callbacks
-
     def __init__(self, packed, ended, new_waiter):
         self.packed = packed
         self.ended = ended

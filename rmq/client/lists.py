@@ -7,13 +7,12 @@ import anyio
 
 from rmq._fastpath.client_messages import SendResult
 from rmq._fastpath.client_packing import Packed
+from rmq._fastpath.client_sending import Budget
 from rmq.client.core.batches import Sized, split
-from rmq.client.core.budget import Budget
 from rmq.client.core.routes import MessageQueue
 from rmq.client.errors import ClientError, SendManyFailed
 from rmq.client.message import Message
 from rmq.client.packing import Packer
-from rmq.outgoing.wire import Waiter
 
 
 class Lists:
@@ -23,7 +22,7 @@ class Lists:
         self,
         packer: Packer,
         limits: Sized,
-        budget: Budget[Waiter],
+        budget: Budget,
         room: Callable[[int, int], Awaitable[None]],
         send_joined: Callable[
             [list[Packed], MessageQueue | None], Awaitable[list[SendResult]]

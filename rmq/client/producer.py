@@ -20,12 +20,16 @@ import anyio
 from rmq._fastpath import UniqueKeys
 from rmq._fastpath.client_messages import Delivery, ReceivedMessage, SendResult, end_all
 from rmq._fastpath.client_packing import Packed
+from rmq._fastpath.client_sending import (
+    Budget,
+    FirstAttempt,
+    OpenDeliveries,
+    send_packed,
+)
 from rmq.client.client import Client
 from rmq.client.compression import Compression
 from rmq.client.core.batches import MAX_BATCH_BYTES, Sized
-from rmq.client.core.budget import Budget
 from rmq.client.core.routes import MessageQueue, Route
-from rmq.client.delivery import FirstAttempt
 from rmq.client.errors import ClientError, SendFailed, SendManyFailed
 from rmq.client.keyed import KeyedSender
 from rmq.client.lingering import Lingering
@@ -40,7 +44,6 @@ from rmq.client.sharer import Sharer
 from rmq.client.transaction import Checker, Transaction, Transactions
 from rmq.errors import PeerError
 from rmq.outgoing.connection import Connection, date_ms, steady_ms
-from rmq.outgoing.wire import Waiter
 from rmq.protocol.bodies.heartbeat import ProducerData
 from rmq.protocol.command import Command
 
@@ -85,7 +88,7 @@ class Producer(Sharer):
         self.timeout_ms = timeout_ms
         self._limits = Sized(batch_messages, min(batch_bytes, MAX_BATCH_BYTES))
         self._linger_ms = linger_ms
-        self._budget: Budget[Waiter] = Budget(max_pending, max_pending_bytes)
+        self._budget = Budget(max_pending, max_pending_bytes)
         self._sender = Sender(self.client, group, attempts)
         self._max_message_bytes = max_message_bytes
         self._compress_over = compress_over
@@ -94,7 +97,7 @@ class Producer(Sharer):
         self._lists: Lists
         self._keyed = KeyedSender(self._limits, self._send_keyed_batch, self._spawn)
         self._lingering: Lingering | None = None
-        self._open_deliveries = 0
+        self._deliveries: OpenDeliveries
         self._failures: list[ClientError] = []
         self._idle: anyio.Event
         self.is_ended = False
@@ -116,6 +119,9 @@ class Producer(Sharer):
             self._packer, self._limits, self._budget, self._room, self._send_joined
         )
         self._idle = anyio.Event()
+        self._deliveries = OpenDeliveries(
+            self._budget, self.client.wires.waiter, self._has_failed, self._is_idle
+        )
         self._join()
         self._is_open = True
         if self._linger_ms is not None:
@@ -169,16 +175,12 @@ class Producer(Sharer):
         if not self.client.is_watched:
             if key is not None or later is not None or self._lingering is not None:
                 return await self._send_one(message, later, key, queue, timeout_ms)
-            # the way of nearly all: one coroutine less
-            packed = self._packer.pack(message)
-            size, budget = packed.size, self._budget
-            if not budget.take(size):
-                await self._room(size)
-            try:
-                result = await self._sender.send(packed, timeout_ms, queue=queue)
-            finally:
-                budget.give(size)
-            return cast("SendResult", result)
+            if queue is None:  # the way of nearly all: compiled
+                packed = self._packer.pack(message)
+                return await send_packed(
+                    self._sender, self._budget, packed, self._room, timeout_ms
+                )
+            return await self._send_one(message, None, None, queue, timeout_ms)
         with self.client.hooks.sending(self.group, [message]) as sending:
             (message,) = sending.messages
             result = await self._send_one(message, later, key, queue, timeout_ms)
@@ -277,7 +279,7 @@ class Producer(Sharer):
             None,
             0,
             packed.msg_ids,
-            sys_flag=packed.sys_flag,
+            packed.sys_flag,
         )
 
     async def _send_keyed_batch(
@@ -358,8 +360,7 @@ class Producer(Sharer):
             await self._room(packed.size)
         if key is None and queue is None:
             return self._taken(packed, lingering)
-        delivery = Delivery(packed, self._delivered, self.client.wires.waiter)
-        self._open_deliveries += 1
+        delivery = self._deliveries.begin(packed)
         if publishing is not None and key is not None:
             self._keyed.add(publishing.queue_of_key(key), key, (packed, delivery))
         else:
@@ -368,8 +369,7 @@ class Producer(Sharer):
 
     def _taken(self, packed: Packed, lingering: Lingering | None) -> Delivery:
         """Have a message sent that has got its room; to any queue."""
-        delivery = Delivery(packed, self._delivered, self.client.wires.waiter)
-        self._open_deliveries += 1
+        delivery = self._deliveries.begin(packed)
         if lingering is not None and not packed.alone:
             lingering.add(delivery)
         else:
@@ -391,7 +391,7 @@ class Producer(Sharer):
             FirstAttempt(delivery, self.go_on),
             steady_ms() + self.timeout_ms,
             packed.msg_ids,
-            sys_flag=packed.sys_flag,
+            packed.sys_flag,
         )
 
     def go_on(self, delivery: Delivery) -> None:
@@ -414,26 +414,20 @@ class Producer(Sharer):
         else:
             delivery.set_result(cast("SendResult", result))
 
-    def _delivered(self, delivery: Delivery) -> None:
-        error = delivery.error()
+    def _has_failed(self, error: BaseException) -> None:
         if isinstance(error, ClientError) and len(self._failures) < MAX_FAILURES:
             self._failures.append(error)
-        self._settled(1, delivery.packed.size)
 
-    def _settled(self, count: int, size: int) -> None:
-        """Count deliveries that have ended."""
-        self._budget.give(size, count)
-        self._open_deliveries -= count
-        if self._open_deliveries == 0:
-            self._idle.set()
-            self._idle = anyio.Event()
+    def _is_idle(self) -> None:
+        self._idle.set()
+        self._idle = anyio.Event()
 
     async def flush(self, timeout_s: float | None = None) -> None:
         """Wait for all that was enqueued; SendManyFailed for what failed since."""
         if self._lingering is not None:
             self._lingering.leave_all()
         with anyio.fail_after(timeout_s):
-            while self._open_deliveries:
+            while self._deliveries.count:
                 await self._idle.wait()
         failures, self._failures = self._failures, []
         if failures:
@@ -462,7 +456,7 @@ class Producer(Sharer):
                 delivery.set_exception(error)
             return
         count, size = end_all(batch, results)
-        self._settled(count, size)
+        self._deliveries.settle(count, size)
 
     # -- transactions, requests, recall
 

@@ -161,38 +161,23 @@ class Sender:
         queue: MessageQueue | None = None,
         is_keyed: bool = False,
     ) -> SendResult | list[SendResult]:
-        """Return the result; SendFailed, or NoRoute before the first attempt.
-
-        The first attempt is made here if it can be made at once, without the calls that
-        look for routes and connections: it is nearly always the only one.
-        """
+        """Return the result; SendFailed, or NoRoute before the first attempt."""
         deadline_ms = steady_ms() + timeout_ms
-        ready = self.ready(packed.topic) if queue is None else None
-        if ready is None:
-            return await self._go_on(Attempts(packed, deadline_ms, queue, is_keyed))
-        target, connection = ready
-        waiter = connection.new_waiter()
-        number = connection.send(
-            target.batch if type(packed.msg_ids) is list else target.single,
-            packed.properties,
-            packed.body,
-            waiter,
-            deadline_ms,
-            packed.msg_ids,
-            sys_flag=packed.sys_flag,
-        )
-        try:
-            answer: Sent = await waiter
-        except PeerError as error:
-            state = Attempts(packed, deadline_ms, queue, is_keyed)
-            state.failed(target, error)
-        else:
-            if not isinstance(answer, Command):
-                return answer
-            state = Attempts(packed, deadline_ms, queue, is_keyed)
+        return await self._go_on(Attempts(packed, deadline_ms, queue, is_keyed))
+
+    async def go_on(
+        self,
+        packed: Packed,
+        deadline_ms: int,
+        target: Target,
+        answer: PeerError | Command,
+    ) -> SendResult | list[SendResult]:
+        """Make the other attempts after a first one to any queue that has failed."""
+        state = Attempts(packed, deadline_ms, None, is_keyed=False)
+        if isinstance(answer, Command):
             self._refused(state, target, answer)
-        finally:
-            connection.codec.forget(number)
+        else:
+            state.failed(target, answer)
         return await self._go_on(state)
 
     async def _go_on(self, state: "Attempts") -> SendResult | list[SendResult]:
@@ -252,7 +237,7 @@ class Sender:
             waiter,
             deadline_ms,
             packed.msg_ids,
-            sys_flag=packed.sys_flag,
+            packed.sys_flag,
         )
         try:
             answer: Sent = await waiter

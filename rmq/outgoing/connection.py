@@ -112,7 +112,6 @@ class Connection:
         waiter: Completion | None,
         deadline_ms: int,
         msg_ids: str | list[str],
-        *,
         sys_flag: int = 0,
     ) -> int:
         """Send messages; the waiter gets what `Sent` has. Without one it is oneway.

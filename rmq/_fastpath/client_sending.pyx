@@ -1,0 +1,182 @@
+"""What is done with each message of a producer: room, the first attempt, its end.
+
+`Budget` says how many messages and bytes may be under way; who waits gets room in turn.
+Invariants: what is taken never exceeds the limits, except that a message larger than
+all bytes passes alone; nobody overtakes a message that waits.
+"""
+
+from collections import deque
+from time import monotonic_ns
+
+cimport cython
+from libc.stdint cimport int64_t
+
+from rmq._fastpath.client_messages cimport Delivery, SendResult
+from rmq._fastpath.client_packing cimport Packed
+from rmq.errors import PeerError
+
+cdef enum:
+    NANOSECONDS = 1_000_000
+
+
+@cython.final
+cdef class Budget:
+    """Counts; `take` or `wait` before, `give` after."""
+
+    cdef readonly Py_ssize_t count
+    cdef readonly int64_t bytes
+    cdef Py_ssize_t max_count
+    cdef int64_t max_bytes
+    cdef object waiting             # waiters, their bytes and counts
+
+    def __init__(self, Py_ssize_t max_count, int64_t max_bytes):
+        self.max_count, self.max_bytes = max_count, max_bytes
+        self.waiting = deque()
+
+    def take(self, int64_t size, Py_ssize_t count=1):
+        """Take room if it is there, and if nobody waits for it."""
+        return self._take(size, count)
+
+    cdef bint _take(self, int64_t size, Py_ssize_t count) except -1:
+        if self.waiting or not self._has_room(size, count):
+            return False
+        self.count += count
+        self.bytes += size
+        return True
+
+    cdef bint _has_room(self, int64_t size, Py_ssize_t count) noexcept:
+        return self.count == 0 or (
+            self.count + count <= self.max_count and self.bytes + size <= self.max_bytes
+        )
+
+    def wait(self, waiter not None, int64_t size, Py_ssize_t count=1):
+        """Have room taken for the waiter when it is its turn."""
+        self.waiting.append((waiter, size, count))
+
+    def give(self, int64_t size, Py_ssize_t count=1):
+        """Give room back; those that wait get it."""
+        self._give(size, count)
+
+    cdef int _give(self, int64_t size, Py_ssize_t count) except -1:
+        self.count -= count
+        self.bytes -= size
+        assert self.count >= 0 <= self.bytes
+        if self.waiting:
+            self.serve()
+        return 0
+
+    def serve(self):
+        """Let go on who has room now; also after a waiter was given up."""
+        while self.waiting:
+            waiter, size, count = self.waiting[0]
+            if not waiter.done():
+                if not self._has_room(size, count):
+                    return
+                self.count += count
+                self.bytes += size
+                waiter.set_result(None)
+            self.waiting.popleft()
+
+
+@cython.final
+cdef class OpenDeliveries:
+    """What `enqueue` has taken and what has not ended; each has its room.
+
+    `on_failure` gets the error of each that fails, `on_idle` is called when none is
+    left.
+    """
+
+    cdef readonly Py_ssize_t count
+    cdef Budget budget
+    cdef object new_waiter
+    cdef object on_failure
+    cdef object on_idle
+    cdef object learn               # `ended`, bound once
+
+    def __init__(self, Budget budget not None, new_waiter, on_failure, on_idle):
+        self.budget, self.new_waiter = budget, new_waiter
+        self.on_failure, self.on_idle = on_failure, on_idle
+        self.learn = self.ended
+
+    def begin(self, Packed packed not None):
+        """Return the delivery of a message that has its room."""
+        self.count += 1
+        return Delivery(packed, self.learn, self.new_waiter)
+
+    def ended(self, Delivery delivery not None):
+        """Learn that one has ended."""
+        cdef Packed packed = delivery.packed
+        if type(delivery.outcome) is not SendResult:
+            self.on_failure(delivery.outcome)
+        self.settle(1, packed.size)
+
+    cpdef settle(self, Py_ssize_t count, int64_t size):
+        """Count deliveries that have ended, and give their room back."""
+        self.budget._give(size, count)
+        self.count -= count
+        if self.count == 0:
+            self.on_idle()
+
+
+@cython.final
+@cython.freelist(1024)
+cdef class FirstAttempt:
+    """The waiter of an enqueued message that was sent at once.
+
+    It ends the delivery; after a failure `go_on` makes the other attempts.
+    """
+
+    cdef Delivery delivery
+    cdef object go_on
+
+    def __init__(self, Delivery delivery not None, go_on):
+        self.delivery, self.go_on = delivery, go_on
+
+    def done(self):
+        """Never given up."""
+        return False
+
+    def set_result(self, answer):
+        """Take the answer."""
+        if type(answer) is SendResult:
+            self.delivery._end(answer)
+        else:
+            self.go_on(self.delivery)
+
+    def set_exception(self, _error):
+        """Learn that there is none."""
+        self.go_on(self.delivery)
+
+
+async def send_packed(sender, Budget budget not None, Packed packed not None, room,
+                      int64_t timeout_ms):
+    """Send a message to any queue; `room` waits for some if the budget has none.
+
+    The first attempt is made here if it can be made at once, without the calls that
+    look for routes and connections: it is nearly always the only one.
+    """
+    cdef int64_t deadline_ms
+    if not budget._take(packed.size, 1):
+        await room(packed.size)
+    try:
+        ready = sender.ready(packed.topic)
+        if ready is None:
+            return await sender.send(packed, timeout_ms)
+        target, connection = ready
+        waiter = connection.new_waiter()
+        deadline_ms = <int64_t>monotonic_ns() // NANOSECONDS + timeout_ms
+        number = connection.send(
+            target.single, packed.properties, packed.body, waiter, deadline_ms,
+            packed.msg_ids, packed.sys_flag,
+        )
+        try:
+            answer = await waiter
+        except PeerError as error:
+            answer = error
+        finally:
+            connection.codec.forget(number)
+        if type(answer) is SendResult:
+            return answer
+        return await sender.go_on(packed, deadline_ms, target, answer)
+    finally:
+        budget._give(packed.size, 1)

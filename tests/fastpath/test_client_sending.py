@@ -1,0 +1,166 @@
+"""Nobody overtakes, no limit is crossed, nobody waits for nothing; first attempts."""
+
+import pytest
+import trio
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rmq._fastpath.client_messages import SendResult
+from rmq._fastpath.client_packing import Packed
+from rmq._fastpath.client_sending import (
+    Budget,
+    FirstAttempt,
+    OpenDeliveries,
+    send_packed,
+)
+from rmq.errors import PeerClosed
+
+RESULT = SendResult(0, "id", "offset id", None, 7)
+
+
+class Waiting:
+    def __init__(self, number):
+        self.number = number
+        self.is_done = False
+
+    def done(self):
+        return self.is_done
+
+    def set_result(self, _):
+        self.is_done = True
+
+
+SIZES = st.integers(0, 60)
+STEPS = st.lists(
+    st.tuples(st.sampled_from(["take", "give", "give up"]), SIZES, st.integers(0, 9)),
+    max_size=40,
+)
+
+
+@given(STEPS, st.integers(1, 5), st.integers(1, 100))
+def test_any_order(steps, max_count, max_bytes):
+    budget = Budget(max_count, max_bytes)
+    held, waiting, served = [], [], []
+    for number, (step, size, index) in enumerate(steps):
+        if step == "take":
+            had_waiting = bool(waiting)
+            if budget.take(size):
+                assert not had_waiting
+                held.append(size)
+            else:
+                waiter = Waiting(number)
+                budget.wait(waiter, size)
+                waiting.append((waiter, size))
+        elif step == "give" and held:
+            budget.give(held.pop(index % len(held)))
+        elif step == "give up" and waiting:
+            waiter, _ = waiting.pop(index % len(waiting))
+            waiter.is_done = True
+            budget.serve()
+        while waiting and waiting[0][0].done():
+            waiter, size = waiting.pop(0)
+            served.append(waiter.number)
+            held.append(size)
+        assert not any(waiter.done() for waiter, _ in waiting)
+        assert budget.count == len(held) <= max_count
+        assert budget.bytes == sum(held)
+        assert budget.bytes <= max_bytes or len(held) == 1
+        assert held or not waiting
+    assert served == sorted(served)
+
+
+def test_deliveries_give_their_room_back():
+    budget, failures, idle = Budget(10, 1_000), [], []
+    packed = Packed("T", "id", b"", bytes(100), 0, True)
+    open_ = OpenDeliveries(budget, None, failures.append, lambda: idle.append(1))
+    deliveries = []
+    for _ in range(3):
+        assert budget.take(packed.size)
+        deliveries.append(open_.begin(packed))
+    assert (open_.count, budget.bytes) == (3, 300)
+    again = []
+    FirstAttempt(deliveries[0], again.append).set_result(RESULT)
+    FirstAttempt(deliveries[1], again.append).set_result("a refusal")
+    assert deliveries[0].result() is RESULT
+    assert again == [deliveries[1]]
+    assert (open_.count, budget.count, idle) == (2, 2, [])
+    error = ValueError("lost")
+    deliveries[1].set_exception(error)
+    open_.settle(1, 100)
+    assert failures == [error]
+    assert (open_.count, budget.count, budget.bytes, idle) == (0, 0, 0, [1])
+
+
+class Ways:
+    """A sender; its test says whether it is ready."""
+
+    def __init__(self):
+        self.calls = []
+
+    async def send(self, packed, timeout_ms):
+        await trio.lowlevel.checkpoint()
+        self.calls.append("send")
+        return RESULT
+
+    async def go_on(self, packed, deadline_ms, target, answer):
+        await trio.lowlevel.checkpoint()
+        self.calls.append(answer)
+        return RESULT
+
+
+class Line:
+    """A connection."""
+
+    single = None
+
+    def __init__(self, answer):
+        self.answer, self.forgotten, self.codec = answer, [], self
+
+    def new_waiter(self):
+        return self
+
+    def send(self, *_):
+        return 7
+
+    def forget(self, number):
+        self.forgotten.append(number)
+
+    def __await__(self):
+        return self._wait().__await__()
+
+    async def _wait(self):
+        await trio.lowlevel.checkpoint()
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+
+LOST = PeerClosed("lost")
+
+
+@pytest.mark.parametrize(
+    ("answer", "calls"),
+    [(None, ["send"]), (RESULT, []), ("refusal", ["refusal"]), (LOST, [LOST])],
+)
+async def test_the_first_attempt_is_made_at_once(answer, calls):
+    ways, line = Ways(), Line(answer)
+    ways.ready = lambda _: None if answer is None else (line, line)
+    budget = Budget(1, 1_000)
+    packed = Packed("T", "id", b"", bytes(100), 0, True)
+    found = await send_packed(ways, budget, packed, None, 3_000)
+    assert found is RESULT
+    assert ways.calls == calls
+    assert line.forgotten == ([] if answer is None else [7])
+    assert budget.count == 0
+
+
+async def test_a_cancelled_first_attempt_gives_its_room_back():
+    line, budget = Line(RESULT), Budget(1, 1_000)
+    ways = Ways()
+    ways.ready = lambda _: (line, line)
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        packed = Packed("T", "id", b"", b"", 0, True)
+        await send_packed(ways, budget, packed, None, 3_000)
+    assert line.forgotten == [7]
+    assert budget.count == 0
