@@ -234,6 +234,7 @@ def test_a_master_that_is_alone_after_a_start_shows_its_whole_log(group, is_alon
     group.controller.is_silent = False
     forget_confirmed(group.store(1))
     group.start(1, **SLAVE_READS)
+    until(lambda: group.context(1).role.is_master)  # its store of before is closed
     until(lambda: len(group.brokers[1].messages("T")) == count)
     context = group.context(1)
     assert context.store.durability.confirm_offset == context.store.log.end_offset
@@ -333,7 +334,7 @@ def test_a_broker_after_a_power_cut_lets_others_be_the_master(group):
     group.controller.members = [1, 2]
     group.start(1, **SLAVE_READS)
     time.sleep(0.5)
-    assert not group.controller.beats
+    assert 1 not in group.controller.beats  # the last one of 2 may come late
     assert not group.context(1).role.is_master
     group.start(2, **SLAVE_READS)
     group.controller.elect(2)
@@ -376,7 +377,7 @@ def test_what_metrics_say_of_a_group(group):
         "rmq_sync_set_absent": 0,
     }
     until(lambda: metrics(group, 2)["rmq_unconfirmed_bytes"] == 0)
-    assert metrics(group, 1) == of_all | of_master
+    until(lambda: metrics(group, 1) == of_all | of_master)  # it is told after the set
     assert metrics(group, 1).keys() == OF_A_GROUP
     assert metrics(group, 2) == of_all | {"rmq_group_master": 0}
     group.controller.is_silent = True
