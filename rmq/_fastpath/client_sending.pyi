@@ -1,4 +1,4 @@
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol, final
 
 from rmq._fastpath.client_messages import Delivery, SendResult
@@ -38,6 +38,29 @@ class Budget:
 
     def serve(self) -> None:
         """Let go on who has room now; also after a waiter was given up."""
+
+@final
+class Accumulator:
+    """One batch that fills, and the moment at which it leaves at the latest."""
+
+    def __init__(self, limits: tuple[int, int], linger_ms: float) -> None: ...
+    @property
+    def leaves_at_ms(self) -> float | None:
+        """None while it is empty."""
+
+    def add(
+        self, item: object, size: int, now_ms: Callable[[], float]
+    ) -> Sequence[list[Any]]:
+        """Add a message; return the batches that leave now."""
+
+    def withdraw(self, item: object, size: int) -> bool:
+        """Take a message out again; False if it has left."""
+
+    def due(self, now_ms: float) -> list[Any]:
+        """Return the batch if its time has come."""
+
+    def take(self) -> list[Any]:
+        """Return what is there, as at a flush."""
 
 @final
 class OpenDeliveries:
@@ -85,6 +108,30 @@ class FirstAttempt:
 
     def set_exception(self, _error: BaseException) -> None:
         """Learn that there is none."""
+
+@final
+class Ends:
+    """Counts what has ended; `first` is called for the first since the last `take`."""
+
+    def __init__(self, first: Callable[[], object]) -> None: ...
+    def take(self) -> int:
+        """Return how many have ended since the last call."""
+
+@final
+class ThreadDelivery:
+    """A message that a thread has enqueued; `await_end` waits for its end."""
+
+    def __init__(
+        self, await_end: Callable[[ThreadDelivery, float | None], bool], ends: Ends
+    ) -> None: ...
+    def done(self) -> bool:
+        """Whether the broker has answered, or the message has failed for good."""
+
+    def result(self, timeout_s: float | None = None) -> SendResult:
+        """Wait for the result; TimeoutError, or the failure of the message."""
+
+    def end(self, inner: Delivery | BaseException) -> None:
+        """Take the result, or a failure before it was sent; for the producer."""
 
 async def send_packed(
     sender: Any,  # noqa: ANN401 - a `rmq.client.sending.Sender`

@@ -17,6 +17,7 @@ from rmq.errors import PeerError
 
 cdef enum:
     NANOSECONDS = 1_000_000
+    ITEM_SIZE = 22              # of an item of a batch, without body and properties
 
 
 @cython.final
@@ -76,6 +77,70 @@ cdef class Budget:
                 self.bytes += size
                 waiter.set_result(None)
             self.waiting.popleft()
+
+
+@cython.final
+cdef class Accumulator:
+    """One batch that fills, and the moment at which it leaves at the latest."""
+
+    cdef readonly object leaves_at_ms   # None while it is empty
+    cdef Py_ssize_t max_count
+    cdef int64_t max_bytes
+    cdef double linger_ms
+    cdef list items
+    cdef int64_t bytes
+
+    def __init__(self, limits not None, double linger_ms):
+        self.max_count, self.max_bytes = limits
+        self.linger_ms = linger_ms
+        self.items = []
+
+    def add(self, item, int64_t size, now_ms):
+        """Add a message; return the batches that leave now."""
+        cdef int64_t total = self.bytes + size + ITEM_SIZE
+        cdef Py_ssize_t count = len(self.items)
+        cdef list leaving
+        if count and total + ITEM_SIZE <= self.max_bytes and count + 1 < self.max_count:
+            self.items.append(item)
+            self.bytes = total
+            return ()
+        leaving = []
+        if count and total > self.max_bytes:
+            leaving.append(self.take())
+        if not self.items:
+            self.leaves_at_ms = now_ms() + self.linger_ms
+        self.items.append(item)
+        self.bytes += size + ITEM_SIZE
+        if (
+            self.bytes + ITEM_SIZE > self.max_bytes
+            or len(self.items) == self.max_count
+        ):
+            leaving.append(self.take())
+        return leaving
+
+    def withdraw(self, item, int64_t size):
+        """Take a message out again; False if it has left."""
+        if item not in self.items:
+            return False
+        self.items.remove(item)
+        self.bytes -= size + ITEM_SIZE
+        if not self.items:
+            self.leaves_at_ms = None
+        return True
+
+    def due(self, double now_ms):
+        """Return the batch if its time has come."""
+        if self.leaves_at_ms is None or now_ms < self.leaves_at_ms:
+            return []
+        return self.take()
+
+    cpdef list take(self):
+        """Return what is there, as at a flush."""
+        cdef list items = self.items
+        self.items = []
+        self.bytes = 0
+        self.leaves_at_ms = None
+        return items
 
 
 @cython.final
@@ -146,6 +211,59 @@ cdef class FirstAttempt:
     def set_exception(self, _error):
         """Learn that there is none."""
         self.go_on(self.delivery)
+
+
+@cython.final
+cdef class Ends:
+    """Counts what has ended; `first` is called for the first since the last `take`."""
+
+    cdef Py_ssize_t count
+    cdef object first
+
+    def __init__(self, first):
+        self.first = first
+
+    cdef int _add(self) except -1:
+        self.count += 1
+        if self.count == 1:
+            self.first()
+        return 0
+
+    def take(self):
+        """Return how many have ended since the last call."""
+        count = self.count
+        self.count = 0
+        return count
+
+
+@cython.final
+@cython.freelist(1024)
+cdef class ThreadDelivery:
+    """A message that a thread has enqueued; `await_end` waits for its end."""
+
+    cdef object await_end
+    cdef object inner               # a Delivery that has ended, or an exception
+    cdef Ends ends
+
+    def __init__(self, await_end, Ends ends not None):
+        self.await_end, self.ends = await_end, ends
+
+    def done(self):
+        """Whether the broker has answered, or the message has failed for good."""
+        return self.inner is not None
+
+    def result(self, timeout_s=None):
+        """Wait for the result; TimeoutError, or the failure of the message."""
+        if self.inner is None and not self.await_end(self, timeout_s):
+            raise TimeoutError(f"no result within {timeout_s:g} s")
+        if type(self.inner) is Delivery:
+            return self.inner.result()
+        raise self.inner
+
+    def end(self, inner not None):
+        """Take the result, or a failure before it was sent; for the producer."""
+        self.inner = inner
+        self.ends._add()
 
 
 async def send_packed(sender, Budget budget not None, Packed packed not None, room,

@@ -23,7 +23,9 @@ import anyio
 import anyio.to_thread
 
 from rmq._fastpath.client_messages import Delivery as AsyncDelivery
-from rmq._fastpath.client_messages import ReceivedMessage, SendResult
+from rmq._fastpath.client_messages import ReceivedMessage
+from rmq._fastpath.client_sending import Ends
+from rmq._fastpath.client_sending import ThreadDelivery as Delivery
 from rmq.client.client import Client as AsyncClient
 from rmq.client.consumer import Consumer as AsyncConsumer
 from rmq.client.core.routes import MessageQueue
@@ -75,36 +77,7 @@ def _method(name: str) -> Callable[..., Any]:
     return call
 
 
-class Delivery:
-    """A message that `enqueue` has taken."""
-
-    __slots__ = ("_inner", "_producer")
-
-    def __init__(self, producer: "Producer") -> None:
-        self._producer = producer
-        self._inner: AsyncDelivery | BaseException | None = None
-
-    def done(self) -> bool:
-        """Whether the broker has answered, or the message has failed for good."""
-        return self._inner is not None
-
-    def result(self, timeout_s: float | None = None) -> SendResult:
-        """Wait for the result; TimeoutError, or the failure of the message."""
-        if self._inner is None and not self._producer.await_end(self, timeout_s):
-            raise TimeoutError(f"no result within {timeout_s:g} s")
-        inner = self._inner
-        if isinstance(inner, BaseException):
-            raise inner
-        assert inner is not None
-        return inner.result()
-
-    def end(self, inner: AsyncDelivery | BaseException) -> None:
-        """Take the result, or a failure before it was sent; for the producer."""
-        self._inner = inner
-        self._producer.ended()
-
-
-_Taken = tuple[Message, dict[str, Any], Delivery, contextvars.Context | None]
+_Taken = tuple[Message, dict[str, Any] | None, Delivery, contextvars.Context | None]
 
 
 class Client(_Blocking):
@@ -130,7 +103,8 @@ class Producer(_Blocking):
     def __init__(self, client: Any = None, **options: Any) -> None:  # noqa: ANN401 - see .pyi
         self._inner = AsyncProducer(_inner_of(client), **options)
         self._most = options.get("max_pending", 10_000)
-        self._under_way = self._ended = 0
+        self._under_way = 0
+        self._ends = Ends(self._has_first_end)
         self._taken: deque[_Taken] = deque()
         self._is_draining = False
         self._lock = threading.Lock()
@@ -154,10 +128,10 @@ class Producer(_Blocking):
         queue: MessageQueue | None = None,
     ) -> Delivery:
         """Take a message; wait for room only."""
-        options: dict[str, Any] = {}
+        options = None
         if key is not None or queue is not None:
             options = {"key": key, "queue": queue}
-        delivery, context = Delivery(self), None
+        delivery, context = Delivery(self._await_end, self._ends), None
         if self._inner.client.is_watched:
             context = contextvars.copy_context()
         with self._lock:
@@ -170,7 +144,7 @@ class Producer(_Blocking):
             portal().post(self._start_draining)
         return delivery
 
-    def await_end(self, delivery: Delivery, timeout_s: float | None) -> bool:
+    def _await_end(self, delivery: Delivery, timeout_s: float | None) -> bool:
         """Wait for the end of a message; False after the time-out."""
         with self._lock:
             self._awaiting += 1
@@ -179,14 +153,12 @@ class Producer(_Blocking):
             finally:
                 self._awaiting -= 1
 
-    def ended(self) -> None:
-        """Count the end of a message; those of one turn of the loop make room once."""
-        self._ended += 1
-        if self._ended == 1:
-            asyncio.get_running_loop().call_soon(self._make_room)
+    def _has_first_end(self) -> None:
+        """Make room for the ends of one turn of the loop, once for all."""
+        asyncio.get_running_loop().call_soon(self._make_room)
 
     def _make_room(self) -> None:
-        ended, self._ended = self._ended, 0
+        ended = self._ends.take()
         with self._lock:
             self._under_way -= ended
             self._has_room.notify(ended)
@@ -210,7 +182,7 @@ class Producer(_Blocking):
             for message, options, delivery, context in taken:
                 try:
                     inner = None
-                    if not options and context is None:
+                    if options is None and context is None:
                         inner = self._inner.enqueue_now(message)
                     if inner is None:
                         inner = await self._enqueued(message, options, context)
@@ -223,11 +195,11 @@ class Producer(_Blocking):
     async def _enqueued(
         self,
         message: Message,
-        options: dict[str, Any],
+        options: dict[str, Any] | None,
         context: contextvars.Context | None,
     ) -> AsyncDelivery:
         """Pass one on that waits, has a queue or a key, or is watched."""
-        taking = self._inner.enqueue(message, **options)
+        taking = self._inner.enqueue(message, **(options or {}))
         if context is None:
             return await taking
         loop = asyncio.get_running_loop()

@@ -6,7 +6,8 @@ from collections.abc import Callable
 import anyio
 
 from rmq._fastpath.client_messages import Delivery
-from rmq.client.core.batches import Accumulator, Sized
+from rmq._fastpath.client_sending import Accumulator
+from rmq.client.core.batches import Sized
 from rmq.outgoing.connection import steady_ms
 
 
@@ -19,7 +20,7 @@ class Lingering:
         self._limits = limits
         self._linger_ms = linger_ms
         self._leave = leave
-        self._filling: dict[tuple[str, bool], Accumulator[Delivery]] = {}
+        self._filling: dict[tuple[str, bool], Accumulator] = {}
         self._wake = anyio.Event()
 
     def add(self, delivery: Delivery) -> None:

@@ -36,6 +36,7 @@ from rmq.client.lingering import Lingering
 from rmq.client.lists import Lists, all_sent
 from rmq.client.message import Message
 from rmq.client.namespaces import wrap
+from rmq.client.opening import Opening
 from rmq.client.options import check_positive
 from rmq.client.packing import MAX_MESSAGE_BYTES, Packer
 from rmq.client.requests import Requests
@@ -97,6 +98,7 @@ class Producer(Sharer):
         self._lists: Lists
         self._keyed = KeyedSender(self._limits, self._send_keyed_batch, self._spawn)
         self._lingering: Lingering | None = None
+        self._opening = Opening(self._deliver, self._deliver_now, self._spawn)
         self._deliveries: OpenDeliveries
         self._failures: list[ClientError] = []
         self._idle: anyio.Event
@@ -381,7 +383,7 @@ class Producer(Sharer):
         packed = delivery.packed
         ready = self._sender.ready(packed.topic)
         if ready is None:
-            self._spawn(self._deliver, delivery, None)
+            self._opening.add(delivery)
             return
         target, connection = ready
         connection.send(
@@ -404,7 +406,9 @@ class Producer(Sharer):
         error.may_be_stored = True
         delivery.set_exception(error)
 
-    async def _deliver(self, delivery: Delivery, queue: MessageQueue | None) -> None:
+    async def _deliver(
+        self, delivery: Delivery, queue: MessageQueue | None = None
+    ) -> None:
         try:
             result = await self._sender.send(
                 delivery.packed, self.timeout_ms, queue=queue

@@ -5,14 +5,18 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmq._fastpath.client_messages import SendResult
+from rmq._fastpath.client_messages import Delivery, SendResult
 from rmq._fastpath.client_packing import Packed
 from rmq._fastpath.client_sending import (
+    Accumulator,
     Budget,
+    Ends,
     FirstAttempt,
     OpenDeliveries,
+    ThreadDelivery,
     send_packed,
 )
+from rmq.client.core.batches import ITEM_SIZE, Sized
 from rmq.errors import PeerClosed
 
 RESULT = SendResult(0, "id", "offset id", None, 7)
@@ -164,3 +168,57 @@ async def test_a_cancelled_first_attempt_gives_its_room_back():
         await send_packed(ways, budget, packed, None, 3_000)
     assert line.forgotten == [7]
     assert budget.count == 0
+
+
+LIMITS = st.builds(Sized, st.integers(1, 5), st.integers(30, 200))
+
+
+def check(batch, limits):
+    assert 0 < len(batch) <= limits.max_count
+    size = sum(size + ITEM_SIZE for _, size in batch)
+    assert len(batch) == 1 or size <= limits.max_bytes
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 100), st.integers(0, 8), st.booleans())), LIMITS
+)
+def test_messages_gather(steps, limits):
+    gathering = Accumulator(limits, 10)
+    now_ms, added, left = 0.0, {}, []
+    for number, (size, pause_ms, is_withdrawn) in enumerate(steps):
+        now_ms += pause_ms
+        due = [gathering.due(now_ms)]
+        added[number, size] = now_ms
+        full = gathering.add((number, size), size, lambda now_ms=now_ms: now_ms)
+        for batch in filter(None, [*due, *full]):
+            check(batch, limits)
+            assert all(now_ms - added[each] <= 10 + 8 for each in batch)
+            left += batch
+        if is_withdrawn:
+            was_there = (number, size) not in left
+            assert gathering.withdraw((number, size), size) == was_there
+            if was_there:
+                del added[number, size]
+        assert gathering.leaves_at_ms is None or gathering.leaves_at_ms > now_ms
+    assert left + gathering.take() == list(added)
+    assert gathering.leaves_at_ms is None
+    assert gathering.due(1e9) == []
+
+
+def test_ends_are_counted_once_a_turn():
+    firsts = []
+    ends = Ends(lambda: firsts.append(1))
+    deliveries = [ThreadDelivery(lambda *_: False, ends) for _ in range(3)]
+    with pytest.raises(TimeoutError, match=r"no result within 0\.5 s"):
+        deliveries[0].result(0.5)
+    for each in deliveries[:2]:
+        each.end(ValueError("wrong"))
+    assert deliveries[0].done()
+    assert (firsts, ends.take()) == ([1], 2)
+    with pytest.raises(ValueError, match="wrong"):
+        deliveries[1].result()
+    inner = Delivery(Packed("T", "id", b"", b"", 0, True), None, None)
+    inner.add_done_callback(deliveries[2].end)
+    inner.set_result(RESULT)
+    assert deliveries[2].result() is RESULT
+    assert (firsts, ends.take(), ends.take()) == ([1, 1], 1, 0)

@@ -1,0 +1,110 @@
+"""Messages of a topic without route or connection wait in one task."""
+
+import trio
+import trio.testing
+
+from rmq._fastpath.client_messages import Delivery, SendResult
+from rmq._fastpath.client_packing import Packed
+from rmq.client import Message, Producer
+from rmq.client.errors import NoRoute, SendFailed
+from rmq.client.opening import Opening
+from tests.client.test_producer import stored
+
+RESULT = SendResult(0, "id", "offset id", None, 7)
+
+
+def delivery(topic="T"):
+    return Delivery(Packed(topic, "id", b"", b"", 0, True), None, None)
+
+
+class Ways:
+    """What a producer does with its messages; `outcome` is that of the long way."""
+
+    def __init__(self, nursery, outcome=RESULT):
+        self.outcome, self.long, self.now, self.tasks = outcome, [], [], 0
+        self.nursery, self.is_open = nursery, trio.Event()
+        self.opening = Opening(self.deliver, self.send_now, self.spawn)
+
+    def spawn(self, function, *arguments):
+        self.tasks += 1
+        self.nursery.start_soon(function, *arguments)
+
+    async def deliver(self, each):
+        self.long.append(each)
+        await self.is_open.wait()
+        end = each.set_result if self.outcome is RESULT else each.set_exception
+        end(self.outcome)
+
+    def send_now(self, each):
+        self.now.append(each)
+        each.set_result(RESULT)
+
+
+async def test_the_first_opens_the_way_for_the_others(nursery):
+    ways = Ways(nursery)
+    all_ = [delivery() for _ in range(1_000)]
+    for each in all_:
+        ways.opening.add(each)
+    ways.opening.add(other := delivery("U"))
+    assert ways.tasks == 2
+    await trio.testing.wait_all_tasks_blocked()
+    assert set(ways.long) == {all_[0], other}
+    ways.is_open.set()
+    await trio.testing.wait_all_tasks_blocked()
+    assert len(ways.long) == 2
+    assert ways.now == all_[1:]
+    ways.opening.add(delivery())
+    assert ways.tasks == 3
+
+
+async def test_the_others_share_a_failure(nursery):
+    ways = Ways(nursery, NoRoute("T", ["n:1"], "no broker has it"))
+    all_ = [delivery() for _ in range(4)]
+    for each in all_[:3]:
+        ways.opening.add(each)
+    await trio.testing.wait_all_tasks_blocked()
+    ways.opening.add(all_[3])  # after the attempt began: it has one of its own
+    ways.is_open.set()
+    await trio.testing.wait_all_tasks_blocked()
+    assert ways.now == []
+    assert ways.long == [all_[0], all_[3]]
+    assert isinstance(all_[0].error(), NoRoute)
+    for each in all_[1:3]:
+        error = each.error()
+        assert isinstance(error, SendFailed)
+        assert "one before failed: " in str(error)
+        assert not error.may_be_stored
+    assert isinstance(all_[3].error(), NoRoute)
+
+
+async def test_the_end_of_the_client_ends_them():
+    async with trio.open_nursery() as inner:
+        ways = Ways(inner)
+        all_ = [delivery() for _ in range(3)]
+        for each in all_:
+            ways.opening.add(each)
+        await trio.testing.wait_all_tasks_blocked()
+        inner.cancel_scope.cancel()
+    assert [each.done() for each in all_[1:]] == [True, True]
+
+
+def test_a_new_producer_starts_one_task(broker, loop):
+    """It was one for each message: 10,000 of them before the connection was there."""
+    topic = f"opening-{loop.name}"
+    spawned = []
+
+    class Counted(Producer):
+        def _spawn(self, *what):
+            spawned.append(what)
+            super()._spawn(*what)
+
+    async def scenario():
+        async with Counted(broker.name_server) as producer:
+            before = len(spawned)
+            for number in range(500):
+                await producer.enqueue(Message(topic, b"%d" % number))
+            await producer.flush()
+            return len(spawned) - before
+
+    assert loop(scenario) == 1
+    assert len(stored(broker, topic)) == 500
