@@ -36,6 +36,9 @@ class Rules(NamedTuple):
     messages: int = 2
     epochs: int = 3
     crashes: int = 1
+    """Of each broker."""
+
+    crashes_in_all: int | None = None
     is_sync_flush: bool = False
     """Reports and acknowledgements are of the disk; no crash loses that."""
 
@@ -181,8 +184,13 @@ class Model:
             yield from self._connect(state, one, broker, state.master)
         if self._may_learn(state, one, broker):
             yield f"{one} learns epoch {state.epoch}", self._role(state, one, broker)
-        if broker.crashes < self.rules.crashes:
+        if self._may_crash(state, broker):
             yield from self._crash(state, one, broker)
+
+    def _may_crash(self, state, broker):
+        limit = self.rules.crashes_in_all
+        total = sum(each.crashes for each in state.brokers)
+        return broker.crashes < self.rules.crashes and (limit is None or total < limit)
 
     def _of_master(self, state, one, broker):
         rules = self.rules
