@@ -3,6 +3,7 @@
 import ast
 import inspect
 import itertools
+import signal
 import threading
 from pathlib import Path
 
@@ -186,3 +187,23 @@ def test_a_call_from_the_thread_of_the_portal_is_refused():
 
     with pytest.raises(WrongThread, match="must not block"):
         portal().call(inside)
+
+
+def test_ctrl_c_ends_a_call_and_loses_nothing(broker):
+    """In the main thread, where Python raises it, while the portal waits."""
+    topic, main = "ctrl-c", threading.main_thread().ident
+    if threading.get_ident() != main:
+        pytest.skip("Python raises it in the main thread only")
+    broker.create_topic(topic, 1)
+    with (
+        blocking.Producer(broker.name_server) as producer,
+        blocking.Consumer(broker.name_server, "g-ctrl-c", topic) as consumer,
+    ):
+        for number in range(3):
+            end = threading.Timer(0.05, signal.pthread_kill, [main, signal.SIGINT])
+            end.start()
+            with pytest.raises(KeyboardInterrupt):
+                next(consumer)
+            end.join()
+            producer.send(Message(topic, b"%d" % number))
+            assert next(consumer).body == b"%d" % number

@@ -44,7 +44,16 @@ def test_the_tests_of_the_parity_table_exist():
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop", "trio", "threads"])
 def test_the_programs_of_the_page_run(loop):
     done = subprocess.run(
-        [sys.executable, ROOT / "tests/client/page.py", ROOT / "docs/client.md", loop],
+        [
+            sys.executable,
+            "-X",
+            "dev",
+            "-W",
+            "error",
+            ROOT / "tests/client/page.py",
+            ROOT / "docs/client.md",
+            loop,
+        ],
         capture_output=True,
         text=True,
         check=False,

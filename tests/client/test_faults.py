@@ -361,7 +361,7 @@ ROUTE = (
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("behaviour", ["silent", "half", "foreign", "doubled"])
+@pytest.mark.parametrize("behaviour", ["silent", "half", "foreign", "doubled", "late"])
 def test_a_broker_that_answers_badly(loop, behaviour):
     def answer(request):
         if request.code == 105:
@@ -372,6 +372,9 @@ def test_a_broker_that_answers_badly(loop, behaviour):
         fields = {"msgId": "7F" * 16, "queueId": "0", "queueOffset": "1"}
         good = encode(Command(0, fields, flag=1, opaque=request.opaque))
         foreign = encode(Command(0, fields, flag=1, opaque=request.opaque + 9_999))
+        if behaviour == "late":
+            time.sleep(0.3)  # in a thread of the broker
+            return good
         return {"half": good[:9], "foreign": foreign, "doubled": good * 2}[behaviour]
 
     liar = Liar(answer)
