@@ -27,6 +27,9 @@ from bench import compare_java, growth  # noqa: E402 - found by the line above
 from bench.load import run  # noqa: E402
 
 OPENINGS = 10
+LOOKED_AT_S = 16
+"""A broker takes samples more often for 15 s after somebody looked."""
+
 QUEUES = 8
 WEB = ROOT / "rmq" / "console" / "web"
 LISTS = (
@@ -120,12 +123,14 @@ def large(options: argparse.Namespace) -> dict:
             body, took = ask(port, f"messages?topic={topic}&q=nothing")
         found["search_ms"], found["pause_search_ms"] = took, pings.worst_ms
         found["search_looked"] = json.loads(body)["looked"]
+        time.sleep(LOOKED_AT_S)
         found["nobody_percent"] = share(server.pid, seconds)
         for view in ("overview", "topics"):
             with looking(port, view):
                 time.sleep(3)
                 found[f"{view}_percent"] = share(server.pid, seconds)
         found |= of_tool(server, "top", ["-d", "1", "--json"], seconds)
+        time.sleep(LOOKED_AT_S)
         return found | of_tool(server, "tail", ["--json"], seconds)
 
 

@@ -1,6 +1,8 @@
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol, final
 
+from typing_extensions import disjoint_base
+
 from rmq._fastpath.client_messages import Delivery, SendResult
 from rmq._fastpath.client_packing import Packed
 from rmq.outgoing.wire import Waiter
@@ -38,6 +40,44 @@ class Budget:
 
     def serve(self) -> None:
         """Let go on who has room now; also after a waiter was given up."""
+
+class _Queue(Protocol):
+    @property
+    def broker(self) -> str: ...
+
+@final
+class QueueChoice:
+    """One queue after another, from the place `first` on, of any size.
+
+    `following` is the place of the next one: what the choice of a changed route begins
+    with, so that the change itself sends nothing to one queue twice.
+    """
+
+    def __init__(self, queues: Sequence[_Queue], first: int) -> None: ...
+    @property
+    def following(self) -> int:
+        """The place of the next one."""
+
+    def next(self, avoid: str | None = None) -> int:
+        """Return the place of the next queue; not on the broker `avoid` if possible."""
+
+@disjoint_base
+class Ways:
+    """The base of `Sender`: by topic its targets, by address the open connections."""
+
+    publishings: dict[str, Any]
+    connections: dict[str, Any]
+
+    def ready(self, topic: str) -> tuple[Any, Any] | None:
+        """Return the next target and its connection if it can be sent to at once."""
+
+    def deliver(
+        self, delivery: Delivery, go_on: Callable[[Delivery], None], timeout_ms: int
+    ) -> bool:
+        """Send an enqueued message at once; False if that cannot be.
+
+        After a failure `go_on` makes the other attempts.
+        """
 
 @final
 class Accumulator:
@@ -134,7 +174,7 @@ class ThreadDelivery:
         """Take the result, or a failure before it was sent; for the producer."""
 
 async def send_packed(
-    sender: Any,  # noqa: ANN401 - a `rmq.client.sending.Sender`
+    sender: Ways,
     budget: Budget,
     packed: Packed,
     room: Callable[[int], Awaitable[None]],

@@ -80,6 +80,84 @@ cdef class Budget:
 
 
 @cython.final
+cdef class QueueChoice:
+    """One queue after another, from the place `first` on, of any size.
+
+    `following` is the place of the next one: what the choice of a changed route begins
+    with, so that the change itself sends nothing to one queue twice.
+    """
+
+    cdef readonly Py_ssize_t following
+    cdef Py_ssize_t count
+    cdef object queues
+
+    def __init__(self, queues not None, Py_ssize_t first):
+        assert queues, "nothing to choose from"
+        self.queues, self.count = queues, len(queues)
+        self.following = first % self.count
+
+    def next(self, str avoid=None):
+        """Return the place of the next queue; not on the broker `avoid` if possible."""
+        cdef Py_ssize_t index
+        if avoid is None:
+            return self._next()
+        for _ in self.queues:
+            index = self._next()
+            if self.queues[index].broker != avoid:
+                return index
+        return self._next()
+
+    cdef Py_ssize_t _next(self) noexcept:
+        cdef Py_ssize_t index = self.following
+        self.following = index + 1 if index + 1 < self.count else 0
+        return index
+
+
+cdef class Ways:
+    """The base of `Sender`: by topic its targets, by address the open connections."""
+
+    cdef public dict publishings
+    cdef public dict connections
+
+    def ready(self, str topic not None):
+        """Return the next target and its connection if it can be sent to at once."""
+        return self._ready(topic)
+
+    cdef tuple _ready(self, str topic):
+        cdef QueueChoice choice
+        found = self.publishings.get(topic)
+        if found is None:
+            return None
+        choice = found.choice
+        target = found.targets[choice._next()]
+        connection = self.connections.get(target.address)
+        if connection is None or not connection.is_open:
+            return None
+        return target, connection
+
+    def deliver(self, Delivery delivery not None, go_on, int64_t timeout_ms):
+        """Send an enqueued message at once; False if that cannot be.
+
+        After a failure `go_on` makes the other attempts.
+        """
+        cdef Packed packed = delivery.packed
+        ready = self._ready(packed.topic)
+        if ready is None:
+            return False
+        target, connection = ready
+        connection.send(
+            target.single, packed.properties, packed.body,
+            FirstAttempt(delivery, go_on), _steady_ms() + timeout_ms, packed.msg_ids,
+            packed.sys_flag,
+        )
+        return True
+
+
+cdef int64_t _steady_ms() except -1:
+    return <int64_t>monotonic_ns() // NANOSECONDS
+
+
+@cython.final
 cdef class Accumulator:
     """One batch that fills, and the moment at which it leaves at the latest."""
 
@@ -266,8 +344,10 @@ cdef class ThreadDelivery:
         self.ends._add()
 
 
-async def send_packed(sender, Budget budget not None, Packed packed not None, room,
-                      int64_t timeout_ms):
+async def send_packed(
+    Ways sender not None, Budget budget not None, Packed packed not None, room,
+    int64_t timeout_ms,
+):
     """Send a message to any queue; `room` waits for some if the budget has none.
 
     The first attempt is made here if it can be made at once, without the calls that
@@ -277,12 +357,12 @@ async def send_packed(sender, Budget budget not None, Packed packed not None, ro
     if not budget._take(packed.size, 1):
         await room(packed.size)
     try:
-        ready = sender.ready(packed.topic)
+        ready = sender._ready(packed.topic)
         if ready is None:
             return await sender.send(packed, timeout_ms)
         target, connection = ready
         waiter = connection.new_waiter()
-        deadline_ms = <int64_t>monotonic_ns() // NANOSECONDS + timeout_ms
+        deadline_ms = _steady_ms() + timeout_ms
         number = connection.send(
             target.single, packed.properties, packed.body, waiter, deadline_ms,
             packed.msg_ids, packed.sys_flag,

@@ -22,7 +22,6 @@ from rmq._fastpath.client_messages import Delivery, ReceivedMessage, SendResult,
 from rmq._fastpath.client_packing import Packed
 from rmq._fastpath.client_sending import (
     Budget,
-    FirstAttempt,
     OpenDeliveries,
     send_packed,
 )
@@ -44,7 +43,7 @@ from rmq.client.sending import Sender
 from rmq.client.sharer import Sharer
 from rmq.client.transaction import Checker, Transaction, Transactions
 from rmq.errors import PeerError
-from rmq.outgoing.connection import Connection, date_ms, steady_ms
+from rmq.outgoing.connection import Connection, date_ms
 from rmq.protocol.bodies.heartbeat import ProducerData
 from rmq.protocol.command import Command
 
@@ -380,21 +379,8 @@ class Producer(Sharer):
 
     def _deliver_now(self, delivery: Delivery) -> None:
         """Send at once; a failure goes on in a task with the other attempts."""
-        packed = delivery.packed
-        ready = self._sender.ready(packed.topic)
-        if ready is None:
+        if not self._sender.deliver(delivery, self.go_on, self.timeout_ms):
             self._opening.add(delivery)
-            return
-        target, connection = ready
-        connection.send(
-            target.single,
-            packed.properties,
-            packed.body,
-            FirstAttempt(delivery, self.go_on),
-            steady_ms() + self.timeout_ms,
-            packed.msg_ids,
-            packed.sys_flag,
-        )
 
     def go_on(self, delivery: Delivery) -> None:
         """Make the other attempts of an enqueued message."""

@@ -14,14 +14,15 @@ import anyio
 from rmq._fastpath.client_codec import SendTemplate
 from rmq._fastpath.client_messages import SendResult
 from rmq._fastpath.client_packing import Packed
+from rmq._fastpath.client_sending import QueueChoice, Ways
 from rmq.client.client import Client
-from rmq.client.core.choice import QueueChoice, index_of_key
+from rmq.client.core.choice import index_of_key
 from rmq.client.core.retries import ANOTHER_BROKER, back_off_ms
 from rmq.client.core.routes import MAX_QUEUES, MessageQueue, Route
 from rmq.client.errors import NoRoute, SendFailed, SendRefused, SendTimeout
 from rmq.client.namespaces import wrap
 from rmq.errors import ConnectFailed, InvokeTimeout, PeerError
-from rmq.outgoing.connection import Connection, Sent, steady_ms
+from rmq.outgoing.connection import Sent, steady_ms
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import Command
 
@@ -108,50 +109,40 @@ class Attempts:
         self.is_over = refusal.code not in ANOTHER_BROKER
 
 
-class Sender:
+class Sender(Ways):
     """Sends packed messages of one producer group."""
 
     def __init__(self, client: Client, group: str, attempts: int) -> None:
         self._client = client
         self._group = wrap(client.namespace, group)
         self._attempts = attempts
-        self._publishings: dict[str, Publishing] = {}
+        self.publishings: dict[str, Publishing] = {}
+        self.connections = client.connections
 
     async def publishing(self, topic: str) -> Publishing:
         """Return the targets of a topic; NoRoute if there are none."""
-        found = self._publishings.get(topic)
+        found = self.publishings.get(topic)
         if found is not None:
             return found
         route = await self._client.route_to_send(topic)
         # another send may have been faster
-        return self._publishings.get(topic) or self._publish(route)
+        return self.publishings.get(topic) or self._publish(route)
 
     def _publish(self, route: Route) -> Publishing:
         """Make the targets of a route; what was sent before keeps its turn."""
-        before = self._publishings.get(route.topic)
+        before = self.publishings.get(route.topic)
         first = before.choice.following if before else random.randrange(MAX_QUEUES)
         made = Publishing(route, self._group, self._client.namespace, first)
-        self._publishings[route.topic] = made
+        self.publishings[route.topic] = made
         return made
-
-    def ready(self, topic: str) -> tuple[Target, Connection] | None:
-        """Return the next target if it can be sent to at once."""
-        found = self._publishings.get(topic)
-        if found is None:
-            return None
-        target = found.targets[found.choice.next()]
-        connection = self._client.connections.get(target.address)
-        if connection is None or not connection.is_open:
-            return None
-        return target, connection
 
     def on_route(self, route: Route) -> None:
         """Take the targets of a route that has changed."""
-        if route.topic in self._publishings:
+        if route.topic in self.publishings:
             if route.writable:
                 self._publish(route)
             else:
-                del self._publishings[route.topic]
+                del self.publishings[route.topic]
 
     async def send(
         self,
@@ -205,7 +196,7 @@ class Sender:
     def _refused(self, state: "Attempts", target: Target, refusal: Command) -> None:
         state.refused(target, refusal)
         if refusal.code == ResponseCode.GO_AWAY:
-            self._client.connections.pop(target.address, None)
+            self.connections.pop(target.address, None)
 
     async def _choose(
         self, topic: str, queue: MessageQueue | None, last: Target | None
@@ -222,7 +213,7 @@ class Sender:
         return target
 
     async def _try(self, target: Target, packed: Packed, deadline_ms: int) -> Sent:
-        connection = self._client.connections.get(target.address)
+        connection = self.connections.get(target.address)
         if connection is None or not connection.is_open:
             try:
                 with anyio.fail_after((deadline_ms - steady_ms()) / 1_000):

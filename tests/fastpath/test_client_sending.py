@@ -1,5 +1,7 @@
 """Nobody overtakes, no limit is crossed, nobody waits for nothing; first attempts."""
 
+from types import SimpleNamespace
+
 import pytest
 import trio
 from hypothesis import given
@@ -13,7 +15,9 @@ from rmq._fastpath.client_sending import (
     Ends,
     FirstAttempt,
     OpenDeliveries,
+    QueueChoice,
     ThreadDelivery,
+    Ways,
     send_packed,
 )
 from rmq.client.core.batches import ITEM_SIZE, Sized
@@ -95,11 +99,17 @@ def test_deliveries_give_their_room_back():
     assert (open_.count, budget.count, budget.bytes, idle) == (0, 0, 0, [1])
 
 
-class Ways:
+class Attempts(Ways):
     """A sender; its test says whether it is ready."""
 
-    def __init__(self):
+    def __init__(self, line=None):
         self.calls = []
+        self.publishings, self.connections = {}, {}
+        if line is not None:
+            self.publishings["T"] = SimpleNamespace(
+                choice=QueueChoice([line], 0), targets=[line]
+            )
+            self.connections[line.address] = line
 
     async def send(self, packed, timeout_ms):
         await trio.lowlevel.checkpoint()
@@ -115,7 +125,7 @@ class Ways:
 class Line:
     """A connection."""
 
-    single = None
+    single, address, broker, is_open = None, "b:1", "b", True
 
     def __init__(self, answer):
         self.answer, self.forgotten, self.codec = answer, [], self
@@ -147,8 +157,9 @@ LOST = PeerClosed("lost")
     [(None, ["send"]), (RESULT, []), ("refusal", ["refusal"]), (LOST, [LOST])],
 )
 async def test_the_first_attempt_is_made_at_once(answer, calls):
-    ways, line = Ways(), Line(answer)
-    ways.ready = lambda _: None if answer is None else (line, line)
+    line = Line(answer)
+    ways = Attempts(line)
+    line.is_open = answer is not None
     budget = Budget(1, 1_000)
     packed = Packed("T", "id", b"", bytes(100), 0, True)
     found = await send_packed(ways, budget, packed, None, 3_000)
@@ -160,8 +171,7 @@ async def test_the_first_attempt_is_made_at_once(answer, calls):
 
 async def test_a_cancelled_first_attempt_gives_its_room_back():
     line, budget = Line(RESULT), Budget(1, 1_000)
-    ways = Ways()
-    ways.ready = lambda _: (line, line)
+    ways = Attempts(line)
     with trio.CancelScope() as scope:
         scope.cancel()
         packed = Packed("T", "id", b"", b"", 0, True)
@@ -222,3 +232,20 @@ def test_ends_are_counted_once_a_turn():
     inner.set_result(RESULT)
     assert deliveries[2].result() is RESULT
     assert (firsts, ends.take(), ends.take()) == ([1, 1], 1, 0)
+
+
+def test_an_enqueued_message_leaves_at_once_if_it_can():
+    line = Line(RESULT)
+    sent = []
+    line.send = lambda *args: sent.append(args)
+    packed = Packed("T", "id", b"p", b"b", 0, True)
+    delivery = Delivery(packed, None, None)
+    assert not Attempts().deliver(delivery, print, 3_000)
+    line.is_open = False
+    assert not Attempts(line).deliver(delivery, print, 3_000)
+    line.is_open = True
+    assert Attempts(line).deliver(delivery, print, 3_000)
+    (_, properties, body, waiter, _, msg_id, _) = sent[0]
+    assert (properties, body, msg_id) == (b"p", b"b", "id")
+    waiter.set_result(RESULT)
+    assert delivery.result() is RESULT

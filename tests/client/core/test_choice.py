@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmq.client.core.choice import QueueChoice, index_of_key
+from rmq._fastpath.client_sending import QueueChoice
+from rmq.client.core.choice import index_of_key
 from rmq.client.core.routes import MessageQueue
 
 QUEUES = [MessageQueue("T", broker, i) for broker in "ab" for i in range(2)]
