@@ -22,12 +22,12 @@ run: $(VENV)/.ready  ## compile and start a broker with its own name server on l
 
 dev: $(VENV)/.dev  ## make .venv with everything a contributor needs
 
-test: $(VENV)/.dev  ## the default tests, under a minute
+test: $(VENV)/.dev  ## the default tests, and every benchmark once, untimed
 	$(IN_MEMORY) $(BIN)/pytest -q -rs -n $(WORKERS)
-
-test-slow: $(VENV)/.dev  ## the slow tests, and every benchmark once; prints how many there are
-	$(BIN)/pytest -q -m slow
 	$(BIN)/pytest -q bench --benchmark-disable
+
+test-slow: $(VENV)/.dev  ## the slow tests; prints how many there are
+	$(BIN)/pytest -q -m slow
 
 check: $(VENV)/.dev  ## format, lint, types, stubs, layers, spelling, house rules
 	$(BIN)/ruff format --check .

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rmq._fastpath import LogWriter, MappedFile, TailRing, Watermark
+from rmq._fastpath import FlushTimes, LogWriter, MappedFile, TailRing, Watermark
 
 FILE_SIZE = 64 << 20
 BATCH = b"x" * 86_000
@@ -24,6 +24,7 @@ def bench_write_of_256_records(benchmark, tmp_path, is_durable):
     writer = LogWriter(
         ring,
         Watermark(),
+        FlushTimes(),
         find,
         lambda: None,
         is_durable=is_durable,

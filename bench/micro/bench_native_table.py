@@ -11,6 +11,7 @@ from rmq._fastpath import NativeHandler, Reactor
 from rmq.protocol.command import Command
 from rmq.protocol.frames import encode
 
+CONTRACT_VERSION = 4  # of native.pxd
 FIELDS = {"a": "producers", "b": "T", "e": "3", "f": "0", "g": "1700000000000"}
 
 
@@ -19,7 +20,9 @@ def bench_one_header(benchmark, varying):
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
     reactor = Reactor()
-    reactor.natives.register(0, 310, NativeHandler(tuple(FIELDS), varying, 2))
+    reactor.natives.register(
+        0, 310, NativeHandler(tuple(FIELDS), varying, CONTRACT_VERSION)
+    )
     reactor.connections.add(ours.detach())
     frame = encode(Command(310, FIELDS))
 

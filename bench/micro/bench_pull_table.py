@@ -31,7 +31,6 @@ def bench_remove_and_add_among_10000(benchmark):
         cold_limits=(8, 1 << 16),
         scan_bytes=16_000,
         version=513,
-        on_found=print,
         on_work=print,
         commits=CommitTable(print),
     )

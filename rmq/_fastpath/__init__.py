@@ -18,6 +18,7 @@ _NAMES = {
     "decode": "Record RecordStatus RecordView check_record decode_record",
     "dispatch": "Dispatched QueueDispatcher",
     "extent": "Extent",
+    "flush_times": "FLUSH_BOUNDS_S FlushTimes",
     "grants": "Grants",
     "hashing": "java_hash tags_code",
     "heartbeat_path": "HeartbeatPath",

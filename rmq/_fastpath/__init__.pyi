@@ -14,6 +14,7 @@ from rmq._fastpath.decode import (
 )
 from rmq._fastpath.dispatch import Dispatched, QueueDispatcher
 from rmq._fastpath.extent import Extent
+from rmq._fastpath.flush_times import FLUSH_BOUNDS_S, FlushTimes
 from rmq._fastpath.grants import Grants
 from rmq._fastpath.hashing import java_hash, tags_code
 from rmq._fastpath.heartbeat_path import HeartbeatPath
@@ -56,6 +57,7 @@ from rmq._fastpath.unique_keys import UniqueKeys
 from rmq._fastpath.watermark import Watermark
 
 __all__ = [
+    "FLUSH_BOUNDS_S",
     "RPC_BOUNDS_MS",
     "SIZE_BOUNDS",
     "AckMarks",
@@ -67,6 +69,7 @@ __all__ = [
     "Dispatched",
     "EventKind",
     "Extent",
+    "FlushTimes",
     "Grants",
     "HeartbeatPath",
     "HeldPullCounts",

@@ -1,5 +1,6 @@
 from libc.stdint cimport int64_t, uint8_t
 
+from rmq._fastpath.flush_times cimport FlushTimes
 from rmq._fastpath.mapped_file cimport MappedFile
 from rmq._fastpath.tail_ring cimport TailRing
 from rmq._fastpath.watermark cimport Watermark
@@ -11,6 +12,7 @@ cdef extern from "<pthread.h>" nogil:
 cdef class LogWriter:
     cdef readonly TailRing ring
     cdef Watermark durable
+    cdef FlushTimes times           # of durable writes
     cdef object find_file           # offset -> the MappedFile that it lies in
     cdef object on_buffered         # called once, when writes stop being direct
     cdef readonly bint is_durable   # a write that returned is on the disk

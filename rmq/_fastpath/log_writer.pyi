@@ -1,6 +1,7 @@
 from collections.abc import Callable
 from typing import Self, final
 
+from rmq._fastpath.flush_times import FlushTimes
 from rmq._fastpath.mapped_file import MappedFile
 from rmq._fastpath.tail_ring import TailRing
 from rmq._fastpath.watermark import Watermark
@@ -20,6 +21,7 @@ class LogWriter:
         cls,
         ring: TailRing,
         durable: Watermark,
+        times: FlushTimes,
         find_file: Callable[[int], MappedFile],
         on_buffered: Callable[[], object],
         *,
@@ -31,7 +33,8 @@ class LogWriter:
 
         `on_buffered` is called when writes stop being direct.
 
-        `durable` is moved here if writes are durable; its demands wake the thread.
+        `durable` is moved here if writes are durable, and `times` has how long each
+        took; demands of `durable` wake the thread.
         """
 
     def wake_when_written(self, descriptor: int) -> None:

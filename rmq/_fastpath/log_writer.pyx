@@ -21,8 +21,9 @@ from libc.stdint cimport int64_t, uint8_t
 from libc.stdlib cimport free
 from libc.string cimport memcpy, memset
 
+from rmq._fastpath.flush_times cimport FlushTimes
 from rmq._fastpath.mapped_file cimport MappedFile
-from rmq._fastpath.syscalls cimport eventfd_wake
+from rmq._fastpath.syscalls cimport eventfd_wake, monotonic_ns
 from rmq._fastpath.tail_ring cimport RING_BLOCK, TailRing
 from rmq._fastpath.watermark cimport Watermark
 
@@ -99,6 +100,7 @@ cdef class LogWriter:
         self,
         TailRing ring not None,
         Watermark durable not None,
+        FlushTimes times not None,
         find_file not None,
         on_buffered not None,
         *,
@@ -110,11 +112,13 @@ cdef class LogWriter:
 
         `on_buffered` is called when writes stop being direct.
 
-        `durable` is moved here if writes are durable; its demands wake the thread.
+        `durable` is moved here if writes are durable, and `times` has how long each
+        took; demands of `durable` wake the thread.
         """
         self.fd = self.wake_fd = -1
         self.ring = ring
         self.durable = durable
+        self.times = times
         self.find_file = find_file
         self.on_buffered = on_buffered
         self.is_durable = is_durable
@@ -205,6 +209,7 @@ cdef class LogWriter:
     cdef int write_part(self, int64_t stop) noexcept nogil:
         """Write [written, stop), which is in one file; then move the watermarks."""
         cdef int64_t start = self.ring.written()
+        cdef int64_t began_ns = monotonic_ns() if self.is_durable else 0
         cdef int error
         if self.is_direct and (
             self.is_durable or 2 * self.pending() <= self.ring.size
@@ -218,6 +223,7 @@ cdef class LogWriter:
         self.bytes_written += stop - start
         self.ring.set_written(stop)
         if self.is_durable:
+            self.times.add(monotonic_ns() - began_ns)
             self.durable.move(stop)
         if self.wake_fd >= 0 and rmq_exchange(&self.is_awaited, 0):
             eventfd_wake(self.wake_fd)

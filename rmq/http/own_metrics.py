@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rmq import __version__
+from rmq._fastpath import FLUSH_BOUNDS_S
 from rmq.broker.context import BrokerContext
 from rmq.findings import level_counts
 from rmq.http.exposition import Family, Sample, histogram
 from rmq.remoting.server import RemotingServer
-from rmq.store.stats import FLUSH_BOUNDS_S
 
 if TYPE_CHECKING:
     from rmq._fastpath import ReactorStatistics
@@ -58,11 +58,13 @@ def _store_families(broker: BrokerContext) -> Iterator[Family]:
     yield _counter("rmq_put_failed_total", "puts refused or failed", stats.put_failed)
     yield _counter("rmq_get_found_total", "pulls that found some", stats.get_found)
     yield _counter("rmq_get_missed_total", "pulls that found none", stats.get_missed)
-    yield _counter("rmq_log_flushes_total", "fsyncs of the log", stats.log_flushes)
+    yield _counter(
+        "rmq_log_flushes_total", "durable writes of the log", stats.log_flushes
+    )
     yield Family(
         "rmq_log_flush_seconds",
         "histogram",
-        "how long an fsync of the log took",
+        "how long a durable write of the log took",
         histogram(FLUSH_BOUNDS_S, stats.flush_counts, stats.flush_seconds, {}),
     )
     yield _gauge("rmq_log_end_offset", "where the log ends", stats.end_offset)

@@ -16,6 +16,7 @@ import logging
 import os
 
 from rmq._fastpath import (
+    FlushTimes,
     LogReader,
     LogTail,
     LogWriter,
@@ -80,7 +81,13 @@ class CommitLog(LogTail):
             self.file.expect_writes(writing=True)
 
     def start_ring(
-        self, ring: TailRing, durable: Watermark, *, is_durable: bool, interval_ms: int
+        self,
+        ring: TailRing,
+        durable: Watermark,
+        times: FlushTimes,
+        *,
+        is_durable: bool,
+        interval_ms: int,
     ) -> None:
         """Append to a ring from now on; somebody runs `writer`.
 
@@ -96,6 +103,7 @@ class CommitLog(LogTail):
         self.writer = LogWriter(
             ring,
             durable,
+            times,
             self._file_to_write,
             self._warn_of_buffered_writes,
             is_durable=is_durable,
@@ -112,7 +120,7 @@ class CommitLog(LogTail):
         """Return the file of an offset; its name is durable before its bytes are."""
         file = self.files.find(offset)
         assert file is not None, f"the log has no file for {offset}"
-        if not file.flushed_position and self.writer and self.writer.is_durable:
+        if not file.flushed_position and self.has_durable_writer:
             os.fsync(self._folder_descriptor)
         return file
 
@@ -200,6 +208,11 @@ class CommitLog(LogTail):
         data = self.read(offset, RecordLayout.HEAD_SIZE)
         return None if data is None else RecordView(data)
 
+    @property
+    def has_durable_writer(self) -> bool:
+        """Whether what the writer of the ring has written is on the disk."""
+        return self.writer is not None and self.writer.is_durable
+
     def flush(self, durable: Watermark) -> None:
         """Wait for the disk and move `durable`, file by file."""
         written = self.end_offset
@@ -209,7 +222,7 @@ class CommitLog(LogTail):
             position = min(file.write_position, written - file.base_offset)
             if file.flushed_position >= position:
                 continue
-            if self.writer is not None and self.writer.is_durable:
+            if self.has_durable_writer:
                 file.assume_flushed(position)
                 continue
             if not file.flushed_position:

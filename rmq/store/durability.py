@@ -19,11 +19,10 @@ import threading
 import time
 from typing import NamedTuple
 
-from rmq._fastpath import Watermark
+from rmq._fastpath import FlushTimes, Watermark
 from rmq.errors import LogFailed
 from rmq.store.commit_log import CommitLog
 from rmq.store.config import StoreConfig
-from rmq.store.stats import StoreCounters
 
 logger = logging.getLogger(__name__)
 
@@ -63,7 +62,6 @@ class Durability:
         self,
         log: CommitLog,
         config: StoreConfig,
-        counters: StoreCounters,
         *,
         is_copy: bool,
     ) -> None:
@@ -81,12 +79,13 @@ class Durability:
             self.confirm = self.durable
         self.durable_ms = 0
         """Store time of a record at the end of the durable log."""
+        self.times = FlushTimes()
+        """Of flushes of the log, and of durable writes of its ring."""
         self.is_open = False
         self.refusal: Refusal | None = None
         self._is_replica = is_copy
         self._fence = ""
         self._log = log
-        self._counters = counters
         self._flush_lock = threading.Lock()
         self._refusal_lock = threading.Lock()
 
@@ -226,10 +225,11 @@ class Durability:
             if self.has_flush_failed:
                 raise LogFailed(self.refuse_reason)
             store_ms = self._log.last_store_ms
-            started = time.monotonic()
+            started_ns = time.monotonic_ns()
             try:
                 self._log.flush(self.durable)
             except OSError as error:
                 raise self._end("flushing", error) from error
-            self._counters.count_flush(time.monotonic() - started)
+            if not self._log.has_durable_writer:
+                self.times.observe(time.monotonic_ns() - started_ns)
             self.durable_ms = store_ms

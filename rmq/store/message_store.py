@@ -77,7 +77,7 @@ class MessageStore:
         )
         self._counters = counters = StoreCounters()
         self.durability = durability = Durability(
-            log, config, counters, is_copy=is_copy or config.is_replica
+            log, config, is_copy=is_copy or config.is_replica
         )
         self.disk = Disk(config, directory.commit_log, durability)
         self.index = index = MessageIndex(
@@ -213,6 +213,7 @@ class MessageStore:
         self.log.start_ring(
             ring,
             self.durability.durable,
+            self.durability.times,
             is_durable=config.is_sync_flush,
             interval_ms=config.flush_interval_ms,
         )
@@ -334,11 +335,15 @@ class MessageStore:
 
     def statistics(self) -> StoreStatistics:
         """Return the counters and offsets."""
+        times = self.durability.times
         return StoreStatistics(
             **msgspec.structs.asdict(self._counters),
             **msgspec.structs.asdict(self.reads.counts()),
             put_messages=self.log.put_messages,
             put_bytes=self.log.put_bytes,
+            log_flushes=sum(times.counts),
+            flush_counts=times.counts,
+            flush_seconds=times.seconds,
             min_physical_offset=-1 if self.log.is_empty else self.log.min_offset,
             end_offset=self.log.end_offset,
             durable_offset=self.durability.durable.value,

@@ -1,29 +1,12 @@
 """The counters of the store, and the struct that reports them."""
 
-from bisect import bisect_left
-
 import msgspec
-
-FLUSH_BOUNDS_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1.0, 5.0)
-
-
-def _no_flushes() -> list[int]:
-    return [0] * (len(FLUSH_BOUNDS_S) + 1)
 
 
 class StoreCounters(msgspec.Struct):
     """Sums since the start; incremented on the message path."""
 
     put_failed: int = 0
-    log_flushes: int = 0
-    flush_counts: list[int] = msgspec.field(default_factory=_no_flushes)
-    flush_seconds: float = 0.0
-
-    def count_flush(self, seconds: float) -> None:
-        """Count the duration of a flush of the log."""
-        self.log_flushes += 1
-        self.flush_seconds += seconds
-        self.flush_counts[bisect_left(FLUSH_BOUNDS_S, seconds)] += 1
 
 
 class ReadCounts(msgspec.Struct):

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmq._fastpath import (
+    FlushTimes,
     LogWriter,
     MappedFile,
     RecordStatus,
@@ -78,11 +79,12 @@ def test_the_files_get_what_was_appended(
     tmp_path_factory, parts, is_durable, is_direct
 ):
     folder = tmp_path_factory.mktemp("log")
-    files, durable = Files(folder, 8), Watermark()
+    files, durable, times = Files(folder, 8), Watermark(), FlushTimes()
     ring = TailRing(str(folder / "ring"), 1, size=FILE_SIZE, begin=0)
     writer = LogWriter(
         ring,
         durable,
+        times,
         files.find,
         lambda: None,
         is_durable=is_durable,
@@ -102,6 +104,8 @@ def test_the_files_get_what_was_appended(
     writer.write_out()
     assert files.content()[: len(expected)] == expected
     assert durable.value == (len(expected) if is_durable else 0)
+    assert sum(times.counts) == (writer.writes if is_durable else 0)
+    assert bool(times.seconds) == is_durable
     writer.close_file()
     assert all(file.holders == 0 for file in files.files)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import trio
 
-from rmq._fastpath import RPC_BOUNDS_MS, RpcTime
+from rmq._fastpath import FLUSH_BOUNDS_S, RPC_BOUNDS_MS, RpcTime
 from rmq.broker.arrivals import QueueKey
 from rmq.broker.watch.departures import Departures
 from rmq.broker.watch.events import Events
@@ -22,7 +22,6 @@ from rmq.broker.watch.progress import Progress
 from rmq.broker.watch.queries import Busiest
 from rmq.broker.watch.rings import Rings
 from rmq.clock import Clock
-from rmq.store.stats import FLUSH_BOUNDS_S
 from rmq.words import span
 
 if TYPE_CHECKING:

@@ -84,7 +84,7 @@ async def test_brokers(incident, view):  # noqa: F811
     broker = incident.broker
     incident.watch.sample()
     for _ in range(100):
-        broker.store._counters.count_flush(0.004)
+        broker.store.durability.times.observe(4_000_000)
     incident.clock.ms += 10_000
     incident.watch.sample()
     assert (await view("brokers"))["own"]["flush_p99_ms"] == 5

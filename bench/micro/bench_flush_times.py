@@ -1,0 +1,7 @@
+"""What the time of one durable write costs to note."""
+
+from rmq._fastpath import FlushTimes
+
+
+def bench_observe(benchmark):
+    benchmark(FlushTimes().observe, 2_000_000)
