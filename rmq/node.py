@@ -110,7 +110,8 @@ async def run_broker(
     values = values or {}
     tls = read_tls_config(values)
     client = RemotingClient(tls=tls)
-    membership = _membership(config, store_config, values, client)
+    clock = clock or SystemClock()
+    membership = _membership(config, store_config, values, client, clock)
     make_server = partial(_server, config, tls, client)
     node = Node(make_server(), None, None, config.name_servers)
     run = partial(
@@ -118,7 +119,7 @@ async def run_broker(
         node,
         plugins=plugins,
         values=values,
-        clock=clock or SystemClock(),
+        clock=clock,
         client=client,
     )
     async with trio.open_nursery() as nursery:
@@ -150,6 +151,7 @@ def _membership(
     store_config: StoreConfig,
     values: Mapping[str, str],
     client: RemotingClient,
+    clock: Clock,
 ) -> "Membership | None":
     """Return the place in a group with a controller; None in a group without one."""
     if not build(ReplicationConfig, values).is_controlled:
@@ -157,7 +159,7 @@ def _membership(
     # imported on use: most groups have no controller
     from rmq.broker.membership import Membership
 
-    return Membership.of(config, store_config, values, client)
+    return Membership.of(config, store_config, values, client, clock)
 
 
 async def _run_once(  # noqa: PLR0913 - what a broker gets from outside

@@ -5,7 +5,6 @@ Known in Java as the part of `BrokerOuterAPI` for controllers.
 """
 
 import logging
-import time
 from collections.abc import Collection
 from typing import NamedTuple
 
@@ -14,6 +13,7 @@ import trio
 from rmq.broker.config import BrokerConfig
 from rmq.broker.directory import Ask
 from rmq.broker.identity import Asked
+from rmq.clock import Clock
 from rmq.errors import (
     ConnectFailed,
     PeerError,
@@ -99,6 +99,7 @@ class Controllers:
         replication: ReplicationConfig,
         ask: Ask,
         address: str,
+        clock: Clock,
     ) -> None:
         """`address` is that of this broker."""
         self.addresses = replication.controllers()
@@ -106,6 +107,7 @@ class Controllers:
         self.address = address
         self._replication = replication
         self._ask = ask
+        self._clock = clock
         self._cluster = config.broker_cluster_name
         self._broker = config.broker_name
 
@@ -167,7 +169,7 @@ class Controllers:
 
     def code_for(self, broker_id: int) -> Asked:
         """Return an id with a code of this broker."""
-        return Asked(broker_id, f"{self.address};{_now_ms()}")
+        return Asked(broker_id, f"{self.address};{self._clock.now_ms()}")
 
     async def apply(self, asked: Asked) -> None:
         """Ask to have an id."""
@@ -188,7 +190,7 @@ class Controllers:
             broker_name=self._broker,
             broker_id=own_id,
             broker_address=self.address,
-            invoke_time=_now_ms(),
+            invoke_time=self._clock.now_ms(),
         )
         answer = await self._request(RequestCode.CONTROLLER_REGISTER_BROKER, header)
         found = answer.header(RegisterBrokerToControllerResponseHeader)
@@ -209,7 +211,7 @@ class Controllers:
             broker_name=self._broker,
             broker_id=own_id,
             designate_elect=False,
-            invoke_time=_now_ms(),
+            invoke_time=self._clock.now_ms(),
         )
         known = ResponseCode.SUCCESS, ResponseCode.CONTROLLER_MASTER_STILL_EXIST
         code = RequestCode.CONTROLLER_ELECT_MASTER
@@ -235,7 +237,7 @@ class Controllers:
             broker_name=self._broker,
             master_broker_id=term.own_id,
             master_epoch=term.epoch,
-            invoke_time=_now_ms(),
+            invoke_time=self._clock.now_ms(),
         )
         body = SyncStateSet(sync_state_set=sorted(wanted), sync_state_set_epoch=number)
         code = RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET
@@ -285,7 +287,3 @@ def _term(
         frozenset(known.sync_state_set),
         known.sync_state_set_epoch,
     )
-
-
-def _now_ms() -> int:
-    return int(time.time() * 1000)

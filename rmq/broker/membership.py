@@ -23,7 +23,6 @@ Known in Java as `ReplicasManager`.
 """
 
 import logging
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -37,6 +36,7 @@ from rmq.broker.config import BrokerConfig
 from rmq.broker.controllers import Controllers, Refused, Term
 from rmq.broker.directory import Ask, asking
 from rmq.broker.identity import Boot, Identity
+from rmq.clock import Clock
 from rmq.config import build
 from rmq.errors import ConfigError, PeerError, RmqError
 from rmq.logs import Foreign
@@ -69,6 +69,7 @@ class Membership:
         store: StoreConfig,
         ask: Ask,
         address: str,
+        clock: Clock,
     ) -> None:
         """`address` is that of this broker; ConfigError if its files are another's."""
         self.term = self.running = Term()
@@ -84,7 +85,7 @@ class Membership:
         """Called when the controller has changed the set."""
 
         self.state = "no controller has answered yet"
-        self._controllers = Controllers(config, replication, ask, address)
+        self._controllers = Controllers(config, replication, ask, address, clock)
         self._replication = replication
         self._boot = Boot(store.root / "bootId")
         self._asked_set = AskedSet(store.root / "setAsked")
@@ -113,6 +114,7 @@ class Membership:
         store: StoreConfig,
         values: Mapping[str, str],
         client: RemotingClient,
+        clock: Clock,
     ) -> "Membership":
         """Return that of a broker with these settings; ConfigError if some lack."""
         if not config.name_servers or not config.listen_port:
@@ -122,12 +124,7 @@ class Membership:
             )
         ask = asking(client, build(AuthConfig, values).inner_credentials())
         address = choose_address(config, config.listen_port).address
-        return cls(config, build(ReplicationConfig, values), store, ask, address)
-
-    @staticmethod
-    def now_ms() -> int:
-        """Return the time, of a clock that only goes forward."""
-        return int(time.monotonic() * 1000)
+        return cls(config, build(ReplicationConfig, values), store, ask, address, clock)
 
     # -- the broker in its role
 
@@ -174,7 +171,7 @@ class Membership:
             self._replication.is_learner,
         )
         self._control = Control(own, term.epoch, epochs, Watermark(), group)
-        self._store, self.on_set = store, _nobody_waits
+        self._store, self.on_set = store, lambda: None
         self._confirmed_s = trio.current_time()
         self._opened.set()
         return self._control
@@ -349,7 +346,7 @@ class Membership:
             group, store = self._group, self._store
             if group is None or store is None:
                 continue
-            wanted = group.wish(store.log.end_offset, self.now_ms())
+            wanted = group.wish(store.log.end_offset, store.clock.steady_ms())
             if wanted is None:
                 continue
             if group.asked is None:
@@ -448,7 +445,3 @@ class Membership:
                 await self._controllers.find_leader()
             except PeerError as error:
                 self._note(error)
-
-
-def _nobody_waits() -> None:
-    """Wake nobody: the broker has not begun yet."""

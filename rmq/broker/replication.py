@@ -100,7 +100,7 @@ class Replication:
                 needs_all=config.needs_all,
                 least=config.least_in_sync,
                 end=lambda: log.end_offset,
-                now_ms=membership.now_ms,
+                now_ms=store.clock.steady_ms,
                 on_change=membership.look_soon,
             )
             control.confirm = confirm = durability.acknowledged

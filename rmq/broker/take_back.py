@@ -26,6 +26,7 @@ from rmq.replication.link_tls import LinkTls
 from rmq.replication.replica import Replica
 from rmq.store.message_store import MessageStore
 from rmq.store.replica_writer import ReplicaWriter
+from rmq.threads import in_thread
 
 logger = logging.getLogger(__name__)
 
@@ -136,7 +137,7 @@ class TakeBack:
             self._replication,
             writer,
             upstream,
-            on_append=_nobody_waits,
+            on_append=lambda: None,
             tls=self._tls,
         )
         async with trio.open_nursery() as nursery:
@@ -155,10 +156,6 @@ class TakeBack:
                 f"the slave {upstream.address} has the log up to {end}, this broker "
                 f"up to {store.log.end_offset} ({replica.state})"
             )
-        await trio.to_thread.run_sync(partial(store.flush_queues, thorough=True))
+        await in_thread(partial(store.flush_queues, thorough=True))
         logger.warning("took back %d bytes of the log", store.log.end_offset - began)
         return ""
-
-
-def _nobody_waits() -> None:
-    """Wake nobody: there are no readers yet."""

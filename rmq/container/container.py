@@ -38,6 +38,7 @@ from rmq.remoting.dispatch import HandlerTable
 from rmq.remoting.server import RemotingServer
 from rmq.remoting.tls import read_tls_config
 from rmq.store.config import BrokerRole, StoreConfig
+from rmq.threads import in_thread
 
 logger = logging.getLogger(__name__)
 
@@ -250,7 +251,7 @@ class Container:
         if self.is_stopping:
             raise _failed("the container stops")
         try:
-            child = self._add(await trio.to_thread.run_sync(Wanted.of_file, path))
+            child = self._add(await in_thread(Wanted.of_file, path))
         except ConfigError as error:
             raise _failed(str(error)) from error
         with trio.move_on_after(START_LIMIT_S):

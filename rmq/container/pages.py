@@ -15,6 +15,7 @@ import trio
 
 from rmq.http.exposition import CONTENT_TYPE, Family, Sample, expose
 from rmq.http.server import Page, Pages
+from rmq.threads import in_thread
 
 if TYPE_CHECKING:
     from rmq.container.child import Child
@@ -63,7 +64,7 @@ async def _metrics(container: "Container") -> Page:
         if status == HTTPStatus.OK
     ]
     own = await expose(families(container), {"node_type": "container"})
-    merged = await trio.to_thread.run_sync(merge, [*texts, own.decode()])
+    merged = await in_thread(merge, [*texts, own.decode()])
     return Page(merged.encode(), content_type=CONTENT_TYPE)
 
 

@@ -28,6 +28,7 @@ from rmq.replication.wire import (
     encode_lineage,
 )
 from rmq.store.commit_log import CommitLog
+from rmq.threads import in_thread
 
 logger = logging.getLogger(__name__)
 
@@ -207,7 +208,7 @@ class Follower:
             return
         position = self.next_offset - file.base_offset
         size = min(PUSH_LIMIT, file.size - position)
-        await trio.to_thread.run_sync(file.load, position, size)
+        await in_thread(file.load, position, size)
 
     def _is_hot(self, file: MappedFile) -> bool:
         """Whether the next bytes are in memory; what follows the end may not be."""

@@ -10,7 +10,6 @@ Known in Java as `DefaultHAService`.
 import ipaddress
 import logging
 import socket
-import time
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Collection
 from contextlib import ExitStack, suppress
@@ -140,7 +139,7 @@ class Primary:
             self.acknowledge()
         if not self._followers:
             return
-        now_s = time.monotonic()
+        now_s = trio.current_time()
         if now_s < self._next_push_s:
             self._push_soon()
             return
@@ -200,7 +199,7 @@ class Primary:
     @property
     def refusals(self) -> list[str]:
         """Why peers were refused lately; the newest is the last."""
-        oldest_s = time.monotonic() - REFUSALS_KEPT_S
+        oldest_s = trio.current_time() - REFUSALS_KEPT_S
         return [text for at_s, text in self._refusals if at_s > oldest_s]
 
     # -- one connection
@@ -298,7 +297,7 @@ class Primary:
 
     def _refuse(self, address: str, reason: str) -> None:
         text = f"{address} may not follow: {reason}"
-        self._refusals.append((time.monotonic(), text))
+        self._refusals.append((trio.current_time(), text))
         logger.warning("%s", Foreign(text, 400), extra=caused_by(address))
 
     # -- who may
@@ -311,7 +310,7 @@ class Primary:
         if any(known in network for network in self._networks):
             return ""
         same = [each for each in self._followers if _host(each.address) == host]
-        is_old = time.monotonic() - self._asked_s > MEMBERS_KEPT_S
+        is_old = trio.current_time() - self._asked_s > MEMBERS_KEPT_S
         if is_old or len(same) >= self._hosts[host]:
             await self._ask_members()
         allowed = self._hosts[host]
@@ -327,9 +326,9 @@ class Primary:
 
     async def _ask_members(self) -> None:
         async with self._asking:
-            if time.monotonic() - self._asked_s < MEMBERS_PAUSE_S:
+            if trio.current_time() - self._asked_s < MEMBERS_PAUSE_S:
                 return
-            self._asked_s = time.monotonic()
+            self._asked_s = trio.current_time()
             try:
                 found = await self._members()
             except PeerError as error:

@@ -11,7 +11,6 @@ Known in Java as `DefaultHAClient`.
 import logging
 import os
 import re
-import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -112,8 +111,7 @@ class Replica:
         """Called when `is_following` begins."""
 
         self.master = ""
-        self.last_read_ms = 0
-        self.last_write_ms = 0
+        self.last_read_ms = self.last_write_ms = 0
         self.rate = ByteRate()
         self._config = config
         self._writer = writer
@@ -125,10 +123,9 @@ class Replica:
         self._control = control
         self._encode_report = encode_report if control is None else encode_ack
         self._links: trio.Nursery | None = None
-        self._reported = -1
+        self._reported, self._unsent = -1, b""
         self._fork_found: Fork | None = None
         self._has_begun_anew = False
-        self._unsent = b""
         self._noted = ""
 
     @property
@@ -280,7 +277,7 @@ class Replica:
             while count:
                 scope.deadline = trio.current_time() + silence_s
                 count = await stream.socket.recv_into(buffer)
-                self.last_read_ms = int(time.time() * 1000)
+                self.last_read_ms = self._writer.clock.now_ms()
                 self.rate.add(count)
                 try:
                     pieces = reader.feed(buffer[:count])
@@ -463,7 +460,7 @@ class Replica:
         the next.
         """
         self._reported = max(self._reported, offset)
-        self.last_write_ms = int(time.time() * 1000)
+        self.last_write_ms = self._writer.clock.now_ms()
         rest, report = self._unsent, self._encode_report(self._reported)
         with suppress(OSError):
             sent = os.write(stream.socket.fileno(), rest + report)

@@ -62,6 +62,7 @@ class MessageStore:
     ) -> None:
         self.config = config
         self.directory = directory = DataDirectory(config)
+        self.clock = clock
         self.boot_ms = clock.now_ms()
         self.recovery = RecoveryReport(was_clean=True)
         self.checkpoint = Checkpoint()

@@ -48,6 +48,7 @@ class ReplicaWriter:
     """The end of a log that is a copy."""
 
     def __init__(self, store: MessageStore) -> None:
+        self.clock = store.clock
         self._store = store
         self._log = store.log
         self._files = store.log.files

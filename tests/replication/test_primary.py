@@ -8,6 +8,8 @@ import trio.testing
 
 from rmq._fastpath import Watermark
 from rmq.errors import ConnectFailed
+from rmq.replication import follower
+from rmq.replication.follower import Follower
 from tests.replication.conftest import (
     FILE_SIZE,
     bytes_of,
@@ -296,3 +298,27 @@ async def test_it_is_known_whether_there_are_replicas(store):
             await until(primary.statuses)
         await until(lambda: not primary.statuses())
     assert seen == [True, False]
+
+
+async def test_without_a_thread_for_the_disk_a_replica_leaves_and_the_master_goes_on(
+    store, monkeypatch
+):
+    end = put(store, 50)
+
+    def start(*_, **__):
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(trio.to_thread, "run_sync", start)
+        patch.setattr(Follower, "_is_hot", lambda *_: False)
+        patch.setattr(follower, "PUSH_LIMIT", 1)
+        async with serving(store, ha_first_frame_size=1_000) as (primary, port):
+            async with peer_of(port) as peer:
+                await peer.report(1)
+                while await peer.frame():
+                    pass
+            patch.undo()
+            async with peer_of(port) as peer:
+                await peer.report(1)
+                await peer.log_up_to(end)
+        assert not primary.statuses()

@@ -34,6 +34,7 @@ from rmq.protocol.records import StoredMessage, offset_of_message_id
 from rmq.protocol.topics import DLQ_PREFIX
 from rmq.store.reader import StoreReader
 from rmq.store.results import Boundary
+from rmq.threads import in_thread
 
 if TYPE_CHECKING:
     from rmq.broker.context import BrokerContext
@@ -197,7 +198,7 @@ async def _by_key(
         except StopIteration as end:
             found: list[PhysicalOffset] = end.value
             break
-        await trio.to_thread.run_sync(step, limiter=_index_reader)
+        await in_thread(step, limiter=_index_reader)
     turns, rows = Turns(broker), list[Row]()
     for physical in reversed(found):
         record = await record_at(broker, physical)

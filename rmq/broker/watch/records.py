@@ -20,6 +20,7 @@ from rmq.protocol.flags import (
 from rmq.protocol.properties import KEYS, TAGS, UNIQ_KEY
 from rmq.protocol.records import StoredMessage
 from rmq.store.cold import NotInMemory
+from rmq.threads import in_thread
 
 if TYPE_CHECKING:
     from rmq.broker.context import BrokerContext
@@ -68,8 +69,7 @@ async def record_at(broker: "BrokerContext", physical: int) -> StoredMessage | N
         size = size_of(physical)
         missing = log.reader.missing(physical, size) if size else None
         if missing is not None:
-            load = NotInMemory([missing]).load
-            await trio.to_thread.run_sync(load, limiter=_cold_readers)
+            await in_thread(NotInMemory([missing]).load, limiter=_cold_readers)
     return broker.store.reads.message_at(PhysicalOffset(physical))
 
 
