@@ -316,14 +316,18 @@ def grow_members(options: argparse.Namespace) -> list[dict]:
 
 
 def grow_pulls(options: argparse.Namespace) -> list[dict]:
-    """Pulls that wait and end together."""
+    """Pulls that wait and end together.
+
+    Twice: pings would take more of the broker's CPU than 10,000 pulls.
+    """
     rows = []
     for count, name in product(options.pulls, sides(options)):
         if name == "Java" and count != JAVA_PULLS:
             continue
         with side(options, name) as server:
             with Pings(server) as pings:
-                found = crowd_part(server, "pulls", count=count)
+                crowd_part(server, "pulls", count=count)
+            found = crowd_part(server, "pulls", count=count)
             row = {"server": name, "pulls": count, "answers": found["answers"]}
             row["cpu_us"] = found["cpu_s"] / count * 1e6
             rows.append({**row, "pause_ms": pings.worst_ms})
