@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.distribution
+pytestmark = [pytest.mark.distribution, pytest.mark.timeout(900)]
 
 ROOT = Path(__file__).resolve().parents[2]
 

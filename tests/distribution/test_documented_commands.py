@@ -12,6 +12,7 @@ DOCS = Path(__file__).resolve().parents[2] / "docs"
 ELSEWHERE = {
     "grpc.md": "tests/examples: it needs Maven",
     "install.md": "test_wheels.py",
+    "static-topics.md": "tests/cli/test_static_topics.py: it needs three brokers",
     "tutorials.md": "tests/examples: it needs Maven",
     "quickstart.md": "test_recording.py",
 }
