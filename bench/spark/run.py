@@ -6,7 +6,8 @@ CPU seconds are those of the JVM, of the Python workers, and of both, per millio
 Also these grow beside other programs and while the JVM compiles, so the figures to keep
 are ratios to Spark's scan of the same rows as Parquet, taken in the same round: of all
 CPU seconds, and of Python's.  Each figure is the median of the rounds from the fourth
-on; the variants take turns.  At the end: the most memory that a Python worker had.
+on; the variants take turns.  A Python source that decodes nothing costs what is
+Spark's.  At the end: the most memory that a Python worker had.
 """
 
 import argparse
@@ -30,13 +31,15 @@ from rmq.errors import RmqError  # noqa: E402
 from rmq.protocol.hosts import host_text  # noqa: E402
 from rmq.protocol.properties import decode_properties  # noqa: E402
 from rmq_spark.commit_log import find_end, find_segments  # noqa: E402
-from rmq_spark.exporter import Exporter, Limits, LocalRunner, Runner, SparkRunner  # noqa: E402
+from rmq_spark.exporter import Exporter, LocalRunner, Runner, SparkRunner  # noqa: E402
+from rmq_spark.feed import Limits  # noqa: E402
 from rmq_spark.manifest import Settings  # noqa: E402
 from rmq_spark.options import Options  # noqa: E402
 from rmq_spark.plan import plan_ranges  # noqa: E402
-from rmq_spark.schema import EXPORTED, columns_of  # noqa: E402
+from rmq_spark.schema import EXPORTED, columns_of, spark_schema  # noqa: E402
 from rmq_spark.segments import read_range, reading_of  # noqa: E402
 from rmq_spark.session import start_session  # noqa: E402
+from rmq_spark.store_feed import StoreFeed  # noqa: E402
 from tests.spark.stores import orders, write_store  # noqa: E402
 
 SEGMENT_BYTES = 1 << 30
@@ -49,6 +52,7 @@ PARQUET = "Parquet of the same rows"
 ALL_COLUMNS = "all columns, properties as string"
 SEVEN = "seven columns"
 FOLLOW = "export without Spark, as follow does"
+FLOOR = "a source that decodes nothing"
 GOALS = {ALL_COLUMNS: 2.0, SEVEN: 1.05, FOLLOW: 1.8}
 """Times the CPU seconds of Parquet, which these may take."""
 PYTHON_GOALS = {ALL_COLUMNS: 0.5}
@@ -191,8 +195,12 @@ def main() -> int:
 
 def run(data: Path, rows: int, rounds: int, warm_ups: int = WARM_UPS) -> None:
     """Measure scans, then exports."""
+    # imported on use: pyspark is an extra
+    from bench.spark.floor import NAME, FloorSource, write_batch
+
     os.environ["PYTHONPATH"] = os.pathsep.join(p for p in sys.path if p)
     spark = start_session("local[2]", {"spark.driver.memory": "3g"})
+    spark.dataSource.register(FloorSource)
     store, parquet, out = data / f"store-{rows}", data / "parquet", data / "out"
     if not store.exists():
         write_store(store, orders(rows), SEGMENT_BYTES)
@@ -208,6 +216,19 @@ def run(data: Path, rows: int, rounds: int, warm_ups: int = WARM_UPS) -> None:
         frame.write.parquet(str(parquet))
     saved = spark.read.parquet(str(parquet))
 
+    def scan_floor(**given: str) -> Callable[[], object]:
+        """Batches of the same columns that nobody has to decode."""
+        options = Options({"store": str(store), **given})
+        columns = columns_of(options)
+        path = str(data / f"{options['columns'][0]}.arrow")
+        part = plan_ranges(store, 0, find_end(store), split_bytes=128 << 20)[0]
+        write_batch(next(read_range(reading_of(options, columns), part)), path)
+        frame = spark.read.format(NAME).options(
+            batch=path, columns=spark_schema(columns), rows=str(rows)
+        )
+        loaded = frame.load()
+        return lambda: loaded.write.format("noop").mode("overwrite").save()
+
     def scan_parquet() -> None:
         saved.write.format("noop").mode("overwrite").save()
 
@@ -216,6 +237,8 @@ def run(data: Path, rows: int, rounds: int, warm_ups: int = WARM_UPS) -> None:
             (ALL_COLUMNS, scan(**text)),
             ("all columns, properties as map", scan()),
             (SEVEN, scan(columns="slim")),
+            (f"all columns, {FLOOR}", scan_floor(**text)),
+            (f"seven columns, {FLOOR}", scan_floor(columns="slim")),
             (PARQUET, scan_parquet),
             ("decoder alone, as string", lambda: decode_only(store, **text)),
             (
@@ -234,7 +257,7 @@ def run(data: Path, rows: int, rounds: int, warm_ups: int = WARM_UPS) -> None:
     def export(runner: Runner) -> None:
         shutil.rmtree(out, ignore_errors=True)
         limits = Limits(batch_bytes=1 << 40)
-        Exporter(store, out, settings, runner, limits).run_batch()
+        Exporter(StoreFeed(store, limits), out, settings, runner, limits).run_batch()
 
     def partition_by() -> None:
         frame = spark.read.format("rmq").options(**text).load(str(store))

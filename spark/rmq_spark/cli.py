@@ -10,7 +10,7 @@ import time
 import tomllib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -18,6 +18,7 @@ from typing import Any, Final
 import click
 
 from rmq import __version__
+from rmq.cli.tool_settings import connection_options, take_settings
 from rmq.clock import SystemClock
 from rmq.config import nearest
 from rmq.errors import RmqError
@@ -26,20 +27,25 @@ from rmq_spark.body_schema import FORMATS as BODY_FORMS
 from rmq_spark.body_schema import ON_ERROR, Bodies, parse_fields
 from rmq_spark.broker import forget_exporter, host_and_port, report_offset
 from rmq_spark.commit import FORMATS
-from rmq_spark.exporter import (
-    Exporter,
-    Limits,
-    LocalRunner,
-    Runner,
-    SparkRunner,
-    find_end,
-)
+from rmq_spark.exporter import Exporter, LocalRunner, Runner, SparkRunner
+from rmq_spark.feed import BATCH_ROWS, Feed, Limits
 from rmq_spark.folder import folder_of
 from rmq_spark.follow import Follower, Reports, serve
-from rmq_spark.manifest import ExportLog, Manifest, Settings, escaped
+from rmq_spark.live_client import LiveSettings
+from rmq_spark.live_feed import LiveFeed
+from rmq_spark.manifest import (
+    STORE,
+    TOPICS,
+    ExportLog,
+    Manifest,
+    Settings,
+    escaped,
+)
 from rmq_spark.option_values import parse_bytes
 from rmq_spark.schema import EXPORTED
+from rmq_spark.select import Topics
 from rmq_spark.session import start_session
+from rmq_spark.store_feed import StoreFeed
 from rmq_spark.upkeep import compact_files, only_broker, status, vacuum
 
 FAILED: Final = 1
@@ -77,11 +83,13 @@ def _seconds(value: str) -> float:
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="rmq-spark")
 def main() -> None:
-    """Export the log of RocketMQ stores to tables, each message exactly once."""
+    """Export RocketMQ stores or topics to tables, each message exactly once."""
 
 
-def _folder(_: click.Context, parameter: click.Parameter, value: str) -> str:
-    if not value:
+def _folder(
+    _: click.Context, parameter: click.Parameter, value: str | None
+) -> str | None:
+    if value == "":
         raise click.BadParameter("give the path of a folder", param=parameter)
     return value
 
@@ -102,11 +110,12 @@ def _folders(command: Callable[..., Any]) -> Callable[..., Any]:
             help="Folder of the export, or s3://BUCKET/PREFIX.",
         ),
         click.option(
-            "--store",
-            required=True,
-            metavar="DIR",
-            callback=_folder,
-            help="Folder of the store.",
+            "--name-server",
+            metavar="HOST:PORT",
+            help="Take the topics of a running broker; several with ; between.",
+        ),
+        click.option(
+            "--store", metavar="DIR", callback=_folder, help="Folder of the store."
         ),
     ):
         command = option(command)
@@ -233,6 +242,14 @@ def _exporting(*, master: str, batch_bytes: str) -> Callable[..., Any]:
             show_default=True,
             help="Log bytes of one commit.",
         ),
+        click.option(
+            "--batch-rows",
+            type=click.IntRange(1),
+            metavar="NUMBER",
+            default=BATCH_ROWS,
+            show_default=True,
+            help="Messages of one commit, with --name-server.",
+        ),
     ]
 
     def decorated(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -261,7 +278,35 @@ def _limits(given: dict[str, Any]) -> Limits:
         given["allow_loss"],
         given["skip_corrupt"],
         given["single_writer"],
+        given["batch_rows"],
     )
+
+
+def _feed(
+    given: dict[str, Any], limits: Limits, topics: Collection[str], broker_name: str
+) -> Feed:
+    """The log of a store, or live topics of a broker."""
+    name_servers = given["name_server"]
+    if bool(given["store"]) == bool(name_servers):
+        raise click.UsageError(
+            "give one of --store, the folder of a store, and --name-server"
+        )
+    if given["store"]:
+        commit_log.find_segments(given["store"])
+        return StoreFeed(given["store"], limits)
+    if limits.broker or limits.confirm_offset is not None:
+        raise click.UsageError(
+            "--broker and --confirm-offset are for --store: live topics end where "
+            "their broker says"
+        )
+    chosen = Topics(
+        frozenset(topics) or None, None, given.get("include_system_topics", False)
+    )
+    # no flags: user and TLS are those of all tools
+    flags = dict.fromkeys(str(each.name) for each in connection_options())
+    settings = take_settings(flags | {"namesrv": name_servers})
+    asked = LiveSettings(settings.name_servers, settings.identity, chosen)
+    return LiveFeed(asked, broker_name, limits)
 
 
 def _bodies(given: dict[str, Any]) -> Bodies | None:
@@ -295,12 +340,13 @@ def _exporter(given: dict[str, Any], limits: Limits) -> Exporter:
         sorted({name.strip() for name in (given["topics"] or "").split(",")} - {""}),
         bodies,
         given["table"],
+        STORE if given["store"] else TOPICS,
     )
-    commit_log.find_segments(given["store"])
+    feed = _feed(given, limits, settings.topics, settings.broker_name)
     runner: Runner = LocalRunner()
     if given["master"] != "none":
         runner = SparkRunner(start_session(given["master"]))
-    return Exporter(given["store"], given["out"], settings, runner, limits)
+    return Exporter(feed, given["out"], settings, runner, limits)
 
 
 @main.command()
@@ -311,10 +357,11 @@ def export(**given: Any) -> None:  # noqa: ANN401 - options, each of its type
     limits = _limits(given)
     with _sentences():
         exporter = _exporter(given, limits)
-        report = _Report(given["store"], limits, given["report_as"])
-        report.tell(exporter.position())
-        while (manifest := exporter.run_batch()) is not None:
-            report.batch(manifest)
+        report = _Report(exporter.feed, limits, given["report_as"])
+        with closing(exporter.feed):
+            report.tell(exporter.position())
+            while (manifest := exporter.run_batch()) is not None:
+                report.batch(manifest)
         report.finish()
 
 
@@ -438,6 +485,7 @@ def follow_store(
         followers = []
         for each, its_limits in zip(tables, limits, strict=True):
             out, exporter = each["out"], _exporter(each, its_limits)
+            held.callback(exporter.feed.close)
             broker_name = escaped(each["broker_name"])
             held.enter_context(folder_of(out).following(broker_name))
             followers.append(
@@ -454,22 +502,36 @@ def follow_store(
         serve(followers, address)
 
 
+def _feed_of_table(
+    given: dict[str, Any], limits: Limits, out: str, broker_name: str | None
+) -> Feed:
+    """Where the messages of a table come from, which says which topics it has."""
+    folder = folder_of(out)
+    broker = only_broker(folder, broker_name) or ""
+    last = ExportLog(folder, broker).last()
+    if last is None:
+        return _feed(given, limits, (), broker)
+    every = {"include_system_topics": last.settings.with_system_topics}
+    return _feed(given | every, limits, last.settings.topics, broker)
+
+
 @main.command("status")
 @_folders
 @_broker
 @_confirm_offset
 @_which_broker
 def show_status(
-    store: str,
     out: str,
     confirm_offset: int | None,
     broker: str | None,
     broker_name: str | None,
+    **given: Any,  # noqa: ANN401 - where messages come from
 ) -> None:
-    """Show how far an export has come: lag in bytes, rows and seconds, as JSON."""
+    """Show how far an export has come, as JSON: lag in bytes, rows and seconds."""
     with _sentences():
         limits = Limits(confirm_offset=confirm_offset, broker=broker)
-        seen = status(store, out, limits, broker_name)
+        with closing(_feed_of_table(given, limits, out, broker_name)) as feed:
+            seen = status(feed, out, broker_name)
         click.echo(json.dumps(seen, indent=2))
 
 
@@ -513,7 +575,7 @@ def remove_orphans(out: str, older_than_hours: float) -> None:
 @main.command()
 @_folders
 @_which_broker
-def optimize(store: str, out: str, broker_name: str | None) -> None:
+def optimize(out: str, broker_name: str | None, **given: Any) -> None:  # noqa: ANN401
     """Merge the small files of past days.
 
     Until the next vacuum a plain reader of the folder sees both old and new files; a
@@ -525,8 +587,9 @@ def optimize(store: str, out: str, broker_name: str | None) -> None:
         if last is None:
             click.echo(f"{out} has no export", err=True)
             return
-        exporter = Exporter(store, out, last.settings, LocalRunner())
-        manifest = exporter.optimize()
+        with closing(_feed_of_table(given, Limits(), out, broker_name)) as feed:
+            exporter = Exporter(feed, out, last.settings, LocalRunner())
+            manifest = exporter.optimize()
         merged = len(manifest.removed) if manifest else 0
         click.echo(
             f"{merged} files merged into {len(manifest.added) if manifest else 0}"
@@ -576,8 +639,8 @@ def _told(left_out: Counter[str]) -> str:
 class _Report:
     """A progress bar on a terminal, else one line of JSON for each batch."""
 
-    def __init__(self, store: str, limits: Limits, exporter: str | None) -> None:
-        self._store = store
+    def __init__(self, feed: Feed, limits: Limits, exporter: str | None) -> None:
+        self._feed = feed
         self._limits = limits
         self._exporter = exporter
         self._start = time.monotonic()
@@ -596,7 +659,7 @@ class _Report:
         self._left_out.update(manifest.left_out)
         self._bytes += manifest.end - manifest.start
         seconds = max(time.monotonic() - self._start, 1e-6)
-        lag = max(0, find_end(self._store, self._limits) - manifest.end)
+        lag = max(0, self._feed.end(manifest) - manifest.end)
         if sys.stderr.isatty():
             self._draw(lag, seconds)
             return
@@ -606,7 +669,7 @@ class _Report:
             "files": len(manifest.added),
             "rows": sum(file.rows for file in manifest.added),
             "rows_per_second": round(self._rows / seconds),
-            "lag_bytes": lag,
+            f"lag_{self._feed.unit}": lag,
             "lost": manifest.lost,
             "left_out": manifest.left_out,
         }

@@ -38,7 +38,14 @@ _log: Final = logging.getLogger(__name__)
 
 
 class LostData(StoreError):
-    """Segments are missing in the range that was asked for."""
+    """Messages of the range that was asked for are missing.
+
+    `advice`: what reads the others.
+    """
+
+    def __init__(self, what: str, advice: str = "") -> None:
+        super().__init__(f"{what} ({advice})" if advice else what)
+        self.what = what
 
 
 def find_segments(store: str | Path) -> list[Segment]:

@@ -1,7 +1,8 @@
-"""The worker's side of an export: one range of the log becomes files.
+"""The worker's side of an export: one part of the messages becomes files.
 
 A file is `topic=<T>/dt=<UTC day>/<broker>-<start20>-<end20>.parquet`, named after a
-range of a log that never changes: a second writer writes the same rows.  Nothing
+range of a log that never changes, or after places that a plan gives to messages of
+queues: a second writer writes the same rows.  Nothing
 replaces a file: tables know its size.  The writer that comes second takes the file that
 is there if it has the same rows, and refuses another one.
 
@@ -11,7 +12,6 @@ and rows whose bodies do not fit are in files of the same names in `_quarantine/
 
 import contextlib
 import os
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import date
@@ -25,13 +25,12 @@ import pyarrow.parquet as pq
 from rmq.errors import ConfigError, StoreError
 from rmq_spark.body_schema import ERROR
 from rmq_spark.commit_log import LostData
+from rmq_spark.feed import Part
 from rmq_spark.folder import Draft, Folder, folder_of
 from rmq_spark.manifest import DataFile, Settings, escaped
 from rmq_spark.options import Options
-from rmq_spark.plan import SegmentRange
 from rmq_spark.schema import Column, arrow_schema, columns_of
-from rmq_spark.segments import Reading, read_range, reading_of
-from rmq_spark.select import Topics
+from rmq_spark.segments import Reading, reading_of
 
 BATCH_ROWS: Final = 65_536
 MAX_OPEN_FILES: Final = 512
@@ -136,33 +135,44 @@ class Exported:
     """Why one of them does not."""
 
 
-def export_range(job: ExportJob, part: SegmentRange) -> Exported:
-    """Write the files of one range."""
+def export_range(job: ExportJob, part: Part) -> Exported:
+    """Write the files of one task."""
+    try:
+        return _write_range(job, part)
+    except LostData:
+        if not job.allow_loss:
+            raise
+    rest = part.rest()
+    written = Exported([]) if rest is None else _write_range(job, rest, adopts=True)
+    # a run that was killed may have written more than there is now
+    files = adopted(job.folder, {range_name(job.settings, part.start, part.end)})
+    return replace(written, files=files, lost=(part.start, part.end))
+
+
+def _write_range(job: ExportJob, part: Part, *, adopts: bool = False) -> Exported:
+    """`adopts`: take a file that is there, also with other rows."""
     name = range_name(job.settings, part.start, part.end)
     writers: dict[tuple[str, str, str], _FileWriter] = {}
     reading = job.reading
     rows_of = _Rows(job)
     try:
-        for batch in read_range(reading, part, batch_rows=BATCH_ROWS):
+        for batch in part.batches(reading, BATCH_ROWS):
             for prefix, chosen in rows_of.parts(batch):
                 for topic, day, rows in split_batch(chosen):
                     writer = writers.get((prefix, topic, day))
                     if writer is None:
                         _check_count(len(writers), part)
-                        writer = _FileWriter(job, prefix, topic, day, name)
+                        writer = _FileWriter(
+                            job, prefix, topic, day, name, adopts=adopts
+                        )
                         writers[prefix, topic, day] = writer
                     writer.add(rows)
-        left_out = _count(reading, part, frozenset(reading.topics.left_out))
         return Exported(
             [writer.finish() for writer in writers.values()],
-            left_out=left_out,
+            left_out=part.left_out(reading),
             misfits=rows_of.misfits,
             example=rows_of.example,
         )
-    except LostData:
-        if not job.allow_loss:
-            raise
-        return Exported(adopted(job.folder, {name}), (part.start, part.end))
     except OSError as error:
         raise StoreError(
             f"cannot write {error.filename or job.out}: {error.strerror or error}; "
@@ -203,21 +213,6 @@ class _Rows:
     def close(self) -> None:
         if self._bodies is not None:
             self._bodies.close()
-
-
-def _count(
-    reading: Reading, part: SegmentRange, topics: frozenset[str]
-) -> dict[str, int]:
-    """Count the messages of these topics in a range, which is read again for them."""
-    if not topics:
-        return {}
-    columns = tuple(c for c in reading.columns if c.source == "topic")
-    counting = replace(reading, columns=columns, topics=Topics(topics))
-    found: Counter[str] = Counter()
-    for batch in read_range(counting, replace(part, check_crc=False)):
-        for pair in pc.value_counts(batch.column(0)).to_pylist():
-            found[pair["values"]] += pair["counts"]
-    return dict(found)
 
 
 def range_name(settings: Settings, start: int, end: int) -> str:
@@ -262,13 +257,22 @@ class _FileWriter:
     """One file, a draft until it is finished."""
 
     def __init__(
-        self, job: ExportJob, prefix: str, topic: str, day: str, name: str
+        self,
+        job: ExportJob,
+        prefix: str,
+        topic: str,
+        day: str,
+        name: str,
+        *,
+        adopts: bool = False,
     ) -> None:
+        """`adopts`: a file of its name is taken, also with other rows."""
         path = f"{prefix}topic={escaped(topic)}/dt={day}/{name}"
         self._file = DataFile(path, topic, day, 0, 0, -1, -1, -1, -1, {})
         self._folder = job.folder
         self._draft: Draft | None = None
         self._keeps_topic = job.keeps_topic
+        self._adopts = adopts
         self._writer: pq.ParquetWriter | None = None
         self._summary = _Summary()
         if len(os.fsencode(f"topic={escaped(topic)}")) > _MAX_NAME:
@@ -289,7 +293,7 @@ class _FileWriter:
         assert self._writer is not None, "it is finished once"
         self._writer.close()
         self._writer = None
-        _create(self._folder, self._draft, self._file.path)
+        _create(self._folder, self._draft, self._file.path, adopts=self._adopts)
         return self._summary.of(self._file, self._folder.size(self._file.path))
 
     def abandon(self) -> None:
@@ -360,6 +364,11 @@ def adopted(folder: Folder, names: Collection[str]) -> list[DataFile]:
     return [describe(folder, p) for p in paths if p.rpartition("/")[2] in names]
 
 
+def first_place(path: str) -> int:
+    """Where the range of a file begins, by its name."""
+    return int(path[-len(f"{0:020d}-{0:020d}.parquet") :][:20])
+
+
 def merged_name(paths: list[str]) -> str:
     """The name of the file that replaces these, in the order of the log."""
     folder, _, first = paths[0].rpartition("/")
@@ -405,9 +414,11 @@ def _as(schema: pa.Schema, batch: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def _create(folder: Folder, draft: Draft, path: str) -> None:
+def _create(folder: Folder, draft: Draft, path: str, *, adopts: bool = False) -> None:
     """Give a draft its name, unless a file with the same rows has it."""
-    if not draft.publish() and not _has_same_rows(draft.open(), folder.open(path)):
+    if not (
+        draft.publish() or adopts or _has_same_rows(draft.open(), folder.open(path))
+    ):
         raise StoreError(
             f"{folder.name}/{path} exists and has other rows than the log: it is of "
             "another store, or was changed; remove it, or export to another folder"
@@ -444,9 +455,10 @@ def _ends(values: pa.Array) -> list[int]:
     return [bounds["min"], bounds["max"]]
 
 
-def _check_count(count: int, part: SegmentRange) -> None:
+def _check_count(count: int, part: Part) -> None:
     if count >= MAX_OPEN_FILES:
         raise StoreError(
-            f"the log from {part.start} to {part.end} has more than {MAX_OPEN_FILES} "
-            "topics and days: export with a smaller --split-bytes"
+            f"the part from {part.start} to {part.end} has more than {MAX_OPEN_FILES} "
+            "topics and days: export with a smaller --split-bytes (a store) or "
+            "--batch-rows (live topics)"
         )

@@ -1,15 +1,10 @@
-"""The exporter: batches of the log become files and manifests, each exactly once.
+"""The exporter: batches of messages become files and manifests, each exactly once.
 
-A batch is planned, written by the workers, committed.  Before a plan is published, its
-part of the log is synced, so that no power loss takes back what was exported; the CRC
-of its last record goes into plan and manifest, so that a store that does not continue
-the export is refused.
+A batch is planned, written by the workers, committed.
 """
 
-import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from itertools import chain, islice
@@ -19,11 +14,7 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from rmq.errors import StoreError
-from rmq.segments import Segment
-from rmq_spark import commit_log
-from rmq_spark import plan as planning
 from rmq_spark.body_schema import conflict, why_not_continued
-from rmq_spark.broker import ask_end
 from rmq_spark.commit import (
     MERGE_FILES,
     MERGED_BYTES,
@@ -39,17 +30,17 @@ from rmq_spark.export import (
     ExportJob,
     adopted,
     export_range,
+    first_place,
     merge_files,
     merged_name,
     range_name,
 )
+from rmq_spark.feed import DEFAULT_LIMITS, Feed, Limits, Part
 from rmq_spark.folder import folder_of
 from rmq_spark.manifest import (
     DataFile,
     ExportLog,
     ExportPlan,
-    LastRecord,
-    LogRange,
     Manifest,
     MergePlan,
     Plan,
@@ -57,10 +48,7 @@ from rmq_spark.manifest import (
     brokers_of,
     differences,
 )
-from rmq_spark.plan import SegmentRange
 
-BATCH_BYTES: Final = 1 << 30
-SPLIT_BYTES: Final = 128 << 20
 FEW_BODIES: Final = 100
 """So many that do not fit stop no export, unless none is allowed: batches are small."""
 MAX_MERGES: Final = 64
@@ -75,7 +63,7 @@ class Runner(Protocol):
     """Runs the tasks of a batch somewhere."""
 
     def map(
-        self, task: Callable[[SegmentRange], Exported], parts: list[SegmentRange]
+        self, task: Callable[[Part], Exported], parts: list[Part]
     ) -> Iterable[Exported]:
         """The outcome of each part."""
 
@@ -84,7 +72,7 @@ class LocalRunner:
     """Runs the tasks in this process, one after another."""
 
     def map(
-        self, task: Callable[[SegmentRange], Exported], parts: list[SegmentRange]
+        self, task: Callable[[Part], Exported], parts: list[Part]
     ) -> Iterator[Exported]:
         """The outcome of each part."""
         return map(task, parts)
@@ -97,7 +85,7 @@ class SparkRunner:
         self._context = spark.sparkContext
 
     def map(
-        self, task: Callable[[SegmentRange], Exported], parts: list[SegmentRange]
+        self, task: Callable[[Part], Exported], parts: list[Part]
     ) -> Iterable[Exported]:
         """The outcome of each part."""
         if not parts:
@@ -108,37 +96,20 @@ class SparkRunner:
         return done
 
 
-@dataclass(frozen=True)
-class Limits:
-    """Sizes of a batch and of a task, and how to handle damage."""
-
-    batch_bytes: int = BATCH_BYTES
-    split_bytes: int = SPLIT_BYTES
-    confirm_offset: int | None = None
-    broker: str | None = None
-    allow_loss: bool = False
-    skip_corrupt: bool = False
-    single_writer: bool = False
-    """Nobody else writes to an object store without conditional writes."""
-
-
-DEFAULT_LIMITS: Final = Limits()
-
-
 class Exporter:
-    """Exports one store to one folder; other brokers may fill the same table."""
+    """Exports one feed to one folder; other brokers may fill the same table."""
 
     def __init__(
         self,
-        store: str | Path,
+        feed: Feed,
         out: str | Path,
         settings: Settings,
         runner: Runner,
         limits: Limits = DEFAULT_LIMITS,
     ) -> None:
+        self.feed = feed
         self._folder = folder_of(out, single_writer=limits.single_writer)
         self.log = ExportLog(self._folder, settings.broker_name)
-        self._store = Path(store).resolve()
         self._settings = settings
         self._runner = runner
         self._limits = limits
@@ -151,12 +122,14 @@ class Exporter:
         self._check_settings(last)
         plan = self.log.pending()
         if plan is None:
-            plan = self._next_plan(last)
+            plan = self.feed.plan(last, self._settings, self._folder.name)
             if plan is None:
                 return None
+            # a plan with columns that cannot be, or without a library, would stay
+            self._committer_of(self._settings)
             if not self.log.write_plan(plan):
                 return self.run_batch()
-        self._check_continues(plan, plan.last)
+        self.feed.check(plan, self._folder.name)
         try:
             return self._run(plan)
         except BodiesDoNotFit:
@@ -167,15 +140,13 @@ class Exporter:
             return self.run_batch()
 
     def end(self) -> int:
-        """Where the readable log ends."""
-        return find_end(self._store, self._limits)
+        """The place where the messages end now."""
+        return self.feed.end(self.log.last())
 
     def position(self) -> int:
-        """Place in the log up to which the table is complete."""
+        """The place up to which the table is complete."""
         last = self.log.last()
-        if last is not None:
-            return last.end
-        return commit_log.min_offset(commit_log.find_segments(self._store))
+        return self.feed.first() if last is None else last.end
 
     def optimize(self, *, now: datetime | None = None) -> Manifest | None:
         """Merge the files of each topic and past day; None: nothing to do."""
@@ -221,6 +192,7 @@ class Exporter:
             start=last.end,
             end=last.end,
             last=last.last,
+            positions=last.positions,
             merges=merges,
         )
         if not self.log.write_plan(plan):
@@ -250,12 +222,12 @@ class Exporter:
         return self._committer[1]
 
     def _run_export(self, plan: ExportPlan) -> Manifest:
-        parts = list(self._parts(plan))
+        parts = list(self.feed.parts(plan))
         lost = list(_gaps(plan, parts))
         if lost and not self._limits.allow_loss:
             raise LostData(
-                f"the log from {lost[0][0]} to {lost[0][1]} of {self._store} is gone "
-                "before it was exported; --allow-loss goes on without it"
+                f"the log from {lost[0][0]} to {lost[0][1]} of {self.feed.name} is "
+                "gone before it was exported; --allow-loss goes on without it"
             )
         task = partial(export_range, self._job(plan.settings))
         done = list(self._runner.map(task, parts))
@@ -299,16 +271,18 @@ class Exporter:
         """A batch that did nothing, so that the next one has a plan of its own."""
         made = self._manifest(plan, [], [], [])
         before = self.log.last()
-        last = None if before is None else before.last
-        return msgspec.structs.replace(made, end=plan.start, last=last)
+        return msgspec.structs.replace(
+            made,
+            end=plan.start,
+            last=None if before is None else before.last,
+            positions={} if before is None else before.positions,
+        )
 
-    def _adopted(self, plan: ExportPlan, parts: list[SegmentRange]) -> list[DataFile]:
+    def _adopted(self, plan: ExportPlan, parts: list[Part]) -> list[DataFile]:
         """Files of removed ranges, written by a run that was killed."""
         there = {(part.start, part.end) for part in parts}
         names = {
-            range_name(plan.settings, part.start, part.end)
-            for part in plan.ranges
-            if (part.start, part.end) not in there
+            range_name(plan.settings, *span) for span in plan.spans if span not in there
         }
         return adopted(self._folder, names) if names else []
 
@@ -333,79 +307,15 @@ class Exporter:
         return Manifest(
             seq=plan.seq,
             settings=plan.settings,
-            store=str(self._store),
+            store=self.feed.name,
             start=plan.start,
             end=plan.end,
             last=plan.last,
+            positions=plan.positions,
             added=added,
             removed=removed,
             lost=lost,
         )
-
-    def _next_plan(self, last: Manifest | None) -> ExportPlan | None:
-        segments = commit_log.find_segments(self._store)
-        end = self.end()
-        earliest = commit_log.min_offset(segments)
-        start = self.position()
-        if last is not None:
-            self._check_continues(last, last.last)
-            self._check_end(start, end, last.store)
-        if start >= end:
-            return None
-        # a plan with columns that cannot be, or without a library, would stay
-        self._committer_of(self._settings)
-        first = max(start, earliest)
-        if first > start and not self._limits.allow_loss:
-            raise LostData(
-                f"{self._store} begins at {earliest}, the export has come to {start} "
-                "only: the broker removed segments before they were exported; "
-                "--allow-loss goes on without them"
-            )
-        end = self._batch_end(first, end)
-        commit_log.make_durable(segments, first, end)
-        ranges = planning.plan_ranges(
-            self._store,
-            first,
-            end,
-            split_bytes=self._limits.split_bytes,
-            fail_on_loss=not self._limits.allow_loss,
-            use_queues=False,
-        )
-        return ExportPlan(
-            seq=0 if last is None else last.seq + 1,
-            settings=self._settings,
-            store=str(self._store),
-            start=start,
-            end=end,
-            last=_last_record(segments, first, end) or (last.last if last else None),
-            ranges=[
-                LogRange(r.base_offset, r.start, r.end, r.check_crc) for r in ranges
-            ],
-        )
-
-    def _batch_end(self, start: int, end: int) -> int:
-        try:
-            return planning.align(
-                self._store,
-                start,
-                end,
-                max_bytes=self._limits.batch_bytes,
-                max_records=None,
-            )
-        except LostData:
-            if self._limits.allow_loss:
-                return end
-            raise
-
-    def _parts(self, plan: ExportPlan) -> Iterator[SegmentRange]:
-        """The ranges of the plan whose segments exist."""
-        segments = {s.base_offset: s for s in commit_log.find_segments(self._store)}
-        for base, start, end, check_crc in plan.ranges:
-            segment = segments.get(base)
-            if segment is not None and end <= segment.end_offset:
-                yield SegmentRange(
-                    segment.path, base, segment.size, start, end, check_crc
-                )
 
     def _check_settings(self, last: Manifest | None) -> None:
         if last is not None and last.settings == self._settings:
@@ -437,34 +347,15 @@ class Exporter:
 
     def _settings_of_others(self) -> Iterator[Settings]:
         """What other brokers fill the table with now, as if it was this one."""
-        ours = self._settings.broker_name
+        ours, feed = self._settings.broker_name, self._settings.feed
         for broker in brokers_of(self._folder):
             if broker == ours:
                 continue
             other = ExportLog(self._folder, broker).last()
             if other is not None:
-                yield msgspec.structs.replace(other.settings, broker_name=ours)
-
-    def _check_end(self, start: int, end: int, exported: str) -> None:
-        if end < start:
-            raise StoreError(
-                f"the log of {self._store} ends at {end}, the export "
-                f"{self._folder.name} has come to {start} in {exported}: the store was "
-                "cut back, or is another one"
-            )
-
-    def _check_continues(self, made: Plan | Manifest, last: LastRecord | None) -> None:
-        """Compare the last exported record with the one that the manifest names."""
-        segments = commit_log.find_segments(self._store)
-        if last is None or last.offset < commit_log.min_offset(segments):
-            return
-        data = commit_log.read_bytes(segments, last.offset, last.size)
-        if data is None or zlib.crc32(data) != last.crc:
-            raise StoreError(
-                f"the store {self._store} does not continue the export "
-                f"{self._folder.name}: its record at {last.offset} is not the one "
-                f"seen in {made.store}; the store was cut back, or is another one"
-            )
+                yield msgspec.structs.replace(
+                    other.settings, broker_name=ours, feed=feed
+                )
 
     def _job(self, settings: Settings) -> ExportJob:
         bodies = settings.bodies
@@ -481,20 +372,7 @@ class Exporter:
         )
 
 
-def find_end(store: str | Path, limits: Limits) -> int:
-    """Where the readable log ends: as given, as the broker answers, or by a walk."""
-    told = limits.confirm_offset
-    if told is None and limits.broker:
-        told = ask_end(limits.broker)
-    return commit_log.find_end(store, told)
-
-
-def _last_record(segments: list[Segment], start: int, end: int) -> LastRecord | None:
-    offset, data = commit_log.last_record(segments, start, end)
-    return LastRecord(offset, len(data), zlib.crc32(data)) if data else None
-
-
-def _gaps(plan: ExportPlan, parts: list[SegmentRange]) -> Iterator[tuple[int, int]]:
+def _gaps(plan: ExportPlan, parts: list[Part]) -> Iterator[tuple[int, int]]:
     """The ranges of the plan that no part covers."""
     at = plan.start
     for part in sorted(parts, key=lambda part: part.start):
@@ -510,12 +388,12 @@ def _today(now: datetime | None) -> str:
 
 
 def _partitions(files: Iterable[DataFile]) -> Iterator[list[DataFile]]:
-    """The files of each topic and day, in the order of the log."""
+    """The files of each topic and day, in the order in which they were exported."""
     groups: dict[tuple[str, str], list[DataFile]] = {}
     for file in files:
         groups.setdefault((file.topic, file.dt), []).append(file)
     for group in groups.values():
-        yield sorted(group, key=lambda file: file.min_offset)
+        yield sorted(group, key=lambda file: first_place(file.path))
 
 
 def _merge_of(files: list[DataFile]) -> list[str]:

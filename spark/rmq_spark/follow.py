@@ -49,13 +49,13 @@ class Progress(msgspec.Struct):
     problems: int = 0
     position: int = 0
     end: int = 0
-    """Where the log ended when the round began."""
+    """Where the messages ended when the round began."""
     complete_ms: int = 0
     """Unix time up to which the table was complete; 0: not yet."""
 
     @property
-    def lag_bytes(self) -> int:
-        """Bytes of the log that the round has left to export."""
+    def lag(self) -> int:
+        """What the round has left to export: bytes of a log, or messages."""
         return max(0, self.end - self.position)
 
 
@@ -92,6 +92,7 @@ class Follower:
     ) -> None:
         self.table = table
         """Which one of several it is."""
+        self.unit = exporter.feed.unit
         self.progress = Progress()
         self.problem: str | None = None
         self._exporter = exporter
@@ -143,7 +144,7 @@ class Follower:
         progress.end = self._exporter.end()
         progress.position = self._exporter.position()
         self._report(progress.position)
-        while progress.lag_bytes and not self._stopping.is_set():
+        while progress.lag and not self._stopping.is_set():
             batch_begun = self._clock.steady_ms()
             manifest = self._exporter.run_batch()
             if manifest is None:
@@ -151,7 +152,7 @@ class Follower:
             progress.batch_ms += self._clock.steady_ms() - batch_begun
             self._count(manifest)
             self._report(manifest.end)
-        if not progress.lag_bytes:
+        if not progress.lag:
             progress.complete_ms = begun
             self._well_ms = self._clock.steady_ms()
             self._keep_up()
@@ -183,7 +184,7 @@ class Follower:
             "quarantined": now.quarantined - before.quarantined,
             "merged": now.merged - before.merged,
             "position": now.position,
-            "lag_bytes": now.lag_bytes,
+            f"lag_{self.unit}": now.lag,
             "batch_ms": now.batch_ms - before.batch_ms,
             "problem": self.problem,
         }
@@ -271,7 +272,7 @@ def _why_red(follower: Follower) -> str:
     if quiet is None:
         return ""
     name = f"{follower.table}: " if follower.table else ""
-    reason = follower.problem or f"{follower.progress.lag_bytes} bytes are left"
+    reason = follower.problem or f"{follower.progress.lag} {follower.unit} are left"
     return f"{name}nothing was exported for {quiet // 1000} s: {reason}\n"
 
 
@@ -279,17 +280,18 @@ def _families(followers: Sequence[Follower]) -> Iterator[Family]:
     samples: dict[tuple[str, str], list[Sample]] = {}
     for follower in followers:
         labels = {"table": follower.table} if follower.table else {}
-        for name, text, value in _figures(follower.progress):
+        for name, text, value in _figures(follower.progress, follower.unit):
             samples.setdefault((name, text), []).append(Sample(value, labels))
     for (name, text), found in samples.items():
         kind = "counter" if name.endswith("_total") else "gauge"
         yield Family(f"rmq_follow_{name}", kind, text, found)
 
 
-def _figures(progress: Progress) -> list[tuple[str, str, float]]:
+def _figures(progress: Progress, unit: str) -> list[tuple[str, str, float]]:
     return [
         ("position", "Place up to which the table is complete.", progress.position),
-        ("lag_bytes", "Bytes that the round has left to export.", progress.lag_bytes),
+        (f"lag_{unit}", f"{unit.title()} that the round has left to export.",
+         progress.lag),
         ("complete_timestamp_seconds", "Time up to which the table was complete.",
          progress.complete_ms / 1000),
         ("rounds_total", "Rounds since the start.", progress.rounds),

@@ -112,7 +112,7 @@ class _BundleReader:
                     "before they were read"
                 )
                 if self._settings.fails_on_loss:
-                    raise LostData(f"{text} (failOnDataLoss=false reads the others)")
+                    raise LostData(text, "failOnDataLoss=false reads the others")
                 _log.warning("%s", text)
             expected = offset + 1
 

@@ -101,7 +101,7 @@ def checked(
         )
     if fails:
         raise LostData(
-            f"{text} (with failOnDataLoss=false reading goes on at {bounds.first})"
+            text, f"with failOnDataLoss=false reading goes on at {bounds.first}"
         )
     return bounds.first, text
 

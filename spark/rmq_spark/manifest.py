@@ -26,6 +26,9 @@ from rmq_spark.body_schema import Bodies
 from rmq_spark.folder import MANIFESTS, Folder
 
 FORMAT: Final = 1
+STORE: Final = "store"
+TOPICS: Final = "topics"
+"""Where messages come from: the log of a store, or live topics."""
 _PLAN: Final = ".plan"
 _DONE: Final = ".json"
 _HINT: Final = "hint"
@@ -75,6 +78,7 @@ class Settings(msgspec.Struct, frozen=True):
     """How bodies become columns."""
     table: str = "messages"
     """Its name in a catalog."""
+    feed: str = STORE
 
 
 def differences(begun: Settings, now: Settings) -> str:
@@ -104,8 +108,28 @@ class LogRange(NamedTuple):
     check_crc: bool
 
 
+class QueueCut(NamedTuple):
+    """A part of one queue."""
+
+    topic: str
+    queue_id: int
+    start: int
+    end: int
+
+
+class TopicsRange(NamedTuple):
+    """Parts of queues that one task reads."""
+
+    start: int
+    end: int
+    cuts: list[QueueCut]
+
+
 class Batch(msgspec.Struct, frozen=True, kw_only=True):
-    """A batch takes the table from `start` to `end` of the log."""
+    """A batch takes the table from `start` to `end`: of the log, or of all messages.
+
+    `positions`: of live topics, for each topic, broker and queue, its next message.
+    """
 
     seq: int
     settings: Settings
@@ -113,12 +137,20 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
     start: int
     end: int
     last: LastRecord | None
+    positions: dict[str, dict[str, dict[str, int]]] = {}
 
 
 class ExportPlan(Batch, frozen=True, kw_only=True, tag_field="kind", tag="export"):
     """The batch will export these ranges."""
 
     ranges: list[LogRange]
+    bundles: list[TopicsRange] = []
+
+    @property
+    def spans(self) -> list[tuple[int, int]]:
+        """Start and end of each task."""
+        logs = [(each.start, each.end) for each in self.ranges]
+        return logs or [(each.start, each.end) for each in self.bundles]
 
 
 class MergePlan(Batch, frozen=True, kw_only=True, tag_field="kind", tag="optimize"):

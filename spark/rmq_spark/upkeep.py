@@ -6,13 +6,11 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, Final
 
-from rmq._fastpath import decode_record
 from rmq.errors import StoreError
-from rmq.segments import Segment
-from rmq_spark import commit_log
 from rmq_spark.commit import named_by_snapshots
 from rmq_spark.export import ExportJob, range_name
-from rmq_spark.exporter import DEFAULT_LIMITS, Exporter, Limits, find_end
+from rmq_spark.exporter import Exporter
+from rmq_spark.feed import Feed
 from rmq_spark.folder import Folder, folder_of
 from rmq_spark.manifest import ExportLog, ExportPlan, MergePlan, brokers_of
 
@@ -53,9 +51,7 @@ def vacuum(out: str | Path, *, older_than_hours: float, now: float) -> list[str]
         if isinstance(plan, MergePlan):
             kept.update(*plan.merges)
         if isinstance(plan, ExportPlan):
-            names.update(
-                range_name(plan.settings, part.start, part.end) for part in plan.ranges
-            )
+            names.update(range_name(plan.settings, *span) for span in plan.spans)
     removed = []
     for path, _ in found:
         name = path.rpartition("/")[2]
@@ -94,31 +90,24 @@ def only_broker(folder: Folder, broker_name: str | None) -> str | None:
 
 
 def status(
-    store: str | Path,
-    out: str | Path,
-    limits: Limits = DEFAULT_LIMITS,
-    broker_name: str | None = None,
+    feed: Feed, out: str | Path, broker_name: str | None = None
 ) -> dict[str, Any]:
     """The progress of the export of one broker, and its lag."""
     folder = folder_of(out)
     log = ExportLog(folder, only_broker(folder, broker_name) or "")
     manifests = log.manifests()
-    segments = commit_log.find_segments(store)
-    end = find_end(store, limits)
-    position = manifests[-1].end if manifests else commit_log.min_offset(segments)
+    last = manifests[-1] if manifests else None
+    end = feed.end(last)
+    position = feed.first() if last is None else last.end
     files = log.files().values()
     left_out: Counter[str] = Counter()
     for manifest in manifests:
         left_out.update(manifest.left_out)
-    rows = commit_log.count_records(store, position, end)
     exported_ms = max((file.max_store_ms for file in files), default=None)
-    newest_ms = _store_ms(segments, position, end)
     return {
         "position": position,
         "end": end,
-        "lag_bytes": max(0, end - position),
-        "lag_rows": rows,
-        "lag_seconds": _seconds_between(exported_ms, newest_ms),
+        **feed.lag(position, end, exported_ms),
         "batches": len(manifests),
         "files": len(files),
         "rows": sum(file.rows for file in files),
@@ -130,15 +119,3 @@ def status(
         "left_out": dict(left_out),
         "pending": log.pending() is not None,
     }
-
-
-def _seconds_between(exported_ms: int | None, newest_ms: int | None) -> float | None:
-    """None: nothing was exported yet; 0: nothing is left to export."""
-    if newest_ms is None:
-        return 0.0
-    return None if exported_ms is None else max(0, newest_ms - exported_ms) / 1000
-
-
-def _store_ms(segments: list[Segment], start: int, end: int) -> int | None:
-    _, data = commit_log.last_record(segments, start, end)
-    return decode_record(data).store_ms if data else None

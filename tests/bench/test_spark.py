@@ -8,7 +8,7 @@ if find_spec("pyarrow") is None:
     pytest.skip("pyarrow is missing", allow_module_level=True)
 
 from bench.spark import run as spark_bench
-from bench.spark.run import ALL_COLUMNS, FOLLOW, PARQUET, SEVEN, Round
+from bench.spark.run import ALL_COLUMNS, FLOOR, FOLLOW, PARQUET, SEVEN, Round
 
 ROWS = 2_000
 
@@ -50,4 +50,5 @@ def test_everything_is_measured(tmp_path, capsys):
     found = [row[0] for row in cells(said.splitlines()) if len(row) == 7]
     assert found.count(PARQUET) == 2
     assert {ALL_COLUMNS, SEVEN, FOLLOW, "Spark's partitionBy writer"} <= set(found)
+    assert f"all columns, {FLOOR}" in found
     assert "most memory of a worker" in said

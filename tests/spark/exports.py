@@ -5,10 +5,12 @@ from collections import Counter
 import pyarrow.parquet as pq
 
 from rmq_spark import commit, export
-from rmq_spark.exporter import Exporter, Limits, LocalRunner
+from rmq_spark.exporter import Exporter, LocalRunner
+from rmq_spark.feed import Limits
 from rmq_spark.folder import DiskDraft, folder_of
 from rmq_spark.manifest import ExportLog, Settings, table_files
 from rmq_spark.schema import EXPORTED
+from rmq_spark.store_feed import StoreFeed
 
 SMALL = Limits(batch_bytes=150_000, split_bytes=40_000)
 
@@ -21,7 +23,8 @@ SETTINGS = settings_of("parquet")
 
 
 def exporter(writer, out, limits=SMALL, runner=None, settings=SETTINGS):
-    return Exporter(writer.root, out, settings, runner or LocalRunner(), limits)
+    feed = StoreFeed(writer.root, limits)
+    return Exporter(feed, out, settings, runner or LocalRunner(), limits)
 
 
 def log_of(out, broker_name="broker-a"):

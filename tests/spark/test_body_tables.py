@@ -27,6 +27,7 @@ from rmq_spark.folder import MANIFESTS, folder_of
 from rmq_spark.manifest import ExportLog, brokers_of
 from rmq_spark.sql.archive import Archive
 from rmq_spark.sql.command import sql
+from rmq_spark.store_feed import StoreFeed
 from rmq_spark.upkeep import compact_files, status, vacuum
 from tests.spark.body_messages import FIELDS, is_bad, sent, settings_of
 from tests.spark.exports import Killed, export_all, killing
@@ -97,7 +98,7 @@ def test_bodies_that_do_not_fit_are_in_the_quarantine_of_the_batch(writer, out):
     assert manifest.misfits == sum(f.rows for f in manifest.quarantined) == 80
     assert sum(f.rows for f in manifest.added) == 320
     assert "body" not in table("parquet", out).schema.names
-    assert status(writer.root, out)["quarantined"] == 80
+    assert status(StoreFeed(writer.root), out)["quarantined"] == 80
     assert vacuum(out, older_than_hours=0, now=2e12) == []
     archived = Archive(str(out)).freeze().dataset.to_table(columns=["number", "sku"])
     assert archived.num_rows == 320

@@ -16,10 +16,12 @@ from rmq_spark import commit_log, export, plan
 from rmq_spark import exporter as exporter_module
 from rmq_spark.commit_log import LostData
 from rmq_spark.export import split_batch
-from rmq_spark.exporter import MAX_MERGES, MERGE_FILES, SMALL_BYTES, Limits
+from rmq_spark.exporter import MAX_MERGES, MERGE_FILES, SMALL_BYTES
+from rmq_spark.feed import Limits
 from rmq_spark.folder import folder_of
 from rmq_spark.manifest import DataFile, ExportLog, Settings
 from rmq_spark.schema import EXPORTED
+from rmq_spark.store_feed import StoreFeed
 from rmq_spark.upkeep import status, vacuum
 from tests.spark.exports import (
     Killed,
@@ -256,7 +258,7 @@ def test_segments_removed_before_they_were_exported(writer, out):
     assert sum(len(batch.lost) for batch in batches) == 1
     counts = keys_in(out, log_of(out).files())
     assert set(counts.values()) == {1}
-    assert status(writer.root, out)["lost"] == [(done, 400_000)]
+    assert status(StoreFeed(writer.root), out)["lost"] == [(done, 400_000)]
 
 
 def test_segments_removed_in_the_middle_of_a_batch(writer, out, monkeypatch):
@@ -569,14 +571,14 @@ def test_a_merge_that_another_one_has_finished_is_left(writer, out, monkeypatch)
 
 def test_status_counts_what_is_left(writer, out):
     writer.append(orders(1_000))
-    assert status(writer.root, out)["lag_rows"] == 1_000
-    assert status(writer.root, out)["lag_seconds"] is None
+    assert status(StoreFeed(writer.root), out)["lag_rows"] == 1_000
+    assert status(StoreFeed(writer.root), out)["lag_seconds"] is None
     export_all(exporter(writer, out))
-    seen = status(writer.root, out)
+    seen = status(StoreFeed(writer.root), out)
     assert (seen["lag_bytes"], seen["lag_rows"], seen["lag_seconds"]) == (0, 0, 0)
     assert (seen["rows"], seen["position"]) == (1_000, writer.end)
     writer.append(orders(250, start=1_000))
-    seen = status(writer.root, out)
+    seen = status(StoreFeed(writer.root), out)
     assert seen["lag_rows"] == 250
     assert seen["lag_bytes"] == writer.end - seen["position"]
     assert seen["lag_seconds"] == 0.005

@@ -21,6 +21,7 @@ from rmq_spark.cli import main
 from rmq_spark.exporter import Exporter, LocalRunner
 from rmq_spark.folder import folder_of
 from rmq_spark.follow import QUIET_MS, UPKEEP_MS, Follower, Reports, pages, run_all
+from rmq_spark.store_feed import StoreFeed
 from rmq_spark.upkeep import compact_files
 from tests.spark.exports import (
     SETTINGS,
@@ -129,7 +130,7 @@ async def test_the_first_round_shows_a_wrong_option(writer, out):
     export_all(exporter(writer, out))
     writer.append(orders(1, start=100))
     other = replace(SETTINGS, properties_format="none")
-    wrong = Exporter(writer.root, out, other, LocalRunner(), SMALL)
+    wrong = Exporter(StoreFeed(writer.root), out, other, LocalRunner(), SMALL)
     told = Told()
     with pytest.raises(StoreError, match="use the same options"):
         await following(wrong, told).run()
@@ -277,7 +278,7 @@ async def test_a_wrong_option_of_one_table_ends_all(writer, out, tmp_path):
     export_all(exporter(writer, out))
     writer.append(orders(1, start=100))
     other = replace(SETTINGS, properties_format="none")
-    wrong = Exporter(writer.root, out, other, LocalRunner(), SMALL)
+    wrong = Exporter(StoreFeed(writer.root), out, other, LocalRunner(), SMALL)
     followers = [
         following(one, Told(*[lambda: None] * 10_000))
         for one in (wrong, exporter(writer, tmp_path / "two"))

@@ -5,9 +5,11 @@ import hashlib
 import pyarrow.parquet as pq
 import pytest
 
-from rmq_spark.exporter import Exporter, Limits, LocalRunner
+from rmq_spark.exporter import Exporter, LocalRunner
+from rmq_spark.feed import Limits
 from rmq_spark.manifest import Settings
 from rmq_spark.schema import EXPORTED
+from rmq_spark.store_feed import StoreFeed
 from tests.golden.recordings import copy_store, read_rows
 from tests.spark.exports import log_of
 
@@ -62,7 +64,7 @@ def test_read_row_for_row(store, read):
 @pytest.mark.slow
 def test_exported_row_for_row(store, tmp_path):
     out = tmp_path / "out"
-    exporter = Exporter(store[0], out, SETTINGS, LocalRunner(), SMALL)
+    exporter = Exporter(StoreFeed(store[0]), out, SETTINGS, LocalRunner(), SMALL)
     while exporter.run_batch() is not None:
         pass
     rows = [

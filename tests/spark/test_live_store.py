@@ -120,12 +120,15 @@ class Sending(threading.Thread):
 
 
 class Exporting:
-    """Exporters of one store, each killed with all its processes."""
+    """Exporters of one store or broker, each killed with all its processes."""
 
-    def __init__(self, folder, store, out, *arguments):
+    def __init__(self, folder, source, out, *arguments, batches=SMALL_BATCHES):
+        """`source`: the folder of a store, or options."""
         self.steps = folder / "steps"
         (folder / "sitecustomize.py").write_text(STEP_TELLER)
-        self.arguments = [*arguments, "--store", str(store), "--out", str(out)]
+        told = source if isinstance(source, list) else ["--store", str(source)]
+        self.arguments = [*arguments, *told, "--out", str(out)]
+        self._batches = batches
         paths = [str(folder), *(str(Path(p).resolve()) for p in sys.path if p)]
         self.environment = os.environ | {
             "PYTHONPATH": os.pathsep.join(paths),
@@ -148,7 +151,7 @@ class Exporting:
 
     def kill_in(self, step, occurrence):
         """Run one until it is in a step for the nth time, and kill it there."""
-        process = self.start("follow", "--interval", "10ms", *SMALL_BATCHES)
+        process = self.start("follow", "--interval", "10ms", *self._batches)
         end = time.monotonic() + START_LIMIT_S
         try:
             while self.steps.read_bytes().count(step) < occurrence:

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from rmq.errors import StoreError
 from rmq_spark.cli import main
 from rmq_spark.export import QUARANTINE
-from rmq_spark.exporter import Limits
+from rmq_spark.feed import Limits
 from rmq_spark.folder import MANIFESTS, _object_folder, folder_of
 from rmq_spark.manifest import ExportLog
 from rmq_spark.object_folder import ObjectDraft, ObjectFolder

@@ -1,4 +1,4 @@
-"""The sink and live topics while a broker stops, and comes again at another port."""
+"""The sink and live topics while a broker stops, comes again, or removes messages."""
 
 import threading
 from collections import Counter
@@ -7,17 +7,20 @@ import pyarrow as pa
 import pytest
 
 from rmq.testing import BrokerThread, NameServerThread
+from rmq_spark.commit_log import LostData
 from rmq_spark.live import read_bundle
 from rmq_spark.live_client import LiveClient
-from rmq_spark.live_plan import QueueRange, bundles
+from rmq_spark.live_plan import LiveQueue, QueueRange, bundles
 from rmq_spark.live_task import live_task
 from rmq_spark.options import Options
 from rmq_spark.schema import columns_of
 from rmq_spark.sink_options import SinkOptions
 from rmq_spark.sink_task import sending_of
+from tests.spark.retention import remove_old
 
 pytestmark = pytest.mark.slow
 COUNT = 20_000
+BROKER = "broker-test"
 
 
 @pytest.fixture
@@ -108,3 +111,35 @@ def test_a_task_of_the_source_goes_on_at_the_new_address(name_server, start):
             rows.update(batch.column("body").to_pylist())
     client.close()
     assert rows == Counter(bodies())
+
+
+@pytest.mark.parametrize("fails", ["true", "false"])
+def test_messages_that_are_removed_while_a_task_reads(tmp_path, fails, caplog):
+    settings = {
+        "mappedFileSizeCommitLog": str(256 << 10),
+        "deleteCommitLogFilesInterval": "0",
+    }
+    with BrokerThread(tmp_path / "broker", settings) as broker:
+        broker.create_topic("T", 1)
+        write(broker.name_server, pa.table({"body": bodies()}).to_batches())
+        options = Options(
+            {
+                "nameServer": broker.name_server, "subscribe": "T",
+                "columns": "queueOffset,body", "failOnDataLoss": fails,
+                "pullBatchSize": "20", "pullsInFlight": "2",
+            }
+        )  # fmt: skip
+        task = live_task(options, columns_of(options))
+        (bundle,) = bundles([QueueRange(LiveQueue("T", BROKER, 0), 0, COUNT)], 1 << 40)
+        batches = read_bundle(task.pulls, task.reading, bundle)
+        found = next(batches).column("queueOffset").to_pylist()
+        first = remove_old(broker)
+        assert len(found) < first < COUNT
+        if fails == "true":
+            with pytest.raises(LostData, match=f"removed.*the first one is {first}"):
+                list(batches)
+            return
+        for batch in batches:
+            found += batch.column("queueOffset").to_pylist()
+    assert found == [*range(found.index(first)), *range(first, COUNT)]
+    assert "were removed before they were read" in caplog.text

@@ -13,10 +13,12 @@ pytest.importorskip("pyspark", reason="pip install 'rmq[spark]' for these tests"
 
 from rmq.testing import BrokerThread
 from rmq_spark.cli import main
-from rmq_spark.exporter import Exporter, Limits, SparkRunner
+from rmq_spark.exporter import Exporter, SparkRunner
+from rmq_spark.feed import Limits
 from rmq_spark.manifest import Settings
 from rmq_spark.options import Options
 from rmq_spark.schema import EXPORTED, arrow_schema, columns_of, spark_schema
+from rmq_spark.store_feed import StoreFeed
 from tests.spark.stores import StoreWriter, orders
 from tests.spark.test_exporter import check_exact, export_all
 
@@ -162,7 +164,8 @@ def test_export_in_spark_workers(session, tmp_path):
     settings = Settings("broker-a", "parquet", list(EXPORTED), "map", False)
     limits = Limits(1 << 20, 300_000)
     runner = SparkRunner(session)
-    export_all(Exporter(writer.root, tmp_path / "out", settings, runner, limits))
+    feed = StoreFeed(writer.root, limits)
+    export_all(Exporter(feed, tmp_path / "out", settings, runner, limits))
     check_exact(tmp_path / "out", 10_000)
 
 

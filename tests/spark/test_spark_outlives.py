@@ -8,6 +8,10 @@ import pytest
 
 pytest.importorskip("pyspark", reason="pip install 'rmq[spark]' for these tests")
 
+from pyspark.errors import StreamingQueryException
+
+from rmq.client.admin import AdminClient
+from rmq.protocol.codes import RequestCode
 from rmq.testing import BrokerThread, NameServerThread
 from rmq_spark.sink_options import SinkOptions
 from rmq_spark.sink_task import sending_of
@@ -48,20 +52,20 @@ class World:
     def stop(self, name):
         self._brokers.pop(name)[0].close()
 
-    def send(self, broker, queues):
+    def send(self, broker, queues, topic=TOPIC, count=PART):
         """Messages with numbers that follow, in each of the queues."""
-        numbers = range(self._sent, self._sent + PART)
+        numbers = range(self._sent, self._sent + count)
         table = pa.table(
             {
                 "body": [b"%d" % n for n in numbers],
                 "queueId": pa.array([n % queues for n in numbers], pa.int32()),
-                "brokerName": ["broker-test"] * PART,
+                "brokerName": ["broker-test"] * count,
             }
         )
-        options = SinkOptions({"nameServer": self.name_server, "topic": TOPIC})
+        options = SinkOptions({"nameServer": self.name_server, "topic": topic})
         kinds = [("body", "binary"), ("queueId", "int"), ("brokerName", "string")]
-        assert sending_of(options, kinds).write(table.to_batches(), "job", 0) == PART
-        self._sent += PART
+        assert sending_of(options, kinds).write(table.to_batches(), "job", 0) == count
+        self._sent += count
         return self._sent
 
 
@@ -74,14 +78,14 @@ def world(tmp_path):
 class Stream:
     """A query that never ends by itself; its rows."""
 
-    def __init__(self, spark, name_server, folder):
+    def __init__(self, spark, name_server, folder, topics=TOPIC):
         self.rows = Counter()
         self.queues = set()
         self._folder = folder
         self._start = (
             spark.readStream.format("rmq")
             .option("nameServer", name_server)
-            .option("subscribe", TOPIC)
+            .option("subscribe", topics)
             .option("startingOffsets", "earliest")
             .option("consumerGroup", "outliving")
             .option("maxOffsetsPerTrigger", "1500")
@@ -151,3 +155,27 @@ def wait_until_equal(master, slave):
     ):
         assert time.monotonic() < end_s
         time.sleep(0.1)
+
+
+def test_a_topic_goes_away_in_the_middle_of_a_stream(spark, world, tmp_path):
+    """The stream goes on with the others; a topic of its name is another one."""
+    broker = world.start("first")
+    for topic in (TOPIC, "Goes"):
+        broker.create_topic(topic, 1)
+    world.send(broker, 1)
+    count = world.send(broker, 1, "Goes")
+    stream = Stream(spark, world.name_server, tmp_path / "checkpoint", f"{TOPIC},Goes")
+    try:
+        stream.wait_for(count)
+        with AdminClient([world.name_server]) as admin:
+            gone = {"topic": "Goes"}
+            admin.ask(broker.address, RequestCode.DELETE_TOPIC_IN_BROKER, gone)
+            admin.ask_name_server(RequestCode.DELETE_TOPIC_IN_NAMESRV, gone)
+        stream.wait_for(world.send(broker, 1))
+        assert stream.query.isActive
+        broker.create_topic("Goes", 1)
+        world.send(broker, 1, "Goes", PART // 2)
+        with pytest.raises(StreamingQueryException, match="deleted and made again"):
+            stream.query.awaitTermination(WAIT_S)
+    finally:
+        stream.query.stop()

@@ -21,7 +21,7 @@ from pyarrow.fs import FileSystem, LocalFileSystem, S3FileSystem
 from rmq.errors import ConfigError
 from rmq_spark.export import ExportJob
 from rmq_spark.folder import Folder, folder_of
-from rmq_spark.manifest import DataFile, ExportLog, Manifest, brokers_of
+from rmq_spark.manifest import STORE, DataFile, ExportLog, Manifest, brokers_of
 from rmq_spark.schema import BROKER_NAME
 from rmq_spark.sql.tables import Table, TableFile, table_of
 
@@ -61,6 +61,12 @@ class Archive:
         }
         if not newest:
             raise ConfigError(f"archive {self.name} has no finished export")
+        for broker, last in newest.items():
+            if last.settings.feed != STORE:
+                raise ConfigError(
+                    f"archive {self.name} was filled from topics of {broker}: its end "
+                    "is no place in a log; read its files, or its table"
+                )
         if self._frozen is None:
             settings = next(iter(newest.values())).settings
             self._table = table_of(ExportJob(self._folder.url, settings))
