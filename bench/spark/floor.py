@@ -75,13 +75,14 @@ class FloorSource(DataSource):
         """The columns, as text."""
         return str(self.options["columns"])
 
-    def reader(self, _: StructType) -> DataSourceReader:
+    def reader(self, schema: StructType) -> DataSourceReader:
         """A batch reader."""
+        del schema
         return Reader(self.options["batch"], int(self.options["rows"]))
 
-    def writer(self, _: StructType, overwrite: bool) -> DataSourceArrowWriter:
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         """A writer of Arrow batches."""
-        del overwrite
+        del schema, overwrite
         return Writer()
 
 

@@ -207,11 +207,14 @@ class LiveClient:
             ],
         )
         found: dict[LiveQueue, Bounds] = {}
-        for answer in answers:
+        gone = set()  # brokers answer 30 and 31 for their queues, with 0
+        for topic, answer in zip(topics, answers, strict=True):
             if answer.code == ResponseCode.SUCCESS:
                 found |= _bounds_in(answer.body)
+            elif answer.code == ResponseCode.TOPIC_NOT_EXIST:
+                gone.add(topic)
         known = {queue: found[queue] for queue in queues if queue in found}
-        missing = [queue for queue in queues if queue not in found]
+        missing = [q for q in queues if q not in found and q.topic not in gone]
         firsts = self._offsets(address, RequestCode.GET_MIN_OFFSET, missing)
         ends = self._offsets(address, RequestCode.GET_MAX_OFFSET, missing)
         return known | {

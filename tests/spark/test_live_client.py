@@ -99,7 +99,12 @@ def test_bounds_queue_by_queue_where_a_broker_does_not_know_202(ask, code):
 
 
 def test_queues_that_are_gone_are_left_out(ask):
-    script = Script(c202=[(17, {}, b"")], c30=[(17, {}, b"")], c31=[(17, {}, b"")])
+    """Brokers say so of a topic; its queues begin and end at 0, as they say."""
+    zero = (0, {"offset": "0"}, b"")
+    script = Script(c202=[(17, {}, b"")], c30=[zero], c31=[zero])
+    assert ask(script, "bounds", fails=True) == {}
+    assert script.codes == [202]
+    script = Script(c202=[(1, {}, b"")], c30=[(17, {}, b"")], c31=[(17, {}, b"")])
     assert ask(script, "bounds", fails=True) == {}
     script = Script(c202=[(1, {}, b"")], c30=[(16, {}, b"")], c31=[(16, {}, b"")])
     with pytest.raises(AnswerRefused, match="16 NO_PERMISSION"):
