@@ -47,6 +47,13 @@ class Option(msgspec.Struct, frozen=True):
     secret: bool
 
 
+class MetricsExporter(enum.Enum):
+    """How metrics are exported: not at all, or to Prometheus on request."""
+
+    DISABLE = "DISABLE"
+    PROM = "PROM"
+
+
 @typing.dataclass_transform(kw_only_default=True, frozen_default=True)
 class Configuration:
     """Base of classes whose fields are keys: frozen dataclasses with common methods.

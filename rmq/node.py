@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -18,9 +18,9 @@ import trio
 
 from rmq.access.config import AuthConfig
 from rmq.broker.broker import Broker, open_broker
-from rmq.broker.config import BrokerConfig, MetricsExporter
+from rmq.broker.config import BrokerConfig
 from rmq.clock import Clock, SystemClock
-from rmq.config import build
+from rmq.config import MetricsExporter, build
 from rmq.console.config import ConsoleConfig, ConsoleTls
 from rmq.errors import ConfigError
 from rmq.namesrv.config import NamesrvConfig, NamesrvListenConfig
@@ -35,6 +35,7 @@ from rmq.store.config import StoreConfig
 if TYPE_CHECKING:
     from rmq.broker.membership import Membership
     from rmq.console.server import ConsoleServer
+    from rmq.controller.config import ControllerConfig
     from rmq.controller.server import Controller
     from rmq.http.server import HttpServer
 
@@ -264,7 +265,9 @@ def _server(
 
 
 @asynccontextmanager
-async def _open_http(config: BrokerConfig) -> AsyncIterator["HttpServer | None"]:
+async def _open_http(
+    config: "BrokerConfig | ControllerConfig",
+) -> AsyncIterator["HttpServer | None"]:
     """Bind the port of the metrics, if they are enabled."""
     if config.metrics_exporter is not MetricsExporter.PROM:
         yield None
@@ -277,7 +280,7 @@ async def _open_http(config: BrokerConfig) -> AsyncIterator["HttpServer | None"]
     try:
         yield http
     finally:
-        with trio.CancelScope(shield=True):  # else it would hide the broker's error
+        with trio.CancelScope(shield=True):  # else it would hide the node's error
             await http.close()
 
 
@@ -378,18 +381,16 @@ async def run_name_server(
             server=server,
             client=client,
         )
-        controller = None
-        if config.enable_controller:
-            controller = _controller(values, clock, server, client)
-        async with trio.open_nursery() as nursery:
+        async with trio.open_nursery() as nursery, AsyncExitStack() as stack:
             await nursery.start(name_server.run)
-            if controller is not None:
-                await nursery.start(controller.run)
-            _freeze()
             address = f"{listen.bind_address}:{name_server.port}"
             node = Node(server, name_server, None, (address,))
-            node.controller = controller
+            if config.enable_controller:
+                controlling = _controlling(node, values, clock, client)
+                await stack.enter_async_context(controlling)
+            _freeze()
             task_status.started(node)
+            await trio.sleep_forever()
 
 
 async def run_controller(
@@ -400,11 +401,11 @@ async def run_controller(
 ) -> None:
     """Run a controller alone, until cancelled."""
     async with _open_remoting(values) as (server, client):
-        controller = _controller(values, clock or SystemClock(), server, client)
-        async with trio.open_nursery() as nursery:
-            await nursery.start(controller.run)
+        node = Node(server, None, None, ())
+        async with _controlling(node, values, clock or SystemClock(), client):
             _freeze()
-            task_status.started(Node(server, None, None, (), controller=controller))
+            task_status.started(node)
+            await trio.sleep_forever()
 
 
 @asynccontextmanager
@@ -421,23 +422,29 @@ async def _open_remoting(
         yield server, client
 
 
-def _controller(
-    values: Mapping[str, str],
-    clock: Clock,
-    server: RemotingServer,
-    client: RemotingClient,
-) -> "Controller":
+@asynccontextmanager
+async def _controlling(
+    node: Node, values: Mapping[str, str], clock: Clock, client: RemotingClient
+) -> AsyncIterator[None]:
+    """Run the controller of a node, with its pages if they are enabled."""
     # imported on use: most nodes have no controller
     from rmq.controller.config import ControllerConfig
     from rmq.controller.server import Controller
 
-    return Controller(
-        build(ControllerConfig, values),
-        build(AuthConfig, values),
-        clock=clock,
-        server=server,
+    config = build(ControllerConfig, values)
+    controller = node.controller = Controller(
+        config, build(AuthConfig, values), clock=clock, server=node.server,
         client=client,
-    )
+    )  # fmt: skip
+    async with _open_http(config) as http, trio.open_nursery() as nursery:
+        await nursery.start(controller.run)
+        if http is not None:
+            from rmq.http.controller_pages import pages
+
+            logger.info("metrics are on http://%s:%d", config.metrics_host, http.port)
+            nursery.start_soon(http.run, pages(controller, node.server))
+            node.http_port = http.port
+        yield
 
 
 async def until_signalled(

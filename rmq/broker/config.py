@@ -5,9 +5,15 @@ import ipaddress
 import os
 import re
 import socket
-from enum import Enum
 
-from rmq.config import DAY_MS, LONG_MAX, Configuration, option, shortened
+from rmq.config import (
+    DAY_MS,
+    LONG_MAX,
+    Configuration,
+    MetricsExporter,
+    option,
+    shortened,
+)
 from rmq.errors import ConfigError
 from rmq.protocol.flags import PERM_MAX, PERM_READ_WRITE
 
@@ -20,13 +26,6 @@ _LABEL = re.compile(r"[a-zA-Z_]\w*", re.ASCII)
 def _host_name() -> str:
     name = socket.gethostname()
     return name if _NAME.fullmatch(name) else "DEFAULT_BROKER"
-
-
-class MetricsExporter(Enum):
-    """How metrics are exported: not at all, or to Prometheus on request."""
-
-    DISABLE = "DISABLE"
-    PROM = "PROM"
 
 
 def _is_host(text: str) -> bool:

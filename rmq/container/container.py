@@ -14,9 +14,9 @@ import trio
 
 from rmq.access.config import AuthConfig
 from rmq.access.networks import LOOPBACK, are_within, networks
-from rmq.broker.config import BrokerConfig, MetricsExporter
+from rmq.broker.config import BrokerConfig
 from rmq.clock import SystemClock
-from rmq.config import build, read_properties
+from rmq.config import MetricsExporter, build, read_properties
 from rmq.config_changes import as_properties
 from rmq.container.child import Child, Identity
 from rmq.container.config import FAST_PORT_OFFSET, ContainerConfig

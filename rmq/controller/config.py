@@ -11,7 +11,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from rmq.access.networks import LOOPBACK, Network, networks
-from rmq.config import DAY_MS, Configuration, option
+from rmq.config import DAY_MS, Configuration, MetricsExporter, option
 from rmq.errors import ConfigError
 
 _HOME = os.path.join(os.path.expanduser("~"), "rmqController")
@@ -137,6 +137,24 @@ class ControllerConfig(Configuration):
         doc="addresses and networks, separated by commas, whose brokers need no "
         "signature with access control, and without it may speak for a broker whose "
         "heartbeats come from elsewhere",
+    )
+    metrics_exporter: MetricsExporter = option(
+        MetricsExporter.DISABLE,
+        key="metricsExporterType",
+        doc="PROM serves metrics and health over HTTP; DISABLE does not",
+    )
+    metrics_port: int = option(
+        5557,
+        key="metricsPromExporterPort",
+        low=0,
+        high=65535,
+        doc="port of /metrics, /healthz and /readyz; 0 takes any free one, and a "
+        "broker on the same host has the same default",
+    )
+    metrics_host: str = option(
+        "127.0.0.1",
+        key="metricsPromExporterHost",
+        doc="address of that port; there is no authentication on it",
     )
     cluster: str = option(
         "DefaultCluster",

@@ -18,6 +18,7 @@ from rmq.controller.engine import MAX_GROUPS
 from rmq.controller.groups import Group, Outcome
 from rmq.controller.lead import Lead
 from rmq.controller.liveness import Liveness
+from rmq.controller.statistics import Counts
 from rmq.errors import ConfigError, EngineAway, RemoteProtocolError, RequestRejected
 from rmq.logs import Foreign, SparseLog
 from rmq.protocol import fastjson
@@ -58,6 +59,7 @@ class ControllerHandlers:
     def __init__(self, parts: ControllerParts) -> None:
         self._config, self._lead, self._liveness = parts[:3]
         self._door, self._address, self._announce = parts[3:]
+        self.counts = Counts()
 
     def table(self) -> HandlerTable:
         """Return code to handler."""
@@ -79,8 +81,30 @@ class ControllerHandlers:
             (RequestCode.CONTROLLER_GET_NEXT_BROKER_ID, self.next_broker_id),
             (RequestCode.CONTROLLER_APPLY_BROKER_ID, self.apply_broker_id),
         ):
-            table.register(code, partial(_confirmed, later))
+            table.register(code, partial(self._confirmed, later))
         return table
+
+    async def _confirmed(
+        self,
+        handler: Callable[[Command, Connection], Answering],
+        request: Command,
+        connection: Connection,
+    ) -> Command:
+        """Run a handler; without its engine, a controller answers with the reason."""
+        try:
+            return await handler(request, connection)
+        except EngineAway as error:
+            self.counts.unconfirmed += 1
+            logger.warning("request %d is not confirmed: %s", request.code, error)
+            raise RequestRejected(ResponseCode.SYSTEM_ERROR, str(error)) from error
+
+    def leader(self) -> str | None:
+        """Return the address of the controller that leads, as far as this one knows."""
+        if self._lead.is_leading:
+            return self._address()
+        leader = self._lead.view.leader
+        # otherwise its own lease has not ended yet
+        return leader if leader != self._address() else None
 
     def _alive(self, group: Group | None) -> Alive:
         return self._liveness.of(group) if group else Alive({})
@@ -190,6 +214,7 @@ class ControllerHandlers:
         )
         group = outcome.group
         if group is not None and outcome.code == ResponseCode.SUCCESS:
+            self.counts.elected += 1
             facts = group.master_id, group.address_of(group.master_id)
             logger.warning(
                 "broker %s (%s) is master of %s now, in epoch %d",
@@ -200,7 +225,10 @@ class ControllerHandlers:
             )
             if self._config.notifies_brokers:
                 self._announce(group)
-        elif outcome.code != ResponseCode.CONTROLLER_MASTER_STILL_EXIST:
+        elif outcome.code == ResponseCode.CONTROLLER_MASTER_STILL_EXIST:
+            self.counts.kept += 1
+        else:
+            self.counts.failed += 1
             logger.warning("%s: %s", Foreign(name), Foreign(outcome.remark))
         return outcome
 
@@ -214,15 +242,12 @@ class ControllerHandlers:
 
     def metadata(self, request: Command, connection: Connection) -> Command:
         """1005: who leads; any controller answers."""
-        is_leader = self._lead.is_leading
-        leader = self._address() if is_leader else self._lead.view.leader
-        if not is_leader and leader == self._address():
-            leader = None  # its lease has not ended yet
+        leader = self.leader()
         header = headers.GetMetaDataResponseHeader(
             group=self._config.controller_group,
             controller_leader_id=leader,
             controller_leader_address=leader,
-            is_leader=is_leader,
+            is_leader=self._lead.is_leading,
             peers="".join(f"{each};" for each in self._lead.view.controllers),
         )
         return request.reply(header=header)
@@ -269,19 +294,6 @@ class ControllerHandlers:
                 ResponseCode.NO_PERMISSION, f"{BLACK_LIST_REMARK} {outcome.remark}"
             )
         return request.reply()
-
-
-async def _confirmed(
-    handler: Callable[[Command, Connection], Answering],
-    request: Command,
-    connection: Connection,
-) -> Command:
-    """Run a handler; without its engine, a controller answers with the reason."""
-    try:
-        return await handler(request, connection)
-    except EngineAway as error:
-        logger.warning("request %d is not confirmed: %s", request.code, error)
-        raise RequestRejected(ResponseCode.SYSTEM_ERROR, str(error)) from error
 
 
 def _reply(request: Command, outcome: Outcome) -> Command:

@@ -22,6 +22,7 @@ from rmq.controller.groups import Group, needs_election
 from rmq.controller.handlers import ControllerHandlers, ControllerParts
 from rmq.controller.lead import Lead
 from rmq.controller.liveness import Key, Liveness
+from rmq.controller.statistics import ControllerStatistics, groups_of
 from rmq.errors import EngineAway, PeerError, RequestRejected
 from rmq.logs import Foreign, SparseLog
 from rmq.protocol.codes import RequestCode
@@ -96,6 +97,16 @@ class Controller:
         """Whether this controller leads."""
         return self._lead.is_leading
 
+    def statistics(self) -> ControllerStatistics:
+        """Return what this controller knows and has done."""
+        return ControllerStatistics(
+            self.is_leading,
+            self._handlers.leader(),
+            self._lead.view.controllers,
+            self._handlers.counts,
+            tuple(groups_of(self._lead, self._liveness)),
+        )
+
     async def run(
         self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> None:
@@ -151,6 +162,7 @@ class Controller:
         try:
             await self._handlers.elect(ElectMasterRequestHeader(broker_name=name))
         except (EngineAway, RequestRejected) as error:
+            self._handlers.counts.unconfirmed += isinstance(error, EngineAway)
             logger.warning("group %s has no new master: %s", Foreign(name), error)
 
     def _on_close(self, connection: Connection) -> None:

@@ -22,21 +22,28 @@ _PAGE_SIZE = os.sysconf("SC_PAGE_SIZE")
 
 def families(broker: BrokerContext, server: RemotingServer) -> Iterator[Family]:
     """Yield every family with a name of rmq."""
-    yield _gauge("rmq_build_info", "1, and the version", 1, version=__version__)
+    yield build_family()
     yield from _store_families(broker)
     yield from _replication_families(broker)
     yield from group_families(broker)
-    yield from _network_families(server)
+    yield from network_families(server)
     yield from _client_families(broker)
     yield _problem_family(broker)
-    yield from _process_families()
+    yield from process_families()
 
 
-def _gauge(name: str, text: str, value: float, **labels: str) -> Family:
+def build_family() -> Family:
+    """Return the version."""
+    return gauge("rmq_build_info", "1, and the version", 1, version=__version__)
+
+
+def gauge(name: str, text: str, value: float, **labels: str) -> Family:
+    """Return a family of one sample that goes up and down."""
     return Family(name, "gauge", text, [Sample(value, labels)])
 
 
-def _counter(name: str, text: str, value: float, **labels: str) -> Family:
+def counter(name: str, text: str, value: float, **labels: str) -> Family:
+    """Return a family of one sample that only grows."""
     return Family(name, "counter", text, [Sample(value, labels)])
 
 
@@ -44,21 +51,21 @@ def _store_families(broker: BrokerContext) -> Iterator[Family]:
     store, stats = broker.store, broker.store.statistics()
     recovery = store.recovery
     disk = shutil.disk_usage(store.directory.commit_log)
-    yield _gauge(
+    yield gauge(
         "rmq_store_writable", "0: sends are refused", store.durability.is_writable
     )
-    yield _gauge(
+    yield gauge(
         "rmq_disk_used_ratio",
         "used part of the disk of the log, 0 to 1",
         store.disk.used_ratio() / 100,
     )
-    yield _gauge("rmq_disk_free_bytes", "free on the disk of the log", disk.free)
-    yield _counter("rmq_put_messages_total", "messages stored", stats.put_messages)
-    yield _counter("rmq_put_bytes_total", "bytes stored", stats.put_bytes)
-    yield _counter("rmq_put_failed_total", "puts refused or failed", stats.put_failed)
-    yield _counter("rmq_get_found_total", "pulls that found some", stats.get_found)
-    yield _counter("rmq_get_missed_total", "pulls that found none", stats.get_missed)
-    yield _counter(
+    yield gauge("rmq_disk_free_bytes", "free on the disk of the log", disk.free)
+    yield counter("rmq_put_messages_total", "messages stored", stats.put_messages)
+    yield counter("rmq_put_bytes_total", "bytes stored", stats.put_bytes)
+    yield counter("rmq_put_failed_total", "puts refused or failed", stats.put_failed)
+    yield counter("rmq_get_found_total", "pulls that found some", stats.get_found)
+    yield counter("rmq_get_missed_total", "pulls that found none", stats.get_missed)
+    yield counter(
         "rmq_log_flushes_total", "durable writes of the log", stats.log_flushes
     )
     yield Family(
@@ -67,17 +74,17 @@ def _store_families(broker: BrokerContext) -> Iterator[Family]:
         "how long a durable write of the log took",
         histogram(FLUSH_BOUNDS_S, stats.flush_counts, stats.flush_seconds, {}),
     )
-    yield _gauge("rmq_log_end_offset", "where the log ends", stats.end_offset)
-    yield _gauge("rmq_log_durable_offset", "up to here on disk", stats.durable_offset)
-    yield _gauge("rmq_queues", "queues of the store", stats.queue_count)
-    yield _gauge("rmq_index_lag_bytes", "of the log, not indexed yet", store.index.lag)
-    yield _gauge(
+    yield gauge("rmq_log_end_offset", "where the log ends", stats.end_offset)
+    yield gauge("rmq_log_durable_offset", "up to here on disk", stats.durable_offset)
+    yield gauge("rmq_queues", "queues of the store", stats.queue_count)
+    yield gauge("rmq_index_lag_bytes", "of the log, not indexed yet", store.index.lag)
+    yield gauge(
         "rmq_recovery_seconds",
         "how long the start read the log",
         recovery.duration_ms / 1000,
         clean="true" if recovery.was_clean else "false",
     )
-    yield _gauge("rmq_recovery_cuts", "damaged parts cut off", len(recovery.cuts))
+    yield gauge("rmq_recovery_cuts", "damaged parts cut off", len(recovery.cuts))
 
 
 def _replication_families(broker: BrokerContext) -> Iterator[Family]:
@@ -107,61 +114,62 @@ def group_families(broker: BrokerContext) -> Iterator[Family]:
         return
     durability = broker.store.durability
     unconfirmed = broker.store.log.end_offset - durability.confirm_offset
-    yield _gauge("rmq_group_epoch", "what the controller has told", control.epoch)
-    yield _gauge(
+    yield gauge("rmq_group_epoch", "what the controller has told", control.epoch)
+    yield gauge(
         "rmq_group_master", "1: this broker is the master", broker.role.is_master
     )
-    yield _gauge(
+    yield gauge(
         "rmq_unconfirmed_bytes",
         "of the log, which not all of the set are known to have",
         max(0, unconfirmed),
     )
     if control.group is not None:
-        yield _gauge(
+        yield gauge(
             "rmq_sync_set_size",
             "brokers that have all that is confirmed, with the master",
             len(control.group.members),
         )
-        yield _gauge(
+        yield gauge(
             "rmq_sync_set_absent",
             "brokers of the set that are not connected",
             len(control.group.absent),
         )
 
 
-def _network_families(server: RemotingServer) -> Iterator[Family]:
+def network_families(server: RemotingServer) -> Iterator[Family]:
+    """Yield what a server counts."""
     stats = server.statistics()
     reactor: ReactorStatistics = stats.reactor
-    yield _gauge("rmq_connections", "open connections", reactor.connections)
-    yield _counter(
+    yield gauge("rmq_connections", "open connections", reactor.connections)
+    yield counter(
         "rmq_connections_evicted_total",
         "silent connections closed for others",
         stats.admission.evicted,
     )
-    yield _counter(
+    yield counter(
         "rmq_connections_refused_total",
         "connections refused for lack of room",
         stats.admission.refused,
     )
-    yield _gauge("rmq_held_replies", "answers that wait for the disk", reactor.held)
-    yield _gauge("rmq_buffer_bytes", "in network buffers", reactor.buffer_bytes)
-    yield _counter("rmq_frames_total", "requests received", reactor.frames)
-    yield _counter("rmq_received_bytes_total", "bytes received", reactor.bytes_in)
-    yield _counter("rmq_sent_bytes_total", "bytes sent", reactor.bytes_out)
-    yield _counter("rmq_polls_total", "rounds of the event loop", reactor.polls)
-    yield _counter(
+    yield gauge("rmq_held_replies", "answers that wait for the disk", reactor.held)
+    yield gauge("rmq_buffer_bytes", "in network buffers", reactor.buffer_bytes)
+    yield counter("rmq_frames_total", "requests received", reactor.frames)
+    yield counter("rmq_received_bytes_total", "bytes received", reactor.bytes_in)
+    yield counter("rmq_sent_bytes_total", "bytes sent", reactor.bytes_out)
+    yield counter("rmq_polls_total", "rounds of the event loop", reactor.polls)
+    yield counter(
         "rmq_declined_total",
         "requests that compiled handlers left to Python",
         reactor.declined,
     )
-    yield _counter("rmq_requests_total", "requests served in Python", stats.requests)
-    yield _counter("rmq_failures_total", "handlers that failed", stats.failures)
-    yield _gauge("rmq_running_handlers", "handlers at work", stats.running)
+    yield counter("rmq_requests_total", "requests served in Python", stats.requests)
+    yield counter("rmq_failures_total", "handlers that failed", stats.failures)
+    yield gauge("rmq_running_handlers", "handlers at work", stats.running)
 
 
 def _client_families(broker: BrokerContext) -> Iterator[Family]:
     mismatches = broker.consumers.mismatches.statistics()
-    yield _gauge(
+    yield gauge(
         "rmq_subscription_mismatches",
         "groups whose members have different subscriptions",
         mismatches.groups,
@@ -175,7 +183,7 @@ def _client_families(broker: BrokerContext) -> Iterator[Family]:
             for one in broker.name_servers.statistics()
         ],
     )
-    yield _gauge("rmq_start_time_seconds", "start, since 1970", broker.boot_ms / 1000)
+    yield gauge("rmq_start_time_seconds", "start, since 1970", broker.boot_ms / 1000)
 
 
 def _problem_family(broker: BrokerContext) -> Family:
@@ -186,20 +194,19 @@ def _problem_family(broker: BrokerContext) -> Family:
     )
 
 
-def _process_families() -> Iterator[Family]:
+def process_families() -> Iterator[Family]:
+    """Yield what the process uses."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     pages = int(Path("/proc/self/statm").read_text().split()[1])
-    yield _counter(
+    yield counter(
         "rmq_cpu_seconds_total",
         "processor time of this process",
         usage.ru_utime + usage.ru_stime,
     )
-    yield _counter(
-        "rmq_major_faults_total", "pages read from the disk", usage.ru_majflt
-    )
-    yield _gauge("rmq_resident_bytes", "memory of this process", pages * _PAGE_SIZE)
-    yield _gauge(
+    yield counter("rmq_major_faults_total", "pages read from the disk", usage.ru_majflt)
+    yield gauge("rmq_resident_bytes", "memory of this process", pages * _PAGE_SIZE)
+    yield gauge(
         "rmq_open_files", "descriptors in use", len(os.listdir("/proc/self/fd"))
     )
-    yield _gauge("rmq_open_files_limit", "descriptors allowed", soft)
+    yield gauge("rmq_open_files_limit", "descriptors allowed", soft)

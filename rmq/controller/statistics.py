@@ -1,0 +1,66 @@
+"""What a controller knows and has done, for metrics.
+
+Every controller knows all groups and who lives; only the one that leads acts on it.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import msgspec
+
+from rmq.controller.lead import Lead
+from rmq.controller.liveness import Liveness
+
+
+class Counts(msgspec.Struct):
+    """Of one process, since its start."""
+
+    elected: int = 0
+    kept: int = 0
+    """Elections that somebody wanted while the master lived."""
+
+    failed: int = 0
+    """Elections without a broker that could be master."""
+
+    unconfirmed: int = 0
+    """Requests and elections that the engine did not confirm."""
+
+
+class GroupStatistics(NamedTuple):
+    """One group, as this controller sees it."""
+
+    cluster: str
+    name: str
+    has_master: bool
+    """Whether it has a master, and that lives."""
+
+    master_epoch: int
+    in_set: int
+    members: int
+    living: int
+
+
+class ControllerStatistics(NamedTuple):
+    """One controller."""
+
+    is_leading: bool
+    leader: str | None
+    controllers: tuple[str, ...]
+    counts: Counts
+    groups: tuple[GroupStatistics, ...]
+
+
+def groups_of(lead: Lead, liveness: Liveness) -> Iterator[GroupStatistics]:
+    """Yield all groups."""
+    for stored in lead.groups.values():
+        group = stored.group
+        alive = liveness.of(group)
+        yield GroupStatistics(
+            group.cluster,
+            group.name,
+            alive.has(group.master_id),
+            group.master_epoch,
+            len(group.sync_set),
+            len(group.members),
+            sum(map(alive.has, group.members)),
+        )
