@@ -217,10 +217,34 @@ def broker_rows(before: Sequence[Row], now: Sequence[Row]) -> list[dict[str, Any
             "out": flow.outgoing, "connections": state["connections"],
             "disk": _used(state["disk"]), "level": "ok" if not problems else "warn",
             "say": ("" if state["writable"] else "TAKES NO MESSAGES; ")
+            + _place(state.get("group"))
             + f"up {span(state['up_ms'])}"
             + (f"; {len(problems)} problems" if problems else ""),
         })  # fmt: skip
     return rows
+
+
+def _place(group: Row | None) -> str:
+    """Say what a broker is in a group with a controller, and who has what.
+
+    >>> members = [{"id": 1, "is_own": True, "in_set": True, "behind": 0},
+    ...            {"id": 2, "is_own": False, "in_set": False, "behind": 1_200}]
+    >>> _place({"epoch": 3, "is_master": True, "members": members, "unconfirmed": 0})
+    'epoch 3, in sync 1, 2 lacks 1,200 bytes; '
+    """
+    if group is None:
+        return ""
+    if not group["is_master"]:
+        return f"epoch {group['epoch']}, slave; "
+    members = group["members"] or []
+    parts = [f"epoch {group['epoch']}"]
+    parts.append("in sync " + " ".join(str(m["id"]) for m in members if m["in_set"]))
+    for each in members:
+        if each["behind"] is None:
+            parts.append(f"{each['id']} is not connected")
+        elif each["behind"] or not each["in_set"]:
+            parts.append(f"{each['id']} lacks {short(each['behind'])} bytes")
+    return ", ".join(parts) + "; "
 
 
 def frame(

@@ -199,6 +199,22 @@ def test_clients_and_brokers_have_a_table_of_their_own():
     assert "1-2 of 2 brokers" in lines[-1]
 
 
+def test_the_group_of_a_broker():
+    members = [
+        {"id": 1, "in_set": True, "behind": 0},
+        {"id": 2, "in_set": True, "behind": None},
+        {"id": 3, "in_set": False, "behind": 1_200},
+    ]
+    master = {"epoch": 4, "is_master": True, "members": members}
+    slave = {"epoch": 4, "is_master": False, "members": None}
+    rows = broker_rows([], [state(group=master), state(group=slave), state(group=None)])
+    assert [row["say"].partition("up ")[0] for row in rows] == [
+        "epoch 4, in sync 1 2, 2 is not connected, 3 lacks 1,200 bytes; ",
+        "epoch 4, slave; ",
+        "",
+    ]
+
+
 @pytest.mark.parametrize("view", ["groups", "topics", "clients", "brokers"])
 def test_every_sort_of_a_view_works(view):
     rows = [{"name": "b"}, {"name": "a", "group": "g"}]

@@ -15,6 +15,8 @@ from rmq.console import routes
 from rmq.errors import PeerError
 from rmq.protocol.bodies.heartbeat import HeartbeatData
 from rmq.protocol.codes import RequestCode
+from rmq.replication.control import Control
+from rmq.replication.sync_set import SyncSet
 from rmq.testing import RawClient, running_node
 from tests.broker.watch.test_watch import ask
 from tests.console.browser import LOOKS, browser, missing
@@ -164,6 +166,29 @@ async def test_partial(tmp_path, monkeypatch):
 
         found += await in_browser(proxy.port, no_name_server)
         assert found == []
+
+
+async def test_a_group_with_a_controller(tmp_path):
+    """Its epoch, its set, and what each broker lacks."""
+    async with console(tmp_path, is_full=True) as (node, proxy):
+        broker = node.broker.context
+        end = broker.store.log.end_offset
+        of_master = SyncSet(
+            1, (1, 2, 3), number=4, start=0, confirmed=0, patience_ms=15_000
+        )
+        of_master.report(2, end - 2_048, end=end, now_ms=0)
+        confirm = broker.store.durability.confirm
+        broker.replication.control = Control(None, 7, None, confirm, of_master)
+
+        def look(page):
+            page.open("#/brokers")
+            page.wait("main.innerText.includes('epoch 7, master')")
+            text = page.run("return document.querySelector('main').innerText")
+            assert "1 (this one)" in text
+            assert "not connected" in text
+            return check(page, "a group")
+
+        assert await in_browser(proxy.port, look) == []
 
 
 async def none(*_):

@@ -9,6 +9,7 @@ import pytest
 from rmq.broker.asked_set import AskedSet
 from rmq.broker.config import BrokerConfig
 from rmq.broker.identity import Asked, Boot, Identity
+from rmq.broker.watch.group_view import group_of
 from rmq.errors import ConfigError, RmqError
 from rmq.http.own_metrics import group_families
 from rmq.protocol.codes import RequestCode, ResponseCode
@@ -380,9 +381,18 @@ def test_what_metrics_say_of_a_group(group):
     until(lambda: metrics(group, 1) == of_all | of_master)  # it is told after the set
     assert metrics(group, 1).keys() == OF_A_GROUP
     assert metrics(group, 2) == of_all | {"rmq_group_master": 0}
+    shown = group_of(group.context(1))
+    assert (shown["epoch"], shown["is_master"], shown["unconfirmed"]) == (1, True, 0)
+    assert [(m["id"], m["in_set"], m["behind"]) for m in shown["members"]] == [
+        (1, True, 0), (2, True, 0),
+    ]  # fmt: skip
+    shown = group_of(group.context(2))
+    assert (shown["epoch"], shown["is_master"], shown["members"]) == (1, False, None)
     group.controller.is_silent = True
     group.stop(2)
     until(lambda: metrics(group, 1)["rmq_sync_set_absent"] == 1)
+    lost = group_of(group.context(1))["members"][1]
+    assert (lost["id"], lost["in_set"], lost["behind"]) == (2, True, None)
     assert send_to(group.brokers[1]) == ResponseCode.FLUSH_SLAVE_TIMEOUT
     assert metrics(group, 1)["rmq_unconfirmed_bytes"] > 0
     group.controller.is_silent = False

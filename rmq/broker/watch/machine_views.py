@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import trio
 
+from rmq.broker.watch.group_view import group_of
 from rmq.broker.watch.java_broker import JavaBroker
 from rmq.broker.watch.queries import (
     MAX_ROWS,
@@ -161,6 +162,7 @@ async def brokers(broker: "BrokerContext", _query: Query) -> dict[str, Any]:
             "master": broker.role.master_ha_address, "is": replica.is_following,
             "state": replica.state,
         },
+        "group": group_of(broker),
         "name_servers": [
             {"address": each.address, "registered": each.is_registered,
              "error": each.error}

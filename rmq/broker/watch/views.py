@@ -22,6 +22,7 @@ from rmq.broker.statistics import (
     TOPIC_OUT,
     TOPIC_PUT_NUMS,
 )
+from rmq.broker.watch.group_view import group_of
 from rmq.broker.watch.machine_views import (
     brokers,
     delays,
@@ -119,6 +120,7 @@ async def overview(broker: "BrokerContext", query: Query) -> dict[str, Any]:
         "topics": of_topics["rows"],
         "topics_total": of_topics["total"],
         "due": of_topics["due"],
+        "group": group_of(broker),
     }
 
 

@@ -79,6 +79,8 @@ export function brokers() {
     ['fsync p99', (s) => bound(s.own.flush_p99_ms, 5000), () => 'of the last minute'],
   ]), disk = diskBar();
   const replicas = table('Replicas', [{ label: 'Address', class: 'mono', text: (r) => r.address }, { label: 'Lacks', num: true, text: (r) => bytes(r.behind) }, { label: 'In sync', text: (r) => (r.in_sync ? 'yes' : 'no'), tone: (r) => (r.in_sync ? '' : 'warn') }, { label: 'Gets', num: true, text: (r) => `${bytes(r.rate)} /s` }], { empty: 'Nobody copies this broker.' });
+  const place = h('p', { class: 'quiet' });
+  const members = table('Group', [{ label: 'Broker', text: (r) => (r.is_own ? `${r.id} (this one)` : r.id) }, { label: 'In the set', text: (r) => (r.in_set ? 'yes' : r.waited_for ? 'asked for' : 'no'), tone: (r) => (r.in_set ? '' : 'warn') }, { label: 'Lacks', num: true, text: (r) => (r.behind == null ? 'not connected' : bytes(r.behind)), tone: (r) => (r.behind == null ? 'bad' : '') }], { empty: 'Only the master knows the set.' });
   const servers = table('Name servers', [{ label: 'Address', class: 'mono', text: (r) => r.address }, { label: 'Knows this broker', text: (r) => (r.registered ? 'yes' : `no: ${r.error}`), tone: (r) => (r.registered ? '' : 'bad') }], { empty: 'None is configured.' });
   const others = table('Other brokers', [
     { label: 'Broker', text: (r) => `${r.name}${r.id ? ` (slave ${r.id})` : ''}`, to: (r) => url('broker', { address: r.address }) }, { label: 'Address', class: 'mono', narrow: true, text: (r) => r.address }, { label: 'Version', text: (r) => (r.answers ? r.version ?? 'not told' : 'no answer'), tone: (r) => (r.answers ? '' : 'bad') },
@@ -86,10 +88,13 @@ export function brokers() {
   ], { empty: 'No other broker is in this cluster.' });
   const gap = h('p', { class: 'quiet', hidden: true }, 'No name server answers: other brokers are not known.');
   const section = (text, part) => h('section', null, h('header', null, h('h2', null, text)), part);
-  const node = h('div', null, h('header', { class: 'page' }, h('h1', null, 'Brokers')), h('header', null, title), disk.node, facts.node, follows, h('div', { class: 'halves' }, section('Replicas', replicas.node), section('Name servers', servers.node)), section('The cluster', h('div', null, gap, others.node)));
+  const group = section('Group', h('div', null, place, members.node));
+  const node = h('div', null, h('header', { class: 'page' }, h('h1', null, 'Brokers')), h('header', null, title), disk.node, facts.node, follows, group, h('div', { class: 'halves' }, section('Replicas', replicas.node), section('Name servers', servers.node)), section('The cluster', h('div', null, gap, others.node)));
   return { title: 'Brokers', live: { view: 'brokers' }, node, update(s) {
     put(title, s.own.name); disk.draw(s.own); facts.draw(s);
     put(follows, s.following ? (s.following.is ? `follows ${s.following.master}` : `does not follow: ${s.following.state || 'no connection to its master'}`) : '');
+    group.hidden = !s.group;
+    if (s.group) { put(place, `epoch ${s.group.epoch}, ${s.group.is_master ? 'master' : 'slave'}; ${bytes(s.group.unconfirmed)} not confirmed`); members.draw(s.group.members ?? []); }
     replicas.draw(s.replicas); servers.draw(s.name_servers);
     gap.hidden = s.cluster_rows !== null; others.node.hidden = s.cluster_rows === null;
     others.draw(s.cluster_rows ?? []);

@@ -1,0 +1,44 @@
+"""The part of a broker in a group with a controller, as the console and `rmq top` show.
+
+Only the master knows the set, and what each of its brokers has.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rmq.broker.context import BrokerContext
+
+
+def group_of(broker: "BrokerContext") -> dict[str, Any] | None:
+    """Return epoch, set and lag; None if the broker is in no such group.
+
+    `unconfirmed`: bytes that not all of the set are known to have, so that readers do
+    not see them.  `members` is null on a slave; `behind` is null if one is not
+    connected.
+    """
+    control = broker.replication.control
+    if control is None:
+        return None
+    end = broker.store.log.end_offset
+    found: dict[str, Any] = {
+        "name": broker.config.broker_name,
+        "epoch": control.epoch,
+        "is_master": broker.role.is_master,
+        "unconfirmed": max(0, end - broker.store.durability.confirm_offset),
+        "members": None,
+    }
+    if (group := control.group) is not None:
+        acknowledged = {group.own_id: end, **group.acknowledged}
+        found["members"] = [
+            {
+                "id": number,
+                "is_own": number == group.own_id,
+                "in_set": number in group.members,
+                "waited_for": number in group.waited_for,
+                "behind": end - acknowledged[number]
+                if number in acknowledged
+                else None,
+            }
+            for number in sorted(group.waited_for | acknowledged.keys())
+        ]
+    return found
