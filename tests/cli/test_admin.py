@@ -311,7 +311,7 @@ async def test_exports(node, shown, topic, tmp_path):
 
 
 async def test_what_is_not_there(node, run):
-    result = await run("getBrokerEpoch", "-b", node.address)
+    result = await run("getBrokerEpoch", "-b", "broker-test")
     assert result.exit_code == 1
     assert "this request only for controllerMode" in result.stderr
 

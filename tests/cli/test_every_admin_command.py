@@ -98,6 +98,7 @@ LINES = {
     "removeBroker": "-c {b} -b DefaultCluster:other:0",
     "getControllerMetaData": "-a {b}",
     "getSyncStateSet": "-a {b} -b broker-test",
+    "getBrokerEpoch": "-b broker-test",
     "electMaster": "-a {b} -b 1 -bn broker-test -c DefaultCluster",
     "cleanBrokerMetadata": "-a {b} -bn broker-test -c DefaultCluster",
     "getControllerConfig": "-a {b}",
@@ -108,7 +109,7 @@ LINES = {
 REFUSED = {
     "consumerConnection", "consumerStatus", "producerConnection", "addBroker",
     "removeBroker", "resendDeadLetters", "getControllerMetaData", "getSyncStateSet",
-    "electMaster", "cleanBrokerMetadata", "getControllerConfig",
+    "getBrokerEpoch", "electMaster", "cleanBrokerMetadata", "getControllerConfig",
     "updateControllerConfig",
 }  # fmt: skip
 """They need a client, a container, a controller, or dead letters."""

@@ -1,15 +1,18 @@
 """Groups of brokers with a controller: who becomes the master, and what is kept."""
 
+import json
 import socket
 import time
 from contextlib import ExitStack, contextmanager
 
 import pytest
+from click.testing import CliRunner
 
 from rmq.broker.asked_set import AskedSet
 from rmq.broker.config import BrokerConfig
 from rmq.broker.identity import Asked, Boot, Identity
 from rmq.broker.watch.group_view import group_of
+from rmq.cli import main
 from rmq.errors import ConfigError, RmqError
 from rmq.http.own_metrics import group_families
 from rmq.protocol.codes import RequestCode, ResponseCode
@@ -52,6 +55,7 @@ class Group:
         self._folder = folder
         self.controller = controller
         self._name_server = name_server
+        self.name_server = name_server.address
         self._ports = {}
         self._open = {}
         self.brokers = {}
@@ -358,6 +362,27 @@ def test_a_request_whose_answer_is_lost_counts_until_it_is_known(group):
     group.controller.lost_codes = ()
     group.await_set(1)
     until(lambda: send_to(group.brokers[1]) == ResponseCode.SUCCESS)
+
+
+@pytest.mark.slow
+def test_rmq_admin_shows_the_epochs_of_a_group(group):
+    group.pair()
+    group.controller.elect(2, members=[1, 2])
+    group.await_master(2)
+    group.await_set(1, 2)
+    caught_up(group, 2, 1)
+    context = group.context(2)
+    words = "-b", context.config.broker_name, "-n", group.name_server
+    run = CliRunner().invoke(main, ["admin", "getBrokerEpoch", *words, "--json"])
+    rows = json.loads(run.output)
+    begin = context.replication.control.epochs.all()[1].start
+    end = context.store.log.end_offset
+    assert [
+        (each["brokerId"], each["epoch"], each["startOffset"], each["endOffset"])
+        for each in sorted(rows, key=lambda row: (row["brokerAddress"], row["epoch"]))
+        if each["brokerAddress"] == group.brokers[2].address
+    ] == [(0, 1, 0, begin), (0, 2, begin, end)]
+    assert len(rows) == 4
 
 
 def metrics(group, number):

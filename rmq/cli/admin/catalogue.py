@@ -19,7 +19,6 @@ class Entry(NamedTuple):
 
 
 UNSERVED: Final[dict[str, int]] = {
-    "getBrokerEpoch": 1007,
     "rocksDBConfigToJson": 355,
     "checkRocksdbCqWriteProgress": 354,
     "switchTimerEngine": 5001,
@@ -44,6 +43,11 @@ ENTRIES: Final[dict[str, Entry]] = {
         "controllers",
         (CLUSTER, 1005, 1006),
         "Show master, set and epochs of one group or of a cluster's groups.",
+    ),
+    "getBrokerEpoch": Entry(
+        "controllers",
+        (CLUSTER, 1007),
+        "Show how far the log of each broker of a group goes, epoch by epoch.",
     ),
     "electMaster": Entry(
         "controllers",

@@ -1,12 +1,13 @@
 """Commands to controllers. -a is any of them; the one that leads is asked."""
 
+import time
 from typing import Any
 
 import click
 
 from rmq.cli.admin.brokers import read_text
-from rmq.cli.admin.command import Shown, Table, admin_command, cluster_option
-from rmq.client.admin import AdminClient
+from rmq.cli.admin.command import Shown, Table, admin_command, cluster_option, emit
+from rmq.client.admin import AdminClient, BrokerAddress
 from rmq.errors import ConnectFailed
 from rmq.protocol import fastjson
 from rmq.protocol.codes import RequestCode
@@ -68,6 +69,44 @@ def _members(name: str, info: dict[str, Any]) -> list[tuple[object, ...]]:
         for key, is_in_sync in (("inSyncReplicas", True), ("notInSyncReplicas", False))
         for each in info.get(key) or []
     )
+
+
+@admin_command("getBrokerEpoch")
+@click.option("-b", "--brokerName", "name", metavar="NAME")
+@cluster_option
+@click.option(
+    "-i", "--interval", type=click.FloatRange(0), help="Print again and again."
+)
+def get_broker_epoch(
+    admin: AdminClient, name: str | None, cluster: str | None, interval: float | None
+) -> Shown:
+    """Show how far the log of each broker of a group goes, epoch by epoch."""
+    if not name and not cluster:
+        raise click.UsageError("name the group with -b, or the cluster with -c")
+    asked = [each for each in admin.brokers(cluster) if name in (None, each.name)]
+    if not asked:
+        raise click.ClickException(f"no name server knows a broker of {name}")
+    while interval is not None:
+        emit(_epochs(admin, asked), as_json=False)
+        time.sleep(interval)
+    return _epochs(admin, asked)
+
+
+def _epochs(admin: AdminClient, asked: list[BrokerAddress]) -> Table:
+    rows: list[tuple[object, ...]] = []
+    for each in asked:
+        found = admin.value(each.address, RequestCode.GET_BROKER_EPOCH_CACHE)
+        epochs = found.get("epochList") or []
+        ends = [epoch["startOffset"] for epoch in epochs[1:]] + [found["maxOffset"]]
+        place = each.name, found["brokerId"], each.address
+        rows += [
+            (*place, epoch["epoch"], epoch["startOffset"], end)
+            for epoch, end in zip(epochs, ends, strict=True)
+        ]
+    columns = (
+        "brokerName", "brokerId", "brokerAddress", "epoch", "startOffset", "endOffset",
+    )  # fmt: skip
+    return Table(columns, rows)
 
 
 @admin_command("electMaster")
