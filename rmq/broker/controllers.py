@@ -57,6 +57,10 @@ class Refused(RmqError):
         super().__init__(f"the controller answers {answer.code}: {answer.remark}")
 
 
+class MixedControllers(ConnectFailed):
+    """The controllers of a list do not belong together."""
+
+
 class Term(NamedTuple):
     """A role of this broker, from one election to the next."""
 
@@ -105,6 +109,9 @@ class Controllers:
         self.addresses = replication.controllers()
         self.leader = ""
         self.address = address
+        self._known: dict[str, str] = {}
+        """The group of each controller that has answered; all are the same."""
+
         self._replication = replication
         self._ask = ask
         self._clock = clock
@@ -112,26 +119,66 @@ class Controllers:
         self._broker = config.broker_name
 
     async def find_leader(self) -> None:
-        """Ask the controllers who leads them."""
+        """Ask the controllers who leads them.
+
+        Those of two groups, such as Java's and rmq's, do not know of each other: each
+        would name a master of its own. So all have to be of the first one's group.
+        """
+        if not self._known:
+            await self._compare()
         failure: PeerError = ConnectFailed("no controller knows a leader")
         for address in self.addresses:
             try:
-                request = Command.request(RequestCode.CONTROLLER_GET_METADATA_INFO)
-                answer = await self._ask(address, request, ASK_TIMEOUT_MS)
-                if answer.code != ResponseCode.SUCCESS:
-                    continue
-                leader = answer.header(
-                    GetMetaDataResponseHeader
-                ).controller_leader_address
-            except (PeerError, RequestRejected) as error:
-                failure = ConnectFailed(str(error))
+                found = await self._metadata(address)
+            except PeerError as error:
+                failure = error
                 continue
+            leader = found.controller_leader_address
             if leader:
                 if self.leader != leader:
                     logger.info("the controller is %s", Foreign(leader))
                 self.leader = leader
                 return
         raise failure
+
+    async def _compare(self) -> None:
+        """Ask all controllers for their group; ConnectFailed if there are two."""
+        failures: list[PeerError] = []
+
+        async def ask(address: str) -> None:
+            try:
+                await self._metadata(address)
+            except PeerError as error:
+                failures.append(error)
+
+        async with trio.open_nursery() as nursery:
+            for address in self.addresses:
+                nursery.start_soon(ask, address)
+        mixed = [error for error in failures if isinstance(error, MixedControllers)]
+        if mixed:
+            self._known.clear()  # which of them is wrong is not known
+            raise mixed[0]
+
+    async def _metadata(self, address: str) -> GetMetaDataResponseHeader:
+        """Ask a controller for its group and leader."""
+        request = Command.request(RequestCode.CONTROLLER_GET_METADATA_INFO)
+        answer = await self._ask(address, request, ASK_TIMEOUT_MS)
+        if answer.code != ResponseCode.SUCCESS:
+            raise ConnectFailed(f"the controller {address} answers {answer.code}")
+        try:
+            found = answer.header(GetMetaDataResponseHeader)
+        except RequestRejected as error:
+            raise ConnectFailed(str(error)) from error
+        if found.group:
+            first, group = next(iter(self._known.items()), (address, found.group))
+            if group != found.group:
+                raise MixedControllers(
+                    f"controllerAddr has controllers that do not know of each other: "
+                    f"{first} is of group {group}, {address} of {found.group}; leave "
+                    "those of one group"
+                )
+            self._known[address] = found.group
+        return found
 
     async def _request(
         self,
