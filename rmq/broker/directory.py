@@ -3,7 +3,7 @@
 import logging
 import math
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from typing import Final
+from typing import Final, TypeVar
 
 import trio
 
@@ -28,6 +28,10 @@ MASTERS_KNOWN_S: Final = 30.0
 ASK_AGAIN_S: Final = 1.0
 """Least time between two questions for brokers that the name servers do not know."""
 
+NEXT_S: Final = 0.3
+"""How long the next name server waits for the one before: the first answer counts."""
+
+T = TypeVar("T")
 Ask = Callable[[str, Command, int], Awaitable[Command]]
 """Sends a request to an address, and returns its answer; PeerError if there is none."""
 
@@ -71,16 +75,18 @@ class Directory:
 
     async def route(self, topic: str) -> TopicRouteData:
         """Return a topic's route; PeerError if no name server knows it."""
-        for address in self._addresses():
+        timeout_ms = self._config.register_broker_timeout_ms
+
+        async def ask(address: str) -> TopicRouteData:
             header = GetRouteInfoRequestHeader(topic=topic)
             request = Command.request(RequestCode.GET_ROUTEINFO_BY_TOPIC, header)
-            try:
-                timeout_ms = self._config.register_broker_timeout_ms
-                answer = await self._ask(address, request, timeout_ms)
-                if answer.code == ResponseCode.SUCCESS:
-                    return TopicRouteData.decode(answer.body)
-            except (PeerError, RequestRejected) as error:
-                logger.info("route of %s: %s", Foreign(topic), Foreign(error))
+            answer = _checked(address, await self._ask(address, request, timeout_ms))
+            return TopicRouteData.decode(answer.body)
+
+        try:
+            return await _first(self._addresses(), ask)
+        except PeerError as error:
+            logger.info("route of %s: %s", Foreign(topic), Foreign(error))
         raise ConnectFailed(f"no name server has a route of topic {topic}")
 
 
@@ -113,14 +119,45 @@ async def _brokers(
     ask: Ask, name_servers: Collection[str], timeout_ms: int
 ) -> Mapping[str, BrokerData]:
     """Ask for all brokers by name; PeerError if no name server answers."""
-    failure: PeerError = ConnectFailed("there is no name server")
-    for address in name_servers:
+
+    async def ask_one(address: str) -> Mapping[str, BrokerData]:
         request = Command.request(RequestCode.GET_BROKER_CLUSTER_INFO)
-        try:
-            answer = await ask(address, request, timeout_ms)
-            if answer.code != ResponseCode.SUCCESS:
-                raise ConnectFailed(f"{address} answers {answer.code}")
-            return ClusterInfo.decode(answer.body).broker_addr_table
-        except (PeerError, RequestRejected) as error:
-            failure = ConnectFailed(str(error))
-    raise failure
+        answer = _checked(address, await ask(address, request, timeout_ms))
+        return ClusterInfo.decode(answer.body).broker_addr_table
+
+    return await _first(name_servers, ask_one)
+
+
+def _checked(address: str, answer: Command) -> Command:
+    if answer.code != ResponseCode.SUCCESS:
+        raise ConnectFailed(f"{address} answers {answer.code}")
+    return answer
+
+
+async def _first(addresses: Collection[str], ask: Callable[[str], Awaitable[T]]) -> T:
+    """Return the first answer; PeerError if there is none.
+
+    The next address is asked if one has failed, or is silent for NEXT_S: a machine that
+    is cut off answers nothing until the time-out, which is long.
+    """
+    failure: PeerError = ConnectFailed("there is no name server")
+    answers: list[T] = []
+    async with trio.open_nursery() as nursery:
+
+        async def ask_one(address: str, done: trio.Event) -> None:
+            nonlocal failure
+            try:
+                answers.append(await ask(address))
+                nursery.cancel_scope.cancel()
+            except (PeerError, RequestRejected) as error:
+                failure = ConnectFailed(str(error))
+            done.set()
+
+        for address in addresses:
+            done = trio.Event()
+            nursery.start_soon(ask_one, address, done)
+            with trio.move_on_after(NEXT_S):
+                await done.wait()
+    if not answers:
+        raise failure
+    return answers[0]

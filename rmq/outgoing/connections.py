@@ -108,7 +108,7 @@ class Connections:
             pause_ms = min(FIRST_PAUSE_MS << min(count, 10), LONGEST_PAUSE_MS)
             pause_s = pause_ms * random.uniform(0.8, 1.2) / 1_000
             self._failed(address, count + 1, wires.now(), pause_s)
-            reason = error or f"no answer in {self._connect_timeout_s:g} s"
+            reason = str(error) or f"no answer in {self._connect_timeout_s:g} s"
             raise ConnectFailed(f"cannot connect to {address}: {reason}") from error
         self._failures.pop(address, None)
         connection.wire = wire

@@ -73,7 +73,11 @@ class Terminals:
         for process in self.started.values():
             process.send_signal(signal.SIGTERM)
         for process in self.started.values():
-            process.wait(60)
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:  # etcd waits for a majority
+                process.kill()
+                process.wait()
 
 
 @pytest.fixture
