@@ -68,17 +68,14 @@ GROUP = Group(
 )
 
 
-@settings(max_examples=30, deadline=None)
-@given(requests=st.lists(REQUESTS, max_size=30))
-def test_any_requests(tmp_path_factory, requests):
+def serve(folder, requests, **auth):
+    """Let a stranger send requests to a controller; the groups after them."""
+
     async def main():
         shared = Shared()
         shared.groups["b"] = Stored(GROUP, 1)
-        config, auth = ControllerConfig(), AuthConfig()
-        clock = ManualClock()
-        door = Door(
-            config, auth, tmp_path_factory.getbasetemp(), clock, lambda _: False
-        )
+        config, clock = ControllerConfig(), ManualClock()
+        door = Door(config, AuthConfig(**auth), folder, clock, lambda _: False)
         liveness = Liveness(trio.current_time)
         lead = Lead(MemoryEngine(shared), liveness.begin_to_lead)
         lead.take(shared.begin_term())
@@ -86,18 +83,37 @@ def test_any_requests(tmp_path_factory, requests):
             config, lead, liveness, door, lambda: "h:9", lambda _: None
         )
         table = ControllerHandlers(parts).table()
+        table.guards.append(door.check)
         for request in requests:
             try:
+                for guard in table.guards:
+                    guard(request, Connected())
                 answer = table.entries[request.code].handler(request, Connected())
                 if not isinstance(answer, Command):
                     answer = await answer
             except RequestRejected:
                 continue
             assert answer.is_response
-        for name, stored in shared.groups.items():
-            group = stored.group
-            assert len(name) <= MAX_NAME_LENGTH
-            assert 0 < len(group.members) <= MAX_MEMBERS
-            assert group.master_id is None or group.master_id in group.sync_set
+        assert config == ControllerConfig()
+        return {name: stored.group for name, stored in shared.groups.items()}
 
-    trio.run(main)
+    return trio.run(main)
+
+
+@settings(max_examples=30, deadline=None)
+@given(requests=st.lists(REQUESTS, max_size=30))
+def test_any_requests(tmp_path_factory, requests):
+    for name, group in serve(tmp_path_factory.getbasetemp(), requests).items():
+        assert len(name) <= MAX_NAME_LENGTH
+        assert 0 < len(group.members) <= MAX_MEMBERS
+        assert group.master_id is None or group.master_id in group.sync_set
+        assert group.members.keys() >= GROUP.members.keys() or name != "b"
+
+
+@settings(max_examples=30, deadline=None)
+@given(requests=st.lists(REQUESTS, max_size=30))
+def test_any_requests_without_a_signature(tmp_path_factory, requests):
+    """With access control a stranger changes nothing at all."""
+    folder = tmp_path_factory.getbasetemp()
+    found = serve(folder, requests, authentication_enabled=True)
+    assert found == {"b": GROUP}

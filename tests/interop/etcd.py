@@ -6,16 +6,18 @@ import subprocess
 import urllib.request
 
 from .drivers import eventually
+from .machines import HERE
 from .processes import free_port
 
 
 class Etcd:
     """A cluster in a folder."""
 
-    def __init__(self, folder, members=3, quota=0):
-        """`quota` in bytes; 0 for etcd's own."""
+    def __init__(self, folder, machines=(HERE, HERE, HERE), quota=0):
+        """Each member is on a machine; `quota` in bytes, 0 for etcd's own."""
         self._folder, self._quota = folder, quota
-        self._ports = {f"m{i}": (free_port(), free_port()) for i in range(members)}
+        self.machines = {f"m{i}": each for i, each in enumerate(machines)}
+        self._ports = {name: (free_port(), free_port()) for name in self.machines}
         self._processes = {}
 
     @staticmethod
@@ -24,7 +26,12 @@ class Etcd:
 
     @property
     def endpoints(self):
-        return [f"http://127.0.0.1:{client}" for client, _ in self._ports.values()]
+        return [self._urls(name)[0] for name in self._ports]
+
+    def _urls(self, name):
+        """The addresses of a member for clients and for the others."""
+        host = self.machines[name].host
+        return [f"http://{host}:{port}" for port in self._ports[name]]
 
     def __enter__(self):
         for name in self._ports:
@@ -37,23 +44,21 @@ class Etcd:
         self._halt()
 
     def start(self, name):
-        client, peer = self._ports[name]
-        cluster = ",".join(
-            f"{each}=http://127.0.0.1:{port}" for each, (_, port) in self._ports.items()
-        )
+        client, peer = self._urls(name)
+        cluster = ",".join(f"{each}={self._urls(each)[1]}" for each in self._ports)
         home = self._folder / name
         arguments = {
             "name": name, "data-dir": home, "initial-cluster": cluster,
-            "listen-client-urls": f"http://127.0.0.1:{client}",
-            "advertise-client-urls": f"http://127.0.0.1:{client}",
-            "listen-peer-urls": f"http://127.0.0.1:{peer}",
-            "initial-advertise-peer-urls": f"http://127.0.0.1:{peer}",
+            "listen-client-urls": client,
+            "advertise-client-urls": client,
+            "listen-peer-urls": peer,
+            "initial-advertise-peer-urls": peer,
             "log-level": "error", "quota-backend-bytes": self._quota,
         }  # fmt: skip
         texts = [f"--{key}={value}" for key, value in arguments.items()]
         with (self._folder / f"{name}.log").open("ab") as log:
             self._processes[name] = subprocess.Popen(
-                ["etcd", *texts], stdout=log, stderr=log
+                [*self.machines[name].inside, "etcd", *texts], stdout=log, stderr=log
             )
 
     def kill(self, name):
@@ -85,10 +90,14 @@ class Etcd:
         for name in list(self._processes):
             self.kill(name)
 
+    def is_whole(self):
+        """Whether all members serve."""
+        return all(map(is_healthy, self.endpoints))
+
     def leader(self):
         """The name of the member that leads; the others forward to it."""
-        for name, (client, _) in self._ports.items():
-            if name in self._processes and leads(f"http://127.0.0.1:{client}"):
+        for name in self._ports:
+            if name in self._processes and leads(self._urls(name)[0]):
                 return name
         return None
 

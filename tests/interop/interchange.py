@@ -70,9 +70,10 @@ class Acknowledged(NamedTuple):
 class Line:
     """One connection, one request at a time."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, timeout_s: float = 20) -> None:
         host, _, port = address.rpartition(":")
-        self._stream = socket.create_connection((host, int(port)), timeout=20)
+        where = host, int(port)
+        self._stream = socket.create_connection(where, timeout=timeout_s)
         self._decoder = FrameDecoder()
         self._opaque = itertools.count(1)
 
@@ -404,6 +405,7 @@ def java_side(
     host: str = "127.0.0.1",
     *,
     servers: JavaServers | None = None,
+    inside: tuple[str, ...] = (),
     **more: object,
 ) -> Iterator[Side]:
     """Java's broker on the directory; stopped in order unless it was killed."""
@@ -412,7 +414,9 @@ def java_side(
     settings = SETTINGS | on_host(host) | more | {
         "listenPort": port, "haListenPort": port - 1, "storePathRootDir": store,
     }  # fmt: skip
-    with java_server(home, "broker.BrokerStartup", settings, servers) as process:
+    with java_server(
+        home, "broker.BrokerStartup", settings, servers, inside
+    ) as process:
 
         def kill() -> None:
             process.kill()
@@ -433,13 +437,18 @@ def is_served(address: str, process: Any) -> bool:
 
 @contextmanager
 def rmq_side(
-    store: Path, home: Path, host: str = "127.0.0.1", **more: object
+    store: Path,
+    home: Path,
+    host: str = "127.0.0.1",
+    *,
+    inside: tuple[str, ...] = (),
+    **more: object,
 ) -> Iterator[Side]:
     """rmq on the directory; stopped in order unless it was killed."""
     settings = SETTINGS | on_host(host) | more
     del settings["timerWheelEnable"]
     texts = [f"{name}={value}" for name, value in settings.items()]
-    server = Server(*broker_arguments(store, *texts))
+    server = Server(*broker_arguments(store, *texts), inside=inside)
     try:
         yield Side(server.address, server.kill)
         if server.is_running:

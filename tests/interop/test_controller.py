@@ -1,19 +1,17 @@
-"""rmq's controllers, with unmodified brokers of Java and their tools.
+"""rmq's controllers, with unmodified brokers of Java.
 
 A group of two brokers in controller mode: its master is killed under load, again and
 again, and comes back as slave; everything acknowledged is on the next master. The state
 of the controllers is in a file, or in three members of etcd of which one is killed and
-one stopped. mqadmin's commands run beside the same commands for Java's own controller.
+one stopped.
 """
 
 import base64
 import itertools
 import json
 import os
-import re
 import signal
 import socket
-import subprocess
 import threading
 import time
 import urllib.error
@@ -34,7 +32,7 @@ from .etcd import Etcd
 from .interchange import SETTINGS, is_served, on_host
 from .processes import free_port, serving
 from .test_name_servers import java_server
-from .toolchains import MQADMIN, Java, JavaServers, plain_environment
+from .toolchains import JavaServers
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(1800)]
 
@@ -482,157 +480,3 @@ def test_etcd_is_restored_from_an_old_copy(tmp_path):
             assert "restored from an old copy" in refused.remark
             named = elect(address, 2, wanted=True)
             assert named.ext_fields["masterEpoch"] == "3"
-
-
-# -- mqadmin
-
-
-def mqadmin(*arguments):
-    java = prepared(Java())
-    done = subprocess.run(
-        java.command(MQADMIN, *arguments),
-        env=plain_environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    return done.stdout
-
-
-@contextmanager
-def java_controller(folder):
-    port = free_port()
-    settings = {
-        "controllerDLegerGroup": "rmq-controller", "controllerDLegerSelfId": "n0",
-        "controllerDLegerPeers": f"n0-127.0.0.1:{port}",
-        "controllerStorePath": folder / "dledger",
-    }  # fmt: skip
-    with java_server(folder / "controller", "controller.ControllerStartup", settings):
-        address = f"127.0.0.1:{port}"
-        eventually(lambda: metadata([address]), "Java's controller leads", 60)
-        yield address
-
-
-MASKS = (
-    (re.compile(r"127\.0\.0\.1:\d+"), "ADDRESS"),
-    (re.compile(r"n0-\d+|\bn0\b"), "ADDRESS"),
-    (re.compile(r"CODE: (\d+) {2}DESC: "), r"CODE: \1 DESC: "),
-    (re.compile(r"\d{13,}"), "NUMBER"),
-    (re.compile(r"(?m)^\s*at .*\n?|^.*(WARN|main\] INFO).*\n?"), ""),
-)
-
-
-def masked(text):
-    for pattern, mask in MASKS:
-        text = pattern.sub(mask, text)
-    return [" ".join(line.split()) for line in text.splitlines() if line.strip()]
-
-
-def outputs(folder, address):
-    """What each command prints for a group of two."""
-    with serving("namesrv", "--set", "listenPort=0") as names:
-        brokers = Brokers(folder, names.namesrv, [address])
-        try:
-            for name in ("a", "b"):
-                brokers.start(name)
-            eventually(lambda: in_sync([address]) == [1, 2], "both are in sync", 120)
-            names_option = ["-n", names.namesrv]
-            cluster = "DefaultCluster"
-            found = {
-                "getControllerMetaData": mqadmin(
-                    "getControllerMetaData", "-a", address
-                ),
-                "getSyncStateSet": mqadmin(
-                    "getSyncStateSet", "-a", address, "-b", NAME, *names_option
-                ),
-                "getSyncStateSet of nobody": mqadmin(
-                    "getSyncStateSet", "-a", address, "-b", "nobody", *names_option
-                ),
-                "getBrokerEpoch": mqadmin("getBrokerEpoch", "-b", NAME, *names_option),
-                "electMaster": mqadmin(
-                    "electMaster", "-a", address, "-b", "2", "-bn", NAME, "-c", cluster,
-                    *names_option,
-                ),
-            }  # fmt: skip
-            eventually(lambda: in_sync([address]) == [1, 2], "both follow 2", 120)
-            found |= {
-                "electMaster again": mqadmin(
-                    "electMaster", "-a", address, "-b", "2", "-bn", NAME, "-c", cluster,
-                    *names_option,
-                ),
-                "electMaster of a stranger": mqadmin(
-                    "electMaster", "-a", address, "-b", "9", "-bn", NAME, "-c", cluster,
-                    *names_option,
-                ),
-                "cleanBrokerMetadata of the living": mqadmin(
-                    "cleanBrokerMetadata", "-a", address, "-bn", NAME, "-c", cluster,
-                    "-b", "1", *names_option,
-                ),
-                "updateControllerConfig": mqadmin(
-                    "updateControllerConfig", "-a", address,
-                    "-k", "notifyBrokerRoleChanged", "-v", "true", *names_option,
-                ),
-                "updateControllerConfig of a black one": mqadmin(
-                    "updateControllerConfig", "-a", address,
-                    "-k", "configStorePath", "-v", "x", *names_option,
-                ),
-                "getControllerConfig": mqadmin(
-                    "getControllerConfig", "-a", address, *names_option
-                ),
-            }  # fmt: skip
-            master = replicas([address])["masterBrokerId"]
-            slave = 3 - master
-            slave_address = next(
-                each["brokerAddress"]
-                for each in replicas([address])["inSyncReplicas"]
-                if each["brokerId"] == slave
-            )
-            brokers.kill(brokers.named(slave_address))
-            eventually(lambda: in_sync([address]) == [master], "one is alone", 60)
-            found["cleanBrokerMetadata of the dead"] = mqadmin(
-                "cleanBrokerMetadata", "-a", address, "-bn", NAME, "-c", cluster,
-                "-b", str(slave), *names_option,
-            )  # fmt: skip
-            found["getSyncStateSet at the end"] = mqadmin(
-                "getSyncStateSet", "-a", address, "-b", NAME, *names_option
-            )
-            return found
-        finally:
-            brokers.close()
-
-
-def test_commands_beside_those_for_javas_controller(tmp_path):
-    for name in ("rmq", "java"):
-        (tmp_path / name).mkdir()
-    with java_controller(tmp_path / "java") as address:
-        theirs = outputs(tmp_path / "java", address)
-    with rmq_controllers(tmp_path / "state", "file") as (processes, _):
-        ours = outputs(tmp_path / "rmq", processes[0].controller)
-    different = {}
-    for command, text in theirs.items():
-        java, rmq = masked(text), masked(ours[command])
-        if command == "getControllerConfig":
-            shared = {line.split(" = ")[0] for line in java if " = " in line}
-            java = sorted(shared & SHARED_KEYS)
-            rmq = sorted({line.split(" = ")[0] for line in rmq} & SHARED_KEYS)
-        if command == "getBrokerEpoch":
-            # the tool's order is that of the hashes of the addresses
-            java, rmq = sorted(java), sorted(rmq)
-        if java != rmq:
-            different[command] = (java, rmq)
-        print(f"--- {command}", "Java:", *java, "rmq:", *rmq, sep="\n")
-    assert different.keys() == DIFFERS.keys()
-
-
-SHARED_KEYS = {
-    "controllerStorePath", "enableElectUncleanMaster", "notifyBrokerRoleChanged",
-    "scanInactiveMasterInterval",
-}  # fmt: skip
-DIFFERS = {
-    "getControllerMetaData": "peers of Java's controller have names, too",
-    "electMaster": "the tool cannot read the answer of Java's controller",
-    "updateControllerConfig of a black one": "rmq's remark names the key",
-}
-"""Commands whose output is not Java's, and why."""

@@ -27,8 +27,11 @@ STOP_TIMEOUT_S = 60
 
 
 @contextmanager
-def java_server(home, main_class, settings, servers=None):
-    """A server of Java's with this configuration; stopped by SIGTERM at the end."""
+def java_server(home, main_class, settings, servers=None, inside=()):
+    """A server of Java's with this configuration; stopped by SIGTERM at the end.
+
+    `inside`: a command that starts it.
+    """
     servers = prepared(servers or JavaServers())
     (home / "conf").mkdir(parents=True, exist_ok=True)
     for name in servers.files_of_home:
@@ -37,7 +40,7 @@ def java_server(home, main_class, settings, servers=None):
     config.write_text("".join(f"{k}={v}\n" for k, v in settings.items()))
     with (home / "output").open("wb") as output:
         process = subprocess.Popen(
-            servers.command(home, main_class, config),
+            [*inside, *servers.command(home, main_class, config)],
             cwd=home,
             stdout=output,
             stderr=subprocess.STDOUT,

@@ -14,14 +14,19 @@ BY_HEARTBEAT, BY_EXPRESSION = 0, 4
 
 
 def call(
-    address: str, code: int, fields: dict[str, Any] | None = None, body: bytes = b""
+    address: str,
+    code: int,
+    fields: dict[str, Any] | None = None,
+    body: bytes = b"",
+    *,
+    timeout_s: float = 10,
 ) -> Command:
     """Ask one thing and hang up."""
     host, _, port = address.rpartition(":")
     texts = {name: str(value) for name, value in (fields or {}).items()}
     request = Command(code, texts, body, opaque=1, language="PYTHON", version=513)
     decoder = FrameDecoder()
-    with socket.create_connection((host, int(port)), timeout=10) as stream:
+    with socket.create_connection((host, int(port)), timeout=timeout_s) as stream:
         stream.sendall(encode(request))
         while True:
             data = stream.recv(1 << 16)

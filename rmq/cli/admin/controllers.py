@@ -187,14 +187,22 @@ def update_controller_config(
 
 
 def _metadata(admin: AdminClient, controllers: str) -> dict[str, str]:
+    """Ask until one names the leader: one that is cut off does not know it."""
     code = RequestCode.CONTROLLER_GET_METADATA_INFO
-    *others, last = controllers.split(";")
-    for each in others:
+    found: dict[str, str] | None = None
+    failure: ConnectFailed | None = None
+    for each in controllers.split(";"):
         try:
-            return admin.ask(each, code).ext_fields
-        except ConnectFailed:
+            found = admin.ask(each, code).ext_fields
+        except ConnectFailed as error:
+            failure = error
             continue
-    return admin.ask(last, code).ext_fields
+        if found.get("controllerLeaderAddress"):
+            break
+    if found is None:
+        assert failure is not None, "a text has a first part"
+        raise failure
+    return found
 
 
 def _leader(admin: AdminClient, controllers: str) -> str:
