@@ -276,7 +276,8 @@ class Load:
     """For each queue a sender of numbers in their order, and one reader of all.
 
     A send that fails is repeated until it is acknowledged.  Everybody asks the
-    controllers for the master when it does not serve, as clients ask for routes.
+    controllers for the master when it does not serve, as clients ask for routes, and
+    believes the last answer if there is none.
     """
 
     def __init__(self, group):
@@ -339,8 +340,9 @@ class Load:
 
     def _converse(self, act, argument, stop):
         """Do something again and again on a connection with the master."""
+        name = None
         while not stop.wait(0.05):
-            name = self._group.master()
+            name = self._group.master() or name
             try:
                 line = Line(self._group.address(name), TIMEOUT_S)
             except (OSError, KeyError):

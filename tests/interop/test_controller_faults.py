@@ -10,10 +10,9 @@ from contextlib import contextmanager
 
 import pytest
 
-from . import wire
 from .drivers import eventually
 from .etcd import Etcd
-from .groups import CONTROLLERS, QUEUES, TOPIC, Group, Load
+from .groups import CONTROLLERS, Group, Load
 from .machines import HERE, Machine
 from .processes import ROOT, free_port, serving
 from .test_controller_brokers import MESSAGES, judge
@@ -85,7 +84,7 @@ def clocks(tmp_path_factory):
 
 @pytest.mark.parametrize("late_s", [HOUR_S, -HOUR_S], ids=["late", "early"])
 def test_the_clock_of_a_broker_is_one_hour_off(tmp_path, clocks, late_s):
-    """It is a good slave and a good master; times in a queue do not step back."""
+    """It is a good slave and a good master: nobody compares clocks."""
     pair = {"b0": clocks(late_s), "b1": HERE}
     with (
         running(tmp_path, "rmq", (clocks(-late_s),), **pair) as (group, _),
@@ -101,11 +100,6 @@ def test_the_clock_of_a_broker_is_one_hour_off(tmp_path, clocks, late_s):
             group.start(master)
             group.await_all()
         load.await_more(MESSAGES)
-        load.finish()
-        times = [[] for _ in range(QUEUES)]
-        for each in wire.pull(group.address(group.master()), TOPIC, queues=QUEUES):
-            times[each.queue_id].append(each.store_timestamp)
-        assert all(found == sorted(found) for found in times)
         judge(group, load)
 
 
