@@ -414,8 +414,7 @@ async def _open_remoting(
 ) -> AsyncIterator[tuple[RemotingServer, RemotingClient]]:
     """Run a server and a client of the remoting protocol."""
     tls = read_tls_config(values)
-    client = RemotingClient(tls=tls)
-    server = RemotingServer(tls=tls)
+    client, server = RemotingClient(tls=tls), RemotingServer(tls=tls)
     async with trio.open_nursery() as nursery:
         await nursery.start(server.run)
         await nursery.start(client.run)
@@ -431,18 +430,16 @@ async def _controlling(
     from rmq.controller.config import ControllerConfig
     from rmq.controller.server import Controller
 
-    config = build(ControllerConfig, values)
-    controller = node.controller = Controller(
-        config, build(AuthConfig, values), clock=clock, server=node.server,
-        client=client,
-    )  # fmt: skip
+    config, auth = build(ControllerConfig, values), build(AuthConfig, values)
+    one = Controller(config, auth, clock=clock, server=node.server, client=client)
+    node.controller = one
     async with _open_http(config) as http, trio.open_nursery() as nursery:
-        await nursery.start(controller.run)
+        await nursery.start(one.run)
         if http is not None:
             from rmq.http.controller_pages import pages
 
             logger.info("metrics are on http://%s:%d", config.metrics_host, http.port)
-            nursery.start_soon(http.run, pages(controller, node.server))
+            nursery.start_soon(http.run, pages(one, node.server))
             node.http_port = http.port
         yield
 
