@@ -9,6 +9,7 @@ from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.command import Command
 from rmq.protocol.headers.controller import GetMetaDataResponseHeader
 from rmq.replication.config import ReplicationConfig
+from rmq.testing import ManualClock
 
 JAVA, RMQ, SECOND = "java:9878", "rmq:9878", "rmq2:9878"
 
@@ -36,7 +37,7 @@ class World:
         keys = ReplicationConfig(
             is_controlled=True, controller_addresses=";".join(addresses)
         )
-        return Controllers(BrokerConfig(), keys, self.ask, "b:10911")
+        return Controllers(BrokerConfig(), keys, self.ask, "b:10911", ManualClock())
 
 
 async def test_all_of_one_group_may_be_asked():
@@ -94,6 +95,6 @@ async def test_an_answer_that_is_none():
         return Command.request(1).reply(ResponseCode.SYSTEM_ERROR, "no")
 
     keys = ReplicationConfig(is_controlled=True, controller_addresses=RMQ)
-    controllers = Controllers(BrokerConfig(), keys, ask, "b:10911")
+    controllers = Controllers(BrokerConfig(), keys, ask, "b:10911", ManualClock())
     with pytest.raises(ConnectFailed, match=r"rmq:9878 answers 1"):
         await controllers.find_leader()
