@@ -139,6 +139,9 @@ bench-listeners: $(VENV)/.dev  ## consumers of Java, Go and C++ at 1,000 message
 bench-pop: $(VENV)/.dev  ## POP(32) with single acks, redelivery, POPs that wait, beside Java 5.5.0; 2 minutes
 	$(BIN)/python bench/pop.py --java $(ARGS)
 
+bench-timers: $(VENV)/.dev  ## timed messages: lateness, rates, start with a million, a crowded second, beside Java 5.5.0; 8 minutes
+	$(BIN)/python bench/timers.py --java $(ARGS)
+
 bench-growth: $(VENV)/.dev  ## many topics, members, pulls that wait, connections, with the worst pause; 10 minutes, ARGS="--parts queues"
 	$(BIN)/python bench/growth.py $(ARGS)
 

@@ -105,8 +105,8 @@ def started(
 
 @contextmanager
 def java_broker(home: Path, settings: dict[str, str]) -> Iterator[run.Server]:
-    """Java's broker, in a new folder."""
-    home.mkdir()
+    """Java's broker, in a new folder or one that such a broker has left."""
+    home.mkdir(exist_ok=True)
     port = free_port()
     everything = {
         "brokerName": "broker-java",

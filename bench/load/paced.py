@@ -2,7 +2,8 @@
 
 bench/ordinary.py starts a process for each part, which prints one line of JSON. The
 first eight bytes of a body are the sender's monotonic clock in nanoseconds; all
-processes of a machine share it, so a follower computes how long a message took.
+processes of a machine share it, so a follower computes how long a message took. Of a
+timed message they are the end of the second in which it is due.
 
     python bench/load/paced.py send PORT --rate 1000 --seconds 5 --queues 4
     python bench/load/paced.py follow PORT --groups 2 --seconds 5 --queues 4
@@ -63,14 +64,15 @@ def topic_of(queues: int) -> str:
     return f"Ordinary{queues}"
 
 
-def send_frame(topic: str, queue: int, body: bytes) -> bytes:
-    """Return a plain send."""
+def send_frame(topic: str, queue: int, body: bytes, properties: str = "") -> bytes:
+    """Return a send, a plain one without other properties."""
+    key = os.urandom(16).hex().upper()
     return frame(
         SEND,
         {
             "a": "OrdinaryProducer", "b": topic, "c": "TBW102", "d": "4",
             "e": str(queue), "f": "0", "g": str(int(time.time() * 1000)), "h": "0",
-            "i": f"UNIQ_KEY\x01{os.urandom(16).hex().upper()}\x02WAIT\x01true\x02",
+            "i": properties or f"UNIQ_KEY\x01{key}\x02WAIT\x01true\x02",
             "j": "0", "k": "false", "m": "false",
         },
         body,
@@ -144,9 +146,14 @@ def send(options: argparse.Namespace) -> dict:
         late = began + number / options.rate - time.monotonic()
         if late > 0:
             time.sleep(late)
-        at = time.monotonic_ns()
-        body = at.to_bytes(8, "big") + filler
-        request = send_frame(topic, number % options.queues, body)
+        at = begins = time.monotonic_ns()
+        properties = ""
+        if options.after_ms:
+            due_ms = time.time_ns() // 1_000_000 + options.after_ms
+            properties = f"TIMER_DELIVER_MS\x01{due_ms}\x02"
+            begins += -(-due_ms // 1_000) * 1_000_000_000 - time.time_ns()
+        body = begins.to_bytes(8, "big") + filler
+        request = send_frame(topic, number % options.queues, body, properties)
         header, _ = call(peer, request)
         times.append(time.monotonic_ns() - at)
         assert OK in header, header
@@ -233,6 +240,7 @@ def follow(options: argparse.Namespace) -> dict:
     return {
         "messages": sum(follower.messages for follower in followers),
         "pulls": sum(follower.pulls for follower in followers),
+        "least_us": percentile_us(times, 0),
         "p50_us": percentile_us(times, 50),
         "p99_us": percentile_us(times, 99),
     }
@@ -285,6 +293,7 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=1000)
     parser.add_argument("--seconds", type=float, default=5)
     parser.add_argument("--queues", type=int, default=4)
+    parser.add_argument("--after-ms", type=int, default=0, help="timed messages")
     parser.add_argument("--groups", type=int, default=1)
     parser.add_argument("--connections", type=int, default=500)
     options = parser.parse_args()
