@@ -2,8 +2,8 @@
 
 An ack of a checkpoint in memory clears a bit. An ack of another one, of an earlier run
 or of a Java broker, is written as a record, which the timer delivers when the
-checkpoint is due. All acks are answered 0, also late and double ones: the message may
-have been revived already.
+checkpoint is due. Late and double acks are answered 0, too: the message may have been
+revived already. Only an ack that the log must have is refused, if it takes nothing.
 """
 
 import base64
@@ -12,7 +12,7 @@ from typing import Final
 
 from rmq.errors import RequestRejected
 from rmq.native import AckMarks
-from rmq.plugin import BrokerContext, Connection
+from rmq.plugin import BrokerContext, Connection, PutStatus
 from rmq.protocol.bodies.pop import BatchAck, BatchAckRequestBody
 from rmq.protocol.bodies.topics import TopicConfig
 from rmq.protocol.codes import FAQ, ResponseCode
@@ -124,11 +124,17 @@ class AckHandler:
             handle.pop_ms,
         )  # fmt: skip
         checkpoint = self._checkpoints.by_key.get(key)
+        is_stored = True
         if checkpoint is not None:
             for offset in offsets:
-                self._reviver.acked(checkpoint, offset)
+                is_stored &= self._reviver.acked(checkpoint, offset)
         elif self._clock.now_ms() < handle.pop_ms + handle.invisible_ms + GRACE_MS:
-            self._records.put_acks(self._unknown(header, handle), offsets)
+            result = self._records.put_acks(self._unknown(header, handle), offsets)
+            is_stored = result.status in (PutStatus.PUT_OK, PutStatus.MESSAGE_ILLEGAL)
+        if not is_stored:
+            raise RequestRejected(
+                ResponseCode.SYSTEM_ERROR, "the ack is not stored: the store is busy"
+            )
 
     def _unknown(
         self, header: AckMessageRequestHeader, handle: PopHandle

@@ -13,6 +13,7 @@ from rmq.protocol import fastjson
 from rmq.protocol import properties as names
 from rmq.protocol.bodies import Body
 from rmq.protocol.bodies.pop import AckRecord, CheckpointRecord
+from rmq.protocol.codes import ResponseCode
 from rmq.protocol.flags import BORN_HOST_V6, PERM_READ_WRITE
 from rmq.protocol.message import Message
 from rmq.protocol.records import StoredMessage
@@ -106,7 +107,9 @@ class PopRecords:
         }
         try:
             return self._put(message)
-        except RequestRejected:
+        except RequestRejected as refusal:
+            if refusal.code == ResponseCode.MESSAGE_ILLEGAL:  # forged: no such time
+                return PutResult(PutStatus.MESSAGE_ILLEGAL)
             return PutResult(PutStatus.SERVICE_NOT_AVAILABLE)
 
     def _message(self, topic: str, queue_id: int, body: bytes) -> Message:

@@ -135,16 +135,19 @@ class Reviver:
             "reviveBehind": sum(map(self._behind, self._places)),
         }
 
-    def acked(self, checkpoint: Checkpoint, offset: int) -> None:
-        """Note an ack of a checkpoint in memory."""
-        if not checkpoint.marks.clear(offset):
-            return
-        if checkpoint.is_written:
-            self._note(checkpoint, offset)
-            if not self._checkpoints.is_buffered:
-                self._write_acks()
-        if checkpoint.is_acked:
-            self._checkpoints.end(checkpoint)
+    def acked(self, checkpoint: Checkpoint, offset: int) -> bool:
+        """Note an ack of a checkpoint in memory; False if the log must have it at once,
+        and the store refuses.
+        """
+        if checkpoint.marks.clear(offset):
+            if checkpoint.is_written:
+                self._note(checkpoint, offset)
+            if checkpoint.is_acked:
+                self._checkpoints.end(checkpoint)
+        if self._checkpoints.is_buffered or not checkpoint.acked:
+            return True
+        self._write_acks()
+        return not checkpoint.acked
 
     def acked_compiled(self, acks: list[tuple[Key, int]]) -> None:
         """Note acks of a poll whose bits are cleared."""

@@ -126,7 +126,7 @@ class Popping:
                     await timer.deliver(slot)
                 timer.take()
                 self.caller.broker.store.durability.flush()
-                for queue_id in range(8):
+                for queue_id in reviver._places:
                     while reviver.read(queue_id):
                         pass
                 await reviver._revive_due()

@@ -419,6 +419,26 @@ def test_forged_handles(popping, handle, code):
 
 
 @pytest.mark.parametrize(
+    ("handle", "code"),
+    [
+        ("", 1),
+        ("0 1 2 3 0", 1),
+        ("-1 1 2 3 0 broker-a 0 0", 1),
+        ("0 1 2 3 0 broker-b 0 0", 13),
+        ("0 " + "9" * 18 + " 2 3 0 broker-a 0 0", 1),
+        ("7 1 2 3 0 broker-a 0 0", 0),
+    ],
+)
+def test_another_time_by_forged_handles(popping, handle, code):
+    fill(popping.caller, 1)
+    (message,) = popping.pop()
+    message.handle = handle
+    assert popping.change(message, 3 * INVISIBLE_MS).code == code
+    popping.work(INVISIBLE_MS)
+    assert bodies(popping.pop()) == [message.body]
+
+
+@pytest.mark.parametrize(
     ("fields", "code"),
     [
         ({"offset": 99}, 208),
@@ -426,12 +446,15 @@ def test_forged_handles(popping, handle, code):
         ({"queueId": 2}, 13),
         ({"queueId": -1}, 13),
         ({"topic": "Unknown"}, 17),
+        ({"topic": "Another"}, 0),
+        ({"queueId": 1}, 0),
         ({"consumerGroup": "Other"}, 0),
         ({"liteTopic": "x"}, 3),
         ({"liteTopic": ""}, 0),
     ],
 )
 def test_acks_of_others(popping, fields, code):
+    popping.caller.send("Another")
     fill(popping.caller, 1)
     (message,) = popping.pop()
     assert popping.ack(message, **fields).code == code

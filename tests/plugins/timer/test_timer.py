@@ -12,36 +12,15 @@ from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.handles import RecallHandle
 from rmq.protocol.topics import TIMER_TOPIC
 from rmq.store.durability import RefusalKind
-from rmq.store.message_store import MessageStore
 from rmq.store.timer_checkpoint import TimerCheckpoint
 from rmq.testing import TrioClock
 from rmq_plugins.timer.deliver import NEVER_IN_A_SLOT, RETRY_S, Deliveries
 from rmq_plugins.timer.intake import due_time, out_time
-from tests.plugins.conftest import bodies, build_context, records
+from tests.plugins.conftest import bodies, records
+from tests.plugins.timer.timing import flush, recall, send_timed, work
 
 KEY = "0A00000100"
 DAY_S = 86_400
-
-
-def send_timed(caller, name="TIMER_DELAY_MS", value="5000", body=b"later", **more):
-    return caller.send(
-        body=body, properties=f"{name}\x01{value}\x02TAGS\x01A\x02", **more
-    )
-
-
-def work(caller, ms=0):
-    """Let time pass, and the task do everything that is due."""
-    caller.broker.clock.ms += ms
-    deliveries = caller.find(Deliveries)
-
-    async def run():
-        while deliveries.take():
-            pass
-        while (slot := deliveries.due_slot()) is not None:
-            await deliveries.deliver(slot)
-        deliveries.take()
-
-    trio.run(run)
 
 
 # -- intake
@@ -294,16 +273,6 @@ def test_a_clock_that_is_set_back_makes_nothing_early(caller):
 # -- recall
 
 
-@pytest.fixture
-def recalling(make_caller):
-    return make_caller(recall_message_enable=True)
-
-
-def recall(caller, handle, topic="T", **more):
-    fields = {"topic": topic, "recallHandle": handle, "producerGroup": "PG", **more}
-    return caller.call(RequestCode.RECALL_MESSAGE, fields)
-
-
 def test_a_recalled_message_is_not_delivered(recalling):
     kept = send_timed(recalling, body=b"kept")
     gone = send_timed(recalling, body=b"gone")
@@ -391,42 +360,6 @@ def test_checkpoint_and_metrics(caller):
 
 
 # -- restarts
-
-
-@pytest.fixture
-def again(make_caller_of, clock):
-    """Stop a broker, in order or not, and start it on the same files."""
-
-    def restart(caller, *, crash=False, change=lambda root: None):
-        store = caller.broker.store
-        if crash:
-            root = store.config.root
-            copy = root.with_name(root.name + "x")
-            shutil.copytree(root, copy)
-            store.close()
-            shutil.rmtree(root)
-            copy.rename(root)
-        else:
-            store.close()
-        change(store.config.root)
-        opened = MessageStore.open(
-            store.config, clock=clock, store_host=caller.broker.store_host
-        )
-        opened_caller = make_caller_of(
-            build_context(caller.broker.config, opened, clock)
-        )
-        stores.append(opened)
-        return opened_caller
-
-    stores = []
-    yield restart
-    for opened in stores:
-        opened.close()
-
-
-def flush(caller):
-    for step in caller.broker.store.timer.flush_steps():
-        step()
 
 
 @pytest.mark.parametrize("crash", [False, True])
