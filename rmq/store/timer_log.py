@@ -168,9 +168,8 @@ class TimerLog:
         start = position - file.base_offset
         if start % UNIT_SIZE or start + UNIT_SIZE > file.write_position:
             return None
-        with file.view(start, UNIT_SIZE) as part:
-            length, *fields, _ = _UNIT.unpack(part)
-        return TimerUnit(*fields) if length == UNIT_SIZE else None
+        values = _UNIT.unpack_from(file, start)
+        return TimerUnit._make(values[1:8]) if values[0] == UNIT_SIZE else None
 
     def position_before(self, position: int) -> int | None:
         """Return the position of the unit that was written before one."""

@@ -36,6 +36,8 @@ class Slot(msgspec.Struct, gc=False):
     first: int
     last: int
     count: int
+    recalls: int = 0
+    """How many of them recall another; not in the file."""
 
 
 class TimerWheel:
@@ -63,17 +65,23 @@ class TimerWheel:
         slot = self._slots.get(number)
         return 0 if slot is None else slot.count
 
+    def has_recalls(self, number: int) -> bool:
+        """Return whether a unit of a slot recalls another."""
+        slot = self._slots.get(number)
+        return slot is not None and slot.recalls > 0
+
     def add(self, number: int, position: int, *, recalls: bool) -> None:
         """Add the unit at a position to its slot."""
         change = -1 if recalls else 1
         slot = self._slots.get(number)
         if slot is None:
-            self._slots[number] = Slot(position, position, change)
+            self._slots[number] = Slot(position, position, change, int(recalls))
             heapq.heappush(self._numbers, number)
             return
         assert position > slot.last, f"{position} is not after {slot.last}"
         slot.last = position
         slot.count += change
+        slot.recalls += recalls
 
     def first(self) -> int | None:
         """Return the number of the earliest slot with units."""

@@ -40,19 +40,16 @@ class _Answer:
     def __init__(self, pop_ms: int, revive_queue: int, most: int) -> None:
         self.pop_ms = pop_ms
         self.revive_queue = revive_queue
-        self.most = most
+        self.room = most
         self.records: list[bytes] = []
         self.starts: list[str] = []
         self.offsets: list[str] = []
         self.counts: list[str] = []
         self.rest = 0
 
-    @property
-    def room(self) -> int:
-        return self.most - len(self.records)
-
     def add(self, flag: str, queue_id: int, start: int, found: Found) -> None:
         self.starts.append(f"{flag} {queue_id} {start}")
+        self.room -= len(found.offsets)
         joined = ",".join(map(str, found.offsets))
         self.offsets.append(f"{flag} {queue_id} {joined}")
 
@@ -230,7 +227,7 @@ class PopHandler:
             )
             answer.records += [
                 under_topic(record, header.topic, handle.encode(queue_id, offset))
-                for offset, record in zip(found.offsets, found.records, strict=True)
+                for offset, record in zip(found.offsets, found.separate(), strict=True)
             ]
         self._statistics.count_get(
             header.consumer_group,

@@ -111,15 +111,16 @@ class QuestionHandler:
         own = [header.queue_id] if header.queue_id >= 0 else queues
         sources = [Source(header.topic, queue_id, "0") for queue_id in own]
         records: list[bytes] = []
+        room = most
         for source in sources + self._sources.retry(
             header.topic, header.consumer_group
         ):
             topic, queue_id, _flag = source
             position = self._sources.position(topic, header.consumer_group, queue_id)
-            room = most - len(records)
             if room:
                 found = self._reader.read(topic, queue_id, position, room, PopFilter())
                 records += found.records
+                room -= len(found.offsets)
                 position = found.next
             rest += self._reader.rest(topic, queue_id, position)
         shown = PopMessageResponseHeader(

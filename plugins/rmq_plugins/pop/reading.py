@@ -40,8 +40,17 @@ class Found(NamedTuple):
 
     offsets: list[int]
     records: list[bytes]
+    """One by one, or all of them joined."""
+
     next: int
     rest: int
+
+    def separate(self) -> list[bytes]:
+        """Return the records one by one."""
+        if len(self.records) == len(self.offsets):
+            return self.records
+        (body,) = self.records
+        return [record for _, record in _split(body, 0, len(self.offsets))]
 
 
 class PopReader:
@@ -49,6 +58,7 @@ class PopReader:
 
     def __init__(self, broker: BrokerContext, checkpoints: Checkpoints) -> None:
         self._reads = broker.store.reads
+        self._queues = broker.store.queues
         self._offsets = broker.offsets
         self._checkpoints = checkpoints
 
@@ -102,9 +112,15 @@ class PopReader:
             found = self._reads.get(
                 topic, queue_id, QueueOffset(at), most, tag_codes=wanted.tag_codes
             )
+            begin = at
             if found.status in _MOVED or found.next_begin_offset > at:
                 at = found.next_begin_offset
             if found.status is GetStatus.FOUND:
+                if at - begin == found.message_count and self._is_plain(
+                    topic, queue_id, wanted
+                ):
+                    offsets, records = [*range(begin, at)], [found.body]
+                    break
                 for each, record in _split(found.body, offset, most):
                     if len(offsets) == most:  # the rest of an inner batch
                         at = each
@@ -117,6 +133,12 @@ class PopReader:
             if offsets:
                 break
         return Found(offsets, records, at, self.rest(topic, queue_id, at))
+
+    def _is_plain(self, topic: str, queue_id: int, wanted: PopFilter) -> bool:
+        """Whether each record is one message, whatever it says."""
+        queue = self._queues.get(topic, queue_id)
+        assert queue is not None, f"{topic} {queue_id} has given a record"
+        return wanted.predicate is None and not queue.is_batch
 
 
 def _split(body: bytes, first: int, most: int) -> Iterator[tuple[int, bytes]]:
