@@ -39,6 +39,7 @@ cdef class LogTail:
         dict queues,
         const uint8_t *record,
         const RecordParts *parts,
+        bytes added,
         int64_t store_ms,
         Copy *copy,
     ) except -1

@@ -65,6 +65,25 @@ class LogTail:
         none; all go by one write.  After an OSError nothing was published.
         """
 
+    def append_timed(
+        self,
+        queues: dict[bytes, QueueTail],
+        records: list[bytes],
+        added: list[bytes],
+        first: int,
+        from_ms: int,
+        until_ms: int,
+        store_ms: int,
+    ) -> int:
+        """Write timed records again, each for the queue that its properties name.
+
+        `queues` as for `append_copies`; each gets its properties of `added`.  Begins at
+        the number `first` and ends before a record whose TIMER_OUT_MS is not within
+        [from_ms, until_ms), that a timer has delivered once, has another target, would
+        not be queued, or has no room, and after 64 at most.  Returns how many these
+        are; all go by one write.  After an OSError nothing was published.
+        """
+
     def commit(self, count: int) -> PhysicalOffset:
         """Write what the encoder has staged, `count` records; the new end offset."""
 

@@ -12,7 +12,7 @@ from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.dict cimport PyDict_GetItem
 from cpython.object cimport PyObject
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t
 from libc.string cimport memchr, memcmp, memcpy
 
 from rmq._fastpath.append cimport (
@@ -25,14 +25,17 @@ from rmq._fastpath.append cimport (
 )
 from rmq._fastpath.decode cimport OK, RecordParts, split_record
 from rmq._fastpath.endian cimport get32, get64
+from rmq._fastpath.header_text cimport read_integer
 from rmq._fastpath.layout cimport RecordFlag, RecordLayout
 from rmq._fastpath.log_writer cimport LogWriter
 from rmq._fastpath.mapped_file cimport MappedFile
+from rmq._fastpath.native cimport Text
 from rmq._fastpath.queue_tail cimport QueueTail
 
 cdef enum:
     COPY_LIMIT = 64             # records that are copied by one write
     TARGET_LIMIT = 300          # bytes of a topic and a queue id
+    ADDED_LIMIT = 100           # bytes of the properties that a timer adds
 
 
 cdef int32_t _read_target(
@@ -63,6 +66,48 @@ cdef int32_t _read_target(
     target[topic_size] = 1
     memcpy(target + topic_size + 1, queue, queue_size)
     return <int32_t>(topic_size + 1 + queue_size)
+
+
+cdef PyObject *_find_target(
+    dict queues, const uint8_t *record, const RecordParts *parts
+) except? NULL:
+    """The queue that a record is for, borrowed; NULL if it is not to be copied."""
+    cdef uint8_t target[TARGET_LIMIT]
+    cdef int32_t kind = parts.sys_flag & RecordFlag.TRANSACTION_MASK
+    cdef int32_t size = _read_target(
+        record + parts.properties_at, parts.properties_size, target
+    )
+    if size < 0 or kind in (
+        RecordFlag.TRANSACTION_PREPARED, RecordFlag.TRANSACTION_ROLLBACK
+    ):
+        return NULL
+    return PyDict_GetItem(queues, PyBytes_FromStringAndSize(<char *>target, size))
+
+
+cdef int64_t _read_time(const uint8_t *p, int64_t size) noexcept nogil:
+    """TIMER_OUT_MS; -1 if it is odd, or a property would not be the last of its name.
+    """
+    cdef const uint8_t *end = p + size
+    cdef const uint8_t *stop
+    cdef int64_t time_ms = -1
+    cdef Text text
+    text.escaped = False
+    if size == 0 or end[-1] != 2:
+        return -1
+    while p < end:
+        stop = <const uint8_t *>memchr(p, 2, end - p)
+        if stop - p > 13 and memcmp(p, b"TIMER_OUT_MS\x01", 13) == 0:
+            text.data, text.size = p + 13, <int32_t>(stop - p - 13)
+            if time_ms >= 0 or not read_integer(&text, 0, INT64_MAX, &time_ms):
+                return -1
+        elif stop - p > 11 and memcmp(p, b"TIMER_", 6) == 0 and (
+            memcmp(p + 6, b"ENQUEUE", 5) == 0
+            or memcmp(p + 6, b"DEQUEUE", 5) == 0
+            or memcmp(p + 6, b"ROLL_", 5) == 0
+        ):
+            return -1
+        p = stop + 1
+    return time_ms
 
 
 cdef class LogTail:
@@ -206,7 +251,7 @@ cdef class LogTail:
                 ) != OK or parts.store_ms > stored_until_ms:
                     break
                 if not self.stage_copy(
-                    queues, &records[position], &parts, store_ms, &copies[count]
+                    queues, &records[position], &parts, b"", store_ms, &copies[count]
                 ):
                     break
                 position += parts.size
@@ -222,45 +267,92 @@ cdef class LogTail:
             self.publish_copy(&copies[i])
         return (position, following) if count else None
 
+    def append_timed(
+        self,
+        dict queues not None,
+        list records not None,
+        list added not None,
+        int64_t first,
+        int64_t from_ms,
+        int64_t until_ms,
+        int64_t store_ms,
+    ):
+        """Write timed records again, each for the queue that its properties name.
+
+        `queues` as for `append_copies`; each gets its properties of `added`.  Begins at
+        the number `first` and ends before a record whose TIMER_OUT_MS is not within
+        [from_ms, until_ms), that a timer has delivered once, has another target, would
+        not be queued, or has no room, and after 64 at most.  Returns how many these
+        are; all go by one write.  After an OSError nothing was published.
+        """
+        cdef Copy copies[COPY_LIMIT]
+        cdef RecordParts parts
+        cdef int32_t count = 0, i
+        cdef int64_t time_ms
+        cdef bytes record, text
+        cdef const uint8_t *data
+        self.encoder.discard()
+        try:
+            while count < COPY_LIMIT and first + count < len(records):
+                record, text = records[first + count], added[first + count]
+                data = record
+                if len(text) > ADDED_LIMIT or split_record(
+                    data, len(record), False, &parts
+                ) != OK:
+                    break
+                time_ms = _read_time(data + parts.properties_at, parts.properties_size)
+                if not from_ms <= time_ms < until_ms or not self.stage_copy(
+                    queues, data, &parts, text, store_ms, &copies[count]
+                ):
+                    break
+                count += 1
+            if count:
+                self.last_store_ms = store_ms
+                self.write(count)
+        finally:
+            for i in range(count):
+                (<QueueTail>copies[i].queue).end_staging()
+        for i in range(count):
+            self.publish_copy(&copies[i])
+        return count
+
     cdef bint stage_copy(
         self,
         dict queues,
         const uint8_t *record,
         const RecordParts *parts,
+        bytes added,
         int64_t store_ms,
         Copy *copy,
     ) except -1:
-        """Encode one record again after the staged ones; False if it is not to be."""
-        cdef uint8_t target[TARGET_LIMIT]
+        """Encode a record with `added` properties again; False if it is not to be."""
+        cdef uint8_t text[RecordLayout.PROPERTIES_LIMIT + ADDED_LIMIT]
         cdef RecordEncoder encoder = self.encoder
         cdef RecordFields fields
-        cdef PyObject *found
+        cdef PyObject *found = _find_target(queues, record, parts)
         cdef QueueTail queue
         cdef int64_t size
-        cdef int32_t kind = parts.sys_flag & RecordFlag.TRANSACTION_MASK
-        cdef int32_t target_size = _read_target(
-            record + parts.properties_at, parts.properties_size, target
-        )
-        if target_size < 0 or kind == RecordFlag.TRANSACTION_PREPARED:
-            return False
-        found = PyDict_GetItem(
-            queues, PyBytes_FromStringAndSize(<char *>target, target_size)
-        )
-        if found == NULL or kind == RecordFlag.TRANSACTION_ROLLBACK:
+        if found == NULL:
             return False
         queue = <QueueTail?>(<object>found)
+        fields.properties = record + parts.properties_at
+        fields.properties_size = parts.properties_size + <int32_t>len(added)
+        if len(added):
+            memcpy(text, fields.properties, parts.properties_size)
+            memcpy(text + parts.properties_size, <const uint8_t *>added, len(added))
+            fields.properties = text
         size = encoded_size(
-            len(queue.topic_bytes), parts.body_size, parts.properties_size,
+            len(queue.topic_bytes), parts.body_size, fields.properties_size,
             parts.born_host_size + len(encoder.store_host),
         )
-        if not self.has_room(size) or not queue.has_room_for(1):
+        if fields.properties_size > RecordLayout.PROPERTIES_LIMIT or not (
+            self.has_room(size) and queue.has_room_for(1)
+        ):
             return False
         fields.topic = queue.topic_bytes
         fields.topic_size = <int32_t>len(queue.topic_bytes)
         fields.body = record + parts.body_at
         fields.body_size = parts.body_size
-        fields.properties = record + parts.properties_at
-        fields.properties_size = parts.properties_size
         fields.born_host = record + RecordLayout.BORN_HOST_AT
         fields.born_host_size = parts.born_host_size
         fields.store_host = encoder.store_host
@@ -277,7 +369,7 @@ cdef class LogTail:
         fields.queue_offset = queue.stage()
         encode_record(encoder.staging + encoder.staged_size, &fields)
         encoder.staged_size += size
-        copy.queue = <PyObject *>queue
+        copy.queue = found
         copy.physical_offset = fields.physical_offset
         copy.size = <int32_t>size
         copy.tags_code = tags_code_of(fields.properties, fields.properties_size)

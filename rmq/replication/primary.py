@@ -199,6 +199,8 @@ class Primary:
     @property
     def refusals(self) -> list[str]:
         """Why peers were refused lately; the newest is the last."""
+        if not self._refusals:  # also before there is a loop, and its clock
+            return []
         oldest_s = trio.current_time() - REFUSALS_KEPT_S
         return [text for at_s, text in self._refusals if at_s > oldest_s]
 

@@ -7,7 +7,7 @@ from the trio thread.
 """
 
 import struct
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from typing import Final, TypedDict
 
 from rmq._fastpath import (
@@ -16,6 +16,7 @@ from rmq._fastpath import (
     PullTable,
     QueueScan,
     QueueTail,
+    RecordLayout,
     scan_queue,
 )
 from rmq.errors import RemoteProtocolError, StoreClosed
@@ -34,6 +35,9 @@ from rmq.store.stats import ReadCounts
 
 _TAGS_CODE = struct.Struct(">12xq")
 assert _TAGS_CODE.size == ENTRY_SIZE, "a queue entry ends with its tags code"
+
+_PLACE: Final = struct.Struct(">i16xqq")
+"""Size, queue offset and place of a record."""
 
 _FIRST: Final = QueueOffset(0)
 
@@ -262,6 +266,30 @@ class StoreReader:
             return None
         entry = queue.entry(message.queue_offset)
         return message if entry[:2] == (physical_offset, message.size) else None
+
+    def vouched_run(
+        self, topic: str, queue_id: int, places: Iterable[tuple[int, int]]
+    ) -> list[bytes]:
+        """Return the records at places of the log (offset, size), not decoded.
+
+        They end before the first that is no record of this queue, as for `vouched_at`.
+        """
+        found: list[bytes] = []
+        queue = self._queues.get(topic, queue_id)
+        if queue is None:
+            return found
+        low, high = queue.min_offset, queue.next_offset
+        confirm = self._durability.confirm_offset
+        for place in places:
+            data = None if sum(place) > confirm else self._log.read(*place)
+            if data is None or len(data) < RecordLayout.HEAD_SIZE:
+                break
+            size, at, offset = _PLACE.unpack_from(data)
+            is_it = (offset, size) == place and low <= at < high
+            if not is_it or queue.entry(at)[:2] != place:
+                break
+            found.append(data)
+        return found
 
     def query(
         self,

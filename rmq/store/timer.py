@@ -245,9 +245,9 @@ class TimerStore:
             self.read_slot = slot
             self.on_change()
 
-    def delivered(self, topic_hash: int) -> None:
-        """Count a message that left its slot."""
-        count = self.waiting.get(topic_hash, 0) - 1
+    def delivered(self, topic_hash: int, messages: int = 1) -> None:
+        """Count messages that left their slot."""
+        count = self.waiting.get(topic_hash, 0) - messages
         if count > 0:
             self.waiting[topic_hash] = count
         else:

@@ -21,7 +21,7 @@ Known in Java as `TimerLog`; one thread at a time writes, a worker may flush.
 
 import struct
 from array import array
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -168,8 +168,18 @@ class TimerLog:
         start = position - file.base_offset
         if start % UNIT_SIZE or start + UNIT_SIZE > file.write_position:
             return None
-        values = _UNIT.unpack_from(file, start)
+        values = _UNIT.unpack(file.read(start, UNIT_SIZE))
         return TimerUnit._make(values[1:8]) if values[0] == UNIT_SIZE else None
+
+    def plain_units(self, positions: Iterable[int]) -> list[TimerUnit]:
+        """Return units, up to the first that is none, rolls or recalls another."""
+        units = []
+        for position in positions:
+            unit = self.unit_at(position)
+            if unit is None or unit.bits != PLAIN:
+                break
+            units.append(unit)
+        return units
 
     def position_before(self, position: int) -> int | None:
         """Return the position of the unit that was written before one."""

@@ -37,6 +37,9 @@ MAX_PROPERTIES_SIZE = 32_767
 PLAIN_SIZE = 512
 """Smaller messages are within every limit: the least maxMessageSize is 1 KiB."""
 
+MAX_TARGETS = 8_192
+"""Most queues for compiled copies; when there are more, all are learned again."""
+
 _Part = tuple[bytes, bytes, int]
 """Body, properties and flag of a record."""
 
@@ -273,6 +276,39 @@ class StoreWriter:
         except OSError as error:
             self.write_failed(error)
             return None
+
+    def put_timed(
+        self,
+        queues: dict[bytes, QueueTail],
+        records: list[bytes],
+        added: list[bytes],
+        first: int,
+        times: tuple[int, int],
+    ) -> int:
+        """Append timed records from number `first` on, as `LogTail.append_timed`.
+
+        They are due within `times`, from the first to before the second.
+        """
+        if not self._log.is_writable:
+            return 0
+        try:
+            return self._log.append_timed(
+                queues, records, added, first, *times, self._clock.now_ms()
+            )
+        except OSError as error:
+            self.write_failed(error)
+            return 0
+
+    def learn_target(
+        self, queues: dict[bytes, QueueTail], topic: str, queue_id: int
+    ) -> None:
+        """Let compiled code copy the next messages for a queue without decoding."""
+        queue = self._queues.get(topic, queue_id)
+        if queue is None or queue.is_batch or self._config.dispatches_lmq:
+            return
+        if len(queues) == MAX_TARGETS:
+            queues.clear()
+        queues[f"{topic}\x01{queue_id}".encode()] = queue
 
     def _finish(
         self,

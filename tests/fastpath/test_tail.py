@@ -223,6 +223,51 @@ def test_copies_end_where_the_room_ends(tail, queues):
     assert tail.append_copies(queues, put_aside(b"B"), 0, 5, 9) is None
 
 
+TIMED = b"REAL_TOPIC\x01t\x02REAL_QID\x013\x02TIMER_OUT_MS\x01%b\x02"
+ADDED = b"TIMER_ENQUEUE_MS\x011\x02"
+
+
+def test_timed_copies_have_the_added_properties(tail, queues):
+    records = [put_aside(b"A", text=TIMED % b"1500") for _ in range(70)]
+    added = [b"x\x01%d\x02" % number for number in range(70)]
+    assert tail.append_timed(queues, records, added, 5, 1_000, 2_000, 9) == 64
+    assert tail.append_timed(queues, records, added, 69, 1_000, 2_000, 9) == 1
+    assert tail.append_timed(queues, records, added, 70, 1_000, 2_000, 9) == 0
+    queue = queues[TARGETS[b"A"]]
+    offset, size, _ = queue.entry_in_memory(0)
+    assert TIMED % b"1500" + b"x\x015\x02" in tail.file.read(offset, size)
+    assert tail.put_messages == 65
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        TIMED % b"999",
+        TIMED % b"2000",
+        TIMED % b"x",
+        TIMED % b"",
+        TIMED % b"-1500",
+        (TIMED % b"1500")[:-1],
+        TIMED % b"1500" + b"TIMER_OUT_MS\x011500\x02",
+        TIMED % b"1500" + b"TIMER_ENQUEUE_MS\x011\x02",
+        TIMED % b"1500" + b"TIMER_DEQUEUE_MS\x011\x02",
+        TIMED % b"1500" + b"TIMER_ROLL_TIMES\x011\x02",
+        TIMED % b"1500" + b"f\x01%b\x02" % (b"x" * 32_710),
+        b"TIMER_OUT_MS\x011500\x02",
+        b"",
+    ],
+)
+def test_timed_copies_end_before_what_is_not_theirs(tail, queues, text):
+    records = [put_aside(b"A", text=TIMED % b"1500"), put_aside(b"A", text=text)]
+    added = [ADDED, ADDED]
+    assert tail.append_timed(queues, records, added, 0, 1_000, 2_000, 9) == 1
+    assert tail.append_timed(queues, records, added, 1, 1_000, 2_000, 9) == 0
+    assert tail.append_timed(queues, [b"short"], added, 0, 1_000, 2_000, 9) == 0
+    long = [ADDED * 9, ADDED]
+    assert tail.append_timed(queues, records, long, 0, 1_000, 2_000, 9) == 0
+    assert tail.encoder.staged_size == 0
+
+
 def test_copies_that_fail_publish_nothing(tail, queues):
     tail.always_pwrite = True
     read_only, saved = os.open(tail.file.path, os.O_RDONLY), os.dup(tail.file.fd)

@@ -32,9 +32,6 @@ logger = logging.getLogger(__name__)
 BATCH: Final = 32
 """Messages that are read and delivered together: 0.1 ms, a turn of the thread."""
 
-MAX_TARGETS: Final = 8_192
-"""Most queues for compiled copies; when there are more, all are learned again."""
-
 MAX_SLEEP_MS: Final = 1_000
 """While messages wait, the task reads the wall clock this often: it may be set."""
 
@@ -207,18 +204,9 @@ class Deliveries:
         message.prepared_transaction_offset = 0
         if self._append(message).status is not PutStatus.PUT_OK:
             return False
-        self._learn(topic, queue_id)
+        if topic != SCHEDULE_TOPIC:
+            self._store.writes.learn_target(self._targets, topic, int(queue_id))
         return True
-
-    def _learn(self, topic: str, queue_id: str) -> None:
-        """Let compiled code copy the next messages for a queue without decoding."""
-        queue = self._store.queues.get(topic, int(queue_id))
-        has_more = self._store.config.dispatches_lmq
-        if queue is None or queue.is_batch or has_more or topic == SCHEDULE_TOPIC:
-            return
-        if len(self._targets) == MAX_TARGETS:
-            self._targets.clear()
-        self._targets[f"{topic}\x01{queue_id}".encode()] = queue
 
     def _is_address(self, topic: str, queue_id: str) -> bool:
         """Whether a message can be stored there; a foreign store may have any value."""

@@ -152,6 +152,47 @@ def test_messages_of_a_slot_keep_their_order(caller):
     assert bodies(caller) == [str(number).encode() for number in range(100)]
 
 
+@pytest.mark.parametrize(
+    "odd",
+    [
+        "",
+        "TIMER_ENQUEUE_MS\x015\x02",
+        "TIMER_DEQUEUE_MS\x015\x02",
+        "TIMER_ROLL_TIMES\x011\x02",
+        "TIMER_OUT\x011\x02",
+        "f\x01" + "x" * 32_400 + "\x02",
+    ],
+)
+def test_compiled_and_decoded_deliveries_are_alike(caller, odd):
+    """The first message of a queue is decoded, the next ones are copied."""
+    for number in range(40):
+        properties = (
+            f"TIMER_DELAY_MS\x012000\x02k\x01v\x02{odd if number == 20 else ''}"
+        )
+        caller.send(queueId=number % 2, body=b"%d" % number, properties=properties)
+    work(caller)
+    work(caller, 10_000)
+    aside = {record.body: record for record in records(caller, TIMER_TOPIC)}
+    for queue_id in (0, 1):
+        came = records(caller, queue_id=queue_id)
+        assert [int(each.body) for each in came] == list(range(queue_id, 40, 2))
+        for record in came:
+            before = aside[record.body]
+            expected = dict(before.properties)
+            for name in ("TIMER_ENQUEUE_MS", "TIMER_DEQUEUE_MS"):
+                assert name in record.properties
+                expected[name] = record.properties[name]
+            assert list(record.properties.items()) == list(expected.items())
+            assert record.properties_text.count("TIMER_ENQUEUE_MS") == 1
+            assert record.queue_id == queue_id
+            for field in ("flag", "sys_flag", "born_timestamp", "born_host"):
+                assert getattr(record, field) == getattr(before, field)
+            assert record.prepared_transaction_offset == 0
+    facts = caller.broker.facts("timer")
+    assert facts["dequeued"] == {"T": 40}
+    assert facts["waiting"] == {}
+
+
 def test_a_far_message_is_stored_again_on_the_way(make_caller):
     caller = make_caller(store={"timer_roll_window": 60})
     send_timed(caller, "TIMER_DELAY_SEC", "70")

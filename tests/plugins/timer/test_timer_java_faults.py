@@ -11,7 +11,7 @@ from rmq.protocol.codes import RequestCode
 from rmq.protocol.topics import TIMER_TOPIC
 from rmq.store.durability import RefusalKind
 from rmq.store.timer_checkpoint import TimerCheckpoint
-from rmq_plugins.timer.deliver import BATCH, RETRY_S, Deliveries
+from rmq_plugins.timer.deliver import COPIES, RETRY_S, Deliveries
 from tests.plugins.conftest import bodies, records
 from tests.plugins.timer.timing import flush, recall, send_timed, work
 
@@ -87,7 +87,7 @@ def test_units_of_records_that_the_log_lost(caller, again):
 def test_a_refusal_in_the_middle_of_a_slot_doubles_nothing(make_caller):
     """Java stored a batch again whose first messages had been stored."""
     caller = make_caller()
-    count = 2 * BATCH + 5
+    count = 2 * COPIES + 5
     for number in range(count):
         send_timed(caller, body=b"%d" % number)
     work(caller)
