@@ -5,6 +5,7 @@ import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.Semaphore;
 import java.util.concurrent.atomic.AtomicInteger;
+import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.atomic.AtomicReference;
 import org.apache.rocketmq.client.apis.ClientConfiguration;
 import org.apache.rocketmq.client.apis.ClientServiceProvider;
@@ -75,21 +76,22 @@ public class ProxyLoad {
 
     static long receive(SimpleConsumer consumer, int count) throws Exception {
         AtomicInteger left = new AtomicInteger(count);
+        AtomicLong ended = new AtomicLong();
         List<Thread> threads = new ArrayList<>();
         long began = System.nanoTime();
         for (int i = 0; i < THREADS; i++) {
-            Thread thread = new Thread(() -> take(consumer, left));
+            Thread thread = new Thread(() -> take(consumer, left, ended));
             thread.start();
             threads.add(thread);
         }
         for (Thread thread : threads) {
-            thread.join();
+            thread.join(); // also those whose last question nobody can answer
         }
-        return System.nanoTime() - began;
+        return ended.get() - began;
     }
 
-    /** Acks what comes, the messages of an answer together, until all are acked. */
-    static void take(SimpleConsumer consumer, AtomicInteger left) {
+    /** Acks what comes, the messages of an answer together, until all are acked; notes when. */
+    static void take(SimpleConsumer consumer, AtomicInteger left, AtomicLong ended) {
         try {
             while (left.get() > 0 && FAILED.get() == null) {
                 List<CompletableFuture<Void>> acks = new ArrayList<>();
@@ -99,7 +101,9 @@ public class ProxyLoad {
                 for (CompletableFuture<Void> ack : acks) {
                     ack.join();
                 }
-                left.addAndGet(-acks.size());
+                if (left.addAndGet(-acks.size()) <= 0) {
+                    ended.compareAndSet(0, System.nanoTime());
+                }
             }
         } catch (Exception error) {
             FAILED.set(error);
