@@ -120,6 +120,9 @@ bench-busy-disk: $(VENV)/.dev  ## p99 of sends at half the highest rate while an
 bench-replication: $(VENV)/.dev  ## a master with a slave, and one that waits for it, beside the echo and a pair of Java 5.5.0; 5 minutes
 	$(BIN)/python bench/replication.py --java $(ARGS)
 
+bench-controller: $(VENV)/.dev  ## what a controller costs an idle group, and how long a group is without a master; 5 minutes
+	$(BIN)/python bench/controller.py $(ARGS)
+
 bench-spark: $(VENV)/.spark  ## rows per second and CPU per million rows in Spark
 	PYTHONPATH=.:spark $(BIN)/python bench/spark/run.py $(ARGS)
 	$(BIN)/python bench/spark/topics.py --spark
