@@ -64,7 +64,7 @@ def main() -> None:
 
 @contextmanager
 def plain_pair(folder: Path) -> Iterator[dict[str, int]]:
-    """A master and its slave, without a controller."""
+    """A master and its slave without a controller, with the other keys of `Group`."""
     with ExitStack() as stack:
         names = stack.enter_context(serving("namesrv", "--set", "listenPort=0"))
         pids = {}
@@ -74,6 +74,7 @@ def plain_pair(folder: Path) -> Iterator[dict[str, int]]:
                 f"listenPort={port}", f"haListenPort={port - 1}", f"brokerRole={role}",
                 f"brokerId={number}", "inSyncReplicas=2", "brokerName=plain",
                 f"namesrvAddr={names.namesrv}", "bindAddress=127.0.0.1",
+                "haSendHeartbeatInterval=1000", "registerNameServerPeriod=10000",
             )  # fmt: skip
             server = Server(*broker_arguments(folder / role, *settings))
             stack.callback(server.kill)
