@@ -33,6 +33,7 @@ if find_spec("pyarrow") is None:
 
 import pyarrow as pa
 
+from rmq.client.admin import AdminClient
 from rmq_spark.sink_options import SinkOptions
 from rmq_spark.sink_task import sending_of
 from tests.spark.page import BLOCK, STARTS
@@ -203,7 +204,7 @@ def test_every_block_of_the_pages_is_followed():
         for language, text in BLOCK.findall(SPARK)
     )
     assert kinds == {
-        "python": 11, "program": 3, "toml": 3, "json": 1, "rmq-spark": 2, "rmq": 1,
+        "python": 11, "program": 3, "toml": 3, "json": 1, "rmq-spark": 3, "rmq": 1,
         "export": 1, "number,item,pieces,paid": 1,
     }  # fmt: skip
     kinds = Counter(lang or text.split()[0] for lang, text in BLOCK.findall(SQL))
@@ -245,6 +246,15 @@ def test_the_commands_of_the_export(reader, world):
             reader.run(line)
     for line in upkeep:
         reader.run(line)
+
+
+def test_an_export_without_the_store(reader, world):
+    with AdminClient([world.name_server]) as admin:
+        (broker,) = admin.masters()
+    text = block(SPARK, "--name-server 127").replace("broker-a", broker.name)
+    line = next(reader.lines(text))
+    assert (line["problem"], line["lag_messages"]) == (None, 0)
+    assert line["rows"] > COUNT
 
 
 def test_the_service(reader, world):
