@@ -6,25 +6,46 @@ history of a seed that fails is printed, with the disturbances that it takes to 
 
 import logging
 import os
+import resource
 import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Collection
+from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import click
 
-from tests.simulation import outside
+from tests.simulation import mutations, outside
 from tests.simulation.run import Result, Simulation
 
 LOG_FORMAT = "%(created).6f %(name)s: %(message)s"
+CPU_LIMIT_S = 60, 60
+"""Of a seed, and for each of its minutes: a node may run in a circle."""
+
+
+class Task(NamedTuple):
+    """What a process simulates."""
+
+    seed: int
+    minutes: float
+    steps: int | None
+    mutation: str | None
+    is_verbose: bool
+    without: frozenset[int] = frozenset()
 
 
 @click.command()
 @click.option("--seed", default=0, help="the first one")
 @click.option("--seeds", default=1, help="how many")
 @click.option("--minutes", default=1.0, help="simulated time of each")
+@click.option("--steps", type=int, help="end after so many disturbances")
+@click.option("--workers", default=1, help="how many at a time")
+@click.option(
+    "--mutation", type=click.Choice([*mutations.MUTATIONS]), help="a mistake to put in"
+)
+@click.option("--until-found", is_flag=True, help="stop at the first seed that fails")
 @click.option("--verbose", is_flag=True, help="print all histories")
 @click.option("--logs", is_flag=True, help="print what the nodes log")
 @click.option("--shrink", is_flag=True, help="leave out what failures do not need")
@@ -32,7 +53,11 @@ def main(
     seed: int,
     seeds: int,
     minutes: float,
+    steps: int | None,
+    workers: int,
+    mutation: str | None,
     *,
+    until_found: bool,
     verbose: bool,
     logs: bool,
     shrink: bool,
@@ -41,37 +66,94 @@ def main(
     logging.basicConfig(
         level=logging.WARNING if logs else logging.CRITICAL, format=LOG_FORMAT
     )
-    began, failed = time.monotonic(), []
-    for each in range(seed, seed + seeds):
-        if not _is_good(each, minutes, (), verbose=verbose):
-            failed.append(each)
-            if shrink:
-                _shrink(each, minutes)
+    tasks = [
+        Task(each, minutes, steps, mutation, verbose)
+        for each in range(seed, seed + seeds)
+    ]
+    began, count, failed = time.monotonic(), 0, []
+    for task, is_good in ended(tasks, workers):
+        count += 1
+        if is_good:
+            continue
+        failed.append(task.seed)
+        if shrink:
+            click.echo(f"seed {task.seed} also fails without {shrunk(task)}")
+        if until_found:
+            click.echo(f"seed {task.seed} fails after {least_steps(task)} disturbances")
+            break
     took = time.monotonic() - began
+    failed.sort()
     click.echo(
-        f"{seeds} seeds of {minutes:g} minutes in {took:.0f} s; failed: {failed}"
+        f"{count} seeds of {minutes:g} minutes in {took:.0f} s; failed: {failed}"
     )
     sys.exit(bool(failed))
 
 
-def _is_good(
-    seed: int, minutes: float, without: Collection[int], *, verbose: bool
-) -> bool:
+def ended(tasks: list[Task], workers: int) -> Iterator[tuple[Task, bool]]:
+    """Run tasks, some at a time; yield each that has ended, and whether it was good."""
+    running: dict[int, Task] = {}
+    waiting = iter(tasks)
+    while True:
+        while len(running) < workers and (task := next(waiting, None)) is not None:
+            running[start(task)] = task
+        if not running:
+            return
+        child, status = os.wait()
+        task = running.pop(child)
+        click.echo(output_of(task).read_text(), nl=False)
+        output_of(task).unlink()
+        shutil.rmtree(place_of(task), ignore_errors=True)
+        if os.WIFSIGNALED(status):
+            click.echo(f"seed {task.seed}: ended by signal {os.WTERMSIG(status)}")
+        yield task, status == 0
+
+
+def place_of(task: Task) -> Path:
+    """Return the folder of a task; the order of sets may depend on its name."""
+    return Path(tempfile.gettempdir()) / f"simulation-of-{task.seed:06d}"
+
+
+def output_of(task: Task) -> Path:
+    return place_of(task).with_suffix(".txt")
+
+
+def start(task: Task) -> int:
+    """Begin a simulation in a process of its own, which writes to a file."""
+    sys.stdout.flush()
     child = os.fork()
     if child:
-        return os.waitpid(child, 0)[1] == 0
-    root = Path(tempfile.gettempdir()) / f"simulation-of-{seed:06d}"
-    shutil.rmtree(root, ignore_errors=True)
-    root.mkdir()
-    result = Simulation(outside.library(), root, seed, minutes, without).run()
-    shutil.rmtree(root, ignore_errors=True)
-    _print(result, verbose=verbose or bool(result.faults))
+        return child
+    output = os.open(output_of(task), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    for standard in (1, 2):
+        os.dup2(output, standard)
+    os.close(output)
+    limit_s = int(CPU_LIMIT_S[0] + CPU_LIMIT_S[1] * task.minutes)
+    resource.setrlimit(resource.RLIMIT_CPU, (limit_s, limit_s))
+    if task.mutation is not None:
+        mutations.put_in(task.mutation)
+    result = simulate(task)
+    write(result, is_verbose=task.is_verbose or bool(result.faults))
     sys.stdout.flush()
     os._exit(bool(result.faults))
 
 
-def _print(result: Result, *, verbose: bool) -> None:
-    if verbose:
+def simulate(task: Task) -> Result:
+    place = place_of(task)
+    shutil.rmtree(place, ignore_errors=True)
+    place.mkdir()
+    simulation = Simulation(
+        outside.library(),
+        place,
+        task.seed,
+        task.minutes,
+        steps=task.steps,
+        without=task.without,
+    )
+    return simulation.run()
+
+
+def write(result: Result, *, is_verbose: bool) -> None:
+    if is_verbose:
         click.echo("\n".join(result.lines))
     for fault in result.faults:
         click.echo(f"  {fault}")
@@ -82,13 +164,25 @@ def _print(result: Result, *, verbose: bool) -> None:
     )
 
 
-def _shrink(seed: int, minutes: float) -> None:
+def is_good(task: Task) -> bool:
+    return all(good for _, good in ended([task], 1))
+
+
+def shrunk(task: Task) -> list[int]:
     """Leave out one disturbance after the other, as long as the seed fails."""
     without: set[int] = set()
-    for number in range(int(minutes * 30)):
-        if not _is_good(seed, minutes, without | {number}, verbose=False):
+    for number in range(int(task.minutes * 30)):
+        if not is_good(task._replace(without=frozenset({*without, number}))):
             without.add(number)
-    click.echo(f"seed {seed} also fails without {sorted(without)}")
+    return sorted(without)
+
+
+def least_steps(task: Task) -> int:
+    """Return the least number of disturbances after which the seed fails."""
+    limit = int(task.minutes * 60)
+    return next(
+        (each for each in range(limit) if not is_good(task._replace(steps=each))), limit
+    )
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ history knows exactly what was asked and what was promised.
 import itertools
 import json
 import random
+from collections.abc import Mapping
 
 import trio
 
@@ -15,12 +16,14 @@ from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.command import Command
 from rmq.protocol.headers.pull import PullMessageRequestHeader
 from rmq.protocol.headers.send import SendMessageRequestHeader
+from rmq.protocol.properties import encode_properties
 from rmq.protocol.records import decode_stored
 from rmq.remoting.client import RemotingClient
 from tests.history import History, Place
 from tests.simulation.network import MACHINE
 from tests.simulation.world import BROKER_PORT, CONTROLLER, CONTROLLER_PORT, GROUP
 
+CLIENTS = "10.0.0.9"
 TOPIC, QUEUES = "Kept", 2
 TIMEOUT_MS = 4_000
 PULL_S = 2.0
@@ -62,11 +65,13 @@ class Client:
         if not self.master:
             await trio.sleep(0.5)
 
-    async def pull(self, address: str, queue: int, offset: int, wait_s: float):
+    async def pull(
+        self, address: str, queue: int, offset: int, wait_s: float, topic: str = TOPIC
+    ):
         """Return the code, the messages, and where to go on."""
         header = PullMessageRequestHeader(
             consumer_group="C",
-            topic=TOPIC,
+            topic=topic,
             queue_id=queue,
             queue_offset=offset,
             max_msg_nums=32,
@@ -91,10 +96,12 @@ class Producer:
     def __init__(self, client: Client, queue: int, chance: random.Random) -> None:
         self._client, self._queue, self._chance = client, queue, chance
         self.acknowledged = 0
+        self.began = trio.Event()
+        """Set when something is acknowledged."""
 
     async def run(self, history: History, note) -> None:
         for number in itertools.count():
-            await trio.sleep(self._chance.expovariate(8))
+            await trio.sleep(self._chance.expovariate(5))
             key = f"{self._queue}:{number}"
             if not self._client.master:
                 await self._client.find_master()
@@ -109,6 +116,7 @@ class Producer:
             place = None
             if answer.code == ResponseCode.SUCCESS:
                 self.acknowledged += 1
+                self.began.set()
                 offset = int(answer.ext_fields["queueOffset"])
                 place = Place(TOPIC, self._queue, offset)
             else:
@@ -117,20 +125,8 @@ class Producer:
             note(f"send {key}: {answer.code} {place.offset if place else '-'}")
 
     def _send(self, key: str) -> Command:
-        header = SendMessageRequestHeader(
-            producer_group="P",
-            topic=TOPIC,
-            default_topic="TBW102",
-            default_topic_queue_nums=QUEUES,
-            queue_id=self._queue,
-            sys_flag=0,
-            born_timestamp=0,
-            flag=0,
-            properties="",
-        )
         size = self._chance.randrange(600)
-        body = key.encode() + b" " + b"." * size
-        return Command.request(RequestCode.SEND_MESSAGE, header, body)
+        return send_of(TOPIC, key.encode() + b" " + b"." * size, queue=self._queue)
 
 
 class Consumer:
@@ -166,24 +162,75 @@ class Consumer:
                 await trio.sleep(0.2)
 
 
-def read_of(found) -> list[tuple[str, Place]]:
+class Wanderer:
+    """Reads one queue from any broker; what it has read once must stay."""
+
+    def __init__(
+        self, client: Client, queue: int, hosts: list[str], chance: random.Random
+    ) -> None:
+        self._client, self._queue = client, queue
+        self._hosts, self._chance = hosts, chance
+        self.reads: list[tuple[str, Place]] = []
+
+    async def run(self, _note) -> None:
+        offset = 0
+        while True:
+            await trio.sleep(self._chance.uniform(0, 1))
+            address = f"{self._chance.choice(self._hosts)}:{BROKER_PORT}"
+            try:
+                code, found, after = await self._client.pull(
+                    address, self._queue, offset, 0
+                )
+            except RmqError:
+                continue
+            self.reads += read_of(found)
+            if code == ResponseCode.SUCCESS:
+                offset = after
+
+
+def send_of(
+    topic: str,
+    body: bytes,
+    *,
+    queue: int = 0,
+    sys_flag: int = 0,
+    properties: Mapping[str, str] | None = None,
+) -> Command:
+    """Return the request that sends one message."""
+    header = SendMessageRequestHeader(
+        producer_group="P",
+        topic=topic,
+        default_topic="TBW102",
+        default_topic_queue_nums=QUEUES,
+        queue_id=queue,
+        sys_flag=sys_flag,
+        born_timestamp=0,
+        flag=0,
+        properties=encode_properties(dict(properties or {})),
+    )
+    return Command.request(RequestCode.SEND_MESSAGE, header, body)
+
+
+def read_of(found, topic: str = TOPIC) -> list[tuple[str, Place]]:
     return [
-        (each.body.split()[0].decode(), Place(TOPIC, each.queue_id, each.queue_offset))
+        (each.body.split()[0].decode(), Place(topic, each.queue_id, each.queue_offset))
         for each in found
     ]
 
 
-async def read_all(client: Client, host: str) -> list[tuple[str, Place]]:
-    """Return everything that a broker serves."""
+async def read_all(
+    client: Client, host: str, topic: str = TOPIC
+) -> list[tuple[str, Place]]:
+    """Return everything that a broker serves of a topic."""
     reads = []
     for queue in range(QUEUES):
         offset = 0
         while True:
             code, found, after = await client.pull(
-                f"{host}:{BROKER_PORT}", queue, offset, 0
+                f"{host}:{BROKER_PORT}", queue, offset, 0, topic
             )
             if code != ResponseCode.SUCCESS and after <= offset:
                 break
-            reads += read_of(found)
+            reads += read_of(found, topic)
             offset = after
     return reads

@@ -28,11 +28,21 @@ class Disks:
         os.replace = os.rename = self._rename
 
     def _note(self, descriptor: int) -> None:
-        """A file is synced."""
+        """A file is synced, or the disk of the file whose complement this is."""
+        if descriptor < 0:
+            self._note_disk(os.readlink(f"/proc/self/fd/{~descriptor}"))
+            return
         path = os.readlink(f"/proc/self/fd/{descriptor}")
         if path.startswith(self._root) and os.path.isfile(path):
             with open(path, "rb") as file:
                 self._synced[path] = file.read()
+
+    def _note_disk(self, path: str) -> None:
+        machine, life, *_ = Path(path).relative_to(self._root).parts
+        for folder, _, names in os.walk(f"{self._root}/{machine}/{life}"):
+            for name in names:
+                file = Path(folder, name)
+                self._synced[str(file)] = file.read_bytes()
 
     def _rename(self, source, target, **others) -> None:
         self._replace(source, target, **others)

@@ -3,11 +3,14 @@
 A machine has an address; what runs on it finds it in `MACHINE`.  A connection is two
 pairs of sockets, of which the nodes have one end each; the network carries bytes from
 the other end of one pair to that of the other, in order, after a time that the seed
-chooses.  A cut holds bytes back, as their senders would repeat them, and connections
-that are being opened; it ends none.  A machine that dies at once closes nothing: who
+chooses; in some seeds it loses packets, so that bytes come seconds later, and after
+those of younger connections.  A cut holds bytes back, as their senders would repeat
+them, and connections that are being opened; it ends none.  The kernel of a killed
+process sends what that had written.  A machine that dies at once closes nothing: who
 sends to it hears of that when the machine is there again.
 """
 
+import contextlib
 import ctypes
 import errno
 import itertools
@@ -23,6 +26,7 @@ import trio
 
 MACHINE: ContextVar[str] = ContextVar("MACHINE")
 TRAVEL_S = 0.0001, 0.003
+LATE_S = 0.05, 3.0
 CHUNK = 1 << 16
 EPHEMERAL = 40_000
 
@@ -76,6 +80,10 @@ class Network:
         self._cut: set[tuple[str, str]] = set()
         self._changed = trio.Event()
         self._dead: set[str] = set()
+        self._arrivals: dict[str, trio.Event] = {}
+        self.late = 0.0
+        """Share of the pieces of a connection that come late."""
+
         self._connections: dict[str, list[Connection]] = {}
         self._nursery: trio.Nursery | None = None
 
@@ -142,6 +150,17 @@ class Network:
         await trio.sleep(self._chance.uniform(*TRAVEL_S))
         while (source, target) in self._cut or target in self._dead:
             await self._changed.wait()
+        if target in self._arrivals:
+            self._arrivals.pop(target).set()
+
+    async def delay(self) -> None:
+        """Have a piece come late, if the seed wants that."""
+        if self.late and self._chance.random() < self.late:
+            await trio.sleep(self._chance.uniform(*LATE_S))
+
+    async def arrival(self, target: str) -> None:
+        """Wait until something comes to a machine."""
+        await self._arrivals.setdefault(target, trio.Event()).wait()
 
     def cut(self, source: str, target: str) -> None:
         """Hold back what one sends to the other."""
@@ -190,6 +209,11 @@ class Connection:
         self._ends = near, far
         self._ended = 0
         self._is_lost = False
+        self._killed = ""
+        """The machine of which only the kernel still has it."""
+
+        self._turns = trio.Lock(), trio.Lock()
+        """Each direction's, for one piece after the other."""
 
     @property
     def is_open(self) -> bool:
@@ -200,21 +224,21 @@ class Connection:
         near, far = self._ends[::-1] if is_back else self._ends
         try:
             while True:
-                await trio.lowlevel.wait_readable(near)
-                data = near.recv(CHUNK)
-                await self._network.travel(source, target)
-                if self._is_lost:
-                    self.close()
-                    return
+                await readable(near)
+                async with self._turns[is_back]:
+                    data = near.recv(CHUNK)
+                    await self._network.delay()
+                    await self._network.travel(source, target)
+                    if self._is_lost and source != self._killed:
+                        self.close()
+                        return
+                    await send(far, data)
                 if not data:
                     far.shutdown(socket.SHUT_WR)
                     self._ended += 1
                     if self._ended == 2:
                         break
                     return
-                while data:
-                    await trio.lowlevel.wait_writable(far)
-                    data = data[far.send(data) :]
         except (OSError, ValueError, trio.ClosedResourceError):
             pass  # an end is closed
         if not self._is_lost:
@@ -224,14 +248,47 @@ class Connection:
         """One machine has it no longer; the other one hears of it, now or later."""
         self._is_lost = True
         index = self._machines.index(machine)
-        close(self._ends[index])
-        if is_seen:
+        near, far = self._ends[index], self._ends[1 - index]
+        if not is_seen:
+            close(near)
+            return
+        self._killed = machine
+        written = rest(near)
+        close(near)
+        async with self._turns[index]:
             await self._network.travel(machine, self._machines[1 - index])
-            self.close()
+            with contextlib.suppress(OSError, ValueError, trio.ClosedResourceError):
+                await send(far, written)
+        self.close()
 
     def close(self) -> None:
         for end in self._ends:
             close(end)
+
+
+async def readable(near: socket.socket) -> None:
+    if near.fileno() < 0:
+        raise trio.ClosedResourceError
+    await trio.lowlevel.wait_readable(near)
+
+
+async def send(far: socket.socket, data: bytes) -> None:
+    while data:
+        if far.fileno() < 0:
+            raise trio.ClosedResourceError
+        try:
+            data = data[far.send(data) :]
+        except BlockingIOError:
+            await trio.lowlevel.wait_writable(far)
+
+
+def rest(near: socket.socket) -> bytes:
+    """Return what was written to an end, and nobody has taken yet."""
+    found = []
+    with contextlib.suppress(OSError, ValueError):
+        while data := near.recv(CHUNK):
+            found.append(data)
+    return b"".join(found)
 
 
 def close(end: socket.socket) -> None:

@@ -19,6 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/time.h>
@@ -141,6 +142,12 @@ int fdatasync(int fd) {
     return on_sync ? synced(fd) : real(fd);
 }
 
+/* The listener hears of a whole disk as of the complement of a descriptor. */
+int syncfs(int fd) {
+    REAL(int, syncfs, int);
+    return on_sync ? synced(~fd) : real(fd);
+}
+
 int sync_file_range(int fd, off64_t at, off64_t size, unsigned int flags) {
     REAL(int, sync_file_range, int, off64_t, off64_t, unsigned int);
     return on_sync ? 0 : real(fd, at, size, flags);
@@ -168,6 +175,17 @@ int open(const char *path, int flags, ...) {
     mode = va_arg(rest, mode_t);
     va_end(rest);
     return open64(path, flags, mode);
+}
+
+/* Which pages are in memory is chance, too, and not that of the machine: few are not. */
+int mincore(void *start, size_t size, unsigned char *seen) {
+    REAL(int, mincore, void *, size_t, unsigned char *);
+    uint8_t number = 0;
+    if (!is_begun) return real(start, size, seen);
+    memset(seen, 1, (size + 4095) / 4096);
+    getrandom(&number, 1, 0);
+    if (number == 0 && size) seen[0] = 0;
+    return 0;
 }
 
 /* -- sockets */

@@ -5,6 +5,7 @@ import ctypes
 import hashlib
 import itertools
 import random
+import traceback
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,19 +14,25 @@ import trio
 
 from rmq.errors import RmqError
 from tests.history import Fault, History, Read
-from tests.simulation import turns
-from tests.simulation.clients import QUEUES, Client, Consumer, Producer, read_all
-from tests.simulation.world import Machine, World
+from tests.simulation import loads, turns
+from tests.simulation.clients import (
+    CLIENTS,
+    QUEUES,
+    TOPIC,
+    Client,
+    Consumer,
+    Producer,
+    Wanderer,
+    read_all,
+)
+from tests.simulation.disturbances import SETTLED_S, Disturbances, Style
+from tests.simulation.world import World
 
-SETTLED_S = 120.0
-SHOWN_S = 30.0
-"""A slave hears with the next heartbeat which messages it may show."""
+SHOWN_S = 90.0
+"""A slave hears late which messages it may show, and of new topics still later."""
 
 MOST = 5
 """Faults of one kind that are printed."""
-
-PAUSES_S = 0.05, 0.5, 2, 8, 20
-CLIENTS = "10.0.0.9"
 
 
 @dataclass
@@ -54,24 +61,39 @@ class Simulation:
         root: Path,
         seed: int,
         minutes: float,
+        *,
+        steps: int | None = None,
         without: Collection[int] = (),
     ) -> None:
-        """Disturbances `without` do not happen; all others do as if they did."""
+        """It ends after so many disturbances, or minutes."""
         self.result = Result(seed)
-        self._without = without
+        self._steps = itertools.count() if steps is None else range(steps)
         self._library, self._seed, self._seconds = library, seed, minutes * 60
-        flush = random.Random(f"flush {seed}").choice(["ASYNC_FLUSH", "SYNC_FLUSH"])
-        self._is_sync = flush == "SYNC_FLUSH"
+        style = Style.of(seed)
+        flush = "SYNC_FLUSH" if style.is_sync else "ASYNC_FLUSH"
         settings = {"flushDiskType": flush, "brokerRole": "SYNC_MASTER"}
-        self._world = World(library, root, seed, 2, settings, self.note)
         self._history = History()
         self._client = Client(CLIENTS)
+        sets_clocks = "clock" in style.kinds
+        self._loads = loads.of_seed(self._client, seed, sets_clocks=sets_clocks)
+        for load in self._loads:
+            settings |= load.settings
+        self._world = World(library, root, seed, 2, settings, self.note)
+        self._disturbances = Disturbances(
+            self._world, self._client, style, seed, without, self.note
+        )
 
     def note(self, text: str) -> None:
         self.result.lines.append(f"{trio.current_time() - self._began:10.6f} {text}")
 
     def run(self) -> Result:
-        turns.run(self._main, self._library, self._seed)
+        """Run it; a node that ends by an error is a fault."""
+        try:
+            turns.run(self._main, self._library, self._seed)
+        except Exception as error:
+            self.result.faults.append("".join(traceback.format_exception(error)))
+        self.result.disturbances = self._disturbances.count
+        self.result.epoch = self._disturbances.epoch
         return self.result
 
     async def _main(self) -> None:
@@ -81,95 +103,61 @@ class Simulation:
     async def _live(self) -> None:
         client, world = self._client, self._world
         await world.nursery.start(client.run)
-        await self._settle()
+        self._expect(await self._disturbances.settle())
         producers = [
-            Producer(client, queue, random.Random(f"producer {queue} {self._seed}"))
+            Producer(client, queue, self._chance(f"producer {queue}"))
             for queue in range(QUEUES)
         ]
-        consumers = [Consumer(client, queue) for queue in range(QUEUES)]
+        hosts = [each.address for each in world.brokers]
+        readers = [
+            *(Consumer(client, queue) for queue in range(QUEUES)),
+            Wanderer(client, 0, hosts, self._chance("wanderer")),
+        ]
         async with trio.open_nursery() as nursery:
             for producer in producers:
                 nursery.start_soon(producer.run, self._history, self.note)
-            for consumer in consumers:
-                nursery.start_soon(consumer.run, self.note)
+            for producer in producers:
+                await producer.began.wait()  # logs without a common begin part for good
+            for task in (*readers, *self._loads):
+                nursery.start_soon(task.run, self.note)
             with trio.move_on_after(self._seconds):
-                for number in itertools.count():
-                    await self._disturb(number)
-            await self._settle()
+                for number in self._steps:
+                    self._expect(await self._disturbances.happen(number))
+            self._expect(await self._disturbances.settle())
             nursery.cancel_scope.cancel()
         self.result.acknowledged = sum(each.acknowledged for each in producers)
-        await self._judge([read for each in consumers for read in each.reads])
+        await self._judge([read for each in readers for read in each.reads])
 
-    async def _disturb(self, number: int) -> None:
-        """Let something happen to one machine, and end it again."""
-        world = self._world
-        chance = random.Random(f"disturbance {number} of {self._seed}")
-        await trio.sleep(chance.uniform(1, 12))
-        if number in self._without:
-            return
-        state = await self._client.state()
-        is_whole = len(alive(state)) == len(world.brokers)
-        machine = chance.choice(world.machines)
-        kind = chance.choice(["kill", "stop", "cut", "cut", "power", "power"])
-        if kind == "power" and not (self._is_sync or is_whole):
-            kind = "kill"  # who is alone has promised what only its page cache has
-        self.result.disturbances += 1
-        self.note(f"disturbance {number}: {kind} {machine.name}")
-        if kind == "cut":
-            self._cut(machine, chance)
-        elif kind == "kill":
-            machine.kill()
-        elif kind == "power":
-            machine.cut_power()
-        else:
-            await machine.stop()
-        await trio.sleep(chance.choice(PAUSES_S))
-        self._mend()
-        if not self._is_sync or chance.random() < 0.5:
-            await self._settle()
+    def _chance(self, whose: str) -> random.Random:
+        return random.Random(f"{whose} {self._seed}")
 
-    def _cut(self, machine: Machine, chance: random.Random) -> None:
-        """Cut some of its links, in one direction or both."""
-        machines = self._world.machines
-        for other in [each.address for each in machines] + [CLIENTS]:
-            if other != machine.address and chance.random() < 0.7:
-                ends = machine.address, other
-                ways = chance.choice([(ends,), (ends[::-1],), (ends, ends[::-1])])
-                for way in ways:
-                    self.note(f"cut {way[0]} to {way[1]}")
-                    self._world.network.cut(*way)
-
-    def _mend(self) -> None:
-        self._world.network.heal()
-        for machine in self._world.machines:
-            if not machine.is_up:
-                self.note(f"start {machine.name}")
-                machine.start()
-
-    async def _settle(self) -> None:
-        """Wait until all brokers are in the set."""
-        self._mend()
-        with trio.move_on_after(SETTLED_S):
-            while True:
-                state = await self._client.state()
-                if len(alive(state)) == len(self._world.brokers):
-                    self.result.epoch = state["masterEpoch"]
-                    self.note(f"settled: epoch {state['masterEpoch']}")
-                    return
-                await trio.sleep(0.5)
-        self.result.faults.append(f"not settled after {SETTLED_S} s: {state}")
+    def _expect(self, is_settled: bool) -> None:
+        if not is_settled:
+            self.result.faults.append(f"not settled after {SETTLED_S:g} s")
 
     # -- judge
 
     async def _judge(self, consumed: list[Read]) -> None:
+        self._world.network.late = 0
         stored = await self._stored()
         self.result.stored = len(stored)
         self._fail(self._history.faults(stored))
         for key, place in sorted(set(consumed) - set(stored))[:MOST]:
             self.result.faults.append(f"{key} at {place} was read, and is not there")
         self._fail(self._history.faults([*consumed, *stored]))
+        for load in self._loads:
+            self._fail(load.history.faults(await self._got(load), delayed=load.delayed))
+            self.result.faults += load.faults[:MOST]
 
-    async def _stored(self) -> list[Read]:
+    async def _got(self, load: loads.Load) -> list[Read]:
+        """Return what a load's consumers have got, or what is there for them."""
+        if isinstance(load, loads.Pops):
+            await load.pop_all()
+            return [*load.popped]
+        await trio.sleep(load.late_s)
+        return await self._stored(load.topic)
+
+    async def _stored(self, topic: str = TOPIC) -> list[Read]:
         """Return what all brokers serve; slaves hear late what they may show."""
         stored: list[list[Read]] = []
         with trio.move_on_after(SHOWN_S):
@@ -177,7 +165,7 @@ class Simulation:
                 await trio.sleep(1)
                 with contextlib.suppress(RmqError):  # a role has just changed
                     stored = [
-                        await read_all(self._client, each.address)
+                        await read_all(self._client, each.address, topic)
                         for each in self._world.brokers
                     ]
                 if stored and all(each == stored[0] for each in stored):
@@ -187,11 +175,3 @@ class Simulation:
 
     def _fail(self, faults: list[Fault]) -> None:
         self.result.faults += [str(each) for each in faults[:MOST]]
-
-
-def alive(state: dict) -> list[int]:
-    """The brokers of the set that live; nobody without a master."""
-    if not state.get("masterBrokerId"):
-        return []
-    members = state.get("inSyncReplicas", [])
-    return [each["brokerId"] for each in members if each["alive"]]

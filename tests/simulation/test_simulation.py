@@ -16,23 +16,32 @@ import trio
 from trio.testing import MockClock
 
 from tests.simulation.disks import Disks
+from tests.simulation.mutations import MINUTES, MUTATIONS
 from tests.simulation.network import MACHINE, TRAVEL_S, Network
 
 ROOT = Path(__file__).parents[2]
+FOUND = re.compile(r"^seed (\d+) fails after (\d+) disturbances", re.MULTILINE)
+SEEDS = 60
+"""In so many a mistake is found."""
+
 LINE = re.compile(r"seed (\d+): 0 faults, (\d+) acknowledged.* digest (\w{16})")
 
 
 def simulate(*arguments):
     """Run seeds; the numbers of acknowledged messages and the digests, by seed."""
-    done = subprocess.run(
+    done = run(*arguments)
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+    return {int(seed): rest for seed, *rest in LINE.findall(done.stdout)}
+
+
+def run(*arguments):
+    return subprocess.run(
         [sys.executable, "-m", "tests.simulation", *map(str, arguments)],
         cwd=ROOT,
         capture_output=True,
         text=True,
         check=False,
     )
-    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
-    return {int(seed): rest for seed, *rest in LINE.findall(done.stdout)}
 
 
 @pytest.mark.slow
@@ -48,6 +57,20 @@ def test_a_seed_has_one_history_alone_and_among_others():
     alone = simulate("--seed", 8, "--minutes", 0.3)
     assert both[8] == alone[8]
     assert both[7] != both[8]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("name", MUTATIONS)
+def test_a_mistake_is_found_soon_and_its_seed_is_good_without_it(name):
+    """Any change of the nodes changes histories: another seed may find it then."""
+    mutation = MUTATIONS[name]
+    first = "--seed", mutation.seed, "--minutes", MINUTES
+    found = run(*first, "--seeds", SEEDS, "--until-found", "--mutation", name)
+    assert found.returncode == 1, found.stdout[-4000:] + found.stderr[-4000:]
+    [(seed, steps)] = FOUND.findall(found.stdout)
+    good = simulate("--seed", seed, "--steps", steps, "--minutes", MINUTES)
+    assert list(good) == [int(seed)]
 
 
 # -- the network
@@ -132,6 +155,17 @@ def test_a_power_cut_is_seen_by_who_sends_to_the_machine_when_it_is_back():
     on_network(test)
 
 
+def test_the_kernel_of_a_killed_process_sends_what_that_had_written():
+    async def test(network, near, far):
+        network.late = 1
+        await near.send_all(b"last")
+        network.end("10.0.0.1", is_seen=True)
+        assert await far.receive_some() == b"last"
+        assert await far.receive_some() == b""
+
+    on_network(test)
+
+
 async def is_silent(stream):
     """Whether nothing comes within a minute."""
     with trio.move_on_after(60) as waited:
@@ -183,6 +217,26 @@ def test_a_kill_leaves_everything_and_a_power_cut_what_was_synced(disks, tmp_pat
     disks.kill(folder, tmp_path / "killed")
     assert (tmp_path / "killed/kept").read_bytes() == b"2" * 8192
     assert (tmp_path / "killed/newest").read_bytes() == b"1" * 8192
+
+
+def test_a_sync_of_a_disk_is_of_all_files_of_its_machine(disks, tmp_path):
+    disks, syncs = disks
+    paths = [tmp_path / machine / "0/file" for machine in ("a", "b")]
+    for path in paths:
+        path.parent.mkdir(parents=True)
+        path.write_bytes(b"1")
+    with paths[0].open("rb") as file:
+        syncs.listener(~file.fileno())
+    left = set()
+    for number in range(60):
+        chance = random.Random(number)
+        for path in paths:
+            target = path.parents[1] / f"cut{number}"
+            disks.cut_power(path.parent, target, chance)
+            made = target / "file"
+            left.add((path.parts[-3], made.read_bytes() if made.exists() else None))
+    assert {found for machine, found in left if machine == "a"} == {b"1"}
+    assert {found for machine, found in left if machine == "b"} > {b"1", None}
 
 
 def test_a_renamed_file_keeps_what_was_synced(disks, tmp_path):

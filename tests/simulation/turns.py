@@ -30,29 +30,33 @@ LONG_LIVED = {"flush_on_demand.<locals>.flush", "Durability.write"}
 
 QUICK_S = 0.0001, 0.002
 SLOW_S = 0.02, 0.3
-SLOW = 0.01
+SLOW = 0.01, 0.01, 0.3
+"""Shares of work that takes long: a seed has one of them."""
 
 
 class Clock:
-    """Trio's clock, of which the process knows the time."""
+    """Trio's clock that jumps, of which the process knows the time."""
 
     def __init__(self, library: ctypes.CDLL) -> None:
         self.trio = MockClock(autojump_threshold=0)
-        self._library = library
-        self._jump = self.trio.jump
-        self.trio.jump = self.jump
+        self._library, self._now_s = library, 0.0
+        self.trio.current_time = lambda: self._now_s
+        self.trio._autojump = self._jump
 
-    def jump(self, seconds: float) -> None:
-        self._jump(seconds)
-        now = ctypes.c_int64(int(self.trio.current_time() * 1e9))
-        self._library.outside_now(now)
+    def _jump(self) -> None:
+        next_s = _run.GLOBAL_RUN_CONTEXT.runner.deadlines.next_deadline()
+        if self._now_s < next_s < float("inf"):
+            self._now_s = next_s
+            self._library.outside_now(ctypes.c_int64(int(next_s * 1e9)))
 
 
 class Threads:
     """The threads of all nodes."""
 
-    def __init__(self, library: ctypes.CDLL, chance: random.Random) -> None:
-        self._library, self._chance = library, chance
+    def __init__(
+        self, library: ctypes.CDLL, chance: random.Random, slow: float
+    ) -> None:
+        self._library, self._chance, self._slow = library, chance, slow
         self._wakes = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._waiting: dict[int, trio.Event] = {}
         self._free = list(range(THREADS))[::-1]
@@ -95,7 +99,7 @@ class Threads:
                     limiter.release_on_behalf_of(borrower)
 
     async def _pass(self) -> None:
-        is_slow = self._chance.random() < SLOW
+        is_slow = self._chance.random() < self._slow
         await trio.sleep(self._chance.uniform(*(SLOW_S if is_slow else QUICK_S)))
 
     async def _run_long(self, work: Callable[[], object]) -> object:
@@ -133,7 +137,8 @@ def run(main: Callable[[], Any], library: ctypes.CDLL, seed: int) -> Any:
     random.seed(seed)
     _run._ALLOW_DETERMINISTIC_SCHEDULING = True
     _run._r.seed(seed)
-    threads = Threads(library, random.Random(f"threads {seed}"))
+    slow = random.Random(f"slow {seed}").choice(SLOW)
+    threads = Threads(library, random.Random(f"threads {seed}"), slow)
 
     async def inside() -> Any:
         async with trio.open_nursery() as nursery:

@@ -17,6 +17,7 @@ import trio
 from rmq import node as nodes
 from rmq.broker import broker, identity
 from rmq.broker.config import BrokerConfig
+from rmq.clock import SystemClock
 from rmq.config import build
 from rmq.namesrv.config import NamesrvConfig, NamesrvListenConfig
 from rmq.plugins import PluginSet
@@ -52,6 +53,16 @@ BROKERS = {
 }
 
 
+class Date(SystemClock):
+    """A machine's clock: all have one steady time, each has its own date."""
+
+    offset_ms = 0
+
+    def now_ms(self) -> int:
+        """Return what this machine believes."""
+        return super().now_ms() + self.offset_ms
+
+
 class Machine:
     """One address, one disk, and at most one node."""
 
@@ -61,6 +72,7 @@ class Machine:
         self._folders = (world.root / name / str(life) for life in itertools.count())
         self._boots = itertools.count()
         self._boot = b""
+        self.date = Date()
         self.folder = next(self._folders)
         self.folder.mkdir(parents=True)
         self.node: nodes.Node | None = None
@@ -98,7 +110,7 @@ class Machine:
                         self.node = node
         except BaseException as error:
             if not scope.cancel_called:
-                self._world.note(f"{self.name} ended: {error!r}")
+                self._world.note(f"{self.name} ended: {type(error).__name__}")
                 raise
         finally:
             if self._scope is scope:
@@ -111,7 +123,7 @@ class Machine:
             "controllerStorePath": str(self.folder),
         }
         configs = build(NamesrvConfig, values), build(NamesrvListenConfig, values)
-        return partial(nodes.run_name_server, *configs, values=values)
+        return partial(nodes.run_name_server, *configs, values=values, clock=self.date)
 
     def _broker(self) -> Callable[..., object]:
         values = BROKERS | self._world.settings | {
@@ -123,7 +135,13 @@ class Machine:
         configs = build(BrokerConfig, values), build(StoreConfig, values)
         plugins = PluginSet()
         plugins.load(configs[0].plugins_disabled)
-        return partial(nodes.run_broker, *configs, plugins=plugins, values=values)
+        return partial(
+            nodes.run_broker,
+            *configs,
+            plugins=plugins,
+            values=values,
+            clock=self.date,
+        )
 
     async def stop(self) -> None:
         """Stop the node in order."""
@@ -184,6 +202,22 @@ class World:
     @property
     def machines(self) -> list[Machine]:
         return [self.names, *self.brokers]
+
+    def is_whole(self) -> bool:
+        """Whether one broker is the master, and all others have its log."""
+        brokers = [each.node.broker for each in self.brokers if each.node is not None]
+        contexts = [each.context for each in brokers if each is not None]
+        controls = [each.replication.control for each in contexts]
+        groups = [each.group for each in controls if each and each.group]
+        if len(contexts) < len(self.brokers) or len(groups) != 1:
+            return False
+        replicas = [each.replication.replica for each in contexts]
+        return (
+            len({each.store.log.end_offset for each in contexts}) == 1
+            and all(each is None or each.is_following for each in replicas)
+            and len(groups[0].members) == len(contexts)
+            and groups[0].asked is None
+        )
 
     async def run(self, main: Callable[[], object]) -> None:
         """Have everything run while `main` does."""

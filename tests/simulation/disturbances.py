@@ -1,0 +1,214 @@
+"""What happens to the machines of a simulation, and when: all follows from its seed.
+
+Seeds differ in their style, so that each goes deep somewhere: which kinds of
+disturbances there are, whether one ends before the next begins, how many packets the
+network loses.  What a group does not bear does not happen: without SYNC_FLUSH a broker
+loses its power only while another one has all that it has, and nothing else happens
+until both have.
+"""
+
+import random
+from collections.abc import Callable, Collection
+from typing import NamedTuple
+
+import trio
+
+from rmq.errors import RmqError
+from rmq.protocol.codes import RequestCode
+from rmq.protocol.command import Command
+from rmq.protocol.headers.controller import ElectMasterRequestHeader
+from tests.simulation.clients import CLIENTS, Client
+from tests.simulation.world import CONTROLLER, CONTROLLER_PORT, GROUP, Machine, World
+
+PAUSES_S = 0.05, 0.5, 2, 8, 20
+LEISURE_S = 1.0, 12.0
+HASTE_S = (0.02, 0.5), (0.02, 2.5)
+NEAR_S = 0.005
+"""How soon after a sign of life to the controller something happens."""
+
+HOUR_MS = 3_600_000
+OFFSETS_MS = -HOUR_MS, 0, HOUR_MS
+"""What somebody sets a clock to."""
+
+SETTLED_S = 120.0
+"""How long a group may take to be whole after the last disturbance."""
+
+KINDS = "kill", "stop", "cut", "cut", "power", "power", "blackout", "clock", "elect"
+
+
+class Style(NamedTuple):
+    """What is special about a seed."""
+
+    is_sync: bool
+    """With SYNC_FLUSH: every power cut may come at any time, also of all brokers."""
+
+    is_hasty: bool
+    """Things happen before the last one is mended."""
+
+    pauses_s: tuple[float, float]
+
+    is_watching: bool
+    """Things happen when brokers talk to the controller."""
+
+    late: float
+    kinds: tuple[str, ...]
+
+    @classmethod
+    def of(cls, seed: int) -> "Style":
+        chance = random.Random(f"style {seed}")
+        is_sync = chance.random() < 0.5
+        is_hasty = chance.random() < 0.5
+        possible = [each for each in KINDS if is_sync or each != "blackout"]
+        kinds = tuple(each for each in possible if chance.random() < 0.7)
+        return cls(
+            is_sync,
+            is_hasty,
+            pauses_s=chance.choice(HASTE_S) if is_hasty else LEISURE_S,
+            is_watching=chance.random() < 0.3,
+            late=chance.choice([0, 0, 0.005, 0.03]),
+            kinds=kinds or ("kill",),
+        )
+
+
+class Disturbances:
+    """Disturbs the machines of a world, and mends them."""
+
+    def __init__(
+        self,
+        world: World,
+        client: Client,
+        style: Style,
+        seed: int,
+        without: Collection[int],
+        note: Callable[[str], None],
+    ) -> None:
+        """Disturbances `without` do not happen; all others do as if they did."""
+        self.count = 0
+        self.epoch = 0
+        """The controller's last, as far as it was asked."""
+
+        self._world, self._client, self._style = world, client, style
+        self._seed, self._without, self._note = seed, without, note
+        world.network.late = style.late
+
+    async def happen(self, number: int) -> bool:
+        """Let something happen; whether the group has become whole when it had to."""
+        chance = random.Random(f"disturbance {number} of {self._seed}")
+        await self._wait(chance)
+        machine = chance.choice(self._world.machines)
+        kind = chance.choice(self._style.kinds)
+        if number in self._without:
+            return True
+        if kind == "power" and not self._style.is_sync and not await self.is_whole():
+            kind = "kill"  # what is written survives it
+        if kind != "blackout" and not machine.is_up:
+            kind = "start"
+        self.count += 1
+        self._note(f"disturbance {number}: {kind} {machine.name}")
+        await self._do(kind, machine, chance)
+        has_to_settle = kind == "power" and not self._style.is_sync
+        if self._style.is_hasty and not has_to_settle and chance.random() < 0.7:
+            return True
+        await trio.sleep(chance.choice(PAUSES_S))
+        self.mend()
+        if has_to_settle or chance.random() < 0.5:
+            return await self.settle()
+        return True
+
+    async def _wait(self, chance: random.Random) -> None:
+        pause_s = chance.uniform(*self._style.pauses_s)
+        if not self._style.is_watching:
+            await trio.sleep(pause_s)
+            return
+        await trio.sleep(pause_s / 2)
+        with trio.move_on_after(pause_s):
+            await self._world.network.arrival(CONTROLLER)
+        await trio.sleep(chance.uniform(0, NEAR_S))
+
+    async def _do(self, kind: str, machine: Machine, chance: random.Random) -> None:
+        if kind == "start":
+            machine.start()
+        elif kind == "cut":
+            self._cut(machine, chance)
+        elif kind == "elect":
+            await self._elect(chance)
+        elif kind == "clock":
+            machine.date.offset_ms = chance.choice(OFFSETS_MS)
+        elif kind == "kill":
+            machine.kill()
+        elif kind == "power":
+            machine.cut_power()
+        elif kind == "blackout":
+            await self._cut_all_power(chance)
+        else:
+            await machine.stop()
+
+    async def _elect(self, chance: random.Random) -> None:
+        """An operator names a master."""
+        broker_id = chance.randrange(len(self._world.brokers)) + 1
+        header = ElectMasterRequestHeader(
+            broker_name=GROUP, broker_id=broker_id, designate_elect=True
+        )
+        request = Command.request(RequestCode.CONTROLLER_ELECT_MASTER, header)
+        try:
+            answer = await self._client.ask(f"{CONTROLLER}:{CONTROLLER_PORT}", request)
+        except RmqError as error:
+            self._note(f"elect {broker_id}: {type(error).__name__}")
+        else:
+            self._note(f"elect {broker_id}: {answer.code} {answer.remark or ''}")
+
+    async def _cut_all_power(self, chance: random.Random) -> None:
+        """Cut that of all brokers; one of them is back before the others."""
+        brokers = self._world.brokers
+        for each in brokers:
+            if each.is_up:
+                each.cut_power()
+        await trio.sleep(chance.choice(PAUSES_S))
+        chance.choice(brokers).start()
+
+    def _cut(self, machine: Machine, chance: random.Random) -> None:
+        """Cut some of its links, in one direction or both."""
+        machines = self._world.machines
+        for other in [each.address for each in machines] + [CLIENTS]:
+            if other != machine.address and chance.random() < 0.7:
+                ends = machine.address, other
+                ways = chance.choice([(ends,), (ends[::-1],), (ends, ends[::-1])])
+                for way in ways:
+                    self._note(f"cut {way[0]} to {way[1]}")
+                    self._world.network.cut(*way)
+
+    def mend(self) -> None:
+        """End all cuts, start all nodes."""
+        self._world.network.heal()
+        for machine in self._world.machines:
+            if not machine.is_up:
+                self._note(f"start {machine.name}")
+                machine.start()
+
+    async def settle(self) -> bool:
+        """Mend all, and wait until the group is whole; False if that takes too long."""
+        self.mend()
+        with trio.move_on_after(SETTLED_S):
+            while True:
+                if await self.is_whole():
+                    self._note(f"settled: epoch {self.epoch}")
+                    return True
+                await trio.sleep(0.5)
+        return False
+
+    async def is_whole(self) -> bool:
+        """Whether all brokers are in the set, for the controller and the master, and
+        have the same log."""
+        state = await self._client.state()
+        if len(alive(state)) < len(self._world.brokers):
+            return False
+        self.epoch = state["masterEpoch"]
+        return self._world.is_whole()
+
+
+def alive(state: dict) -> list[int]:
+    """The brokers of the set that live; nobody without a master."""
+    if not state.get("masterBrokerId"):
+        return []
+    members = state.get("inSyncReplicas", [])
+    return [each["brokerId"] for each in members if each["alive"]]

@@ -1,0 +1,138 @@
+"""Mistakes in the production code, each of which the simulation has to find.
+
+`put_in` replaces functions in the nodes of this process; there is no other way to these
+mistakes.  ARCHITECTURE.md, Simulation by seed, names the rules.
+"""
+
+from typing import Any, NamedTuple
+
+from rmq.broker.membership import Membership
+from rmq.broker.replication import Replication
+from rmq.controller import groups
+from rmq.controller.election import choose
+from rmq.replication.follower import Follower
+from rmq.replication.primary import Primary
+from rmq.replication.replica import Replica
+from rmq.replication.set_acks import SetAcks
+from rmq.replication.sync_set import SyncSet
+from rmq.store.consume_queue import ConsumeQueue
+from rmq.store.durability import Durability
+
+MINUTES = 2.0
+"""Simulated time in which each mistake is found."""
+
+
+class Mutation(NamedTuple):
+    """A mistake, and the first seed that has found it."""
+
+    rule: str
+    mistake: str
+    place: object
+    name: str
+    fault: Any
+    """What is there instead."""
+
+    seed: int
+    steps: int
+    """So many disturbances sufficed."""
+
+
+def counts_the_connected(group: SyncSet) -> frozenset[int]:
+    everybody = group.members | (group.asked or group.members)
+    return everybody & (group._acknowledged.keys() | {group.own_id})
+
+
+def leaves_entries(_queue: ConsumeQueue, _end: int) -> int:
+    return 0
+
+
+def reports_what_is_written(replica: Replica) -> int:
+    return replica._writer.whole_offset
+
+
+def takes_what_was_sent(primary: Primary, follower: Follower, _offset: int) -> None:
+    sent = follower.next_offset
+    primary.acks.report(follower, sent, sent=sent)
+    primary.acknowledge()
+    primary._push_soon()
+
+
+awaits_replicas = Durability.await_replicas
+
+
+def waits_for_replicas_alone(durability: Durability, timeout_ms: int) -> Any:
+    made = awaits_replicas(durability, timeout_ms)
+    durability.acknowledged = made
+    return made
+
+
+async def comes_forward(_membership: Membership) -> None:
+    """Wait for nobody."""
+
+
+joins = Replication._join
+
+
+def joins_without_limit(replication: Replication, membership: Membership) -> None:
+    joins(replication, membership)
+    replication._store.durability.confirm = None
+
+
+def has_acknowledged_all(acks: SetAcks) -> int:
+    return acks._end()
+
+
+def chooses_any_member(
+    group: groups.Group, request: Any, alive: Any, *, is_unclean: bool
+) -> int | None:
+    asker = request.broker_id
+    if group.master_epoch == 0 and asker in group.members:
+        return asker
+    return choose(tuple(group.members), group.master_id, None, alive)
+
+
+MUTATIONS = {
+    "shrinks-at-once": Mutation(
+        "S1", "a broker whose connection is lost no longer counts",
+        SyncSet, "waited_for", property(counts_the_connected), 9, 30,
+    ),
+    "leaves-entries": Mutation(
+        "S3", "a cut leaves the entries of queues",
+        ConsumeQueue, "truncate", leaves_entries, 11, 13,
+    ),
+    "reports-written": Mutation(
+        "S4", "under SYNC_FLUSH a slave reports what its disk does not have yet",
+        Replica, "safe_offset", property(reports_what_is_written), 15, 8,
+    ),
+    "acknowledges-written": Mutation(
+        "S4", "under SYNC_FLUSH a master does not wait for its own disk",
+        Durability, "await_replicas", waits_for_replicas_alone, 10, 13,
+    ),
+    "takes-sent-for-stored": Mutation(
+        "S4", "what was sent to a slave counts as reported",
+        Primary, "_take_report", takes_what_was_sent, 14, 8,
+    ),
+    "comes-forward": Mutation(
+        "S7", "a broker that lost the end of its log does not step aside",
+        Membership, "_let_others", comes_forward, 1, 1,
+    ),
+    "master-shows-all": Mutation(
+        "S10", "readers of a master see what the set does not have yet",
+        Replication, "_join", joins_without_limit, 11, 13,
+    ),
+    "waits-for-nobody": Mutation(
+        "S12", "senders are answered before all of the set have their messages",
+        SetAcks, "replicated", has_acknowledged_all, 0, 3,
+    ),
+    "elects-anybody": Mutation(
+        "S1", "the controller elects a broker that is not in the set",
+        groups, "_chosen", chooses_any_member, 4, 5,
+    ),
+}  # fmt: skip
+
+
+def put_in(name: str) -> None:
+    """Have the nodes of this process make a mistake."""
+    mutation = MUTATIONS[name]
+    assert hasattr(mutation.place, mutation.name), f"nothing is called {mutation.name}"
+    setattr(mutation.place, mutation.name, mutation.fault)
