@@ -53,6 +53,7 @@ from rmq._fastpath.send_path import SendPath
 from rmq._fastpath.send_table import SendTable
 from rmq._fastpath.tail import LogTail
 from rmq._fastpath.tail_ring import TailRing
+from rmq._fastpath.timer_units import add_units, walk_units
 from rmq._fastpath.unique_keys import UniqueKeys
 from rmq._fastpath.watermark import Watermark
 
@@ -108,6 +109,7 @@ __all__ = [
     "UniqueKeys",
     "WalkedRecord",
     "Watermark",
+    "add_units",
     "body_crc",
     "check_record",
     "clear_entries",
@@ -127,5 +129,6 @@ __all__ = [
     "tags_code",
     "topic_hash",
     "walk_log",
+    "walk_units",
     "write_entries",
 ]

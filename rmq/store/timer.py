@@ -21,6 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from rmq._fastpath import add_units
 from rmq.clock import Clock
 from rmq.offsets import PhysicalOffset, QueueOffset
 from rmq.protocol.topics import TIMER_TOPIC
@@ -50,7 +51,7 @@ DAY_MS: Final = 86_400_000
 CRASH_MS: Final = 2_000
 """A Java broker that died may have noted deliveries that the disk never got."""
 
-CHAIN_PART: Final = 64
+CHAIN_PART: Final = 2_000
 """Units that are found together: 0.1 ms, a turn of the thread."""
 
 DROP_EVERY: Final = 30
@@ -216,6 +217,38 @@ class TimerStore:
         change = -1 if recalls else 1
         self.waiting[topic_hash] = self.waiting.get(topic_hash, 0) + change
         self.on_change()
+
+    def add_plain(
+        self, records: bytes, position: int, end_slot: int
+    ) -> tuple[int, list[tuple[str, int]]] | None:
+        """Add the plain records from `position` on to slots before `end_slot`.
+
+        Only to slots that exist.  Moves on behind them; returns the position that
+        follows, and (topic, records) for each run of one topic.  None if the first one
+        is not plain; StoreError if the disk has no room: nothing is changed then.
+        """
+        if self._known or self.queue_offset < self._taken_before[0]:
+            return None
+        file = self.log.open_file()
+        if file is None:
+            return None
+        added = add_units(
+            file,
+            self.wheel.slots,
+            records,
+            position,
+            precision_ms=self.precision_ms,
+            first_slot=self.read_slot,
+            now=self._clock.now_ms() // self.precision_ms,
+            end_slot=end_slot,
+        )
+        if added is None:
+            return None
+        following, queue_offset, topics = added
+        for _, topic_hash, count in topics:
+            self.waiting[topic_hash] = self.waiting.get(topic_hash, 0) + count
+        self.move(queue_offset=queue_offset)
+        return following, [(topic, count) for topic, _, count in topics]
 
     def mark(self, record: tuple[int, int, int]) -> None:
         """Note for a Java broker that this record, which got no unit, is taken."""

@@ -25,7 +25,7 @@ from collections.abc import Generator, Iterable, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from rmq._fastpath import MappedFile
+from rmq._fastpath import MappedFile, walk_units
 from rmq.files import sync_directory
 from rmq.store.allocate import FileAllocator
 from rmq.store.mapped_files import MappedFileQueue
@@ -44,6 +44,7 @@ _FILLER_MAGIC: Final = 0xCBD43194
 _KNOWN_BITS: Final = 15
 _UNITS_AT_ONCE: Final = 20_000
 _LOOK_SIZE: Final = 4096
+_AHEAD: Final = 64 * UNIT_SIZE
 assert _UNIT.size == UNIT_SIZE, "a unit has 52 bytes"
 
 
@@ -153,6 +154,17 @@ class TimerLog:
         file.append(unit.encode())
         return position
 
+    def open_file(self) -> MappedFile | None:
+        """Return the last file, with room for some units, for `add_units`.
+
+        None without a file; StoreError if the disk has no room.
+        """
+        if not self._files.files:
+            return None
+        file = self._files.files[-1]
+        self._allocator.ensure(file, min(file.size, file.write_position + _AHEAD))
+        return file
+
     def _fill(self, file: MappedFile) -> None:
         rest = file.size - file.write_position
         if rest >= _FILLER.size:
@@ -195,15 +207,8 @@ class TimerLog:
 
         At most `most`; `after` is the newest one that is not wanted any more.
         """
-        found = array("q")
-        position = last
-        while position > after and len(found) < most:
-            unit = self.unit_at(position)
-            if unit is None:
-                return found, NO_UNIT
-            found.append(position)
-            position = unit.previous if unit.previous < position else NO_UNIT
-        return found, position if position > after else NO_UNIT
+        found, position = walk_units(self._files.files, last, after, most)
+        return array("q", found), position
 
     def flush(self) -> None:
         """Make all units durable; blocks: for a worker."""

@@ -44,38 +44,40 @@ class TimerWheel:
     """Slots in memory: about 150 bytes each, at most one for each second to come."""
 
     def __init__(self) -> None:
-        self._slots: dict[int, Slot] = {}
+        self.slots: dict[int, Slot] = {}
+        """By their numbers; `add_units` adds to them as well."""
+
         self._numbers: list[int] = []
 
     def __len__(self) -> int:
         """Return how many slots have units."""
-        return len(self._slots)
+        return len(self.slots)
 
     def __contains__(self, number: int) -> bool:
         """Return whether the slot has units."""
-        return number in self._slots
+        return number in self.slots
 
     def last_of(self, number: int) -> int:
         """Return the position of a slot's last unit, NO_UNIT without one."""
-        slot = self._slots.get(number)
+        slot = self.slots.get(number)
         return NO_UNIT if slot is None else slot.last
 
     def count_of(self, number: int) -> int:
         """Return how many messages of a slot wait."""
-        slot = self._slots.get(number)
+        slot = self.slots.get(number)
         return 0 if slot is None else slot.count
 
     def has_recalls(self, number: int) -> bool:
         """Return whether a unit of a slot recalls another."""
-        slot = self._slots.get(number)
+        slot = self.slots.get(number)
         return slot is not None and slot.recalls > 0
 
     def add(self, number: int, position: int, *, recalls: bool) -> None:
         """Add the unit at a position to its slot."""
         change = -1 if recalls else 1
-        slot = self._slots.get(number)
+        slot = self.slots.get(number)
         if slot is None:
-            self._slots[number] = Slot(position, position, change, int(recalls))
+            self.slots[number] = Slot(position, position, change, int(recalls))
             heapq.heappush(self._numbers, number)
             return
         assert position > slot.last, f"{position} is not after {slot.last}"
@@ -93,16 +95,16 @@ class TimerWheel:
 
     def remove_first(self) -> None:
         """Remove the earliest slot: its messages are delivered."""
-        del self._slots[heapq.heappop(self._numbers)]
+        del self.slots[heapq.heappop(self._numbers)]
 
     def oldest_position(self) -> int | None:
         """Return the position of the oldest unit that is still in a slot."""
-        return min((slot.first for slot in self._slots.values()), default=None)
+        return min((slot.first for slot in self.slots.values()), default=None)
 
     def counts_between(self, bounds: list[int]) -> list[int]:
         """Return how many messages wait in slots up to each bound, in their order."""
         counts = [0] * len(bounds)
-        for number, slot in self._slots.items():
+        for number, slot in self.slots.items():
             for place, bound in enumerate(bounds):
                 if number <= bound:
                     counts[place] += slot.count
@@ -116,7 +118,7 @@ class TimerWheel:
         descriptor = os.open(draft, flags, 0o644)
         try:
             os.ftruncate(descriptor, FILE_SIZE)
-            for number, slot in self._slots.items():
+            for number, slot in self.slots.items():
                 data = _SLOT.pack(number, slot.first, slot.last, slot.count, 0)
                 os.pwrite(descriptor, data, number % SLOTS * _SLOT.size)
             os.fdatasync(descriptor)

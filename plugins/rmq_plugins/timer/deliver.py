@@ -29,7 +29,7 @@ from rmq.plugin import (
     SparseLog,
 )
 from rmq.protocol import properties as names
-from rmq.protocol.records import StoredMessage, decode_stored
+from rmq.protocol.records import StoredMessage, decode_stored_at
 from rmq.protocol.topics import TIMER_TOPIC, TRANS_HALF_TOPIC, validate_topic
 
 logger = logging.getLogger(__name__)
@@ -37,6 +37,10 @@ logger.addFilter(SparseLog())
 
 BATCH: Final = 8
 """Records that are taken or looked at together: 0.1 ms, a turn of the thread."""
+
+READ: Final = 256
+READS: Final = 4
+"""Records of a read, which mostly finds 32, and reads of plain records in a turn."""
 
 COPIES: Final = 32
 """Messages that compiled code delivers together: 0.1 ms as well."""
@@ -144,25 +148,51 @@ class Deliveries:
             timer.follow_clock(now)
         if not self._has_records():
             return False
-        found = self._reads.get(TIMER_TOPIC, 0, timer.queue_offset, BATCH)
-        if found.status is not GetStatus.FOUND:
+        for number in range(READS):
+            found = self._reads.get(TIMER_TOPIC, 0, timer.queue_offset, READ)
+            if found.status is not GetStatus.FOUND:
+                if found.next_begin_offset > timer.queue_offset:
+                    timer.move(queue_offset=found.next_begin_offset)
+                    return True
+                return number > 0
+            if not self._take_all(found.body):
+                return True
             if found.next_begin_offset > timer.queue_offset:
                 timer.move(queue_offset=found.next_begin_offset)
-                return True
-            return False
+        return True
+
+    def _take_all(self, records: bytes) -> bool:
+        """Take records of the queue; whether all of them, because all are plain."""
+        timer = self._timer
+        now = self._clock.now_ms() // self._precision_ms
+        end_slot = now + self._config.timer_roll_window
         unmarked = None
+        position = one_by_one = 0
         try:
-            for record in decode_stored(found.body):
+            while position < len(records) and one_by_one < BATCH:
+                added = timer.add_plain(records, position, end_slot)
+                if added is not None:
+                    unmarked = None
+                    position, topics = added
+                    for topic, count in topics:
+                        self._count_in(topic, count)
+                    continue
+                record = decode_stored_at(records, position)
                 unmarked = None if self._take_one(record) else _place(record)
                 timer.move(queue_offset=record.queue_offset + 1)
+                position += record.size
+                one_by_one += 1
         finally:
             if unmarked is not None:
                 timer.mark(unmarked)
             self._arrivals.flush()
             self.on_progress()
-        if found.next_begin_offset > timer.queue_offset:
-            timer.move(queue_offset=found.next_begin_offset)
-        return True
+        return not one_by_one
+
+    def _count_in(self, topic: str, messages: int) -> None:
+        """Count messages that came into slots."""
+        self.topic_names[java_hash(topic)] = topic
+        self.enqueued[topic] += messages
 
     def _take_one(self, record: StoredMessage) -> bool:
         """Put a record into its slot, or deliver it; whether it got a unit."""
@@ -188,9 +218,7 @@ class Deliveries:
         bits = _PLAIN | (_RECALLS if recalls else 0)
         parked = self._parked(slot, self._clock.now_ms() // precision_ms)
         timer.add(bits if parked == slot else bits | _ROLLS, _place(record), parked)
-        topic = record.properties[names.REAL_TOPIC]
-        self.topic_names[java_hash(topic)] = topic
-        self.enqueued[topic] += 1
+        self._count_in(record.properties[names.REAL_TOPIC], 1)
         return True
 
     def _parked(self, slot: int, now: int) -> int:

@@ -1,0 +1,53 @@
+"""Units of records from the timer's queue, and the chain of a slot."""
+
+from rmq._fastpath import MappedFile, RecordEncoder, add_units, walk_units
+from rmq.store.timer_wheel import TimerWheel
+
+TEXT = (
+    b"UNIQ_KEY\x01FD000000000000000000000000000002\x02TIMER_DELIVER_MS\x01150000\x02"
+    b"TIMER_OUT_MS\x01149000\x02REAL_TOPIC\x01bench\x02REAL_QID\x010\x02"
+)
+COUNT = 32
+SLOT = 149
+
+
+def prepared(folder):
+    file = MappedFile(str(folder / "units"), 1 << 20, create=True)
+    file.allocate(1 << 20)
+    encoder = RecordEncoder(bytes(8))
+    for number in range(COUNT):
+        parts = (0, 0, 1, bytes(8), 2, 0, 0, bytes(128), TEXT)
+        encoder.stage(b"rmq_sys_wheel_timer", 0, number, number * 400, *parts)
+    return file, encoder.staged()
+
+
+def bench_add_units(benchmark, tmp_path):
+    """Thirty-two records of one slot."""
+    file, records = prepared(tmp_path)
+    wheel = TimerWheel()
+
+    def run():
+        file.write_position = 52
+        wheel.slots.clear()
+        wheel.add(SLOT, 0, recalls=False)
+        return add_units(
+            file, wheel.slots, records, 0,
+            precision_ms=1_000, first_slot=0, now=100, end_slot=1_000,
+        )  # fmt: skip
+
+    assert benchmark(run)[1] == COUNT
+
+
+def bench_walk_units(benchmark, tmp_path):
+    """A chain of thirty-two units."""
+    file, records = prepared(tmp_path)
+    wheel = TimerWheel()
+    file.write_position = 52
+    wheel.add(SLOT, 0, recalls=False)
+    add_units(
+        file, wheel.slots, records, 0,
+        precision_ms=1_000, first_slot=0, now=100, end_slot=1_000,
+    )  # fmt: skip
+    last = wheel.last_of(SLOT)
+    found, _ = benchmark(lambda: walk_units([file], last, 0, COUNT))
+    assert len(found) == COUNT * 8
