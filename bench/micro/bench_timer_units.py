@@ -1,6 +1,16 @@
-"""Units of records from the timer's queue, and the chain of a slot."""
+"""Units of records from the timer's queue, the chain of a slot, and its records."""
 
-from rmq._fastpath import MappedFile, RecordEncoder, add_units, walk_units
+from array import array
+
+from rmq._fastpath import (
+    LogReader,
+    MappedFile,
+    QueueTail,
+    RecordEncoder,
+    add_units,
+    due_records,
+    walk_units,
+)
 from rmq.store.timer_wheel import TimerWheel
 
 TEXT = (
@@ -51,3 +61,34 @@ def bench_walk_units(benchmark, tmp_path):
     last = wheel.last_of(SLOT)
     found, _ = benchmark(lambda: walk_units([file], last, 0, COUNT))
     assert len(found) == COUNT * 8
+
+
+def bench_due_records(benchmark, tmp_path):
+    """The records of thirty-two units."""
+    file, records = prepared(tmp_path)
+    log = MappedFile(str(tmp_path / "log"), 1 << 20, create=True)
+    log.allocate(1 << 20)
+    log.append(records)
+    queue, wheel = QueueTail("rmq_sys_wheel_timer", 0), TimerWheel()
+    file.write_position = 52
+    wheel.add(SLOT, 0, recalls=False)
+    size = len(records) // COUNT
+    encoder = RecordEncoder(bytes(8))
+    for number in range(COUNT):
+        parts = (0, 0, 1, bytes(8), 2, 0, 0, bytes(128), TEXT)
+        encoder.stage(b"rmq_sys_wheel_timer", 0, number, number * size, *parts)
+        queue.publish(number * size, size, 0)
+    log.write(0, encoder.staged())
+    add_units(
+        file, wheel.slots, encoder.staged(), 0,
+        precision_ms=1_000, first_slot=0, now=100, end_slot=1_000,
+    )  # fmt: skip
+    positions = array("q", range(52, 52 * (COUNT + 1), 52))
+
+    def run():
+        return due_records(
+            [file], positions, LogReader([log]), queue, queue.entry_in_memory,
+            min_offset=0, confirm_offset=1 << 20, now_ms=9,
+        )  # fmt: skip
+
+    assert len(benchmark(run)[0]) == COUNT

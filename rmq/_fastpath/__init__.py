@@ -44,7 +44,7 @@ _NAMES = {
     "send_table": "SendTable",
     "tail": "LogTail",
     "tail_ring": "TailRing",
-    "timer_units": "add_units walk_units",
+    "timer_units": "add_units due_records walk_units",
     "unique_keys": "UniqueKeys",
     "watermark": "Watermark",
 }

@@ -53,7 +53,7 @@ from rmq._fastpath.send_path import SendPath
 from rmq._fastpath.send_table import SendTable
 from rmq._fastpath.tail import LogTail
 from rmq._fastpath.tail_ring import TailRing
-from rmq._fastpath.timer_units import add_units, walk_units
+from rmq._fastpath.timer_units import add_units, due_records, walk_units
 from rmq._fastpath.unique_keys import UniqueKeys
 from rmq._fastpath.watermark import Watermark
 
@@ -116,6 +116,7 @@ __all__ = [
     "crc32",
     "decode_properties",
     "decode_record",
+    "due_records",
     "encode_properties",
     "find_entries_end",
     "find_in_log",

@@ -1,13 +1,14 @@
 """Units of the timer log, without Python objects.
 
-`add_units` writes those of records that were read from the timer's queue, and
-`walk_units` follows the chain of a slot.  Layout: `rmq/store/timer_log.py`.
+`add_units` writes those of records that were read from the timer's queue, `walk_units`
+follows the chain of a slot, and `due_records` reads the records of its units.  Layout:
+`rmq/store/timer_log.py`.
 `add_units` serves what it can prove plain, and ends before the rest, which the plugin
 `timer` takes one by one: recalls, messages that are due or roll on, odd properties.
 Belongs to the thread that owns the store.
 """
 
-from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport INT32_MAX, INT32_MIN, int32_t, int64_t, uint8_t, uint64_t
 from libc.string cimport memchr, memcmp
 
@@ -15,8 +16,11 @@ from rmq._fastpath.decode cimport OK, RecordParts, split_record
 from rmq._fastpath.endian cimport get32, get64, put32, put64
 from rmq._fastpath.hashing cimport java_hash_of
 from rmq._fastpath.header_scan cimport is_utf8
-from rmq._fastpath.header_text cimport is_literal
+from rmq._fastpath.header_text cimport is_literal, put_integer, put_literal
+from rmq._fastpath.layout cimport QueueEntryLayout, RecordLayout
+from rmq._fastpath.log_reader cimport LogReader
 from rmq._fastpath.mapped_file cimport MappedFile
+from rmq._fastpath.queue_tail cimport QueueTail
 
 cdef enum:
     UNIT_SIZE = 52
@@ -25,6 +29,7 @@ cdef enum:
     PAIR_LIMIT = 64             # properties; messages with more are Python's
     DIGITS_LIMIT = 18
     WALK_LIMIT = 2048
+    ADDED_LIMIT = 80            # bytes of the properties of one that is delivered
 
 
 cdef struct WaitingText:        # what the properties of a waiting message say
@@ -225,3 +230,81 @@ def add_units(  # tidy: long — one loop: what is checked, written and counted
         return None
     topics.append((topic[:topic_size].decode(), unit.topic_hash, in_topic))
     return position, following, topics
+
+
+cdef bytes _added(int64_t written_ms, int64_t now_ms):
+    """The properties that a delivered message gets."""
+    cdef uint8_t text[ADDED_LIMIT]
+    cdef uint8_t *end = put_literal(text, b"TIMER_ENQUEUE_MS\1")
+    end = put_integer(end, written_ms)
+    end = put_literal(end, b"\2TIMER_DEQUEUE_MS\1")
+    end = put_literal(put_integer(end, now_ms), b"\2")
+    return text[:end - text]
+
+
+def due_records(  # tidy: long — one loop: each thing that vouches for a record
+    list files not None,
+    const int64_t[::1] positions not None,
+    LogReader reader not None,
+    QueueTail queue not None,
+    find_file not None,
+    *,
+    int64_t min_offset,
+    int64_t confirm_offset,
+    int64_t now_ms,
+):
+    """Copy the records of plain units, in the order of their positions.
+
+    Ends before a unit that is none, rolls or recalls another, or whose record has no
+    entry in `queue` from `min_offset` on: nobody can forge these.  `find_file` returns
+    the file of an entry that is not in memory.  Returns the records, the properties
+    that each gets when it is delivered, and the hashes of their topics.
+    """
+    cdef list records = [], added = [], hashes = []
+    cdef Py_ssize_t i
+    cdef const uint8_t *unit
+    cdef const uint8_t *p
+    cdef const uint8_t *entry
+    cdef MappedFile file = None
+    cdef int64_t offset, size, at, written_ms, start
+    cdef object data
+    for i in range(positions.shape[0]):
+        unit = _unit_at(files, positions[i])
+        if unit == NULL or get32(unit + 12) != PLAIN:
+            break
+        written_ms = <int64_t>get64(unit + 16)
+        offset, size = <int64_t>get64(unit + 28), <int32_t>get32(unit + 36)
+        if written_ms < 0 or size < RecordLayout.HEAD_SIZE or (
+            offset > confirm_offset - size
+        ):
+            break
+        data = reader.read(offset, size)
+        if data is None:
+            break
+        p = <const uint8_t *>PyBytes_AS_STRING(data)
+        at = <int64_t>get64(p + RecordLayout.QUEUE_OFFSET_AT)
+        if (
+            <int32_t>get32(p + RecordLayout.SIZE_AT) != size
+            or <int64_t>get64(p + RecordLayout.PHYSICAL_OFFSET_AT) != offset
+            or not min_offset <= at < queue.next_offset
+        ):
+            break
+        entry = queue.entry_at(at)
+        if entry == NULL:
+            start = at * QueueEntryLayout.ENTRY_SIZE
+            if file is None or not 0 <= start - file.base_offset < file.size:
+                file = find_file(at)
+                if file is None:
+                    break
+            start -= file.base_offset
+            file._check(start, QueueEntryLayout.ENTRY_SIZE, file.size)
+            entry = file.address + start
+        if (
+            <int64_t>get64(entry + QueueEntryLayout.ENTRY_OFFSET_AT) != offset
+            or <int32_t>get32(entry + QueueEntryLayout.ENTRY_SIZE_AT) != size
+        ):
+            break
+        records.append(data)
+        added.append(_added(written_ms, now_ms))
+        hashes.append(<int32_t>get32(unit + 40))
+    return records, added, hashes

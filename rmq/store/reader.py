@@ -7,7 +7,8 @@ from the trio thread.
 """
 
 import struct
-from collections.abc import Callable, Generator, Iterable
+from array import array
+from collections.abc import Callable, Generator
 from typing import Final, TypedDict
 
 from rmq._fastpath import (
@@ -16,12 +17,13 @@ from rmq._fastpath import (
     PullTable,
     QueueScan,
     QueueTail,
-    RecordLayout,
+    due_records,
     scan_queue,
 )
 from rmq.errors import RemoteProtocolError, StoreClosed
 from rmq.offsets import PhysicalOffset, QueueOffset
 from rmq.protocol.records import StoredMessage, decode_stored_at
+from rmq.protocol.topics import TIMER_TOPIC
 from rmq.store.batch_queue import BatchQueue
 from rmq.store.cold import NotInMemory
 from rmq.store.commit_log import CommitLog, memory_window
@@ -35,9 +37,6 @@ from rmq.store.stats import ReadCounts
 
 _TAGS_CODE = struct.Struct(">12xq")
 assert _TAGS_CODE.size == ENTRY_SIZE, "a queue entry ends with its tags code"
-
-_PLACE: Final = struct.Struct(">i16xqq")
-"""Size, queue offset and place of a record."""
 
 _FIRST: Final = QueueOffset(0)
 
@@ -267,29 +266,26 @@ class StoreReader:
         entry = queue.entry(message.queue_offset)
         return message if entry[:2] == (physical_offset, message.size) else None
 
-    def vouched_run(
-        self, topic: str, queue_id: int, places: Iterable[tuple[int, int]]
-    ) -> list[bytes]:
-        """Return the records at places of the log (offset, size), not decoded.
+    def timed_run(
+        self, units: list[MappedFile], positions: "array[int]", now_ms: int
+    ) -> tuple[list[bytes], list[bytes], list[int]]:
+        """Return the records of units of the timer log, as `due_records`.
 
-        They end before the first that is no record of this queue, as for `vouched_at`.
+        They are vouched for by the timer's queue, as those of `vouched_at`.
         """
-        found: list[bytes] = []
-        queue = self._queues.get(topic, queue_id)
+        queue = self._queues.get(TIMER_TOPIC, 0)
         if queue is None:
-            return found
-        low, high = queue.min_offset, queue.next_offset
-        confirm = self._durability.confirm_offset
-        for place in places:
-            data = None if sum(place) > confirm else self._log.read(*place)
-            if data is None or len(data) < RecordLayout.HEAD_SIZE:
-                break
-            size, at, offset = _PLACE.unpack_from(data)
-            is_it = (offset, size) == place and low <= at < high
-            if not is_it or queue.entry(at)[:2] != place:
-                break
-            found.append(data)
-        return found
+            return [], [], []
+        return due_records(
+            units,
+            positions,
+            self._log.reader,
+            queue,
+            queue.file_of,
+            min_offset=queue.min_offset,
+            confirm_offset=self._durability.confirm_offset,
+            now_ms=now_ms,
+        )
 
     def query(
         self,

@@ -21,7 +21,7 @@ Known in Java as `TimerLog`; one thread at a time writes, a worker may flush.
 
 import struct
 from array import array
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -183,16 +183,6 @@ class TimerLog:
         values = _UNIT.unpack(file.read(start, UNIT_SIZE))
         return TimerUnit._make(values[1:8]) if values[0] == UNIT_SIZE else None
 
-    def plain_units(self, positions: Iterable[int]) -> list[TimerUnit]:
-        """Return units, up to the first that is none, rolls or recalls another."""
-        units = []
-        for position in positions:
-            unit = self.unit_at(position)
-            if unit is None or unit.bits != PLAIN:
-                break
-            units.append(unit)
-        return units
-
     def position_before(self, position: int) -> int | None:
         """Return the position of the unit that was written before one."""
         file = self._files.find(position)
@@ -232,6 +222,11 @@ class TimerLog:
     def first_offset(self) -> int:
         """Start of the first file."""
         return self._files.min_offset
+
+    @property
+    def files(self) -> list[MappedFile]:
+        """All files, oldest first; the list is the log's own."""
+        return self._files.files
 
     def file_starts(self) -> list[int]:
         """Return the starts of all files."""

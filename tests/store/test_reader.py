@@ -1,10 +1,9 @@
 """Reading at a place in the log: which places the store accepts, and which not."""
 
 import pytest
-from msgspec.structs import replace
 
 from rmq._fastpath import RecordFlag
-from rmq.protocol.records import decode_stored_at, encode_stored
+from rmq.protocol.records import encode_stored
 
 HEAD_SIZE = 88
 
@@ -49,27 +48,6 @@ def test_bytes_in_a_body_are_not_vouched_for(store, make_message, claim, value):
     store.writes.put(make_message(encode_stored(honest)))
     assert store.reads.message_at(place).body == b"m10"
     assert store.reads.vouched_at(place) is None
-
-
-def test_a_run_ends_before_what_is_no_record_of_the_queue(store, make_message):
-    honest = [store.reads.vouched_at(0)]
-    while len(honest) < 5:
-        before = honest[-1]
-        honest.append(store.reads.vouched_at(before.physical_offset + before.size))
-    places = [(each.physical_offset, each.size) for each in honest]
-    topic, run = honest[0].topic, store.reads.vouched_run
-    found = run(topic, 0, places)
-    assert [decode_stored_at(each, 0).body for each in found] == [
-        each.body for each in honest
-    ]
-    (offset, size), end = places[2], store.log.end_offset
-    odd = [(offset, size + 1), (offset + 1, size), (end, size), (1 << 60, size)]
-    for place in [*odd, (offset, 20), (0, -1), (-5, 100)]:
-        assert run(topic, 0, [*places[:2], place, *places[3:]]) == found[:2]
-    assert run(topic, 1, places) == run("Other", 0, places) == []
-    forged = encode_stored(replace(honest[0], physical_offset=end + HEAD_SIZE))
-    store.writes.put(make_message(forged))
-    assert run(topic, 0, [(end + HEAD_SIZE, len(forged))]) == []
 
 
 def test_a_record_without_an_entry_is_not_vouched_for(store, make_message):

@@ -293,27 +293,20 @@ class Deliveries:
         self, slot: int, part: "array[int]", recalled: set[str]
     ) -> None:
         """Deliver the messages of some units, in their order."""
-        units = self._timer.log.plain_units(() if recalled else part)
-        places = ((unit.offset, unit.size) for unit in units)
-        records = self._reads.vouched_run(TIMER_TOPIC, 0, places)
-        added = [self._added(unit.written_ms) for unit in units]
+        wanted = array("q") if recalled else part
+        records, added, topics = self._reads.timed_run(
+            self._timer.log.files, wanted, self._clock.now_ms()
+        )
         times = slot * self._precision_ms, (slot + 1) * self._precision_ms
         done = 0
         while done < len(part):
             copied = self._writes.put_timed(self._targets, records, added, done, times)
             if copied:
-                self._count(unit.topic_hash for unit in units[done : done + copied])
+                self._count(topics[done : done + copied])
                 done += copied
             if done < len(part):
                 await self._deliver_surely(slot, part[done], recalled)
                 done += 1
-
-    def _added(self, written_ms: int) -> bytes:
-        """Return the properties that a delivered message gets."""
-        return (
-            f"{names.TIMER_ENQUEUE_MS}\x01{written_ms}\x02"
-            f"{names.TIMER_DEQUEUE_MS}\x01{self._clock.now_ms()}\x02"
-        ).encode()
 
     def _count(self, topic_hashes: Iterable[int]) -> None:
         """Count messages that left the slot."""
