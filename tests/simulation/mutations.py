@@ -102,7 +102,7 @@ MUTATIONS = {
     ),
     "reports-written": Mutation(
         "S4", "under SYNC_FLUSH a slave reports what its disk does not have yet",
-        Replica, "safe_offset", property(reports_what_is_written), 15, 8,
+        Replica, "safe_offset", property(reports_what_is_written), 11, 18,
     ),
     "acknowledges-written": Mutation(
         "S4", "under SYNC_FLUSH a master does not wait for its own disk",
@@ -114,7 +114,7 @@ MUTATIONS = {
     ),
     "comes-forward": Mutation(
         "S7", "a broker that lost the end of its log does not step aside",
-        Membership, "_let_others", comes_forward, 1, 1,
+        Membership, "_let_others", comes_forward, 3, 40,
     ),
     "master-shows-all": Mutation(
         "S10", "readers of a master see what the set does not have yet",
@@ -122,7 +122,7 @@ MUTATIONS = {
     ),
     "waits-for-nobody": Mutation(
         "S12", "senders are answered before all of the set have their messages",
-        SetAcks, "replicated", has_acknowledged_all, 0, 3,
+        SetAcks, "replicated", has_acknowledged_all, 4, 38,
     ),
     "elects-anybody": Mutation(
         "S1", "the controller elects a broker that is not in the set",

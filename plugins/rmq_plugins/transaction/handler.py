@@ -171,7 +171,7 @@ class TransactionHandler:
         if not self._durability.senders_wait:
             return answer
         timeout_ms = self._durability.ack_timeout_ms
-        return Held(answer, result.end_offset, answer, timeout_ms)
+        return Held(answer, result.end_offset, None, timeout_ms)
 
     def _count(self, name: str, half: StoredMessage) -> str:
         """Count the end of a transaction; return its topic."""

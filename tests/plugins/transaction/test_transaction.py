@@ -5,6 +5,7 @@ import trio
 import trio.testing
 
 from rmq.protocol.codes import RequestCode, ResponseCode
+from rmq.protocol.command import Command
 from rmq.protocol.headers.transaction import CheckTransactionStateRequestHeader
 from rmq.protocol.records import decode_stored
 from rmq.store.durability import RefusalKind
@@ -34,8 +35,8 @@ def begin(caller, body=b"pay", properties="", **more):
     return records(caller, HALF)[-1]
 
 
-def end(caller, half, how, **more):
-    fields = {
+def end_of(half, how, **more):
+    return {
         "producerGroup": "PG",
         "tranStateTableOffset": half.queue_offset,
         "commitLogOffset": half.physical_offset,
@@ -43,7 +44,10 @@ def end(caller, half, how, **more):
         "msgId": "x",
         **more,
     }
-    return caller.call(RequestCode.END_TRANSACTION, fields)
+
+
+def end(caller, half, how, **more):
+    return caller.call(RequestCode.END_TRANSACTION, end_of(half, how, **more))
 
 
 def check(caller):
@@ -444,6 +448,17 @@ def test_services_check_and_write_down(caller, clock, producer):
             nursery.cancel_scope.cancel()
 
     trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+
+
+def test_a_commit_that_disk_or_slaves_do_not_have_in_time_is_no_success(caller):
+    half = begin(caller)
+    durability = caller.broker.store.durability
+    durability.await_replicas(300)
+    fields = {name: str(value) for name, value in end_of(half, COMMIT).items()}
+    held = caller.handle(Command(RequestCode.END_TRANSACTION, fields, opaque=1))
+    assert held.end_offset == caller.broker.store.log.end_offset
+    assert held.timeout_ms == 300
+    assert held.on_timeout is None, "its code says who lags, as that of a send"
 
 
 def test_a_delayed_transaction_is_held_back_before_it_is_delayed(caller):
