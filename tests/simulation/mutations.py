@@ -106,7 +106,7 @@ MUTATIONS = {
     ),
     "acknowledges-written": Mutation(
         "S4", "under SYNC_FLUSH a master does not wait for its own disk",
-        Durability, "await_replicas", waits_for_replicas_alone, 10, 13,
+        Durability, "await_replicas", waits_for_replicas_alone, 48, 22,
     ),
     "takes-sent-for-stored": Mutation(
         "S4", "what was sent to a slave counts as reported",

@@ -21,7 +21,7 @@ from tests.simulation.network import MACHINE, TRAVEL_S, Network
 
 ROOT = Path(__file__).parents[2]
 FOUND = re.compile(r"^seed (\d+) fails after (\d+) disturbances", re.MULTILINE)
-SEEDS = 60
+SEEDS = 200
 """In so many a mistake is found."""
 
 LINE = re.compile(r"seed (\d+): 0 faults, (\d+) acknowledged.* digest (\w{16})")
