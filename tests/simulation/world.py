@@ -28,13 +28,14 @@ from tests.simulation.network import MACHINE, Network
 
 GROUP = "group"
 NAMES_PORT, CONTROLLER_PORT, BROKER_PORT = 9876, 9878, 10911
-CONTROLLER = "10.0.0.1"
+CONTROLLER, OPERATOR = "10.0.0.1", "10.0.0.9"
 SERVERS = {
     "listenPort": str(NAMES_PORT),
     "enableControllerInNamesrv": "true",
     "rmq.controller.listenPort": str(CONTROLLER_PORT),
     "rmq.controller.address": f"{CONTROLLER}:{CONTROLLER_PORT}",
     "bindAddress": CONTROLLER,
+    "rmq.controller.adminFrom": OPERATOR,
 }
 BROKERS = {
     "brokerName": GROUP,
