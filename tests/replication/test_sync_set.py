@@ -10,8 +10,12 @@ from hypothesis.stateful import (
     rule,
 )
 
+from rmq._fastpath import Watermark
 from rmq.errors import RemoteProtocolError
+from rmq.replication.control import Control
+from rmq.replication.epochs import EpochFile
 from rmq.replication.sync_set import SyncSet
+from rmq.replication.wire import Greeting
 
 PATIENCE_MS = 15_000
 
@@ -224,3 +228,14 @@ def test_confirmed_is_what_the_last_of_them_has(offsets):
     for each, offset in zip(ids, offsets, strict=True):
         group.report(each, offset, end=50, now_ms=0)
     assert group.confirmed(50) == min(offsets)
+
+
+def test_what_the_own_disk_lacks_is_not_confirmed_to_slaves(tmp_path):
+    """Under SYNC_FLUSH: it may go with a power cut, and slaves' readers had seen it."""
+    confirm, group = Watermark(100), pair()
+    group.report(2, 150, end=150, now_ms=0)
+    control = Control(Greeting(1), 1, EpochFile(tmp_path / "epochs"), confirm, group)
+    assert group.confirmed(150) == 150
+    assert control.confirmed(150) == 100
+    confirm.advance(130)
+    assert control.confirmed(150) == 130
