@@ -9,6 +9,7 @@ A load has topics of its own; the first word of a body is its key.
 
 import itertools
 import random
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from typing import ClassVar
 
@@ -44,7 +45,7 @@ EMPTY_S = 12.0
 Note = Callable[[str], None]
 
 
-class Load:
+class Load(ABC):
     """One task of clients, and its history."""
 
     topic = ""
@@ -74,8 +75,9 @@ class Load:
                 note(f"{self.topic}: {type(error).__name__}")
                 self._client.master = ""
 
+    @abstractmethod
     async def _turn(self) -> str:
-        raise NotImplementedError
+        """Do one thing; return a line for the history."""
 
     async def _send(self, key: str, sys_flag: int = 0, **properties: str) -> Command:
         command = send_of(

@@ -23,7 +23,7 @@ MINUTES = 2.0
 
 
 class Mutation(NamedTuple):
-    """A mistake, and the first seed that has found it."""
+    """A mistake, and a seed that has found it: where the search for one begins."""
 
     rule: str
     mistake: str
