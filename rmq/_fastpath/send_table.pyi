@@ -3,6 +3,7 @@ from typing import Self, final
 
 from rmq._fastpath.queue_tail import QueueTail
 from rmq._fastpath.tail import LogTail
+from rmq._fastpath.timed_sends import ADDRESS_NAMES as ADDRESS_NAMES
 from rmq._fastpath.timed_sends import TimedSends
 from rmq._fastpath.unique_keys import UniqueKeys
 
