@@ -4,7 +4,8 @@ A compiled handler of a plugin cimports `rmq/_fastpath/native.pxd`, which holds 
 contract, and subclasses `NativeHandler`.  `SendPath` is the handler of the send codes,
 `PullPath` that of the pull codes, `CommitPath` that of request 15,
 `HeartbeatPath` that of request 34, `AckPath` that of request 200051.  `Grants` are what
-a guard lets them repeat.
+a guard lets them repeat.  `TimedSends` is what an interceptor registers as its compiled
+form.
 """
 
 from rmq._fastpath import (
@@ -24,6 +25,7 @@ from rmq._fastpath import (
     ReturnedPull,
     SendPath,
     SendTable,
+    TimedSends,
     UniqueKeys,
     java_hash,
     tags_code,
@@ -46,6 +48,7 @@ __all__ = [
     "ReturnedPull",
     "SendPath",
     "SendTable",
+    "TimedSends",
     "UniqueKeys",
     "java_hash",
     "tags_code",

@@ -64,12 +64,14 @@ def reactor(log, queue):
         added=b"MSG_REGION\x01DefaultRegion\x02TRACE_ON\x01true\x02",
         keys=UniqueKeys(bytes(8), lambda: 1),
         declined_properties=("DELAY",),
+        time_properties=(),
+        timed=None,
         declined_text=b"",
         waits_for_disk=False,
         max_body_size=1 << 22,
         version=513,
     )
-    table.learn("TopicTest", 0, queue)
+    table.learn("TopicTest", 0, 4, queue)
     made = Reactor()
     made.natives.register(0, 310, SendPath(table, has_short_names=True))
     return made

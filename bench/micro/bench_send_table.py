@@ -13,6 +13,8 @@ def bench_forget_and_learn_among_1000(benchmark):
         added=b"",
         keys=UniqueKeys(bytes(8), lambda: 1),
         declined_properties=(),
+        time_properties=(),
+        timed=None,
         declined_text=b"",
         waits_for_disk=False,
         max_body_size=1 << 22,
@@ -20,10 +22,10 @@ def bench_forget_and_learn_among_1000(benchmark):
     )
     queues = [QueueTail(f"topic-{n}", 0) for n in range(1_000)]
     for queue in queues:
-        table.learn(queue.topic, 0, queue)
+        table.learn(queue.topic, 0, 1, queue)
 
     def run():
         table.forget("topic-7")
-        table.learn("topic-7", 0, queues[7])
+        table.learn("topic-7", 0, 1, queues[7])
 
     benchmark(run)

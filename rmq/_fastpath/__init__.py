@@ -44,6 +44,7 @@ _NAMES = {
     "send_table": "SendTable",
     "tail": "LogTail",
     "tail_ring": "TailRing",
+    "timed_sends": "TimedSends",
     "timer_units": "add_units due_records walk_units",
     "unique_keys": "UniqueKeys",
     "watermark": "Watermark",

@@ -53,6 +53,7 @@ from rmq._fastpath.send_path import SendPath
 from rmq._fastpath.send_table import SendTable
 from rmq._fastpath.tail import LogTail
 from rmq._fastpath.tail_ring import TailRing
+from rmq._fastpath.timed_sends import TimedSends
 from rmq._fastpath.timer_units import add_units, due_records, walk_units
 from rmq._fastpath.unique_keys import UniqueKeys
 from rmq._fastpath.watermark import Watermark
@@ -106,6 +107,7 @@ __all__ = [
     "SendTable",
     "TailRing",
     "TailSet",
+    "TimedSends",
     "UniqueKeys",
     "WalkedRecord",
     "Watermark",

@@ -6,14 +6,16 @@ It serves what it can prove plain and declines the rest: a topic or queue that t
 Python handler has not shown it, anything but whole decimal numbers, bits and properties
 with a meaning, a property twice, sizes near a limit, no room in a file.
 It stores and answers the same bytes as the Python handler.
+A message with a time of its own goes into the timer's queue (`timed_sends.pyx`).
 The records of a poll are staged in the SendTable, which writes them at its end; if that
 fails no reply leaves.
 Belongs to the thread of the reactor.
 """
 
+# tidy: long — one request from its frame to its answer, also with a time, also a batch
 cimport cython
 from libc.stdint cimport INT32_MAX, INT32_MIN, INT64_MAX, int32_t, int64_t, uint8_t
-from libc.string cimport memcpy
+from libc.string cimport memcpy, memmove
 
 from rmq._fastpath.append cimport (
     RecordFields, encode_record, encoded_size, tags_code_of,
@@ -31,6 +33,7 @@ from rmq._fastpath.native cimport (
 )
 from rmq._fastpath.queue_tail cimport QueueTail
 from rmq._fastpath.send_table cimport Pending, Properties, SendTable, SendTopic
+from rmq._fastpath.timed_sends cimport HANDLE_ROOM
 
 cdef const char *DIGITS = "0123456789ABCDEF"
 
@@ -169,24 +172,25 @@ cdef class SendPath(NativeHandler):
                 return decline(conn, HEADER)
             message.is_batch = True
         topic = self.table.find_topic(name.data, name.size)
-        if topic == NULL or fields.queue_id >= (<SendTopic>topic).tail_count:
+        if topic == NULL or fields.queue_id >= (<SendTopic>topic).queue_count:
             return decline(conn, TOPIC_UNKNOWN)
-        message.queue = (<SendTopic>topic).tails[fields.queue_id]
+        message.queue_id = fields.queue_id
         message.topic_flags = (<SendTopic>topic).flags
-        if message.queue == NULL:
+        message.queue = NULL
+        if fields.queue_id < (<SendTopic>topic).tail_count:
+            message.queue = (<SendTopic>topic).tails[fields.queue_id]
+        if message.queue != NULL:
+            (<QueueTail>message.queue).prefetch()
+        elif message.is_batch:
             return decline(conn, TOPIC_UNKNOWN)
-        (<QueueTail>message.queue).prefetch()
         return SERVED
 
-    cdef bint has_room(
-        self, const Sending *message, int64_t count, int64_t size
-    ) noexcept nogil:
+    cdef bint has_room(self, int64_t count, int64_t size) noexcept nogil:
         """True if so many records of so many bytes can be staged."""
         return (
             self.table.make_place(count)
             and self.table.log.has_room(size)
             and self.table.log.encoder.grow(size)
-            and (<QueueTail>message.queue).has_room_for(count)
         )
 
     cdef Verdict stage(
@@ -206,7 +210,7 @@ cdef class SendPath(NativeHandler):
         fields.body_size = <int32_t>frame.body_size
         size_without = self.record_size(fields)
         size = size_without + message.properties_size + self.table.extra_size
-        if not self.has_room(message, 1, size):
+        if not self.has_room(1, size):
             return decline(conn, ROOM)
         staged = self.table.log.encoder.staging + self.table.log.encoder.staged_size
         fields.properties = staged + size_without
@@ -220,17 +224,71 @@ cdef class SendPath(NativeHandler):
             return decline(conn, PROPERTY)
         if self.table.store_ms == 0:
             self.table.read_clock()
+        message.is_timed = properties.time_name.data != NULL
+        if message.is_timed and not self.find_slot(conn, message, &properties):
+            return DECLINED
+        if message.queue == NULL:
+            return decline(conn, TOPIC_UNKNOWN)
+        if not (<QueueTail>message.queue).has_room_for(1):
+            return decline(conn, ROOM)
         if not self.table.end_properties(fields, &properties):
             return decline(conn, PROPERTY)
+        if message.is_timed:
+            self.readdress(frame, message, &properties)
         message.unique_key = properties.unique_key
         message.unique_key_size = properties.unique_key_size
         message.waits = properties.waits
         message.first = self.table.pending_count
         message.count = 1
         self.put_record(
-            message, size_without + fields.properties_size, properties.tags_code
+            message,
+            self.record_size(fields) + fields.properties_size,
+            properties.tags_code,
         )
         return SERVED
+
+    cdef Verdict find_slot(
+        self, Conn *conn, Sending *message, const Properties *properties
+    ) noexcept nogil:
+        """Find the slot and the queue in which a message with a time waits."""
+        if properties.has_address or not self.table.timed.find_slot(
+            &properties.time_name, &properties.time, self.table.store_ms,
+            &message.out_ms,
+        ):
+            return decline(conn, PROPERTY)
+        if self.table.timed.queue is None:
+            return decline(conn, TOPIC_UNKNOWN)
+        if not conn.grow(conn, REPLY_ROOM + HANDLE_ROOM):
+            return decline(conn, ROOM)
+        message.queue = <void *>self.table.timed.queue
+        if self.table.timed.is_due_soon(message.out_ms, self.table.store_ms):
+            self.is_urgent = True
+        return SERVED
+
+    cdef void readdress(
+        self, const Frame *frame, Sending *message, Properties *properties
+    ) noexcept nogil:
+        """Give a message with a time the timer's address, and note its own.
+
+        Its properties move to where they are in a record of that topic.
+        """
+        cdef RecordFields *fields = &message.fields
+        cdef const Text *topic = &frame.fields[TOPIC]
+        cdef uint8_t *start = <uint8_t *>fields.properties
+        cdef int64_t moved = -self.record_size(fields)
+        fields.topic = self.table.timed.topic
+        fields.topic_size = self.table.timed.topic_size
+        fields.queue_id = (<QueueTail>message.queue).queue_id
+        moved += self.record_size(fields)
+        memmove(start + moved, start, fields.properties_size)
+        start += moved
+        fields.properties = start
+        fields.properties_size = <int32_t>(
+            self.table.timed.put_address(
+                start + fields.properties_size, message.out_ms, topic, message.queue_id
+            ) - start
+        )
+        properties.unique_key += moved
 
     cdef Verdict stage_batch(
         self, const Frame *frame, Conn *conn, Sending *message
@@ -245,7 +303,9 @@ cdef class SendPath(NativeHandler):
         size = self.measure_batch(p, end, message)
         if size < 0:
             return decline(conn, BODY)
-        if not self.has_room(message, message.count, size + message.properties_size):
+        if not self.has_room(message.count, size + message.properties_size) or not (
+            (<QueueTail>message.queue).has_room_for(message.count)
+        ):
             return decline(conn, ROOM)
         if not self.read_batch_properties(frame, message):
             return decline(conn, PROPERTY)
@@ -325,11 +385,14 @@ cdef class SendPath(NativeHandler):
         cdef int64_t size = 0
         if message.properties_size:
             size = unescape(text, &frame.fields[PROPERTIES])
-        if not self.table.read_properties(text, size, &properties):
+        if not self.table.read_properties(text, size, &properties) or (
+            properties.time_name.data != NULL
+        ):
             return False
         if not is_plain(properties.unique_key, properties.unique_key_size):
             return False
         message.waits = properties.waits
+        message.is_timed = False
         message.unique_key = NULL
         message.unique_key_size = properties.unique_key_size
         if properties.unique_key != NULL:
@@ -398,7 +461,7 @@ cdef class SendPath(NativeHandler):
         out = put_literal(out, b'{"code":0,"extFields":{"msgId":"')
         out = self.put_message_ids(out, message)
         out = put_literal(out, b'","queueId":"')
-        out = put_integer(out, message.fields.queue_id)
+        out = put_integer(out, message.queue_id)
         out = put_literal(out, b'","queueOffset":"')
         out = put_integer(out, self.queue_offset(message))
         if message.unique_key != NULL:
@@ -408,6 +471,9 @@ cdef class SendPath(NativeHandler):
             )
         out = put_literal(out, b'"')
         out = put_text(out, self.table.facts.json_text, self.table.facts.json_size)
+        if message.is_timed:
+            out = put_literal(out, b',"recallHandle":"')
+            out = put_literal(self.put_recall_handle(out, frame, message), b'"')
         out = put_literal(out, b"}")
         return end_json(out, frame, b"", self.table.version)
 
@@ -420,7 +486,7 @@ cdef class SendPath(NativeHandler):
         start = begin_value(fields, b"msgId")
         end = end_value(start, self.put_message_ids(start, message))
         start = begin_value(end, b"queueId")
-        end = end_value(start, put_integer(start, message.fields.queue_id))
+        end = end_value(start, put_integer(start, message.queue_id))
         start = begin_value(end, b"queueOffset")
         end = end_value(start, put_integer(start, self.queue_offset(message)))
         if message.unique_key != NULL:
@@ -430,8 +496,19 @@ cdef class SendPath(NativeHandler):
             )
             end = end_value(start, end)
         end = put_text(end, self.table.facts.binary_text, self.table.facts.binary_size)
+        if message.is_timed:
+            start = begin_value(end, b"recallHandle")
+            end = end_value(start, self.put_recall_handle(start, frame, message))
         end_value(fields, end)
         return end
+
+    cdef uint8_t *put_recall_handle(
+        self, uint8_t *out, const Frame *frame, const Sending *message
+    ) noexcept nogil:
+        return self.table.timed.put_handle(
+            out, message.out_ms, &frame.fields[TOPIC], message.unique_key,
+            message.unique_key_size,
+        )
 
     cdef int64_t queue_offset(self, const Sending *message) noexcept nogil:
         """The offset of the first message."""

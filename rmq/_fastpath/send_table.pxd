@@ -5,6 +5,7 @@ from rmq._fastpath.name_table cimport Name, NameTable
 from rmq._fastpath.queue_tail cimport QueueTail
 from rmq._fastpath.reply_fields cimport ReplyFields
 from rmq._fastpath.tail cimport LogTail
+from rmq._fastpath.timed_sends cimport TimedSends
 from rmq._fastpath.unique_keys cimport UniqueKeys
 
 cdef enum:
@@ -22,14 +23,28 @@ cdef struct Pending:            # a message of this poll, staged and not yet wri
     int64_t tags_code
     int32_t size
 
+cdef enum Meaning:              # of a property's name
+    NONE = 0                    # or one that `read_meaning` knows itself
+    DECLINED_NAME = 1           # Python takes its messages
+    TIME = 2                    # the message has a time of its own
+    ADDRESS = 3                 # Python takes those that have a time, too
+
+cdef struct Special:
+    Name name
+    Meaning meaning
+
 cdef struct Properties:         # what a scan of the stored text found
     const uint8_t *unique_key   # NULL: the text has none
     int32_t unique_key_size
     int64_t tags_code
     bint waits                  # for the disk, unless WAIT says otherwise
+    Name time_name              # of the property with a time; no data: there is none
+    Name time
+    bint has_address            # of a message that a timer has already seen
 
 cdef class SendTopic:
     cdef int32_t flags          # system flags that the broker adds
+    cdef int32_t queue_count    # that may be written, known or not
     cdef int32_t tail_count     # ids that have a place in `tails`: the known ones do
     cdef void **tails           # by queue id; NULL: not known
     cdef void *few[FEW]         # where the tails are, as long as there is room
@@ -57,11 +72,12 @@ cdef class SendTable:
     cdef ReplyFields facts      # ext fields of every reply
     cdef dict topics
     cdef NameTable names        # of the topics, which their owner limits
-    cdef list declined_properties
+    cdef TimedSends timed       # None: Python serves all messages with a time
+    cdef list special_texts     # keeps the names of `specials`
     cdef bytes declined_text
     cdef const char *text       # of `declined_text`
     cdef int64_t text_size
-    cdef Name special_names[SPECIAL_LIMIT]
+    cdef Special specials[SPECIAL_LIMIT]
     cdef int32_t special_count
     cdef uint64_t special_sizes[256]    # bit n: one of n bytes begins with this byte
     cdef Pending *pending
@@ -78,10 +94,10 @@ cdef class SendTable:
     cdef bint end_properties(
         self, RecordFields *fields, Properties *found
     ) noexcept nogil
-    cdef int set_declined_properties(self, list names) except -1
-    cdef bint is_special(self, const uint8_t *name, int64_t size) noexcept nogil
+    cdef int add_special(self, str text, Meaning meaning) except -1
+    cdef Meaning meaning_of(self, const Name *name) noexcept nogil
     cdef bint read_meaning(
-        self, const Name *name, const uint8_t *value, int64_t size, Properties *found
+        self, const Name *name, const Name *value, Properties *found
     ) noexcept nogil
     cdef bint make_place(self, int64_t count) noexcept nogil
     cdef bint commit(self) noexcept nogil

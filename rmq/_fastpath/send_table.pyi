@@ -3,13 +3,15 @@ from typing import Self, final
 
 from rmq._fastpath.queue_tail import QueueTail
 from rmq._fastpath.tail import LogTail
+from rmq._fastpath.timed_sends import ADDRESS_NAMES as ADDRESS_NAMES
+from rmq._fastpath.timed_sends import TimedSends
 from rmq._fastpath.unique_keys import UniqueKeys
 
 @final
 class SendTopic:
     """A topic as the Python handler last saw it."""
 
-    def __new__(cls, key: bytes, flags: int) -> Self: ...
+    def __new__(cls, key: bytes, flags: int, queue_count: int) -> Self: ...
 
 @final
 class SendTable:
@@ -28,6 +30,8 @@ class SendTable:
         added: bytes,
         keys: UniqueKeys,
         declined_properties: Iterable[str],
+        time_properties: Iterable[str],
+        timed: TimedSends | None,
         declined_text: bytes,
         waits_for_disk: bool,
         max_body_size: int,
@@ -36,12 +40,16 @@ class SendTable:
         """`facts` are ext fields of every reply, `added` properties of every message.
 
         Python takes messages with one of the `declined_properties`, and batches with an
-        item whose properties have `declined_text`, if that is not empty.
+        item whose properties have `declined_text`, if that is not empty.  `timed`
+        decides about messages with one of the `time_properties`.
         """
 
-    def learn(self, topic: str, flags: int, queue: QueueTail) -> None:
+    def learn(
+        self, topic: str, flags: int, queue_count: int, queue: QueueTail | None
+    ) -> None:
         """Serve sends to this queue of the topic from now on, if it is an ordinary one.
 
+        Without it, as no message is there yet, serve only those that have a time.
         Whoever changes the topic or deletes it calls `forget`: so the table has at most
         the topics of the broker.
         """

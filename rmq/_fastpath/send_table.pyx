@@ -22,7 +22,10 @@ from rmq._fastpath.name_table cimport (
 from rmq._fastpath.queue_tail cimport QueueTail
 from rmq._fastpath.reply_fields cimport ReplyFields
 from rmq._fastpath.tail cimport LogTail
+from rmq._fastpath.timed_sends cimport TIMED_EXTRA, TimedSends
 from rmq._fastpath.unique_keys cimport UniqueKeys
+
+from rmq._fastpath.timed_sends import ADDRESS_NAMES
 
 cdef extern from *:
     """
@@ -55,8 +58,9 @@ cdef extern from *:
 cdef class SendTopic:
     """A topic as the Python handler last saw it."""
 
-    def __cinit__(self, bytes key not None, int32_t flags):
+    def __cinit__(self, bytes key not None, int32_t flags, int32_t queue_count):
         self.key = key
+        self.queue_count = queue_count
         self.flags = flags
         self.queues = []
         self.tails = self.few
@@ -105,6 +109,8 @@ cdef class SendTable:
         bytes added not None,
         UniqueKeys keys not None,
         declined_properties,
+        time_properties,
+        TimedSends timed,
         bytes declined_text not None,
         bint waits_for_disk,
         int64_t max_body_size,
@@ -114,7 +120,8 @@ cdef class SendTable:
 
         `keys` makes the UNIQ_KEY of those without one.
         Python takes messages with one of the `declined_properties`, and batches with an
-        item whose properties have `declined_text`, if that is not empty.
+        item whose properties have `declined_text`, if that is not empty.  `timed`
+        decides about messages with one of the `time_properties`.
         """
         self.log = log
         self.now_ms = now_ms
@@ -128,13 +135,22 @@ cdef class SendTable:
         self.topics = {}
         self.declined_text = declined_text
         self.text, self.text_size = self.declined_text, len(declined_text)
-        self.set_declined_properties([name.encode() for name in declined_properties])
+        self.timed = timed
+        self.special_texts = []
+        for name in declined_properties:
+            self.add_special(name, DECLINED_NAME)
+        for name in time_properties:
+            self.add_special(name, TIME)
+        for name in ADDRESS_NAMES if timed is not None else ():
+            self.add_special(name, ADDRESS)
         self.id_prefix = store_host.hex().upper().encode()
         self.host, self.host_size = store_host, <int32_t>len(store_host)
         self.id_text = self.id_prefix
         self.added_text, self.added_size = self.added, len(added)
         self.keys = keys
         self.extra_size = 1 + len(b"UNIQ_KEY\1") + keys.size + 1 + len(added)
+        if timed is not None:
+            self.extra_size += TIMED_EXTRA
         init_names(&self.names)
         if not self.make_place(PENDING_LIMIT):
             raise MemoryError
@@ -145,25 +161,29 @@ cdef class SendTable:
 
     # -- topics
 
-    def learn(self, str topic not None, int flags, QueueTail queue not None):
+    def learn(
+        self, str topic not None, int flags, int32_t queue_count, QueueTail queue
+    ):
         """Serve sends to this queue of the topic from now on, if it is an ordinary one.
 
+        Without it, as no message is there yet, serve only those that have a time.
         Whoever changes the topic or deletes it calls `forget`: so the table has at most
         the topics of the broker.
         """
         cdef SendTopic known
         cdef bytes key
-        if not 0 <= queue.queue_id < QUEUE_LIMIT:
+        if queue is not None and not 0 <= queue.queue_id < QUEUE_LIMIT:
             return
         known = self.topics.get(topic)
         if known is None:
             key = name_key([topic])
             if len(key) - 1 > RecordLayout.V1_TOPIC_LIMIT:
                 return
-            known = SendTopic(key, flags)
+            known = SendTopic(key, flags, queue_count)
             insert_name(&self.names, key, <void *>known)
             self.topics[topic] = known
-        known.show(queue)
+        if queue is not None:
+            known.show(queue)
 
     def knows(self, str topic not None, int32_t queue_id):
         """True if sends to this queue are served."""
@@ -197,29 +217,33 @@ cdef class SendTable:
         with gil:
             self.store_ms = self.now_ms()
 
-    cdef int set_declined_properties(self, list names) except -1:
-        """Decline messages with one of these properties."""
-        cdef bytes name
-        self.declined_properties = names
-        if len(names) > SPECIAL_LIMIT:
-            raise ValueError(f"{len(names)} special properties")
-        for i, name in enumerate(names):
-            self.special_names[i].data = name
-            self.special_names[i].size = len(name)
-            self.special_sizes[name[0]] |= <uint64_t>1 << (len(name) & 63)
-        self.special_count = len(names)
+    cdef int add_special(self, str text, Meaning meaning) except -1:
+        """Give a name a meaning; one that has a meaning keeps it."""
+        cdef bytes name = text.encode()
+        cdef Special *special = &self.specials[self.special_count]
+        if name in self.special_texts:
+            return 0
+        if self.special_count == SPECIAL_LIMIT:
+            raise ValueError(f"more than {SPECIAL_LIMIT} special properties")
+        self.special_texts.append(name)
+        special.name.data, special.name.size = name, len(name)
+        special.meaning = meaning
+        self.special_sizes[name[0]] |= <uint64_t>1 << (len(name) & 63)
+        self.special_count += 1
         return 0
 
-    cdef bint is_special(self, const uint8_t *name, int64_t size) noexcept nogil:
+    cdef Meaning meaning_of(self, const Name *name) noexcept nogil:
+        cdef const Special *special
         cdef int32_t i
-        if not self.special_sizes[name[0]] >> (size & 63) & 1:
-            return False        # almost always
+        if not self.special_sizes[name.data[0]] >> (name.size & 63) & 1:
+            return NONE         # almost always
         for i in range(self.special_count):
-            if self.special_names[i].size == size and (
-                memcmp(self.special_names[i].data, name, size) == 0
+            special = &self.specials[i]
+            if special.name.size == name.size and (
+                memcmp(special.name.data, name.data, name.size) == 0
             ):
-                return True
-        return False
+                return special.meaning
+        return NONE
 
     cdef bint read_properties(
         self, const uint8_t *text, int64_t size, Properties *found
@@ -231,6 +255,7 @@ cdef class SendTable:
         """
         cdef Name names[PROPERTY_LIMIT]
         cdef Name *name
+        cdef Name value
         cdef int32_t count = 0, i
         cdef uint8_t last
         cdef uint64_t bit, seen = 0
@@ -241,6 +266,8 @@ cdef class SendTable:
         found.unique_key_size = 0
         found.tags_code = 0
         found.waits = True
+        found.time_name.data = NULL
+        found.has_address = False
         while text < end:
             stop = rmq_find_byte(text, end, 2)
             if count == PROPERTY_LIMIT:
@@ -262,27 +289,34 @@ cdef class SendTable:
                     return False
             seen |= bit
             count += 1
-            if not self.read_meaning(name, middle + 1, stop - middle - 1, found):
+            value.data, value.size = middle + 1, stop - middle - 1
+            if not self.read_meaning(name, &value, found):
                 return False
             text = stop + 1
         return True
 
     cdef bint read_meaning(
-        self, const Name *name, const uint8_t *value, int64_t size, Properties *found
+        self, const Name *name, const Name *value, Properties *found
     ) noexcept nogil:
         """Note what a property says to this path; False if it is not for it."""
-        if self.is_special(name.data, name.size):
+        cdef Meaning meaning = self.meaning_of(name)
+        if meaning == TIME and found.time_name.data == NULL:
+            found.time_name = name[0]
+            found.time = value[0]
+        elif meaning == ADDRESS:
+            found.has_address = True
+        elif meaning != NONE:
             return False
-        if is_literal(name.data, name.size, b"TAGS"):
-            found.tags_code = java_hash_of(value, size)
+        elif is_literal(name.data, name.size, b"TAGS"):
+            found.tags_code = java_hash_of(value.data, value.size)
         elif is_literal(name.data, name.size, b"WAIT"):
-            found.waits = not is_literal(value, size, b"false")
-            return is_literal(value, size, b"true") or not found.waits
+            found.waits = not is_literal(value.data, value.size, b"false")
+            return is_literal(value.data, value.size, b"true") or not found.waits
         elif is_literal(name.data, name.size, b"UNIQ_KEY"):
-            if size > UNIQUE_KEY_LIMIT:
+            if value.size > UNIQUE_KEY_LIMIT:
                 return False
-            found.unique_key = value
-            found.unique_key_size = <int32_t>size
+            found.unique_key = value.data
+            found.unique_key_size = <int32_t>value.size
         return True
 
     cdef bint end_properties(

@@ -8,11 +8,18 @@ from rmq._fastpath.mapped_file cimport MappedFile
 from rmq._fastpath.new_keys cimport NewKeys
 from rmq._fastpath.queue_tail cimport QueueTail
 
+cdef enum:
+    COPY_LIMIT = 64             # records that are copied by one write
+
 cdef struct Copy:
     PyObject *queue             # borrowed
     int64_t physical_offset
     int64_t tags_code
     int32_t size
+
+cdef struct Copies:             # records that are staged to be written again
+    Copy all[COPY_LIMIT]
+    int32_t count
 
 cdef class LogTail:
     cdef readonly RecordEncoder encoder
@@ -41,6 +48,6 @@ cdef class LogTail:
         const RecordParts *parts,
         bytes added,
         int64_t store_ms,
-        Copy *copy,
+        Copies *copies,
     ) except -1
-    cdef int publish_copy(self, const Copy *copy) except -1
+    cdef int write_copies(self, const Copies *copies, int64_t store_ms) except -1

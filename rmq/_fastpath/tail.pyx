@@ -33,7 +33,6 @@ from rmq._fastpath.native cimport Text
 from rmq._fastpath.queue_tail cimport QueueTail
 
 cdef enum:
-    COPY_LIMIT = 64             # records that are copied by one write
     TARGET_LIMIT = 300          # bytes of a topic and a queue id
     ADDED_LIMIT = 100           # bytes of the properties that a timer adds
 
@@ -92,7 +91,7 @@ cdef int64_t _read_time(const uint8_t *p, int64_t size) noexcept nogil:
     cdef int64_t time_ms = -1
     cdef Text text
     text.escaped = False
-    if size == 0 or end[-1] != 2:
+    if size == 0 or (end - 1)[0] != 2:
         return -1
     while p < end:
         stop = <const uint8_t *>memchr(p, 2, end - p)
@@ -108,6 +107,12 @@ cdef int64_t _read_time(const uint8_t *p, int64_t size) noexcept nogil:
             return -1
         p = stop + 1
     return time_ms
+
+
+cdef void _end_staging(const Copies *copies) noexcept:
+    cdef int32_t i
+    for i in range(copies.count):
+        (<QueueTail>copies.all[i].queue).end_staging()
 
 
 cdef class LogTail:
@@ -239,33 +244,27 @@ cdef class LogTail:
         position and the queue offset that follow the last one, or None if there was
         none; all go by one write.  After an OSError nothing was published.
         """
-        cdef Copy copies[COPY_LIMIT]
+        cdef Copies copies
         cdef RecordParts parts
-        cdef int32_t count = 0, i
         cdef int64_t readable = records.shape[0], following = 0
+        copies.count = 0
         self.encoder.discard()
         try:
-            while count < COPY_LIMIT and 0 <= position < readable:
+            while copies.count < COPY_LIMIT and 0 <= position < readable:
                 if split_record(
                     &records[position], readable - position, False, &parts
                 ) != OK or parts.store_ms > stored_until_ms:
                     break
                 if not self.stage_copy(
-                    queues, &records[position], &parts, b"", store_ms, &copies[count]
+                    queues, &records[position], &parts, b"", store_ms, &copies
                 ):
                     break
                 position += parts.size
                 following = parts.queue_offset + 1
-                count += 1
-            if count:
-                self.last_store_ms = store_ms
-                self.write(count)
+            self.write_copies(&copies, store_ms)
         finally:
-            for i in range(count):
-                (<QueueTail>copies[i].queue).end_staging()
-        for i in range(count):
-            self.publish_copy(&copies[i])
-        return (position, following) if count else None
+            _end_staging(&copies)
+        return (position, following) if copies.count else None
 
     def append_timed(
         self,
@@ -285,16 +284,16 @@ cdef class LogTail:
         not be queued, or has no room, and after 64 at most.  Returns how many these
         are; all go by one write.  After an OSError nothing was published.
         """
-        cdef Copy copies[COPY_LIMIT]
+        cdef Copies copies
         cdef RecordParts parts
-        cdef int32_t count = 0, i
         cdef int64_t time_ms
         cdef bytes record, text
         cdef const uint8_t *data
+        copies.count = 0
         self.encoder.discard()
         try:
-            while count < COPY_LIMIT and first + count < len(records):
-                record, text = records[first + count], added[first + count]
+            while copies.count < COPY_LIMIT and first < len(records):
+                record, text = records[first], added[first]
                 data = record
                 if len(text) > ADDED_LIMIT or split_record(
                     data, len(record), False, &parts
@@ -302,19 +301,14 @@ cdef class LogTail:
                     break
                 time_ms = _read_time(data + parts.properties_at, parts.properties_size)
                 if not from_ms <= time_ms < until_ms or not self.stage_copy(
-                    queues, data, &parts, text, store_ms, &copies[count]
+                    queues, data, &parts, text, store_ms, &copies
                 ):
                     break
-                count += 1
-            if count:
-                self.last_store_ms = store_ms
-                self.write(count)
+                first += 1
+            self.write_copies(&copies, store_ms)
         finally:
-            for i in range(count):
-                (<QueueTail>copies[i].queue).end_staging()
-        for i in range(count):
-            self.publish_copy(&copies[i])
-        return count
+            _end_staging(&copies)
+        return copies.count
 
     cdef bint stage_copy(
         self,
@@ -323,13 +317,14 @@ cdef class LogTail:
         const RecordParts *parts,
         bytes added,
         int64_t store_ms,
-        Copy *copy,
+        Copies *copies,
     ) except -1:
         """Encode a record with `added` properties again; False if it is not to be."""
         cdef uint8_t text[RecordLayout.PROPERTIES_LIMIT + ADDED_LIMIT]
         cdef RecordEncoder encoder = self.encoder
         cdef RecordFields fields
         cdef PyObject *found = _find_target(queues, record, parts)
+        cdef Copy *copy = &copies.all[copies.count]
         cdef QueueTail queue
         cdef int64_t size
         if found == NULL:
@@ -373,13 +368,25 @@ cdef class LogTail:
         copy.physical_offset = fields.physical_offset
         copy.size = <int32_t>size
         copy.tags_code = tags_code_of(fields.properties, fields.properties_size)
+        copies.count += 1
         return True
 
-    cdef int publish_copy(self, const Copy *copy) except -1:
-        cdef QueueTail queue = <QueueTail>copy.queue
-        queue.publish(copy.physical_offset, copy.size, copy.tags_code)
-        if not queue.is_touched:
-            self.touch(queue)
+    cdef int write_copies(self, const Copies *copies, int64_t store_ms) except -1:
+        """Write what is staged, if anything, and publish it."""
+        cdef QueueTail queue
+        cdef int32_t i
+        if copies.count == 0:
+            return 0
+        self.last_store_ms = store_ms
+        self.write(copies.count)
+        for i in range(copies.count):
+            queue = <QueueTail>copies.all[i].queue
+            queue.publish(
+                copies.all[i].physical_offset, copies.all[i].size,
+                copies.all[i].tags_code,
+            )
+            if not queue.is_touched:
+                self.touch(queue)
         return 0
 
     def commit(self, int64_t count):

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from rmq.errors import RequestRejected
+from rmq.native import TimedSends
 from rmq.protocol.batch import BatchItem
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.message import Message
@@ -27,6 +28,8 @@ class PutInterceptor(NamedTuple):
 
     triggers: frozenset[str]
     intercept: Callable[[Message], object]
+    native: TimedSends | None = None
+    """What compiled sends do in its place."""
 
 
 class PutPipeline:
@@ -45,12 +48,20 @@ class PutPipeline:
         self.triggers.clear()
         self.triggers.update(*(each.triggers for each in self._interceptors))
 
+    def native(self) -> tuple[TimedSends | None, frozenset[str]]:
+        """Return a compiled interceptor, and the properties that no other one names."""
+        for each in self._interceptors:
+            if each.native is not None:
+                others = (it.triggers for it in self._interceptors if it is not each)
+                return each.native, each.triggers.difference(*others)
+        return None, frozenset()
+
     def put(self, message: Message, *, without: str = "") -> PutResult:
         """Store one message; skip the interceptors of the property `without`."""
         self._check_served(message.topic)
         present = message.properties.keys()  # the view walks through the fewer names
         if self._interceptors and not present.isdisjoint(self.triggers):
-            for triggers, intercept in self._interceptors:
+            for triggers, intercept, _ in self._interceptors:
                 if without not in triggers and not present.isdisjoint(triggers):
                     intercept(message)
         return self.append(message)

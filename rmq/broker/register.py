@@ -19,7 +19,7 @@ from rmq.broker.rights import RequestRights
 from rmq.config import build
 from rmq.errors import PluginError, RequestRejected
 from rmq.json_table import JsonTable
-from rmq.native import Grants, NativeHandler
+from rmq.native import Grants, NativeHandler, TimedSends
 from rmq.plugins import PluginSet
 from rmq.protocol.command import Command
 from rmq.protocol.message import Message
@@ -308,11 +308,14 @@ class Register:
         intercept: Callable[[Message], object],
         *,
         first: bool = False,
+        native: TimedSends | None = None,
     ) -> None:
         """Check or change messages with one of these properties before they are stored.
 
         `intercept(message)` may change the message, or refuse it with
-        `RequestRejected`.  Interceptors with `first` run before the others.
+        `RequestRejected`.  Interceptors with `first` run before the others.  Compiled
+        sends do what `native` says with messages that have just one of the properties,
+        and with others that it does not decline; there is one for all plugins.
         """
         self._check_call("interceptor", intercept)
         names = frozenset(() if isinstance(properties, str) else properties)
@@ -324,7 +327,7 @@ class Register:
         named = self._named(f"the interceptor of {', '.join(sorted(names))}", intercept)
         interceptors, firsts = self._all.interceptors, self._all.first_count
         place = firsts if first else len(interceptors)
-        interceptors.insert(place, PutInterceptor(names, named))
+        interceptors.insert(place, PutInterceptor(names, named, native))
         self._all.first_count += first
 
     def guard(

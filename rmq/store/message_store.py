@@ -92,7 +92,7 @@ class MessageStore:
         self.reads = StoreReader(config, log, queues, index, durability)
         self.cleaner = Cleaner(config, clock, log, queues, index, durability)
         self.timer = TimerStore(
-            config, directory.root, clock, log, self.reads, durability
+            config, directory.root, clock, log, queues, self.reads, durability
         )
 
     @classmethod

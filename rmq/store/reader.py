@@ -7,7 +7,6 @@ from the trio thread.
 """
 
 import struct
-from array import array
 from collections.abc import Callable, Generator
 from typing import Final, TypedDict
 
@@ -17,13 +16,11 @@ from rmq._fastpath import (
     PullTable,
     QueueScan,
     QueueTail,
-    due_records,
     scan_queue,
 )
 from rmq.errors import RemoteProtocolError, StoreClosed
 from rmq.offsets import PhysicalOffset, QueueOffset
 from rmq.protocol.records import StoredMessage, decode_stored_at
-from rmq.protocol.topics import TIMER_TOPIC
 from rmq.store.batch_queue import BatchQueue
 from rmq.store.cold import NotInMemory
 from rmq.store.commit_log import CommitLog, memory_window
@@ -265,27 +262,6 @@ class StoreReader:
             return None
         entry = queue.entry(message.queue_offset)
         return message if entry[:2] == (physical_offset, message.size) else None
-
-    def timed_run(
-        self, units: list[MappedFile], positions: "array[int]", now_ms: int
-    ) -> tuple[list[bytes], list[bytes], list[int]]:
-        """Return the records of units of the timer log, as `due_records`.
-
-        They are vouched for by the timer's queue, as those of `vouched_at`.
-        """
-        queue = self._queues.get(TIMER_TOPIC, 0)
-        if queue is None:
-            return [], [], []
-        return due_records(
-            units,
-            positions,
-            self._log.reader,
-            queue,
-            queue.file_of,
-            min_offset=queue.min_offset,
-            confirm_offset=self._durability.confirm_offset,
-            now_ms=now_ms,
-        )
 
     def query(
         self,

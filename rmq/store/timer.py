@@ -21,13 +21,14 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from rmq._fastpath import add_units
+from rmq._fastpath import add_units, due_records
 from rmq.clock import Clock
 from rmq.offsets import PhysicalOffset, QueueOffset
 from rmq.protocol.topics import TIMER_TOPIC
 from rmq.store.allocate import FileAllocator
 from rmq.store.commit_log import CommitLog
 from rmq.store.config import StoreConfig
+from rmq.store.consume_queues import ConsumeQueues
 from rmq.store.durability import Durability
 from rmq.store.reader import StoreReader
 from rmq.store.timer_checkpoint import TimerCheckpoint
@@ -67,6 +68,7 @@ class TimerStore:
         folder: Path,
         clock: Clock,
         log: CommitLog,
+        queues: ConsumeQueues,
         reads: StoreReader,
         durability: Durability,
     ) -> None:
@@ -74,6 +76,7 @@ class TimerStore:
         self._check_path = folder / "config" / "timercheck"
         self._clock = clock
         self._commit_log = log
+        self._queues = queues
         self._reads = reads
         self._durability = durability
         self.precision_ms = config.timer_precision_ms
@@ -292,6 +295,27 @@ class TimerStore:
         while position > after:
             part, position = self.log.chain(position, after, CHAIN_PART)
             yield part
+
+    def due_records(
+        self, positions: "array[int]"
+    ) -> tuple[list[bytes], list[bytes], list[int]]:
+        """Return the records of plain units, as the compiled `due_records`.
+
+        They are vouched for by the timer's queue, as by `StoreReader.vouched_at`.
+        """
+        queue = self._queues.get(TIMER_TOPIC, 0)
+        if queue is None:
+            return [], [], []
+        return due_records(
+            self.log.files,
+            positions,
+            self._commit_log.reader,
+            queue,
+            queue.file_of,
+            min_offset=queue.min_offset,
+            confirm_offset=self._durability.confirm_offset,
+            now_ms=self._clock.now_ms(),
+        )
 
     # -- durability
 

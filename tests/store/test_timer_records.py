@@ -12,7 +12,6 @@ from rmq.store.timer_log import RECALLS, ROLLS, UNIT_SIZE, TimerLog, TimerUnit
 
 HEAD_SIZE = 91 - 3
 COUNT = 30
-NOW_MS = 9_000
 
 
 @pytest.fixture
@@ -42,12 +41,15 @@ def all_units(store):
 def run(store, log, units):
     """The bodies that are read, the properties that they get, and the hashes."""
     positions = array("q", [log.append(unit) for unit in units])
-    records, added, hashes = store.reads.timed_run(log.files, positions, NOW_MS)
+    store.timer.log = log
+    records, added, hashes = store.timer.due_records(positions)
     return [decode_stored_at(each, 0).body for each in records], added, hashes
 
 
 @pytest.mark.parametrize("is_again", [False, True])
-def test_records_come_in_the_order_of_their_units(store, open_store, log, is_again):
+def test_records_come_in_the_order_of_their_units(
+    store, open_store, log, clock, is_again
+):
     units = list(all_units(store))
     units = units[20:] + units[:20]
     if is_again:
@@ -57,8 +59,8 @@ def test_records_come_in_the_order_of_their_units(store, open_store, log, is_aga
     order = [*range(20, COUNT), *range(20)]
     assert bodies == [f"m{number}".encode() for number in order]
     assert hashes == order
-    text = b"TIMER_ENQUEUE_MS\x01%d\x02TIMER_DEQUEUE_MS\x019000\x02"
-    assert added == [text % (1_000 + number) for number in order]
+    text = b"TIMER_ENQUEUE_MS\x01%d\x02TIMER_DEQUEUE_MS\x01%d\x02"
+    assert added == [text % (1_000 + number, clock.now_ms()) for number in order]
 
 
 @pytest.mark.parametrize(
@@ -88,8 +90,8 @@ def test_they_end_before_what_is_no_unit(store, log):
     position = log.append(unit)
     for odd in (position + 1, position + UNIT_SIZE, -UNIT_SIZE, 1 << 60):
         wanted = array("q", [position, odd, position])
-        assert len(store.reads.timed_run(log.files, wanted, NOW_MS)[0]) == 1
-    assert store.reads.timed_run([], wanted, NOW_MS) == ([], [], [])
+        store.timer.log = log
+        assert len(store.timer.due_records(wanted)[0]) == 1
 
 
 def test_bytes_in_a_body_are_no_record(store, log, make_message):

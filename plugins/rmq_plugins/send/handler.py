@@ -65,13 +65,12 @@ class SendHandler:
     def compiled(self, broker: BrokerContext) -> NativeSends:
         """Create the compiled sends; from then on they serve plain messages."""
         if self._natives is None:
-            declined = self._special - {names.SHARDING_KEY} | self._triggers
             self._natives = NativeSends(
                 broker,
                 facts=self._answers.facts,
                 added=self._added_text,
                 keys=self._keys,
-                declined_properties=declined,
+                special_properties=self._special - {names.SHARDING_KEY},
             )
         return self._natives
 

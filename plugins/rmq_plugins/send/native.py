@@ -2,7 +2,8 @@
 
 A queue is added to it after the Python handler has served a first message, and so has
 created topic, folder and file; a topic that changes is removed, and no queue is added
-while the broker has no write permission.
+while the broker has no write permission. After a message with a time, which waits
+elsewhere, the queue may not exist yet: then only such messages are served.
 """
 
 from collections.abc import Collection
@@ -27,9 +28,12 @@ class NativeSends:
         facts: dict[str, str],
         added: str,
         keys: UniqueKeys,
-        declined_properties: frozenset[str],
+        special_properties: frozenset[str],
     ) -> None:
+        """`special_properties` are for Python unless an interceptor is compiled."""
         light = broker.store_config.dispatches_lmq
+        timed, time_properties = broker.put.native()
+        declined_properties = special_properties | broker.put.triggers
         mark = f"{INNER_MULTI_DISPATCH}\x01".encode()
         self._store = broker.store
         self._mappings = broker.queue_mappings
@@ -42,8 +46,11 @@ class NativeSends:
             added=added.encode(),
             keys=keys,
             declined_properties=(
-                declined_properties | ({INNER_MULTI_DISPATCH} if light else set())
+                (declined_properties - time_properties)
+                | ({INNER_MULTI_DISPATCH} if light else set())
             ),
+            time_properties=time_properties,
+            timed=timed,
             declined_text=mark if light else b"",
             waits_for_disk=broker.store.durability.senders_wait,
             max_body_size=broker.store_config.max_message_size,
@@ -70,12 +77,11 @@ class NativeSends:
             return
         queue = self._store.queues.get(name, queue_id)
         if (
-            queue is None
-            or queue.is_batch
+            (queue is not None and queue.is_batch)
             or name in self._mappings
             or not self._config.broker_permission & PERM_WRITE
             or is_retry_topic(name)
             or is_dlq_topic(name)
         ):
             return
-        self.table.learn(name, added_flags(config), queue)
+        self.table.learn(name, added_flags(config), config.write_queue_nums, queue)

@@ -29,7 +29,8 @@ def rmq_setup(broker: BrokerContext, register: Register) -> None:
         for line in broker.store.open_timer():
             logger.warning("%s", line)
     intake = Intake(broker)
-    register.interceptor(TIMES, intake.put_aside)
+    register.interceptor(TIMES, intake.put_aside, native=intake.native)
+    register.on_config(intake.config_changed)
     deliveries = Deliveries(broker)
     if timer.is_open:
         register.arrivals(deliveries.on_arrivals)

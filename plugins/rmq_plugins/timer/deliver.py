@@ -294,9 +294,7 @@ class Deliveries:
     ) -> None:
         """Deliver the messages of some units, in their order."""
         wanted = array("q") if recalled else part
-        records, added, topics = self._reads.timed_run(
-            self._timer.log.files, wanted, self._clock.now_ms()
-        )
+        records, added, topics = self._timer.due_records(wanted)
         times = slot * self._precision_ms, (slot + 1) * self._precision_ms
         done = 0
         while done < len(part):

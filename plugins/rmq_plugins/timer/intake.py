@@ -5,10 +5,11 @@ delivered when the slot that begins there has ended: never before its time.
 """
 
 import random
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
 
 from rmq.errors import RequestRejected
+from rmq.native import TimedSends
 from rmq.plugin import BrokerContext
 from rmq.protocol import properties as names
 from rmq.protocol.codes import ResponseCode
@@ -26,9 +27,27 @@ class Intake:
     """Known in Java as the part of `HookUtils` for timer messages."""
 
     def __init__(self, broker: BrokerContext) -> None:
-        self._config = broker.store_config
+        self._config = config = broker.store_config
         self._clock = broker.clock
-        self._timer = broker.store.timer
+        self._timer = timer = broker.store.timer
+        self._queues = broker.store.queues
+        self.native: TimedSends | None = None
+        """What compiled sends do instead of `put_aside`."""
+
+        if timer.is_open:
+            self.native = TimedSends(
+                count_of=timer.wheel.count_of,
+                broker_name=broker.config.broker_name.encode(),
+                precision_ms=timer.precision_ms,
+                max_delay_ms=config.timer_max_delay_s * 1_000,
+                most_in_slot=config.timer_most_in_slot,
+            )
+
+    def config_changed(self, _keys: Collection[str]) -> None:
+        """Apply the present limits."""
+        if self.native is not None:
+            self.native.max_delay_ms = self._config.timer_max_delay_s * 1_000
+            self.native.most_in_slot = self._config.timer_most_in_slot
 
     def put_aside(self, message: Message) -> None:
         """Readdress a message with a time; a half message first needs its commit."""
@@ -62,6 +81,14 @@ class Intake:
         message.set_property(names.REAL_TOPIC, message.topic)
         message.set_property(names.REAL_QID, str(message.queue_id))
         message.topic, message.queue_id = TIMER_TOPIC, 0
+        if self.native is not None and self.native.queue is None:
+            self._show_queue(self.native)
+
+    def _show_queue(self, native: TimedSends) -> None:
+        """Let compiled sends write the timer's queue, which its first message made."""
+        queue = self._queues.get(TIMER_TOPIC, 0)
+        if queue is not None and not queue.is_batch:
+            native.learn(queue)
 
     def _check_congestion(self, slot: int) -> None:
         """Refuse some messages for a slot with many, and all for one with twice."""

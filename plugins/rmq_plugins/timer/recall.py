@@ -73,7 +73,7 @@ class RecallHandler:
         if not self._durability.senders_wait:
             return answer
         timeout_ms = self._durability.ack_timeout_ms
-        return Held(answer, result.end_offset, answer, timeout_ms)
+        return Held(answer, result.end_offset, None, timeout_ms)
 
     def _checked(self, header: RecallMessageRequestHeader) -> RecallHandle:
         """Make Java's checks in its order."""

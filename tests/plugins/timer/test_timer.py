@@ -9,6 +9,7 @@ import trio
 from trio.testing import MockClock
 
 from rmq.protocol.codes import RequestCode, ResponseCode
+from rmq.protocol.command import Command
 from rmq.protocol.handles import RecallHandle
 from rmq.protocol.topics import TIMER_TOPIC
 from rmq.store.durability import RefusalKind
@@ -330,6 +331,16 @@ def test_a_recalled_message_is_not_delivered(recalling):
     assert bodies(recalling) == [b"kept"]
     assert recall(recalling, kept.ext_fields["recallHandle"]).code == 604
     assert recalling.broker.store.timer.waiting == {}
+
+
+def test_a_recall_that_disk_or_slaves_do_not_have_in_time_is_no_success(recalling):
+    handle = send_timed(recalling).ext_fields["recallHandle"]
+    recalling.broker.store.durability.await_replicas(300)
+    fields = {"topic": "T", "recallHandle": handle, "producerGroup": "PG"}
+    held = recalling.handle(Command(RequestCode.RECALL_MESSAGE, fields, opaque=1))
+    assert held.end_offset == recalling.broker.store.log.end_offset
+    assert held.timeout_ms == 300
+    assert held.on_timeout is None, "its code says who lags, as that of a send"
 
 
 def test_a_recall_of_the_topic_with_the_key(make_caller):

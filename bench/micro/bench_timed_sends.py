@@ -1,0 +1,94 @@
+"""64 sends with a time of their own through the reactor, sockets included.
+
+`bench_send_path.py` has the same without a time.
+"""
+
+import socket
+
+import pytest
+
+from rmq._fastpath import (
+    LogTail,
+    MappedFile,
+    QueueTail,
+    Reactor,
+    RecordEncoder,
+    SendPath,
+    SendTable,
+    TimedSends,
+    UniqueKeys,
+)
+from rmq.protocol.command import Command
+from rmq.protocol.frames import encode
+from rmq.store.timer_wheel import TimerWheel
+
+WINDOW = 64
+NOW_MS = 1_700_000_000_000
+FIELDS = {
+    "a": "please_rename_unique_group_name",
+    "b": "TopicTest",
+    "c": "TBW102",
+    "d": "4",
+    "e": "2",
+    "f": "0",
+    "g": str(NOW_MS),
+    "h": "0",
+    "i": "KEYS\x01k\x02UNIQ_KEY\x017F0163D218B4\x02TIMER_DELAY_SEC\x0130\x02",
+    "j": "0",
+    "k": "false",
+    "m": "false",
+}
+
+
+@pytest.mark.parametrize("kind", ["json", "binary"])
+def bench_64_timed_sends(benchmark, tmp_path, kind):
+    log = LogTail(RecordEncoder(bytes(8)))
+    log.file = MappedFile(str(tmp_path / "log"), 1 << 20, create=True)
+    log.file.allocate(1 << 20)
+    log.is_writable = True
+    queue = QueueTail("rmq_sys_wheel_timer", 0)
+    timed = TimedSends(
+        count_of=TimerWheel().count_of,
+        broker_name=b"broker-a",
+        precision_ms=1_000,
+        max_delay_ms=259_200_000,
+        most_in_slot=(1 << 31) - 1,
+    )
+    timed.learn(queue)
+    table = SendTable(
+        log,
+        now_ms=lambda: NOW_MS,
+        on_failure=print,
+        store_host=bytes(8),
+        facts={"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"},
+        added=b"MSG_REGION\x01DefaultRegion\x02TRACE_ON\x01true\x02",
+        keys=UniqueKeys(bytes(8), lambda: NOW_MS),
+        declined_properties=("DELAY",),
+        time_properties=("TIMER_DELAY_SEC",),
+        timed=timed,
+        declined_text=b"",
+        waits_for_disk=False,
+        max_body_size=1 << 22,
+        version=513,
+    )
+    table.learn("TopicTest", 0, 4, None)
+    reactor = Reactor()
+    reactor.natives.register(0, 310, SendPath(table, has_short_names=True))
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    reactor.connections.add(ours.detach(), 0, bytes(8))
+    frame = encode(
+        Command(310, FIELDS, bytes(128), serialize_type=int(kind == "binary"))
+    )
+
+    def run():
+        log.file.write_position = 0
+        queue.end_at(0, -1)
+        theirs.sendall(frame * WINDOW)
+        reactor.poll(0)
+        theirs.recv(1 << 20)
+
+    benchmark(run)
+    assert not reactor.has_events
+    assert log.put_messages == reactor.statistics().frames
+    theirs.close()
