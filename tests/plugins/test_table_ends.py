@@ -97,7 +97,7 @@ def test_topics_of_sends(sides):
     table = handler.compiled(compiled.broker).table
     tail = QueueTail("other", 0)
     for n in range(20_000):
-        table.learn(f"topic-{n}", 0, tail)
+        table.learn(f"topic-{n}", 0, 1, tail)
     assert all(table.knows(f"topic-{n}", 0) for n in range(20_000))
     assert played(compiled, [request(PLAIN, opaque=1)]) == 1
     for n in range(20_000):
