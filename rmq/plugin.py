@@ -10,7 +10,9 @@ from rmq.broker.arrivals import ArrivalListener, QueueKey
 from rmq.broker.clients import ConsumerGroup, Member
 from rmq.broker.config import BrokerConfig
 from rmq.broker.context import BrokerContext
+from rmq.broker.held_pops import ANY_QUEUE, HeldPop, HeldPops
 from rmq.broker.put import PutInterceptor
+from rmq.broker.queue_order import ANOTHER_POP, NOT_THERE, QueueOrder
 from rmq.broker.register import Around, Facts, PluginInfo, Register, Service
 from rmq.broker.rights import RequestRights
 from rmq.broker.statistics import (
@@ -52,9 +54,12 @@ from rmq.store.results import (
 )
 
 __all__ = [
+    "ANOTHER_POP",
+    "ANY_QUEUE",
     "COMMIT_NUMS",
     "GROUP_GET_NUMS",
     "MAX_FOLLOWERS",
+    "NOT_THERE",
     "PERM_READ",
     "PERM_WRITE",
     "ROLLBACK_NUMS",
@@ -82,6 +87,8 @@ __all__ = [
     "Guard",
     "Handler",
     "Held",
+    "HeldPop",
+    "HeldPops",
     "JsonTable",
     "Later",
     "Member",
@@ -96,6 +103,7 @@ __all__ = [
     "PutStatus",
     "QueueKey",
     "QueueOffset",
+    "QueueOrder",
     "Register",
     "RequestCode",
     "RequestRejected",

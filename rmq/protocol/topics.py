@@ -34,11 +34,17 @@ CLOUD_TRACE_PREFIX: Final = "rmq_sys_TRACE_DATA_"
 RETRY_PREFIX: Final = "%RETRY%"
 DLQ_PREFIX: Final = "%DLQ%"
 LMQ_PREFIX: Final = "%LMQ%"
+LITE_SEPARATOR: Final = "$"
+LITE_PREFIX: Final = LMQ_PREFIX + LITE_SEPARATOR
+"""Of the queues of lite topics; no topic may have the separator in its name."""
+
 REPLY_TOPIC_POSTFIX: Final = "_REPLY_TOPIC"
 
 MAX_TOPIC_LENGTH: Final = 127
 MAX_RETRY_TOPIC_LENGTH: Final = 255
 MAX_GROUP_LENGTH: Final = 120
+MAX_LITE_TOPIC_LENGTH: Final = 64
+"""As `maxLiteTopicSize` of Java's proxy, which checks the same letters."""
 
 NOT_SENDABLE: Final = frozenset(
     {
@@ -65,6 +71,7 @@ SYSTEM_TOPICS: Final = NOT_SENDABLE | {
 _PATTERN: Final = r"^[%|a-zA-Z0-9_-]+$"
 _ALLOWED: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
 _PLAIN_TOPIC: Final = re.compile(r"[%|a-zA-Z0-9_-]{1,127}")
+_LITE_TOPIC: Final = re.compile(rf"[a-zA-Z0-9_-]{{1,{MAX_LITE_TOPIC_LENGTH}}}")
 
 
 def validate_topic(name: str | None) -> None:
@@ -154,6 +161,44 @@ def is_sendable(name: str) -> bool:
 def is_lmq(name: str) -> bool:
     """Whether the topic, or group, is a light message queue or belongs to one."""
     return name.startswith(LMQ_PREFIX)
+
+
+def is_lite_topic(name: str) -> bool:
+    """Whether a lite topic, below a parent topic, may have this name."""
+    return _LITE_TOPIC.fullmatch(name) is not None
+
+
+def lite_queue(parent: str, lite: str) -> str:
+    """Return the name of the light message queue of a lite topic.
+
+    >>> lite_queue("T", "session-1")
+    '%LMQ%$T$session-1'
+    """
+    return f"{LITE_PREFIX}{parent}{LITE_SEPARATOR}{lite}"
+
+
+def split_lite_queue(name: str) -> tuple[str, str] | None:
+    """Return parent and lite topic of a queue; None if it is of no lite topic.
+
+    >>> split_lite_queue("%LMQ%$T$session-1"), split_lite_queue("%LMQ%x")
+    (('T', 'session-1'), None)
+    """
+    parts = name.split(LITE_SEPARATOR)
+    if len(parts) != 3 or parts[0] != LMQ_PREFIX:
+        return None
+    _, parent, lite = parts
+    return (parent, lite) if is_topic(parent) and is_lite_topic(lite) else None
+
+
+def validate_queue_topic(name: str) -> None:
+    """Refuse a name that neither a topic nor the queue of a lite topic may have."""
+    if split_lite_queue(name) is None:
+        validate_topic(name)
+
+
+def is_queue_topic(name: str) -> bool:
+    """Whether `validate_queue_topic` accepts the name."""
+    return split_lite_queue(name) is not None or is_topic(name)
 
 
 def may_dispatch(topic: str) -> bool:

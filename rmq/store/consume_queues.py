@@ -17,7 +17,7 @@ from typing import Final
 
 from rmq._fastpath import TailSet
 from rmq.files import sync_directory
-from rmq.protocol.topics import is_lmq, is_topic, validate_topic
+from rmq.protocol.topics import is_lmq, is_queue_topic, validate_queue_topic
 from rmq.store.batch_queue import BATCH_ENTRY_SIZE, BatchQueue
 from rmq.store.consume_queue import ENTRY_SIZE, NO_OFFSET, ConsumeQueue
 from rmq.store.descriptors import DescriptorReserve
@@ -102,7 +102,7 @@ class ConsumeQueues:
         self.batch_topics.update(folder.name for folder in batches)
         for folder in batches + _folders(self._folder):
             topic = folder.name
-            is_named = is_topic(topic) and (
+            is_named = is_queue_topic(topic) and (
                 topic not in self.batch_topics or folder.parent == self._batch_folder
             )
             with os.scandir(folder) as entries:
@@ -126,7 +126,7 @@ class ConsumeQueues:
         queue = self.get(topic, queue_id)
         if queue is None:
             if topic not in self._topics:
-                validate_topic(topic)
+                validate_queue_topic(topic)
             assert queue_id >= 0, f"{topic} queue {queue_id}"
             if topic in self.batch_topics:
                 queue = self._new_batch(topic, queue_id)

@@ -17,7 +17,7 @@ from rmq._fastpath import (
 )
 from rmq.errors import RequestRejected
 from rmq.protocol.flags import INNER_BATCH, NOT_QUEUED, TRANSACTION_MASK
-from rmq.protocol.topics import may_dispatch
+from rmq.protocol.topics import may_dispatch, split_lite_queue
 from rmq.store.batch_queue import BatchQueue, inner_count
 from rmq.store.commit_log import CommitLog
 from rmq.store.consume_queue import ConsumeQueue
@@ -118,6 +118,9 @@ class LogDispatch:
             missing = offset - queue.next_offset
             if record.physical_offset + record.size <= queue.end_physical:
                 continue
+            if offset == 0 < queue.next_offset and split_lite_queue(topic) is not None:
+                queue.start_over()  # the lite topic had expired
+                missing = 0
             if not 0 <= missing <= MAX_FILLERS:
                 self._note(f"{topic}: the log has other entries than its files")
                 continue

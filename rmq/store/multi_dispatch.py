@@ -3,8 +3,9 @@
 INNER_MULTI_DISPATCH of a message has the names of the queues, joined with commas;
 INNER_MULTI_QUEUE_OFFSET, which the broker adds, the offset in each of them.  A light
 message queue is queue 0 of a topic `%LMQ%...` that is in no table; its files are those
-of any queue.  Entries are made again from these two properties after a crash and on a
-replica.  Known in Java as `LmqDispatch`.
+of any queue.  One named `%LMQ%$<topic>$<lite topic>` is a lite topic.  Entries are made
+again from these two properties after a crash and on a replica.  Known in Java as
+`LmqDispatch`.
 """
 
 from typing import Final, NamedTuple
@@ -16,7 +17,7 @@ from rmq.protocol.properties import (
     INNER_MULTI_QUEUE_OFFSET,
     decode_properties,
 )
-from rmq.protocol.topics import is_lmq, validate_topic
+from rmq.protocol.topics import is_lmq, validate_queue_topic
 
 LMQ_QUEUE_ID: Final = 0
 MARK: Final = f"{INNER_MULTI_DISPATCH}\x01".encode()
@@ -37,7 +38,7 @@ def parse_targets(text: str) -> list[str]:
     """Return the names in INNER_MULTI_DISPATCH; RequestRejected if one is illegal."""
     names = text.rstrip(",").split(",")
     for name in names:
-        validate_topic(name)
+        validate_queue_topic(name)
         if not is_lmq(name):
             raise _illegal(f"{name} is no light message queue")
     if len(set(names)) < len(names):

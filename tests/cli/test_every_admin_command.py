@@ -57,6 +57,12 @@ LINES = {
     "setCommitLogReadAheadMode": "-b {b} -m 0",
     "resetMasterFlushOffset": "-b {b} -o 0",
     "sendMsgStatus": "-b broker-test -c 1",
+    "getBrokerLiteInfo": "-b {b} -d",
+    "getParentTopicInfo": "-p Parent",
+    "getLiteTopicInfo": "-p Parent -l a -s",
+    "getLiteClientInfo": "-p Parent -g LG -c c1 -s",
+    "getLiteGroupInfo": "-p Parent -g LG -k 3",
+    "triggerLiteDispatch": "-p Parent -g LG -b broker-test",
     "getNamesrvConfig": "",
     "updateNamesrvConfig": "-k waitSecondsForService -v 44",
     "updateKvConfig": "-s N -k a -v b",
@@ -124,8 +130,11 @@ async def test_every_command_works_where_tls_and_users_are_enforced(
     secured, command, environment, authority, tmp_path
 ):
     topics, groups = tmp_path / "topics.json", tmp_path / "groups.json"
-    topics.write_text('[{"topicName": "A", "readQueueNums": 1, "writeQueueNums": 1}]')
-    groups.write_text('[{"groupName": "GA"}]')
+    parent = {"topicName": "Parent", "attributes": {"+message.type": "LITE"}}
+    queues = {"readQueueNums": 1, "writeQueueNums": 1}
+    topics.write_text(json.dumps([{"topicName": "A"} | queues, parent | queues]))
+    bound = {"groupName": "LG", "attributes": {"+lite.bind.topic": "Parent"}}
+    groups.write_text(json.dumps([{"groupName": "GA"}, bound]))
     known = {
         "b": secured.address, "topics": topics, "groups": groups, "folder": tmp_path,
         "id": "", "unique": "",

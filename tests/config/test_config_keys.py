@@ -10,6 +10,7 @@ from rmq.config_keys import unused
 from rmq.namesrv.config import NamesrvConfig, NamesrvListenConfig
 from rmq.replication.config import ReplicationConfig
 from rmq.store.config import StoreConfig
+from rmq_plugins.lite.config import LiteConfig
 
 CLASSES = (
     BrokerConfig,
@@ -17,6 +18,7 @@ CLASSES = (
     ReplicationConfig,
     NamesrvConfig,
     NamesrvListenConfig,
+    LiteConfig,
 )
 HONOURED = {mark.key for kind in CLASSES for _, mark in options(kind)}
 NETTY_CLIENT_CONFIG = """

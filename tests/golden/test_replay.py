@@ -130,13 +130,6 @@ INTENDED = [
 NOT_YET = {
     RequestCode.CHECK_ROCKSDB_CQ_WRITE_PROGRESS,
     RequestCode.SWITCH_TIMER_ENGINE,
-    RequestCode.POP_LITE_MESSAGE,
-    RequestCode.GET_BROKER_LITE_INFO,
-    RequestCode.GET_PARENT_TOPIC_INFO,
-    RequestCode.GET_LITE_TOPIC_INFO,
-    RequestCode.GET_LITE_CLIENT_INFO,
-    RequestCode.GET_LITE_GROUP_INFO,
-    RequestCode.TRIGGER_LITE_DISPATCH,
 }
 
 

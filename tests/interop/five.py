@@ -2,17 +2,20 @@
 
 Their driver programs have one command line:
 
-    driver send|push|simple ENDPOINTS TOPIC COUNT [name=value ...]
+    driver send|push|lite|simple ENDPOINTS TOPIC COUNT [name=value ...]
 
 They report as the drivers of `drivers.py` do; `received` has number, digest, attempt
 (from 1), at and due (ms since 1970; due is 0 without a time of delivery).
 
 send: messages `first` … first + COUNT - 1 of a `kind`: normal, fifo (four message
-groups), delay or recall (due `delay` ms later; recall takes the odd ones back) or
-transaction (numbers divisible by 3 are committed, the next rolled back, of the third
-the outcome is told when asked; goes on until standard input ends). With `retry` a send
-is tried until it succeeds; `every` is a pause after each in ms.
+groups), lite (lite topics lite0 to lite3 in turn), delay or recall (due `delay` ms
+later; recall takes the odd ones back) or transaction (numbers divisible by 3 are
+committed, the next rolled back, of the third the outcome is told when asked; goes on
+until standard input ends). With `retry` a send is tried until it succeeds; `every` is a
+pause after each in ms.
 push: until standard input ends; `group`, `tags` or `sql`; attempts up to `fail` fail.
+lite: as push, of the lite topics `lites` of a parent topic; at the end it reports
+`taken`, the lite topics that it still has.
 simple: receives until COUNT messages are acked; hidden for `invisible` seconds;
 attempts up to `forget` are not acked; `change` is another time for the first attempts,
 instead of the ack.
@@ -55,7 +58,7 @@ class JavaSdk:
     """rocketmq-client-java: one jar with all that it needs."""
 
     name = "Java 5.2.0"
-    can = ALL | {"settings again"}
+    can = ALL | {"settings again", "lite"}
 
     def __init__(self) -> None:
         self._libraries = cache_folder() / "java-sdk-5.2.0"

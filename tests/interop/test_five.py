@@ -46,12 +46,12 @@ SETTINGS: dict[str, object] = {
 class Rmq:
     """Name server and broker on fixed ports, so that they can be started again."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, settings=SETTINGS):
         self._port, namesrv_port = free_port(), free_port()
         self.namesrv = f"127.0.0.1:{namesrv_port}"
         self.address = f"127.0.0.1:{self._port}"
         ports = {"listenPort": self._port, "rmq.namesrv.listenPort": namesrv_port}
-        settings = [f"{key}={value}" for key, value in (SETTINGS | ports).items()]
+        settings = [f"{key}={value}" for key, value in (settings | ports).items()]
         self._arguments = broker_arguments(folder, *settings)
         self._server = None
 
@@ -67,8 +67,8 @@ class Rmq:
 class JavaBelow:
     """Java's name server and broker in the place of rmq."""
 
-    def __init__(self, folder):
-        self._folder = folder
+    def __init__(self, folder, settings=SETTINGS):
+        self._folder, self._settings = folder, settings
         self._ports = free_port(), free_port()
         self.namesrv, self.address = (f"127.0.0.1:{port}" for port in self._ports)
         self._namesrv, self._broker = ExitStack(), ExitStack()
@@ -83,7 +83,7 @@ class JavaBelow:
                 )
             )
             eventually(lambda: is_up(self.namesrv), "Java's name server serves", 60)
-        settings = SETTINGS | {
+        settings = self._settings | {
             "listenPort": port, "haListenPort": port - 1, "brokerIP1": "127.0.0.1",
             "namesrvAddr": self.namesrv, "storePathRootDir": self._folder / "store",
         }  # fmt: skip

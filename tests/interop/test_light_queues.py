@@ -13,7 +13,7 @@ from .toolchains import JavaServers
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(900)]
 
 TOPIC, GROUP = "Parent", "%LMQ%group"
-LIGHT = [f"%LMQ%{name}" for name in "abc"]
+LIGHT = [*(f"%LMQ%{name}" for name in "abc"), f"%LMQ%${TOPIC}$session-1"]
 KEYS = {"enableLmq": "true", "enableMultiDispatch": "true"}
 
 

@@ -41,12 +41,16 @@ FIELDS = """
 200053 Sub topic:topic group:consumerGroup
 200054 Sub topic:topic group:consumerGroup
 200055 Get topic:topic group:consumerGroup
+200070 Sub topic:topic group:consumerGroup
+200075 Get topic:topic              200076 Get topic:parentTopic
+200077 Get topic:parentTopic group:group
+200078 Get group:group              200079 Update group:group
 """
 """Code, actions of which one is enough, and the fields: present ones count."""
 
 CLUSTER_GET = {
     21, 201, 43, 45, 402, 60, 61, 26, 28, 907, 1007, 317, 328, 204, 305, 315,
-    3004, 3005, 3009, 3010,
+    3004, 3005, 3009, 3010, 200074,
 }  # fmt: skip
 """Get on the cluster; every other code that is not here needs Update on it."""
 
@@ -229,6 +233,11 @@ def _assignment(data: dict) -> Iterator[Need]:
     yield from _sub(group_key(data["consumerGroup"]), topic_key(data["topic"]))
 
 
+def _lite_subscriptions(data: dict) -> Iterator[Need]:
+    for entry in data["subscriptionSet"]:
+        yield from _sub(group_key(entry["group"]), topic_key(entry["topic"]))
+
+
 def _created(keys: Iterable[str]) -> Iterator[Need]:
     for key in keys:
         yield Need(key, frozenset({"Create"}))
@@ -245,6 +254,7 @@ _BY_BODY = {
     42: _locks,
     46: _check_client,
     400: _assignment,
+    200071: _lite_subscriptions,
     18: lambda data: _created(
         f"Topic:{item['topicName']}" for item in data["topicConfigList"]
     ),

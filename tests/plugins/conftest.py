@@ -12,6 +12,7 @@ import rmq_plugins.admin
 import rmq_plugins.auth
 import rmq_plugins.client
 import rmq_plugins.export
+import rmq_plugins.lite
 import rmq_plugins.pop
 import rmq_plugins.pull
 import rmq_plugins.query
@@ -47,6 +48,7 @@ PLUGINS = {
         rmq_plugins.auth,
         rmq_plugins.client,
         rmq_plugins.export,
+        rmq_plugins.lite,
         rmq_plugins.pop,
         rmq_plugins.pull,
         rmq_plugins.query,

@@ -27,7 +27,6 @@ EXCEPTIONS = {
     ("broker", 170): "keys that cannot change while the broker runs are refused",
     ("broker", 175): "there is no RocksDB to ask about",
     ("broker", 188): "a client whose clock is wrong gets messages, too",
-    ("broker", 211): "there are no lite topics",
 }
 
 

@@ -24,10 +24,13 @@ NUMBERS = """
 queueId queueOffset commitOffset maxMsgNums sysFlag suspendTimeoutMillis subVersion
 defaultTopicQueueNums bornTimestamp flag reconsumeTimes delayLevel timestamp
 beginTimestamp endTimestamp maxNum index count invisibleTime topicSysFlag pollTime
+maxMsgNum bornTime topK
 d e f g h j
 """
 CODES = [int(code) for code in (*RequestCode, *OwnRequestCode)] + [9_999, 30_001]
-TOPIC_FIELDS = ("topic", "b", "topicList", "originTopic", "defaultTopic", "c")
+TOPIC_FIELDS = (
+    "topic", "b", "topicList", "originTopic", "defaultTopic", "c", "parentTopic",
+)  # fmt: skip
 GROUP_FIELDS = (
     "group", "consumerGroup", "groupName", "filterGroups", "compareGroup", "srcGroup",
     "destGroup", "producerGroup", "a",

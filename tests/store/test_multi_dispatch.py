@@ -168,6 +168,60 @@ def test_a_kill_loses_no_entry(open_store, put, tmp_path, flushes):
     assert bodies(third, B) == [b"1", b"2"]
 
 
+LITE = "%LMQ%$Topic$session-1"
+
+
+@pytest.mark.parametrize("flushes", [False, True])
+def test_a_lite_topic_has_its_folder_after_a_kill(open_store, put, tmp_path, flushes):
+    store = open_store(**LMQ)
+    put(store, LITE, body=b"one")
+    if flushes:
+        store.flush_queues(thorough=True)
+    again = open_store(killed(tmp_path / "store", tmp_path / "killed"), **LMQ)
+    assert bodies(again, LITE) == [b"one"]
+    assert again.queues.lmq_count == 1
+    again.flush_queues(thorough=True)
+    assert again.queues.get(LITE, 0).folder.parent.name == LITE
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "%LMQ%$Topic",
+        "%LMQ%$Topic$",
+        "%LMQ%$$a",
+        "%LMQ%$Topic$a$b",
+        "%LMQ%$Topic$..",
+        "%LMQ%$..$a",
+        "%LMQ%$Topic$a/b",
+        "%LMQ%x$Topic$a",
+        "%LMQ%$Topic$" + "a" * 65,
+    ],
+)
+def test_names_that_are_of_no_lite_topic(open_store, put, name):
+    store = open_store(**LMQ)
+    assert put(store, name).status is PutStatus.MESSAGE_ILLEGAL
+    assert store.queues.lmq_count == 0
+
+
+def test_a_replica_begins_a_lite_topic_again(open_store, put, tmp_path):
+    """The master's had expired, and got a message; ours is still there."""
+    store = open_store(**LMQ)
+    put(store, LITE, body=b"one")
+    put(store, LITE, body=b"two")
+    root = killed(tmp_path / "store", tmp_path / "before")
+    store.delete_topic(LITE)()
+    put(store, LITE, body=b"three")
+    before = open_store(root, **LMQ)
+    before.flush_queues(thorough=True)
+    before.close()
+    shutil.rmtree(root / "commitlog")
+    shutil.copytree(tmp_path / "store" / "commitlog", root / "commitlog")
+    (root / "abort").touch()
+    again = open_store(root, **LMQ)
+    assert bodies(again, LITE) == [b"three"]
+
+
 def test_lost_files_are_made_again(open_store, put, tmp_path):
     store = open_store(**LMQ)
     for number in range(30):

@@ -1,7 +1,8 @@
-"""Attributes of topics and the text that changes them.
+"""Attributes of topics and groups, and what changes them.
 
 `+name=value` adds or changes, `-name` removes; several are joined with commas. A new
-topic allows additions only. Compaction is refused: this store has none.
+topic allows additions only. Compaction is refused: this store has none. A group brings
+its changes as a map, with `+` and `-` before the names.
 """
 
 from collections.abc import Mapping
@@ -16,11 +17,14 @@ MAX_TEXT_LENGTH: Final = 4_096
 
 
 class Attribute(NamedTuple):
-    """The values that an attribute accepts; an empty list: any whole number."""
+    """The values that an attribute accepts; without any: whole numbers, or all text."""
 
     values: frozenset[str] = frozenset()
     is_changeable: bool = True
     unserved: frozenset[str] = frozenset()
+    least: int = -(1 << 63)
+    most: int = (1 << 63) - 1
+    is_text: bool = False
 
 
 TOPIC_ATTRIBUTES: Final = {
@@ -33,7 +37,19 @@ TOPIC_ATTRIBUTES: Final = {
         | {"MIXED", "PRIORITY", "LITE"}
     ),
     "reserve.time": Attribute(),
-    "lite.topic.expiration": Attribute(),
+    "lite.topic.expiration": Attribute(least=-1, most=43_200),
+}
+
+_BOOLEAN: Final = Attribute(frozenset({"true", "false"}))
+GROUP_ATTRIBUTES: Final = {
+    "priority.factor": Attribute(least=0, most=100),
+    "lite.bind.topic": Attribute(is_text=True),
+    "lite.sub.model": Attribute(frozenset({"Shared", "Exclusive"})),
+    "lite.sub.reset.offset.exclusive": _BOOLEAN,
+    "lite.sub.reset.offset.unsubscribe": _BOOLEAN,
+    "lite.sub.client.quota": Attribute(least=-1),
+    "lite.sub.client.max.event.cnt": Attribute(least=10),
+    "lite.sub.wildcard": Attribute(is_text=True),
 }
 
 
@@ -41,9 +57,35 @@ def change_attributes(
     current: Mapping[str, str] | None, text: str | None
 ) -> dict[str, str]:
     """Return the attributes after the change; `current` None means a new topic."""
+    return _change(current, _parse(text or ""), TOPIC_ATTRIBUTES)
+
+
+def change_group_attributes(
+    current: Mapping[str, str], signed: Mapping[str, str]
+) -> dict[str, str]:
+    """Return a group's attributes after the change; a name without a sign is added.
+
+    Java refuses that one; a tool that puts back what it has read need not know.
+    """
+    if sum(len(name) + len(text) for name, text in signed.items()) > MAX_TEXT_LENGTH:
+        raise _rejected(f"attributes of more than {MAX_TEXT_LENGTH} characters")
+    changes: dict[str, str | None] = {}
+    for name, value in signed.items():
+        plain = name.lstrip("+-") if name[:1] in ("+", "-") else name
+        if plain in changes:
+            raise _rejected(f"alter duplication key. key: {plain}")
+        changes[plain] = None if name.startswith("-") else value
+    return _change(current, changes, GROUP_ATTRIBUTES)
+
+
+def _change(
+    current: Mapping[str, str] | None,
+    changes: Mapping[str, str | None],
+    known: Mapping[str, Attribute],
+) -> dict[str, str]:
     changed = dict(current or {})
-    for name, value in _parse(text or "").items():
-        attribute = TOPIC_ATTRIBUTES.get(name)
+    for name, value in changes.items():
+        attribute = known.get(name)
         if attribute is None:
             raise _rejected(f"unsupported key: {name}")
         if value is None and current is None:
@@ -80,9 +122,15 @@ def _checked(name: str, attribute: Attribute, value: str) -> str:
     assert attribute.unserved <= attribute.values, f"{name}: {attribute}"
     if value in attribute.unserved:
         raise _rejected(f"{name}={value} is not supported by this broker")
+    if attribute.is_text:
+        return value
     if not attribute.values:
         if not value.removeprefix("-").isdecimal():
             raise _rejected(f"{name}={value}: it must be a whole number")
+        if not attribute.least <= int(value) <= attribute.most:
+            raise _rejected(
+                f"value is not in range({attribute.least}, {attribute.most})"
+            )
     elif value not in attribute.values:
         raise _rejected(f"value is not in set: {sorted(attribute.values)}")
     return value

@@ -21,6 +21,7 @@ from rmq.protocol.headers.groups import (
     UpdateGroupForbiddenRequestHeader,
 )
 from rmq.protocol.topics import validate_group, validate_topic
+from rmq_plugins.admin.attributes import change_group_attributes
 from rmq_plugins.admin.paging import page
 
 MAX_RETRY_QUEUES: Final = 65_536
@@ -61,6 +62,9 @@ class GroupHandler:
         for config in configs:
             validate_group(config.group_name)
             _check(config)
+            known = self._groups.get(config.group_name or "")
+            current = {} if known is None else known.attributes
+            config.attributes = change_group_attributes(current, config.attributes)
         for config in configs:
             self._groups.update(config)
 

@@ -27,6 +27,7 @@ from rmq.protocol.headers.offsets import (
     SearchOffsetRequestHeader,
     SearchOffsetResponseHeader,
 )
+from rmq.protocol.topics import lite_queue
 
 DELAY_OFFSETS: Final = "delayOffset"
 """Facts of the plugin that delivers delayed messages."""
@@ -48,10 +49,15 @@ class OffsetHandler:
     def by_time(self, request: Command, connection: Connection) -> Command:
         """Answer the offset stored around a time."""
         header = request.header(SearchOffsetRequestHeader)
-        offset = 0
-        if not header.lite_topic:
+        topic, offset = header.topic, 0
+        lite = header.lite_topic or ""
+        if lite.strip():
+            topic = lite_queue(topic, lite)
+        if topic == header.topic or self._store.reads.max_offset(
+            topic, header.queue_id
+        ):
             offset = self._store.reads.offset_by_time(
-                header.topic,
+                topic,
                 header.queue_id,
                 header.timestamp,
                 Boundary[header.boundary],

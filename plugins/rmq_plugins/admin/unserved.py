@@ -15,7 +15,6 @@ _ROCKSDB: Final = (
     "nothing is stored in RocksDB; queues and tables are files that rmq store inspect "
     "shows"
 )
-_LITE: Final = "there are no lite topics; use ordinary topics, which are cheap here"
 
 ADVICE: Final = {
     RequestCode.CHECK_ROCKSDB_CQ_WRITE_PROGRESS: _ROCKSDB,
@@ -29,12 +28,6 @@ ADVICE: Final = {
     RequestCode.GET_CONTROLLER_CONFIG: _CONTROLLER,
     RequestCode.CLEAN_BROKER_DATA: _CONTROLLER,
     RequestCode.SWITCH_TIMER_ENGINE: "there is one timer engine; nothing to switch",
-    RequestCode.GET_BROKER_LITE_INFO: _LITE,
-    RequestCode.GET_PARENT_TOPIC_INFO: _LITE,
-    RequestCode.GET_LITE_TOPIC_INFO: _LITE,
-    RequestCode.GET_LITE_CLIENT_INFO: _LITE,
-    RequestCode.GET_LITE_GROUP_INFO: _LITE,
-    RequestCode.TRIGGER_LITE_DISPATCH: _LITE,
 }
 
 

@@ -21,6 +21,10 @@ from rmq.access.rights import Need
 from rmq.errors import RequestRejected
 from rmq.protocol.bodies.groups import SubscriptionGroupConfig, SubscriptionGroupList
 from rmq.protocol.bodies.heartbeat import CheckClientRequestBody, HeartbeatData
+from rmq.protocol.bodies.lite import (
+    LiteSubscription,
+    LiteSubscriptionCtlRequestBody,
+)
 from rmq.protocol.bodies.pop import BatchAck, BatchAckRequestBody
 from rmq.protocol.bodies.queues import (
     LockBatchRequestBody,
@@ -58,6 +62,7 @@ CLUSTER_READS: Final = frozenset(
         Code.GET_BROKER_HA_STATUS,
         Code.GET_BROKER_EPOCH_CACHE,
         Code.GET_BROKER_CONSUME_STATS,
+        Code.GET_BROKER_LITE_INFO,
         Code.GET_ALL_PRODUCER_INFO,
         Code.GET_PRODUCER_CONNECTION_LIST,
         Code.GET_SYSTEM_TOPIC_LIST_FROM_BROKER,
@@ -165,16 +170,8 @@ NOT_OURS: Final = frozenset(
         Code.GET_BROKER_LIVE_INFO_REQUEST,
         Code.GET_SYNC_STATE_DATA_REQUEST,
         Code.RAFT_BROKER_HEART_BEAT_EVENT_REQUEST,
-        Code.POP_LITE_MESSAGE,
-        Code.LITE_SUBSCRIPTION_CTL,
         Code.ACK_LITE_MESSAGE,
         Code.NOTIFY_UNSUBSCRIBE_LITE,
-        Code.GET_BROKER_LITE_INFO,
-        Code.GET_PARENT_TOPIC_INFO,
-        Code.GET_LITE_TOPIC_INFO,
-        Code.GET_LITE_CLIENT_INFO,
-        Code.GET_LITE_GROUP_INFO,
-        Code.TRIGGER_LITE_DISPATCH,
     }
 )
 """Requests to name servers, controllers and clients, and those that nobody serves yet.
@@ -213,6 +210,12 @@ FIELDS: Final[Mapping[int, tuple[tuple[Action, ...], tuple[tuple[str, str], ...]
         ((_T, "topic"), (_G, "consumerGroup")),
     ),
     Code.POP_MESSAGE: (SUB, ((_G, "consumerGroup"), (_T, "topic"))),
+    Code.POP_LITE_MESSAGE: (SUB, ((_G, "consumerGroup"), (_T, "topic"))),
+    Code.GET_PARENT_TOPIC_INFO: (GET, ((_T, "topic"),)),
+    Code.GET_LITE_TOPIC_INFO: (GET, ((_T, "parentTopic"),)),
+    Code.GET_LITE_CLIENT_INFO: (GET, ((_T, "parentTopic"), (_G, "group"))),
+    Code.GET_LITE_GROUP_INFO: (GET, ((_G, "group"),)),
+    Code.TRIGGER_LITE_DISPATCH: (UPDATE, ((_G, "group"),)),
     Code.PEEK_MESSAGE: (SUB, ((_T, "topic"), (_G, "consumerGroup"))),
     Code.ACK_MESSAGE: (SUB, ((_G, "consumerGroup"), (_T, "topic"))),
     Code.CHANGE_MESSAGE_INVISIBLETIME: (SUB, ((_G, "consumerGroup"), (_T, "topic"))),
@@ -391,7 +394,16 @@ def _batch_acks(request: Command) -> Needs:
         yield Need(resources.topic(ack.topic or ""), SUB)
 
 
+def _lite_subscriptions(request: Command) -> Needs:
+    """Sub on group and topic of each entry of the body."""
+    body = LiteSubscriptionCtlRequestBody.decode(request.body or b"{}")
+    for entry in body.subscription_set or [LiteSubscription()]:
+        yield Need(resources.group(entry.group or ""), SUB)
+        yield Need(resources.topic(entry.topic or ""), SUB)
+
+
 SPECIAL: Final[Mapping[int, Callable[[Command], Needs]]] = {
+    Code.LITE_SUBSCRIPTION_CTL: _lite_subscriptions,
     Code.SEND_MESSAGE: _send,
     Code.SEND_MESSAGE_V2: _send_short,
     Code.SEND_BATCH_MESSAGE: _send_short,

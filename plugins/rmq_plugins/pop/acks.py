@@ -12,7 +12,14 @@ from typing import Final
 
 from rmq.errors import RequestRejected
 from rmq.native import AckMarks
-from rmq.plugin import BrokerContext, Connection, PutStatus
+from rmq.plugin import (
+    ANOTHER_POP,
+    NOT_THERE,
+    BrokerContext,
+    Connection,
+    HeldPops,
+    PutStatus,
+)
 from rmq.protocol.bodies.pop import BatchAck, BatchAckRequestBody
 from rmq.protocol.bodies.topics import TopicConfig
 from rmq.protocol.codes import FAQ, ResponseCode
@@ -25,8 +32,7 @@ from rmq.protocol.headers.pop import (
 )
 from rmq.protocol.topics import pop_retry_topic
 from rmq_plugins.pop.checkpoints import Checkpoint, Checkpoints, PopQueue
-from rmq_plugins.pop.held import HeldPops
-from rmq_plugins.pop.orders import ANOTHER_POP, NOT_THERE, Orders
+from rmq_plugins.pop.orders import Orders
 from rmq_plugins.pop.records import PopRecords
 from rmq_plugins.pop.revive import Reviver
 

@@ -11,7 +11,7 @@ from typing import Final
 
 from rmq.errors import RequestRejected
 from rmq.native import AckMarks
-from rmq.plugin import BrokerContext, Connection
+from rmq.plugin import BrokerContext, Connection, HeldPop, HeldPops
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import Command
 from rmq.protocol.handles import ORDERED_REVIVE_QUEUE, PopHandle
@@ -21,7 +21,6 @@ from rmq.protocol.headers.pop import (
 )
 from rmq_plugins.pop.checkpoints import Checkpoint, Checkpoints
 from rmq_plugins.pop.checks import PopChecks, PopFilter, PopPlan
-from rmq_plugins.pop.held import HeldPop, HeldPops
 from rmq_plugins.pop.orders import Orders
 from rmq_plugins.pop.questions import FOUND, NOTHING, QuestionHandler
 from rmq_plugins.pop.reading import FROM_NEWEST, Found, PopReader, under_topic
@@ -336,5 +335,5 @@ def _refused(request: Command, refusal: RequestRejected) -> Command:
 
 
 def _factor(attributes: dict[str, str]) -> int:
-    text = attributes.get("priority.factor", attributes.get("+priority.factor", "100"))
+    text = attributes.get("priority.factor", "100")
     return int(text) if text.isdecimal() and len(text) < 4 else 100

@@ -15,54 +15,10 @@ File `config/consumerOrderInfo.json`, which a Java broker reads too:
 from collections.abc import Callable
 from typing import Any, Final
 
-from msgspec import field
-
 from rmq.errors import RequestRejected
-from rmq.plugin import BrokerContext, JsonTable
-from rmq.protocol.bodies import Body
-from rmq.protocol.headers import I32, I64
+from rmq.plugin import BrokerContext, JsonTable, QueueOrder
 
 MAX_QUEUES: Final = 200_000
-NOT_THERE: Final = -1
-ANOTHER_POP: Final = -2
-
-
-class QueueOrder(Body, kw_only=True):
-    """The last POP of a queue. Known in Java as `OrderInfo`."""
-
-    attempt_id: str | None = field(default=None, name="a")
-    acked: I64 = field(default=0, name="cm")
-    invisible_ms: I64 | None = field(default=None, name="i")
-    last_ms: I64 = field(default=0, name="l")
-    diffs: list[I64] = field(default_factory=list, name="o")
-    counts: dict[I64, I32] = field(default_factory=dict, name="oc")
-    visible_ms: dict[I64, I64] = field(default_factory=dict, name="ot")
-    pop_ms: I64 = field(default=0, name="popTime")
-
-    def offsets(self) -> list[int]:
-        """Return the popped offsets."""
-        first = self.diffs[0] if self.diffs else 0
-        return [first + diff if i else diff for i, diff in enumerate(self.diffs)]
-
-    def next_offset(self) -> int:
-        """Return the first offset that is not acked, or the one after the last."""
-        offsets = self.offsets()
-        for place, offset in enumerate(offsets):
-            if not self.acked >> place & 1:
-                return offset
-        return offsets[-1] + 1 if offsets else NOT_THERE
-
-    def free_at(self, asking_invisible_ms: int) -> int:
-        """Return when the next POP may have messages; 0 if nothing blocks."""
-        latest = 0
-        for place, offset in enumerate(self.offsets()):
-            if not self.acked >> place & 1:
-                invisible_ms = self.invisible_ms
-                if invisible_ms is None:
-                    invisible_ms = asking_invisible_ms
-                until = self.visible_ms.get(offset, self.pop_ms + invisible_ms)
-                latest = max(latest, until)
-        return latest
 
 
 class Orders(JsonTable):
@@ -138,31 +94,21 @@ class Orders(JsonTable):
     ) -> dict[int, int]:
         """Note a POP; return how often each offset was popped before."""
         topic, group, queue_id = where
-        before = self._get(topic, group, queue_id)
-        is_same = before is not None and attempt is not None
-        is_same = is_same and before is not None and before.attempt_id == attempt
-        counts: dict[int, int] = {}
-        if before is not None:
-            known = set(before.offsets())
-            for offset in offsets:
-                if offset in known:
-                    counts[offset] = before.counts.get(offset, 0) + (not is_same)
-        counts = {offset: count for offset, count in counts.items() if count}
-        queues = self._orders.setdefault(f"{topic}@{group}", {})
-        if queue_id not in queues and len(self._orders) > MAX_QUEUES:
-            raise RequestRejected(2, f"{MAX_QUEUES} queues are popped in order already")
-        first = offsets[0]
-        queues[queue_id] = QueueOrder(
+        order = QueueOrder.of_pop(
+            offsets,
+            self._get(topic, group, queue_id),
             attempt_id=attempt,
             invisible_ms=invisible_ms,
             last_ms=self._clock.now_ms(),
-            diffs=[first, *(offset - first for offset in offsets[1:])],
-            counts=counts,
             pop_ms=pop_ms,
         )
+        queues = self._orders.setdefault(f"{topic}@{group}", {})
+        if queue_id not in queues and len(self._orders) > MAX_QUEUES:
+            raise RequestRejected(2, f"{MAX_QUEUES} queues are popped in order already")
+        queues[queue_id] = order
         self.touch()
         self.on_free(topic, group, queue_id, pop_ms + invisible_ms)
-        return counts
+        return order.counts
 
     def ack(
         self, topic: str, group: str, queue_id: int, offset: int, pop_ms: int
@@ -171,27 +117,19 @@ class Orders(JsonTable):
         order = self._get(topic, group, queue_id)
         if order is None:
             return offset + 1
-        if not order.diffs:
-            return NOT_THERE
-        if order.pop_ms != pop_ms:
-            return ANOTHER_POP
-        offsets = order.offsets()
-        if offset not in offsets:
-            return NOT_THERE
-        order.acked |= 1 << offsets.index(offset)
-        self.touch()
-        return order.next_offset()
+        following = order.ack(offset, pop_ms)
+        if following >= 0:
+            self.touch()
+        return following
 
     def extend(
         self, where: tuple[str, str, int], offset: int, pop_ms: int, until_ms: int
     ) -> None:
         """Hide a popped message until a time."""
         order = self._get(*where)
-        if order is None or order.pop_ms != pop_ms or offset not in order.offsets():
-            return
-        order.visible_ms[offset] = until_ms
-        self.touch()
-        self.on_free(*where, until_ms)
+        if order is not None and order.extend(offset, pop_ms, until_ms):
+            self.touch()
+            self.on_free(*where, until_ms)
 
     def reset(self, topic: str, group: str, queue_id: int) -> None:
         """Forget what was popped of a queue, because its offset was set."""

@@ -3,7 +3,7 @@
 from typing import Final
 
 from rmq.errors import RequestRejected
-from rmq.plugin import BrokerContext, Connection
+from rmq.plugin import BrokerContext, Connection, HeldPop, HeldPops
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import Command
 from rmq.protocol.headers.pop import (
@@ -15,7 +15,6 @@ from rmq.protocol.headers.pop import (
     PopMessageResponseHeader,
 )
 from rmq_plugins.pop.checks import MAX_MESSAGES, PopChecks, PopFilter, PopPlan
-from rmq_plugins.pop.held import HeldPop, HeldPops
 from rmq_plugins.pop.orders import Orders
 from rmq_plugins.pop.reading import PopReader
 from rmq_plugins.pop.sources import PopSources, Source

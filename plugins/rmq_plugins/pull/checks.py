@@ -129,11 +129,6 @@ class PullChecks:
                 f"topicConfig.readQueueNums:[{topic.read_queue_nums}] "
                 f"consumer:[{connection.remote_address}]",
             )
-        if header.lite_topic:
-            raise RequestRejected(
-                ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
-                f"lite topics are not supported, liteTopic is {header.lite_topic}",
-            )
         return topic
 
     def _registered_filter(

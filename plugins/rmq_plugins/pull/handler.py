@@ -323,7 +323,8 @@ class PullHandler:
             suggested = self._suggestion.broker_for(plan.slow_broker_id)
             may_leave = self._config.slave_read_enable
         view = None
-        if self._native is not None and result.status in _PLAIN and not may_leave:
+        is_plain = result.status in _PLAIN and not header.lite_topic
+        if self._native is not None and is_plain and not may_leave:
             view = self._native.show(header, plan)
         answer = _answer(request, header, plan, result, suggested)
         return Ran(answer, result, tag_codes, view)
@@ -332,7 +333,7 @@ class PullHandler:
         self, header: PullMessageRequestHeader, plan: PullPlan, *, may_wait: bool
     ) -> GetResult:
         """Ask the store, unless the group is to go on somewhere else."""
-        where = header.topic, header.queue_id
+        where = header.read_topic, header.queue_id
         reset = self._offsets.take_reset(header.consumer_group, *where)
         if reset is not None:
             low, high = (
@@ -347,8 +348,7 @@ class PullHandler:
             if plan.filter.predicate is not None:
                 return self._select(header, plan.filter, max_bytes, may_wait)
             return self._store.reads.get(
-                header.topic,
-                header.queue_id,
+                *where,
                 QueueOffset(header.queue_offset),
                 max(1, header.max_msg_nums),
                 max_bytes=max_bytes,
@@ -379,7 +379,7 @@ class PullHandler:
         while True:
             try:
                 found = self._store.reads.get(
-                    header.topic,
+                    header.read_topic,
                     header.queue_id,
                     offset,
                     max(1, min(header.max_msg_nums, end - offset)),

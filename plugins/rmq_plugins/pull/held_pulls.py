@@ -93,7 +93,7 @@ class HeldPull(msgspec.Struct, eq=False):
     @property
     def queue(self) -> QueueKey:
         """Topic and queue that it waits for."""
-        return self.header.topic, self.header.queue_id
+        return self.header.read_topic, self.header.queue_id
 
     @property
     def tick(self) -> int:

@@ -101,7 +101,11 @@ class SendChecks:
         return config
 
     def _check_lmq(self, name: str) -> None:
-        """Refuse to make one light message queue too many."""
+        """Refuse to make one light message queue too many, and sends to a lite topic.
+
+        Messages get there by their property `__LITE_TOPIC`.
+        """
+        validate_topic(name)
         queues, most = self._queues, self._most_lmq
         if queues.lmq_count >= most and queues.get(name, 0) is None:
             raise RequestRejected(

@@ -290,6 +290,11 @@ class OffsetTable(JsonTable):
         """Return every offset by `topic@group` and queue id."""
         return {key: dict(queues) for key, queues in self._offsets.items()}
 
+    @property
+    def pair_count(self) -> int:
+        """How many pairs of topic and group there are."""
+        return len(self._offsets)
+
     def pairs(self, limit: int) -> list[tuple[str, str]]:
         """Return topic and group of up to `limit` entries."""
         return list(islice(self._pairs(), limit))

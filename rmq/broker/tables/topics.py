@@ -66,7 +66,7 @@ class TopicTable(JsonTable):
     def _get_or_lmq(self, name: str) -> TopicConfig | None:
         """Return a topic, or that of a light message queue."""
         topic = self._topics.get(name)
-        if topic is None and names.is_lmq(name) and names.is_topic(name):
+        if topic is None and names.is_lmq(name) and names.is_queue_topic(name):
             return _topic(name, 1)
         return topic
 

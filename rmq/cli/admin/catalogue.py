@@ -22,12 +22,6 @@ UNSERVED: Final[dict[str, int]] = {
     "rocksDBConfigToJson": 355,
     "checkRocksdbCqWriteProgress": 354,
     "switchTimerEngine": 5001,
-    "getBrokerLiteInfo": 200074,
-    "getParentTopicInfo": 200075,
-    "getLiteTopicInfo": 200076,
-    "getLiteClientInfo": 200077,
-    "getLiteGroupInfo": 200078,
-    "triggerLiteDispatch": 200079,
 }
 """Commands of mqadmin for features that rmq lacks, and the request that is refused."""
 
@@ -241,6 +235,36 @@ ENTRIES: Final[dict[str, Entry]] = {
         "cold_data",
         (CLUSTER, 2004),
         "Let the kernel read ahead in the log (0), or not (1).",
+    ),
+    "getBrokerLiteInfo": Entry(
+        "lite",
+        (CLUSTER, 200074),
+        "Show what brokers keep of lite topics; -d with parent topics and groups.",
+    ),
+    "getParentTopicInfo": Entry(
+        "lite",
+        (ROUTE, 200075),
+        "Show the groups of a parent topic, and how many lite topics it has.",
+    ),
+    "getLiteTopicInfo": Entry(
+        "lite",
+        (ROUTE, 200076),
+        "Show the offsets of a lite topic, and how many clients take it.",
+    ),
+    "getLiteClientInfo": Entry(
+        "lite",
+        (ROUTE, 200077),
+        "Show how many lite topics a client takes, and when it asked last; -s which.",
+    ),
+    "getLiteGroupInfo": Entry(
+        "lite",
+        (ROUTE, 200078),
+        "Show the lite topics in which a group is most behind, or one of them.",
+    ),
+    "triggerLiteDispatch": Entry(
+        "lite",
+        (ROUTE, 200079),
+        "Let brokers look at all lite topics of a group for messages to deliver.",
     ),
     "resetMasterFlushOffset": Entry(
         "brokers",

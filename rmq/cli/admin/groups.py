@@ -50,6 +50,7 @@ LANGUAGES: Final = {
 @click.option("-w", "--whichBrokerWhenConsumeSlowly", "slow", type=int, default=1)
 @flag("-a", "--notifyConsumerIdsChanged", "notify", default=True)
 @click.option("-p", "--groupRetryPolicy", "policy", help="A JSON object.")
+@click.option("--attributes", "attributes", help="+a=b,+c=d,-e")
 def update_sub_group(
     admin: AdminClient,
     broker: str | None,
@@ -72,6 +73,9 @@ def update_sub_group(
     }
     if options["policy"]:
         config["groupRetryPolicy"] = fastjson.loads(options["policy"])
+    if options["attributes"]:
+        parts = (each.partition("=") for each in options["attributes"].split(","))
+        config["attributes"] = {name.strip(): value for name, _, value in parts}
     asked = targets(admin, broker, cluster)
     body = fastjson.dumps(config)
     code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP

@@ -1,6 +1,7 @@
 """Headers of pulling messages."""
 
 from rmq.protocol.headers import I32, I64, Header, TopicHeader
+from rmq.protocol.topics import lite_queue
 
 
 class PullMessageRequestHeader(TopicHeader, kw_only=True):
@@ -21,6 +22,12 @@ class PullMessageRequestHeader(TopicHeader, kw_only=True):
     request_source: I32 | None = None
     proxy_froward_client_id: str | None = None
     lite_topic: str | None = None
+
+    @property
+    def read_topic(self) -> str:
+        """The topic whose queue is read: that of the lite topic, if there is one."""
+        lite = self.lite_topic or ""
+        return lite_queue(self.topic, lite) if lite.strip() else self.topic
 
 
 class PullMessageResponseHeader(Header, kw_only=True):

@@ -70,3 +70,41 @@ def test_unknown_group(make_caller):
         caller.call(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, {"group": "Asked"}).code
         == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
     )
+
+
+def change(caller, attributes):
+    body = json.dumps({"groupName": "G", "attributes": attributes}).encode()
+    return caller.call(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=body)
+
+
+def test_attributes_are_added_changed_removed_and_kept(caller):
+    def shown():
+        return caller.broker.groups.get("G").attributes
+
+    assert change(caller, {"+lite.bind.topic": "A", "+priority.factor": "5"}).code == 0
+    assert shown() == {"lite.bind.topic": "A", "priority.factor": "5"}
+    assert change(caller, {}).code == 0
+    assert change(caller, {"+lite.bind.topic": "B", "-priority.factor": ""}).code == 0
+    assert shown() == {"lite.bind.topic": "B"}
+    assert change(caller, {"lite.sub.model": "Exclusive"}).code == 0
+    assert shown() == {"lite.bind.topic": "B", "lite.sub.model": "Exclusive"}
+
+
+@pytest.mark.parametrize(
+    ("attributes", "remark"),
+    [
+        ({"+color": "red"}, "unsupported key: color"),
+        ({"+lite.sub.model": "Else"}, "value is not in set"),
+        ({"+lite.sub.client.max.event.cnt": "9"}, "value is not in range(10, "),
+        ({"+priority.factor": "101"}, "value is not in range(0, 100)"),
+        ({"+priority.factor": "x"}, "it must be a whole number"),
+        ({"+lite.sub.reset.offset.exclusive": "yes"}, "value is not in set"),
+        ({"+priority.factor": "1", "-priority.factor": ""}, "alter duplication key"),
+        ({"+lite.bind.topic": "x" * 5_000}, "more than 4096 characters"),
+    ],
+)
+def test_refused_attributes(caller, attributes, remark):
+    answer = change(caller, attributes)
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert remark in answer.remark
+    assert caller.broker.groups.get("G") is None

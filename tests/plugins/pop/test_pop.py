@@ -449,7 +449,7 @@ def test_another_time_by_forged_handles(popping, handle, code):
         ({"topic": "Another"}, 0),
         ({"queueId": 1}, 0),
         ({"consumerGroup": "Other"}, 0),
-        ({"liteTopic": "x"}, 3),
+        ({"liteTopic": "x"}, 29),
         ({"liteTopic": ""}, 0),
     ],
 )

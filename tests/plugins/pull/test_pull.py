@@ -64,6 +64,7 @@ def test_only_the_main_port_takes_pulls_and_pops(caller):
         200052,
         200054,
         200055,
+        200070,
     }
 
 
@@ -174,7 +175,6 @@ def test_size_limit_of_the_client(caller, limit, count):
         ({"expressionType": "SQL92", "subscription": "a > 1"}, 1, "message by SQL92"),
         ({"expressionType": "FOO"}, 1, "message by FOO"),
         ({"sysFlag": 0}, 24, "the consumer's group info not exist"),
-        ({"liteTopic": "lite"}, 3, "liteTopic is lite"),
         ({"queueOffset": None}, 1, "queueOffset"),
         ({"sysFlag": "x"}, 1, "sysFlag"),
     ],

@@ -8,11 +8,13 @@ import java.util.HashMap;
 import java.util.HashSet;
 import java.util.Map;
 import java.util.Set;
+import java.util.TreeSet;
 import org.apache.rocketmq.client.apis.ClientConfiguration;
 import org.apache.rocketmq.client.apis.ClientServiceProvider;
 import org.apache.rocketmq.client.apis.consumer.ConsumeResult;
 import org.apache.rocketmq.client.apis.consumer.FilterExpression;
 import org.apache.rocketmq.client.apis.consumer.FilterExpressionType;
+import org.apache.rocketmq.client.apis.consumer.LitePushConsumer;
 import org.apache.rocketmq.client.apis.consumer.PushConsumer;
 import org.apache.rocketmq.client.apis.consumer.SimpleConsumer;
 import org.apache.rocketmq.client.apis.message.Message;
@@ -24,7 +26,7 @@ import org.apache.rocketmq.client.apis.producer.SendReceipt;
 import org.apache.rocketmq.client.apis.producer.Transaction;
 import org.apache.rocketmq.client.apis.producer.TransactionResolution;
 
-/** FiveDriver send|push|simple ENDPOINTS TOPIC COUNT [name=value ...], see five.py. */
+/** FiveDriver send|push|lite|simple ENDPOINTS TOPIC COUNT [name=value ...], see five.py. */
 public class FiveDriver {
     static final PrintStream OUT = System.out;
     static final int RETRY_PAUSE_MS = 500;
@@ -53,6 +55,9 @@ public class FiveDriver {
                 break;
             case "push":
                 push();
+                break;
+            case "lite":
+                lite();
                 break;
             default:
                 simple();
@@ -84,6 +89,9 @@ public class FiveDriver {
             .addProperty("number", String.valueOf(i)).addProperty("name", Bodies.NAME);
         if (kind().equals("fifo")) {
             made.setMessageGroup("group" + i % 4);
+        }
+        if (kind().equals("lite")) {
+            made.setLiteTopic("lite" + i % 4);
         }
         if (kind().equals("delay") || kind().equals("recall")) {
             made.setDeliveryTimestamp(System.currentTimeMillis() + number("delay", 0));
@@ -176,6 +184,29 @@ public class FiveDriver {
             }).build();
         say("{\"event\":\"ready\"}");
         System.in.readAllBytes();
+        consumer.close();
+        say("{\"event\":\"done\",\"count\":0}");
+    }
+
+    /** Lite topics `lites`, joined with commas. */
+    static void lite() throws Exception {
+        LitePushConsumer consumer = PROVIDER.newLitePushConsumerBuilder().setClientConfiguration(configuration)
+            .setConsumerGroup(OPTIONS.get("group")).bindTopic(topic)
+            .setConsumptionThreadCount(1) // several would take the messages of one lite topic side by side
+            .setMessageListener(message -> {
+                try {
+                    sayReceived(message);
+                } catch (Exception error) {
+                    sayWarned(error);
+                }
+                return message.getDeliveryAttempt() <= number("fail", 0) ? ConsumeResult.FAILURE : ConsumeResult.SUCCESS;
+            }).build();
+        for (String name : OPTIONS.getOrDefault("lites", "").isEmpty() ? new String[0] : OPTIONS.get("lites").split(",")) {
+            consumer.subscribeLite(name);
+        }
+        say("{\"event\":\"ready\"}");
+        System.in.readAllBytes();
+        say("{\"event\":\"taken\",\"lites\":\"" + String.join(",", new TreeSet<>(consumer.getLiteTopicSet())) + "\"}");
         consumer.close();
         say("{\"event\":\"done\",\"count\":0}");
     }

@@ -1,10 +1,11 @@
-"""POPs and notifications that wait for messages.
+"""HeldPops: POPs and notifications that wait for messages.
 
-A POP that finds nothing is kept by group, topic and the queue it asked for (-1: any).
+A POP that finds nothing is kept by topic, group and the queue it asked for (-1: any); a
+POP of lite topics by client, group and -1.
 One waiting request is woken by each arrival; it runs again from the start. Deadlines
 are in a heap, and one task sleeps until the first: waiting costs nothing.
 Limits: `popPollingSize` of a key, `maxPopPollingSize` in all, MAX_SIZE bytes.
-Known in Java as `PopLongPollingService`.
+Known in Java as `PopLongPollingService` and `PopLiteLongPollingService`.
 """
 
 import heapq
@@ -14,8 +15,10 @@ from typing import Final
 
 import msgspec
 
-from rmq.plugin import Alarm, BrokerContext, Connection
+from rmq.broker.context import BrokerContext
 from rmq.protocol.command import Command
+from rmq.remoting.alarm import Alarm
+from rmq.remoting.connection import Connection
 
 MAX_SIZE: Final = 256 << 20
 REQUEST_SIZE: Final = 2_048
@@ -165,12 +168,12 @@ class HeldPops:
             where = self._retries.get(topic)
             if where is not None:
                 for each in list(self._groups.get(where[0], {}).get(where[1], ())):
-                    self._wake_one((*where, each))
+                    self.wake_one((*where, each))
 
     def wake(self, topic: str, group: str, queue_id: int) -> None:
         """Wake one request for any queue, and one for this queue."""
-        self._wake_one((topic, group, ANY_QUEUE))
-        self._wake_one((topic, group, queue_id))
+        self.wake_one((topic, group, ANY_QUEUE))
+        self.wake_one((topic, group, queue_id))
 
     def wake_in(self, delay_ms: int, topic: str, group: str, queue_id: int) -> None:
         """Wake POPs of a queue after some time, if any wait then."""
@@ -179,7 +182,8 @@ class HeldPops:
             heapq.heappush(self._freed, (at_ms, (topic, group, queue_id)))
             self.alarm.ask(at_ms)
 
-    def _wake_one(self, key: Key) -> None:
+    def wake_one(self, key: Key) -> None:
+        """Wake the oldest request of a key."""
         held = self._take(key)
         if held is not None:
             self._ready.append(held)

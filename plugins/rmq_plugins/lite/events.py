@@ -1,0 +1,88 @@
+"""Events: the lite topics for which a client has to ask next.
+
+Each client has a set of queues that may have messages for it, in the order in which
+these came, up to the limit of its group.  Pure: times are arguments.
+Known in Java as `ClientEventSet`.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+
+WAIT_MS: Final = 35_000
+"""A client that did not ask for so long is away: a POP waits for 30 s at most."""
+
+IDLE_MS: Final = 10_000
+"""A client with events that did not ask for so long is blocked."""
+
+LOW_WATER: Final = 0.2
+"""A full dispatch begins when the set is emptier than this."""
+
+
+class ClientEvents(msgspec.Struct, eq=False):
+    """The set of one client."""
+
+    group: str
+    most: int
+    asked_ms: int
+    consumed_ms: int
+    queues: dict[str, None] = msgspec.field(default_factory=dict)
+
+    def offer(self, queue: str) -> bool:
+        """Add a queue; False if the set is full."""
+        if len(self.queues) >= self.most:
+            return False
+        self.queues[queue] = None
+        return True
+
+    def take(self, now_ms: int) -> str | None:
+        """Remove and return the queue that came first."""
+        self.asked_ms = now_ms
+        queue = next(iter(self.queues), None)
+        if queue is not None:
+            del self.queues[queue]
+            self.consumed_ms = now_ms
+        return queue
+
+    def is_blocked(self, now_ms: int) -> bool:
+        """Whether the client leaves its events."""
+        idle_ms = now_ms - self.asked_ms
+        return idle_ms > WAIT_MS or (bool(self.queues) and idle_ms > IDLE_MS)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether the set is nearly empty."""
+        return len(self.queues) < LOW_WATER * self.most
+
+
+class Events:
+    """The sets of all clients."""
+
+    def __init__(self) -> None:
+        self._of_client: dict[str, ClientEvents] = {}
+
+    def __len__(self) -> int:
+        """Return how many clients have a set."""
+        return len(self._of_client)
+
+    def get(self, client_id: str) -> ClientEvents | None:
+        """Return the set of a client."""
+        return self._of_client.get(client_id)
+
+    def open(self, client_id: str, group: str, most: int, now_ms: int) -> ClientEvents:
+        """Return the set of a client, made if there is none."""
+        events = self._of_client.get(client_id)
+        if events is None:
+            events = ClientEvents(group, most, now_ms, now_ms)
+            self._of_client[client_id] = events
+        return events
+
+    def drop(self, client_id: str) -> list[str]:
+        """Forget a client; return its events."""
+        events = self._of_client.pop(client_id, None)
+        return [] if events is None else list(events.queues)
+
+    def items(self) -> Iterator[tuple[str, ClientEvents]]:
+        """Yield client ids and sets; they may change meanwhile."""
+        yield from list(self._of_client.items())

@@ -1,0 +1,87 @@
+"""LiteOrders: what groups have popped of lite topics, and not acked.
+
+In memory only, as in Java: after a restart groups go on from their committed offsets.
+An entry goes when all of it is acked.  Of each entry the table knows when the queue
+gives messages again.  Known in Java as `MemoryConsumerOrderInfoManager`.
+"""
+
+import heapq
+from collections.abc import Iterator
+from itertools import islice
+from typing import Final
+
+from rmq.plugin import QueueOrder
+
+MAX_ORDERS: Final = 200_000
+"""Pairs of a lite topic and a group with messages that are not acked."""
+
+SLACK: Final = 1_000
+"""Old times that the heap may hold besides those that count."""
+
+Key = tuple[str, str]
+"""Queue and group."""
+
+
+class LiteOrders:
+    """The last POP of each lite topic and group."""
+
+    def __init__(self) -> None:
+        self._orders: dict[Key, QueueOrder] = {}
+        """In the order of the POPs."""
+
+        self._free_ms: dict[Key, int] = {}
+        self._times: list[tuple[int, Key]] = []
+
+    def __len__(self) -> int:
+        """Return the number of entries."""
+        return len(self._orders)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether there is no room for another entry."""
+        return len(self._orders) >= MAX_ORDERS
+
+    def get(self, queue: str, group: str) -> QueueOrder | None:
+        """Return the last POP; None if all of it is acked."""
+        return self._orders.get((queue, group))
+
+    def put(self, queue: str, group: str, order: QueueOrder) -> None:
+        """Set the last POP."""
+        self._orders.pop((queue, group), None)
+        self._orders[queue, group] = order
+        self.changed(queue, group)
+
+    def changed(self, queue: str, group: str) -> None:
+        """Find anew when a queue gives messages."""
+        key = queue, group
+        at_ms = self._orders[key].free_at(0)
+        self._free_ms[key] = at_ms
+        heapq.heappush(self._times, (at_ms, key))
+        if len(self._times) > 2 * len(self._free_ms) + SLACK:
+            self._times = [(at_ms, key) for key, at_ms in self._free_ms.items()]
+            heapq.heapify(self._times)
+
+    def drop(self, queue: str, group: str) -> None:
+        """Forget what was popped."""
+        self._orders.pop((queue, group), None)
+        self._free_ms.pop((queue, group), None)
+
+    def forget_before(self, before_ms: int) -> None:
+        """Forget POPs before a time, whose messages nobody asked for again."""
+        for key, order in list(islice(self._orders.items(), SLACK)):
+            if order.last_ms >= before_ms:
+                return
+            self.drop(*key)
+
+    @property
+    def next_ms(self) -> int | None:
+        """When a queue may give messages again, at the earliest."""
+        return self._times[0][0] if self._times else None
+
+    def freed(self, now_ms: int) -> Iterator[Key]:
+        """Yield the queues whose time has come, each once."""
+        while self._times and self._times[0][0] <= now_ms:
+            at_ms, key = heapq.heappop(self._times)
+            if self._free_ms.get(key) == at_ms:
+                del self._free_ms[key]
+                yield key

@@ -1,0 +1,92 @@
+"""LiteRules: what topics and groups say about lite topics, by their attributes.
+
+Known in Java as `LiteMetadataUtil`.
+"""
+
+from typing import Final
+
+from rmq.errors import RequestRejected
+from rmq.plugin import BrokerContext
+from rmq.protocol.bodies.groups import SubscriptionGroupConfig
+from rmq.protocol.bodies.topics import TopicConfig
+from rmq.protocol.codes import ResponseCode
+
+_TYPE: Final = "message.type"
+_EXPIRATION: Final = "lite.topic.expiration"
+_BIND: Final = "lite.bind.topic"
+_MODEL: Final = "lite.sub.model"
+_RESET_EXCLUSIVE: Final = "lite.sub.reset.offset.exclusive"
+_RESET_UNSUBSCRIBE: Final = "lite.sub.reset.offset.unsubscribe"
+_MOST_EVENTS: Final = "lite.sub.client.max.event.cnt"
+_WILDCARD: Final = "lite.sub.wildcard"
+
+MOST_EVENTS: Final = 10_000
+"""Java has no limit; a client's set is in memory."""
+
+
+def is_lite(topic: TopicConfig) -> bool:
+    """Whether a topic is a parent of lite topics."""
+    return topic.attributes.get(_TYPE) == "LITE"
+
+
+def expiration_minutes(topic: TopicConfig) -> int:
+    """Return after how many minutes lite topics go; -1: never."""
+    text = topic.attributes.get(_EXPIRATION, "-1")
+    return int(text) if is_lite(topic) and text.isdecimal() else -1
+
+
+def bound_topic(group: SubscriptionGroupConfig) -> str | None:
+    """Return the parent topic of a lite group; None if it is an ordinary one."""
+    return group.attributes.get(_BIND)
+
+
+class LiteRules:
+    """The tables of topics and groups, asked about lite topics."""
+
+    def __init__(self, broker: BrokerContext) -> None:
+        self._topics = broker.topics
+        self._groups = broker.groups
+
+    def _attribute(self, group: str, name: str) -> str | None:
+        config = self._groups.get(group)
+        return None if config is None else config.attributes.get(name)
+
+    def bound(self, group: str) -> str | None:
+        """Return the parent topic that a group is bound to."""
+        return self._attribute(group, _BIND)
+
+    def is_exclusive(self, group: str) -> bool:
+        """Whether a lite topic has one client of the group, the latest."""
+        return self._attribute(group, _MODEL) == "Exclusive"
+
+    def is_wildcard(self, group: str) -> bool:
+        """Whether the clients of a group take every lite topic."""
+        return self._attribute(group, _WILDCARD) is not None
+
+    def resets_evicted(self, group: str) -> bool:
+        """Whether the group begins again when a lite topic goes to another client."""
+        return (self._attribute(group, _RESET_EXCLUSIVE) or "").lower() == "true"
+
+    def resets_removed(self, group: str) -> bool:
+        """Whether the group begins again after a client has unsubscribed."""
+        return (self._attribute(group, _RESET_UNSUBSCRIBE) or "").lower() == "true"
+
+    def most_events(self, group: str, default: int) -> int:
+        """Return how many events a client of the group may have."""
+        text = self._attribute(group, _MOST_EVENTS) or ""
+        is_number = text.isascii() and text.isdecimal() and len(text) <= 9
+        most = int(text) if is_number else 0
+        return min(most, MOST_EVENTS) if most > 0 else default
+
+    def parent(
+        self, name: str, remark: str = "Topic [%s] type not match."
+    ) -> TopicConfig:
+        """Return a parent topic; RequestRejected if there is none of this name."""
+        topic = self._topics.get(name)
+        if topic is None:
+            raise RequestRejected(
+                ResponseCode.TOPIC_NOT_EXIST, f"Topic [{name}] not exist."
+            )
+        if not is_lite(topic):
+            raise RequestRejected(ResponseCode.INVALID_PARAMETER, remark % name)
+        return topic

@@ -1,0 +1,175 @@
+"""Subscriptions: which client takes which lite topics.
+
+They are in memory only: clients send them again, all of them every half minute, and one
+that does not is forgotten.  A client of a wildcard group takes every lite topic of its
+parent topic; it has one entry, `<topic>@<group>`, instead of names.  Pure: no clock, no
+store, no connection but as a value.
+Known in Java as `LiteSubscriptionRegistryImpl`.
+"""
+
+from collections.abc import Collection, Iterator
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from rmq.errors import RequestRejected
+from rmq.protocol.codes import ResponseCode
+from rmq.protocol.topics import split_lite_queue
+
+if TYPE_CHECKING:
+    from rmq.plugin import Connection
+
+
+class Subscription(msgspec.Struct, eq=False):
+    """What one client takes, for one group."""
+
+    group: str
+    topic: str
+    connection: "Connection"
+    updated_ms: int
+    queues: dict[str, None] = msgspec.field(default_factory=dict)
+
+
+def wildcard(topic: str, group: str) -> str:
+    """Return the entry that stands for all lite topics of a parent topic."""
+    return f"{topic}@{group}"
+
+
+class Subscriptions:
+    """All of them; `count` is of pairs of a client and a lite topic."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._of_client: dict[str, Subscription] = {}
+        """In the order of their last change."""
+
+        self._clients_of: dict[str, dict[str, dict[str, None]]] = {}
+        """Of each queue, or entry of a wildcard group: clients by group."""
+
+        self._wildcards: dict[str, dict[str, None]] = {}
+        """Wildcard groups with clients, by parent topic."""
+
+    def __len__(self) -> int:
+        """Return how many clients there are."""
+        return len(self._of_client)
+
+    def get(self, client_id: str) -> Subscription | None:
+        """Return what a client takes."""
+        return self._of_client.get(client_id)
+
+    def open(
+        self, client_id: str, group: str, topic: str, where: "Connection", now_ms: int
+    ) -> Subscription:
+        """Return the subscription of a client, made if there is none, as renewed.
+
+        RequestRejected if the client is one of another group or topic.
+        """
+        known = self._of_client.pop(client_id, None)
+        if known is None:
+            known = Subscription(group, topic, where, now_ms)
+        self._of_client[client_id] = known
+        if (known.group, known.topic) != (group, topic):
+            raise RequestRejected(
+                ResponseCode.ILLEGAL_OPERATION,
+                f"client {client_id} is subscribed as group {known.group} to lite "
+                f"topics of {known.topic}",
+            )
+        known.connection, known.updated_ms = where, now_ms
+        return known
+
+    def add(self, client_id: str, queues: Collection[str]) -> list[str]:
+        """Add queues to a client's; return those that are new."""
+        mine = self._of_client[client_id]
+        new = [queue for queue in queues if queue not in mine.queues]
+        for queue in new:
+            mine.queues[queue] = None
+            groups = self._clients_of.setdefault(queue, {})
+            groups.setdefault(mine.group, {})[client_id] = None
+            if queue == wildcard(mine.topic, mine.group):
+                self._wildcards.setdefault(mine.topic, {})[mine.group] = None
+        self.count += len(new)
+        return new
+
+    def remove(self, client_id: str, queues: Collection[str]) -> list[str]:
+        """Remove queues from a client's; return those that it had."""
+        mine = self._of_client[client_id]
+        gone = [queue for queue in queues if queue in mine.queues]
+        for queue in gone:
+            del mine.queues[queue]
+            groups = self._clients_of[queue]
+            del groups[mine.group][client_id]
+            if groups[mine.group]:
+                continue
+            del groups[mine.group]
+            if not groups:
+                del self._clients_of[queue]
+            if queue == wildcard(mine.topic, mine.group):
+                del self._wildcards[mine.topic][mine.group]
+                if not self._wildcards[mine.topic]:
+                    del self._wildcards[mine.topic]
+        self.count -= len(gone)
+        return gone
+
+    def drop(self, client_id: str) -> Subscription | None:
+        """Forget a client; return what it had."""
+        known = self._of_client.get(client_id)
+        if known is not None:
+            self.remove(client_id, list(known.queues))
+            del self._of_client[client_id]
+        return known
+
+    def drop_queue(self, queue: str) -> list[str]:
+        """Take a queue from all clients; return these."""
+        groups = self._clients_of.get(queue, {})
+        clients = [client_id for each in groups.values() for client_id in each]
+        for client_id in clients:
+            self.remove(client_id, [queue])
+        return clients
+
+    def takes(self, client_id: str, queue: str) -> bool:
+        """Whether a client takes a lite topic."""
+        mine = self._of_client.get(client_id)
+        if mine is None:
+            return False
+        if queue in mine.queues:
+            return True
+        parts = split_lite_queue(queue)
+        return (
+            parts is not None
+            and parts[0] == mine.topic
+            and wildcard(mine.topic, mine.group) in mine.queues
+        )
+
+    def groups(self, queue: str) -> list[str]:
+        """Return the groups with clients that take a lite topic."""
+        parts = split_lite_queue(queue)
+        wild = self._wildcards.get(parts[0], {}) if parts is not None else {}
+        return list({**self._clients_of.get(queue, {}), **wild})
+
+    def clients(self, queue: str, group: str) -> dict[str, None]:
+        """Return the clients of a group that take a lite topic, to be read only."""
+        found = self._clients_of.get(queue, {}).get(group)
+        if found is not None:
+            return found
+        parts = split_lite_queue(queue)
+        return {} if parts is None else self.wildcard_clients(parts[0], group)
+
+    def wildcard_clients(self, topic: str, group: str) -> dict[str, None]:
+        """Return the clients of a wildcard group, to be read only."""
+        return self._clients_of.get(wildcard(topic, group), {}).get(group, {})
+
+    def went_to(self, queue: str, group: str, client_id: str) -> None:
+        """Let the other clients of a group come first the next time."""
+        clients = self.clients(queue, group)
+        clients[client_id] = clients.pop(client_id)
+
+    def of_group(self, group: str) -> list[str]:
+        """Return the clients of a group."""
+        return [name for name, each in self._of_client.items() if each.group == group]
+
+    def silent_since(self, before_ms: int) -> Iterator[str]:
+        """Yield the clients without a change since a time, the oldest first."""
+        for client_id, each in list(self._of_client.items()):
+            if each.updated_ms >= before_ms:
+                return
+            yield client_id

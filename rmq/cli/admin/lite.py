@@ -1,0 +1,166 @@
+"""Commands about lite topics, the small queues below a parent topic."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import click
+
+from rmq.cli import completion
+from rmq.cli.admin.command import (
+    Shown,
+    Table,
+    admin_command,
+    broker_or_cluster,
+    pick,
+    targets,
+)
+from rmq.client.admin import AdminClient
+from rmq.protocol.codes import RequestCode
+
+parent_option = click.option(
+    "-p", "--parentTopic", "topic", required=True, shell_complete=completion.topics
+)
+group_option = click.option(
+    "-g", "--group", "group", required=True, shell_complete=completion.groups
+)
+
+
+def _each(
+    admin: AdminClient, topic: str, code: int, fields: dict[str, object]
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the names of the parent topic's brokers with their answers."""
+    for broker in admin.hosts(topic):
+        yield broker.name, admin.value(broker.address, code, fields)
+
+
+@admin_command("getBrokerLiteInfo")
+@broker_or_cluster
+@click.option("-d", "--showDetail", "detail", is_flag=True)
+def broker_info(
+    admin: AdminClient, broker: str | None, cluster: str | None, *, detail: bool
+) -> Shown:
+    """Show what brokers keep of lite topics; -d with parent topics and groups."""
+    columns = (
+        "broker", "storeType", "maxLmqNum", "currentLmqNum", "liteSubscriptionCount",
+        "orderInfoCount", "cqTableSize", "offsetTableSize", "eventMapSize",
+        *(("topicMeta", "groupMeta") if detail else ()),
+    )  # fmt: skip
+    rows = []
+    for each in targets(admin, broker, cluster):
+        answer = admin.value(each.address, RequestCode.GET_BROKER_LITE_INFO)
+        rows.append((each.address, *map(answer.get, columns[1:])))
+    return Table(columns, rows)
+
+
+@admin_command("getParentTopicInfo")
+@parent_option
+def parent_info(admin: AdminClient, topic: str) -> Shown:
+    """Show the groups of a parent topic, and how many lite topics it has."""
+    columns = "ttl", "liteTopicCount", "lmqNum", "groups"
+    code = RequestCode.GET_PARENT_TOPIC_INFO
+    rows = [
+        (name, *map(answer.get, columns))
+        for name, answer in _each(admin, topic, code, {"topic": topic})
+    ]
+    return Table(("brokerName", *columns), rows)
+
+
+@admin_command("getLiteTopicInfo")
+@parent_option
+@click.option("-l", "--liteTopic", "lite", required=True)
+@click.option("-s", "--showClientId", "show_clients", is_flag=True)
+def topic_info(
+    admin: AdminClient, topic: str, lite: str, *, show_clients: bool
+) -> Shown:
+    """Show the offsets of a lite topic, and how many clients take it."""
+    columns = (
+        "brokerName", "minOffset", "maxOffset", "lastUpdateTimestamp",
+        "shardingToBroker", "subscriberCount",
+        *(("subscriber",) if show_clients else ()),
+    )  # fmt: skip
+    code = RequestCode.GET_LITE_TOPIC_INFO
+    rows = []
+    fields: dict[str, object] = {"parentTopic": topic, "liteTopic": lite}
+    for name, answer in _each(admin, topic, code, fields):
+        offsets, takers = answer["topicOffset"], answer.get("subscriber") or []
+        names = [f"{each['clientId']}@{each['group']}" for each in takers]
+        row = (name, *map(offsets.get, columns[1:4]), answer["shardingToBroker"])
+        rows.append((*row, len(names), *((sorted(names),) if show_clients else ())))
+    return Table(columns, rows)
+
+
+@admin_command("getLiteClientInfo")
+@parent_option
+@group_option
+@click.option("-c", "--clientId", "client_id", required=True)
+@click.option("-s", "--showDetail", "detail", is_flag=True)
+def client_info(
+    admin: AdminClient, topic: str, group: str, client_id: str, *, detail: bool
+) -> Shown:
+    """Show how many lite topics a client takes, and when it asked last; -s which."""
+    columns = (
+        "liteTopicCount", "lastAccessTime", "lastConsumeTime",
+        *(("liteTopicSet",) if detail else ()),
+    )  # fmt: skip
+    fields: dict[str, object] = {"parentTopic": topic, "group": group}
+    fields["clientId"] = client_id
+    code = RequestCode.GET_LITE_CLIENT_INFO
+    rows = [
+        (name, *map(answer.get, columns))
+        for name, answer in _each(admin, topic, code, fields)
+    ]
+    return Table(("brokerName", *columns), rows)
+
+
+@admin_command("getLiteGroupInfo")
+@parent_option
+@group_option
+@click.option("-l", "--liteTopic", "lite", help="One lite topic instead of the worst.")
+@click.option("-k", "--topK", "most", type=click.IntRange(1), default=20)
+def group_info(
+    admin: AdminClient, topic: str, group: str, lite: str | None, most: int
+) -> Shown:
+    """Show the lite topics in which a group is most behind, or one of them."""
+    code = RequestCode.GET_LITE_GROUP_INFO
+    fields: dict[str, object] = {"group": group, "topK": most}
+    if lite:
+        fields["liteTopic"] = lite
+    answers = list(_each(admin, topic, code, fields))
+    total = sum(max(0, answer["totalLagCount"]) for _, answer in answers)
+    if lite:
+        columns = "brokerOffset", "consumerOffset", "lastTimestamp"
+        wrappers = [(n, a.get("liteTopicOffsetWrapper") or {}) for n, a in answers]
+        rows = [(name, *map(each.get, columns)) for name, each in wrappers]
+        return Table(("brokerName", *columns), rows, f"Total Lag Count: {total}")
+    columns = "liteTopic", "lagCount", "earliestUnconsumedTimestamp"
+    found = [
+        (name, *map(each.get, columns))
+        for name, answer in answers
+        for each in answer.get("lagCountTopK") or []
+    ]
+    found.sort(key=lambda row: -int(str(row[2])))
+    return Table(("brokerName", *columns), found, f"Total Lag Count: {total}")
+
+
+@admin_command("triggerLiteDispatch")
+@parent_option
+@group_option
+@click.option("-c", "--clientId", "client_id", help="One client of the group.")
+@click.option("-b", "--brokerName", "broker", help="One broker of the parent topic.")
+def trigger(
+    admin: AdminClient,
+    topic: str,
+    group: str,
+    client_id: str | None,
+    broker: str | None,
+) -> Shown:
+    """Let brokers look at all lite topics of a group for messages to deliver."""
+    fields = {"group": group} | ({"clientId": client_id} if client_id else {})
+    rows = []
+    for each in admin.hosts(topic):
+        if broker in (None, each.name):
+            admin.ask(each.address, RequestCode.TRIGGER_LITE_DISPATCH, fields)
+            rows.append((each.name, "dispatched"))
+    if not rows:
+        raise click.UsageError(f"no broker {broker} has the topic {topic}")
+    return Table(("brokerName", "result"), pick(rows))
