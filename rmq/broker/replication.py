@@ -93,7 +93,7 @@ class Replication:
             confirm = control.confirm
             confirm.reset(min(store.checkpoint.confirm_offset, log.end_offset))
         else:
-            replicated = durability.await_replicas(config.replica_timeout_ms)
+            replicated = durability.await_group(config.replica_timeout_ms)
             acks = SetAcks(
                 control.group,
                 needed=config.in_sync_replicas - 1,

@@ -233,6 +233,44 @@ def test_an_old_checkpoint_is_written_in_java_s_form(popping):
     assert popping.committed() == 3, "the log has what is open"
 
 
+def test_a_pop_that_the_next_master_does_not_know_is_popped_again_there(popping):
+    """In a group with a controller the role ends: it has the offset, no checkpoint."""
+    store = popping.caller.broker.store
+    replicated = store.durability.await_group(100)
+    fill(popping.caller)
+    assert len(popping.pop(queueId=0)) == 3
+    end = store.log.end_offset
+    popping.reviver.stop()
+    popping.work(1_000)
+    assert timer_records(popping.caller)
+    assert popping.committed() == 0
+    replicated.advance(end)
+    popping.work(1_000)
+    assert popping.committed() == 0
+    replicated.advance(store.log.end_offset)
+    popping.work(1_000)
+    assert popping.committed() == 3
+
+
+def test_an_orderly_stop_commits_what_replicas_have_got_meanwhile(popping):
+    store = popping.caller.broker.store
+    replicated = store.durability.await_group(100)
+    fill(popping.caller)
+    popping.pop(queueId=0)
+
+    async def stop():
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(popping.reviver.run)
+            await trio.testing.wait_all_tasks_blocked()
+            popping.reviver.stop()
+            replicated.advance(store.log.end_offset)
+            nursery.cancel_scope.cancel()
+
+    assert popping.committed() == 0
+    trio.run(stop)
+    assert popping.committed() == 3
+
+
 def test_acks_of_a_written_checkpoint_are_one_record(popping):
     fill(popping.caller)
     messages = popping.pop(queueId=0)
