@@ -187,6 +187,8 @@ class Replication:
             tls=self._tls,
             control=self.control,
         )
+        replica = self.replica
+        self.tables.safe_end = lambda: replica.safe_offset
         self.replica.on_follow = self.tables.note_change
         self.tables.is_copy = lambda: self.replica is not None and self.replica.is_copy
 
