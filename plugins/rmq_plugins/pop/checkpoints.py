@@ -64,6 +64,10 @@ class Checkpoint(msgspec.Struct, eq=False):
     marks: AckMarks
     """Its messages, and which of them are neither acked nor revived."""
 
+    log_end: int
+    """Its messages are in the log before: what is at their offsets after that is of a
+    topic that was made again. Times do not tell that: clocks are set back."""
+
     suspend: bool = False
     retries: int = 0
     stored_end: int = 0

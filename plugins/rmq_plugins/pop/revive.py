@@ -325,7 +325,7 @@ class Reviver:
                 whole = inner_messages(batch)
                 records = [each for each in whole if each.queue_offset not in named]
             is_same = records and records[0].queue_offset == offset
-            if is_same and batch.store_timestamp <= checkpoint.pop_ms:
+            if is_same and batch.physical_offset < checkpoint.log_end:
                 return records
         logger.warning(
             "the message at %d of %s, popped by %s, is not there any more",
@@ -398,6 +398,7 @@ class Reviver:
             found.invisible_ms,
             queue_id,
             AckMarks(offsets, bits, is_written=True),
+            record.physical_offset,
             suspend=found.suspend,
             retries=int(retries) if retries.isdecimal() else 0,
             is_adopted=True,

@@ -176,6 +176,15 @@ def test_what_is_not_acked_is_popped_again_with_a_count(popping):
     assert popping.committed(0, "%RETRY%G_T") == 3
 
 
+def test_a_message_that_a_master_with_a_later_clock_stored_comes_again(popping):
+    """What was stored after the POP by its time was taken for another topic's."""
+    fill(popping.caller, 2)
+    popping.clock.ms -= 3_600_000
+    assert len(popping.pop()) == 2
+    popping.work(INVISIBLE_MS)
+    assert len(popping.pop()) == 2
+
+
 def test_the_second_form_of_retry_topics(make_caller):
     caller = make_caller(enable_retry_topic_v2=True)
     popping = Popping(caller)
