@@ -173,6 +173,7 @@ class Membership:
         self._control = Control(own, term.epoch, epochs, Watermark(), group)
         self._store, self.on_set = store, lambda: None
         self._confirmed_s = trio.current_time()
+        self._fence()
         self._opened.set()
         return self._control
 
