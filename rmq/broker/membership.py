@@ -152,16 +152,17 @@ class Membership:
             if epochs.last != term.epoch:
                 start = end if epochs.all() else max(store.log.min_offset, 0)
                 epochs.begin(Epoch(term.epoch, start))
-            confirmed = store.checkpoint.confirm_offset
+            asked = self._asked_set.find(term.epoch, term.number)
+            is_alone = term.members | (asked or term.members) == {term.own_id}
+            confirmed = min(store.checkpoint.confirm_offset, end)
             group = SyncSet(
                 term.own_id,
                 term.members,
                 number=term.number,
                 start=epochs.all()[-1].start,
-                confirmed=min(confirmed, end) if len(term.members) > 1 else end,
+                confirmed=end if is_alone else confirmed,
                 patience_ms=self._replication.patience_ms,
             )
-            asked = self._asked_set.find(term.epoch, term.number)
             if asked is not None and term.own_id in asked:
                 group.ask(asked)
                 self._look.set()
