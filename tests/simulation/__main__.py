@@ -211,11 +211,15 @@ def shrunk(task: Task) -> list[int]:
 
 
 def least_steps(task: Task) -> int:
-    """Return the least number of disturbances after which the seed fails."""
-    limit = int(task.minutes * 60)
-    return next(
-        (each for each in range(limit) if not is_good(task._replace(steps=each))), limit
-    )
+    """Return a number of disturbances after which the seed fails, and not before."""
+    good, bad = 0, int(task.minutes * 60)
+    while bad - good > 1:
+        middle = (good + bad) // 2
+        if is_good(task._replace(steps=middle)):
+            good = middle
+        else:
+            bad = middle
+    return bad
 
 
 if __name__ == "__main__":
