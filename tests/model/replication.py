@@ -18,8 +18,8 @@ numbers of sets in the same order, and what can have no effect any more (`tidied
 there are finitely many states although connections are lost for ever.
 """
 
-from collections import deque
-from itertools import permutations
+from collections import defaultdict, deque
+from itertools import chain, permutations, product
 from typing import NamedTuple
 
 from rmq.replication.epochs import Epochs
@@ -568,20 +568,25 @@ def renamed(state, names):
     )
 
 
-def canonical(state, renamings):
+def canonical(state):
     """One number for all states that differ in the ids of brokers only."""
-    return min(hash(renamed(state, names)) for names in renamings)
+    alike = defaultdict(list)
+    for one, broker in enumerate(state.brokers, 1):
+        own = broker._replace(follows=0, noted=None, set_state=None)
+        mark = hash((own, one == state.master, one in state.members))
+        alike[mark].append(one)
+    orders = product(*(permutations(alike[mark]) for mark in sorted(alike)))
+    return min(
+        hash(renamed(state, {0: 0} | {one: new for new, one in enumerate(order, 1)}))
+        for order in (chain(*each) for each in orders)
+    )
 
 
 def explore(rules, limit=None):
     """Return how many states there are, and whether these are all."""
     model = Model(rules)
     first = tidied(model.first(), rules)
-    ids = model.ids
-    renamings = [
-        {0: 0} | dict(zip(ids, each, strict=True)) for each in permutations(ids)
-    ]
-    before = {canonical(first, renamings): None}
+    before = {canonical(first): None}
     waiting = deque([(first, *before)])
     while waiting:
         state, key = waiting.popleft()
@@ -594,7 +599,7 @@ def explore(rules, limit=None):
             except Violation as error:
                 raise Violation(f"{error}\n{history(before, key)}") from error
             after = tidied(after, rules)
-            found = canonical(after, renamings)
+            found = canonical(after)
             if found not in before:
                 before[found] = key, name
                 waiting.append((after, found))
