@@ -206,11 +206,7 @@ class Replica:
         return await greet(stream, self._control.own)
 
     async def _has_cut_by_epochs(self, control: Control) -> bool:
-        """Cut what the master lacks by its epochs; the bytes are compared, too.
-
-        A broker that has lost its power, and went on in its epoch, has written that
-        twice: then the logs differ before the place where they part by their epochs.
-        """
+        """Cut what the master lacks by its epochs, or by its bytes: see `epochs.py`."""
         bounds = await self._upstream.bounds()
         async with await self._connect() as stream:
             lineage = (await self._greet(stream)).lineage
