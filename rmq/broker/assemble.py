@@ -16,10 +16,11 @@ from rmq.broker.clients import ConsumerTable, ProducerTable
 from rmq.broker.commits_here import CommitsHere
 from rmq.broker.config import BrokerConfig
 from rmq.broker.context import BrokerContext
+from rmq.broker.copied_tables import telling_end
 from rmq.broker.nameservers import NameServers
 from rmq.broker.put import PutPipeline
 from rmq.broker.queue_locks import QueueLocks
-from rmq.broker.register import Registrations
+from rmq.broker.register import PORTS, Registrations
 from rmq.broker.replication import Replication
 from rmq.broker.role import Role
 from rmq.broker.statistics import BrokerStatistics
@@ -231,9 +232,11 @@ def _follow_master(context: BrokerContext) -> None:
                 pass  # a slave serves nobody but readers
 
     copied = context.replication.tables
-    copied.add("topics", RequestCode.GET_ALL_TOPIC_CONFIG, copy_topics)
+    copied.add(
+        "topics", RequestCode.GET_ALL_TOPIC_CONFIG, copy_topics, follows_log=False
+    )
     groups = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
-    copied.add("groups", groups, context.groups.copy)
+    copied.add("groups", groups, context.groups.copy, follows_log=False)
     offsets = RequestCode.GET_ALL_CONSUMER_OFFSET
     copied.add(
         "offsets",
@@ -284,6 +287,10 @@ def set_up_plugins(
     """
     registered = context.registered = Registrations(values)
     registered.set_up(plugins, context)
+    tell_end = telling_end(context.store.log)
+    codes = [code for _, code, _ in registered.copied]
+    for code in (RequestCode.GET_ALL_CONSUMER_OFFSET, *codes):
+        registered.around += [("the broker", port, code, tell_end) for port in PORTS]
     for copied in registered.copied:
         context.replication.tables.add(*copied)
     context.put.intercept(registered.interceptors)

@@ -294,8 +294,10 @@ class Controllers:
 
     # -- heartbeats
 
-    async def beat(self, own_id: int, *, epoch: int, end: int, confirmed: int) -> None:
-        """Tell all controllers that this broker lives, and what it has."""
+    async def beat(
+        self, address: str, own_id: int, *, epoch: int, end: int, confirmed: int
+    ) -> None:
+        """Tell a controller that this broker lives, and what it has."""
         replication = self._replication
         header = BrokerHeartbeatRequestHeader(
             cluster_name=self._cluster,
@@ -308,11 +310,6 @@ class Controllers:
             heartbeat_timeout_mills=replication.controller_timeout_ms,
             election_priority=replication.election_priority,
         )
-        async with trio.open_nursery() as nursery:
-            for address in self.addresses:
-                nursery.start_soon(self._beat, address, header)
-
-    async def _beat(self, address: str, header: BrokerHeartbeatRequestHeader) -> None:
         request = Command.request(RequestCode.BROKER_HEARTBEAT, header)
         try:
             await self._ask(address, request, ASK_TIMEOUT_MS)

@@ -6,25 +6,41 @@ master's, because the topics that a master of another group lacks would be delet
 then again and again, after a pause of 20 times what it took: so a large table costs the
 master a twentieth of its time at most.  A table that fails is logged once, and the
 others go on.
+
+Offsets say what is done: delivered, committed, taken up again.  The records of that are
+in the master's log before; a slave that had the offsets first, and became the master,
+would never do it.  So the master tells with such a table where its log ends, and the
+slave takes the table when its own log has all that.  Java tells nothing.
 Known in Java as `SlaveSynchronize`, which begins after a minute.
 """
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 
 import msgspec
 import trio
 
 from rmq.broker.directory import Ask
+from rmq.broker.register import Around
 from rmq.broker.role import Role
-from rmq.errors import RmqError
+from rmq.errors import ConnectFailed, RmqError
 from rmq.logs import Foreign
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import Command
+from rmq.remoting.connection import Connection
+from rmq.remoting.dispatch import Answer, Handler, Later, Result
+from rmq.store.commit_log import CommitLog
 
 logger = logging.getLogger(__name__)
 
 ASK_TIMEOUT_MS = 30_000
+LOG_END = "rmq.logEnd"
+"""Field of an answer: where the master's log ended."""
+
+LOG_LIMIT_S = 30.0
+LOG_PAUSE_S = 0.02
+"""How long, and how often, a slave looks whether its log is so long."""
+
 LEAST_PAUSE_S = 1.0
 LARGEST_PAUSE_S = 60.0
 COST_FACTOR = 20
@@ -44,6 +60,9 @@ class CopiedTable(msgspec.Struct):
     apply: Apply
     least_pause_s: float = LEAST_PAUSE_S
     give_back: GiveBack | None = None
+    follows_log: bool = True
+    """Whether it may say that something is done of which the log has the records."""
+
     error: str = ""
     """Why the last attempt failed; empty after a success."""
 
@@ -58,6 +77,9 @@ class CopiedTables:
         self.is_copy: Callable[[], bool] = lambda: False
         """Whether the log is a copy of the master's."""
 
+        self.safe_end: Callable[[], int] = lambda: 0
+        """Where the log ends, as far as it is safe here."""
+
         self._role = role
         self._ask = ask
         self._changed = trio.Event()
@@ -70,10 +92,13 @@ class CopiedTables:
         apply: Apply,
         least_pause_s: float = LEAST_PAUSE_S,
         give_back: GiveBack | None = None,
+        *,
+        follows_log: bool = True,
     ) -> None:
         """Copy what the master answers to `code`; then call `give_back`."""
-        table = CopiedTable(name, int(code), apply, least_pause_s, give_back)
-        self.tables.append(table)
+        self.tables.append(
+            CopiedTable(name, int(code), apply, least_pause_s, give_back, follows_log)
+        )
 
     def note_change(self) -> None:
         """Copy soon: there is another master, or the log has been proven."""
@@ -107,6 +132,8 @@ class CopiedTables:
             if answer.code != ResponseCode.SUCCESS:
                 error = f"it answers {answer.code}: {answer.remark}"
             else:
+                if table.follows_log:
+                    await self._reach(answer)
                 table.apply(answer.body)
                 if table.give_back is not None:
                     await table.give_back(self._ask, master)
@@ -118,3 +145,31 @@ class CopiedTables:
                 "copying %s from the master %s: %s", table.name, master, Foreign(error)
             )
         table.error = error
+
+    async def _reach(self, answer: Command) -> None:
+        """Wait until the log has what the master's had when it answered."""
+        told = answer.ext_fields.get(LOG_END, "0")
+        end = int(told) if told.isdecimal() else 0
+        with trio.move_on_after(LOG_LIMIT_S):
+            while self.safe_end() < end:  # noqa: ASYNC110 - it grows in a thread, too
+                await trio.sleep(LOG_PAUSE_S)
+            return
+        raise ConnectFailed(f"the log here has not come to {end} in {LOG_LIMIT_S:g} s")
+
+
+def telling_end(log: CommitLog) -> Around:
+    """Return what is put around the handlers of such tables."""
+
+    def tell(answer: Answer) -> Answer:
+        if isinstance(answer, Command):
+            answer.ext_fields[LOG_END] = str(log.end_offset)
+        return answer
+
+    async def tell_later(later: Later) -> Answer:
+        return tell(await later)
+
+    def around(handler: Handler, request: Command, connection: Connection) -> Result:
+        found = handler(request, connection)
+        return tell_later(found) if isinstance(found, Coroutine) else tell(found)
+
+    return around

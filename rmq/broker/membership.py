@@ -152,16 +152,17 @@ class Membership:
             if epochs.last != term.epoch:
                 start = end if epochs.all() else max(store.log.min_offset, 0)
                 epochs.begin(Epoch(term.epoch, start))
-            confirmed = store.checkpoint.confirm_offset
+            asked = self._asked_set.find(term.epoch, term.number)
+            is_alone = term.members | (asked or term.members) == {term.own_id}
+            confirmed = min(store.checkpoint.confirm_offset, end)
             group = SyncSet(
                 term.own_id,
                 term.members,
                 number=term.number,
                 start=epochs.all()[-1].start,
-                confirmed=min(confirmed, end) if len(term.members) > 1 else end,
+                confirmed=end if is_alone else confirmed,
                 patience_ms=self._replication.patience_ms,
             )
-            asked = self._asked_set.find(term.epoch, term.number)
             if asked is not None and term.own_id in asked:
                 group.ask(asked)
                 self._look.set()
@@ -173,6 +174,7 @@ class Membership:
         self._control = Control(own, term.epoch, epochs, Watermark(), group)
         self._store, self.on_set = store, lambda: None
         self._confirmed_s = trio.current_time()
+        self._fence()
         self._opened.set()
         return self._control
 
@@ -191,7 +193,8 @@ class Membership:
         await self._opened.wait()
         await self._join()
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._send_heartbeats)
+            for address in self._controllers.addresses:
+                nursery.start_soon(self._send_heartbeats, address)
             nursery.start_soon(self._follow_leader)
             nursery.start_soon(self._keep_set)
             nursery.start_soon(self._watch_fence)
@@ -266,7 +269,9 @@ class Membership:
                 # its controllers forgot it
                 await self._controllers.apply(self._controllers.code_for(own_id))
             raise
-        await self._beat()
+        async with trio.open_nursery() as nursery:
+            for address in self._controllers.addresses:
+                nursery.start_soon(self._beat, address)
         if term.epoch:
             self._take(term)
         else:
@@ -283,7 +288,7 @@ class Membership:
         while True:
             period_s = self._replication.group_period_ms / 1000
             if self.term.is_master:
-                period_s = min(period_s, self._replication.controller_timeout_ms / 4000)
+                period_s = min(period_s, self._replication.controller_timeout_ms / 2000)
             with trio.move_on_after(period_s):
                 await self._ask_soon.wait()
             self._ask_soon = trio.Event()
@@ -394,8 +399,12 @@ class Membership:
     # -- a master that is alone
 
     async def _watch_fence(self) -> None:
+        """Look when a confirmation is missing, and then often."""
         while True:
-            await trio.sleep(self._replication.controller_timeout_ms / 10_000)
+            limit_s = self._replication.controller_timeout_ms / 1000
+            left_s = self._confirmed_s + limit_s - trio.current_time()
+            is_master = self._group is not None
+            await trio.sleep(max(left_s, limit_s / 10) if is_master else limit_s)
             self._fence()
 
     def _fence(self) -> None:
@@ -420,18 +429,20 @@ class Membership:
 
     # -- heartbeats
 
-    async def _send_heartbeats(self) -> None:
+    async def _send_heartbeats(self, address: str) -> None:
+        """Send them to one controller; others do not wait for one that hangs."""
         while True:
             await trio.sleep(self._replication.controller_heartbeat_ms / 1000)
-            await self._beat()
+            await self._beat(address)
 
-    async def _beat(self) -> None:
+    async def _beat(self, address: str) -> None:
         control, store = self._control, self._store
         assert control is not None, "heartbeats begin with an open store"
         assert store is not None, "heartbeats begin with an open store"
         if store.durability.is_open:
             self._end = store.log.end_offset
         await self._controllers.beat(
+            address,
             self._identity.broker_id,
             epoch=control.epochs.last,
             end=self._end,

@@ -93,7 +93,7 @@ class Replication:
             confirm = control.confirm
             confirm.reset(min(store.checkpoint.confirm_offset, log.end_offset))
         else:
-            replicated = durability.await_replicas(config.replica_timeout_ms)
+            replicated = durability.await_group(config.replica_timeout_ms)
             acks = SetAcks(
                 control.group,
                 needed=config.in_sync_replicas - 1,
@@ -187,6 +187,8 @@ class Replication:
             tls=self._tls,
             control=self.control,
         )
+        replica = self.replica
+        self.tables.safe_end = lambda: replica.safe_offset
         self.replica.on_follow = self.tables.note_change
         self.tables.is_copy = lambda: self.replica is not None and self.replica.is_copy
 

@@ -2,7 +2,8 @@
 
 An epoch begins where the log ended when its broker became the master.  Two logs with
 the same epoch, begun at the same offset, are equal up to where the first of them left
-it; so two lists tell where two logs part (`consistent_point`).
+it; so two lists tell where two logs part (`consistent_point`), unless a power cut took
+the end of an epoch from its master and that went on in it: bytes have the last word.
 Invariant: numbers and starts grow.  An epoch without bytes is replaced by the next one,
 which begins at the same offset: so every pair of number and start names one master, and
 the number of the last epoch is that of whoever wrote last.  (Java does not record the

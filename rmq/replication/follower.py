@@ -173,7 +173,9 @@ class Follower:
 
     def _push_confirmed(self) -> None:
         control = self._control
-        if control is None or control.confirmed(self._log.end_offset) <= self._told:
+        if control is None or control.confirm.value <= self._told:
+            return  # it is asked after each poll
+        if control.confirmed(self._log.end_offset) <= self._told:
             return
         self._head = self._encode_head()
         with suppress(OSError):  # its own task meets the error again, and ends

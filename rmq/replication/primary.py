@@ -107,6 +107,7 @@ class Primary:
         """Connections of which it is not known yet whether they may follow."""
 
         self._next_push_s = 0.0
+        self._pushed_end = -1
         self._has_rest = False
         self._rest = trio.Event()
         self._asked_s = -MEMBERS_KEPT_S
@@ -135,8 +136,9 @@ class Primary:
 
     def push(self) -> None:
         """Send replicas what was stored; call it after each poll."""
-        if self._control is not None:
-            self.acknowledge()
+        if self._control is not None and self._log.end_offset > self._pushed_end:
+            self._pushed_end = self._log.end_offset
+            self.acknowledge()  # for a master that is alone in its set
         if not self._followers:
             return
         now_s = trio.current_time()
@@ -282,9 +284,10 @@ class Primary:
             self.on_followed(bool(self._followers), self._portion_s)
 
     def _take_report(self, follower: "Follower", offset: int) -> None:
+        has_more = offset > self.acks.of(follower)
         self.acks.report(follower, offset, sent=follower.next_offset)
         self.acknowledge()
-        if self._control is not None:
+        if self._control is not None and has_more:
             self._push_soon()  # readers of replicas wait for what is confirmed
 
     def _leave_older(self, follower: "Follower") -> None:

@@ -206,7 +206,7 @@ class Replica:
         return await greet(stream, self._control.own)
 
     async def _has_cut_by_epochs(self, control: Control) -> bool:
-        """Cut what the master lacks by its epochs; the bytes are compared, too."""
+        """Cut what the master lacks by its epochs, or by its bytes: see `epochs.py`."""
         bounds = await self._upstream.bounds()
         async with await self._connect() as stream:
             lineage = (await self._greet(stream)).lineage
@@ -217,9 +217,10 @@ class Replica:
         point = control.parting(end, lineage)
         if point is None or not 0 < point < end or self._cut is None:
             return False
-        if not self._writer.ends_record(point):
-            raise Parted(point, f"by their epochs they part at {point}, in a record")
-        await self._end_log(point, self._cut)
+        if self._writer.ends_record(point):
+            await self._end_log(point, self._cut)
+        else:
+            await self._settle(f"by their epochs they part at {point}, in a record")
         return True
 
     async def _overlap(self) -> Overlap:

@@ -4,7 +4,8 @@ Offsets, which only grow: *durable*: the disk has confirmed the bytes before it;
 *replicated*: enough replicas have them; *acknowledged*: what senders wait for, the
 lesser of those of the two that they wait for; *confirm*: readers may see them: the
 durable offset under SYNC_FLUSH, else the end of the log; in a group with a controller
-what no failover takes away.
+what no failover takes away; *kept*: what neither a start nor a failover of such a group
+takes away: offsets that say that something is done wait for it.
 Invariants: a failure of the log is permanent, and a worse refusal replaces a lesser
 one; after a failed flush the durable offset never grows again, because the kernel drops
 dirty pages that it could not write, and the next fdatasync succeeds without them.
@@ -69,7 +70,7 @@ class Durability:
         self.durable = Watermark()
         self.replicated: Watermark | None = None
         """None: senders wait for no replica."""
-        self.acknowledged = self.durable
+        self.acknowledged = self.kept = self.durable
         self.senders_wait = config.is_sync_flush
         """Whether an answer waits until *acknowledged* has passed its message."""
         self.ack_timeout_ms = config.sync_flush_timeout_ms
@@ -113,6 +114,17 @@ class Durability:
         else:
             self.acknowledged, self.ack_timeout_ms = replicated, timeout_ms
         self.senders_wait = True
+        return replicated
+
+    def await_group(self, timeout_ms: int) -> Watermark:
+        """Have senders, and *kept*, wait for the brokers of a group with a controller.
+
+        They are never away for long: the controller takes them out of the group.
+        """
+        replicated = self.await_replicas(timeout_ms)
+        self.kept = self.acknowledged
+        if self.kept is replicated:
+            self.kept = Watermark.lesser_of(self.durable, replicated)
         return replicated
 
     def close(self) -> None:

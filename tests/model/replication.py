@@ -11,11 +11,15 @@ log is a string of messages, one byte each.
 
 * A: what was acknowledged is in the log of every later master;
 * B: what a reader saw at an offset nobody ever sees differently;
-* C: in an epoch one broker acknowledges.
+* C: an epoch has one master.
+
+What no later step can tell apart is one state: brokers under other ids (`canonical`);
+numbers of sets in the same order, and what can have no effect any more (`tidied`).  So
+there are finitely many states although connections are lost for ever.
 """
 
-from collections import deque
-from itertools import permutations
+from collections import defaultdict, deque
+from itertools import chain, permutations, product
 from typing import NamedTuple
 
 from rmq.replication.epochs import Epochs
@@ -51,6 +55,9 @@ class Rules(NamedTuple):
     steps_aside: bool = True
     reports_written: bool = False
     """With SYNC_FLUSH: a mistake."""
+
+    forgets_requests_at_start: bool = False
+    """A master that is alone in its set shows its log, whatever it has asked for."""
 
     learns_refusals: bool = True
     notes_requests: bool = True
@@ -95,18 +102,15 @@ class State(NamedTuple):
     epoch: int = 0
     members: frozenset = frozenset()
     number: int = 0
-    flying: tuple = ()
-    """Requests: broker, epoch, number, set."""
+    flying: frozenset = frozenset()
+    """Requests: broker, or 0 if it died meanwhile; epoch, number, set."""
 
-    answers: tuple = ()
-    """Answers: broker, epoch, number or -1 for a refusal, set."""
+    answers: frozenset = frozenset()
+    """Answers: broker, epoch, number or -1 for a refusal, set, number asked with."""
 
     acknowledged: frozenset = frozenset()
     shown: tuple = ()
     """The message that readers saw, by offset."""
-
-    deeds: tuple = ()
-    """Who acknowledged, by epoch."""
 
     next: int = 0
 
@@ -208,7 +212,7 @@ class Model:
             group.ask(wanted)
             noted = broker._replace(noted=(broker.term, group.number, wanted))
             after = self._with(self._put(state, one, noted), one, group)
-            after = after._replace(flying=(*after.flying, flight))
+            after = after._replace(flying=after.flying | {flight})
             yield f"{one} asks for {set(wanted)}", after
         for each in sorted(group.acknowledged) if rules.is_lossy else ():
             group = group_of(broker.set_state, rules)
@@ -302,12 +306,16 @@ class Model:
             epochs = self.rules.epoch_list(broker.epochs)
             if epochs.last != state.epoch:
                 epochs.begin(Epoch(state.epoch, end if epochs.all() else 0))
-            confirmed = end if len(state.members) == 1 else min(broker.seen, end)
             self._check_kept(state, one, broker)
+            self._check_alone(state)
             asked = None
             if rules.notes_requests and fresh.noted is not None:
                 *known, wanted = fresh.noted
                 asked = wanted if known == [state.epoch, state.number] else None
+            is_alone = state.members | (asked or state.members) == {one}
+            if rules.forgets_requests_at_start:
+                is_alone = state.members == {one}
+            confirmed = end if is_alone else min(broker.seen, end)
             fresh = fresh._replace(
                 is_master=True, epochs=epochs.all(), seen=confirmed, start=end,
                 durable=end,
@@ -325,6 +333,11 @@ class Model:
             if other.follows == one:
                 state = self._put(state, each, other._replace(follows=0))
         return state
+
+    def _check_alone(self, state):
+        for each in state.brokers:
+            if each.is_master and each.term == state.epoch:
+                raise Violation(f"C: epoch {state.epoch} has two masters")
 
     def _check_kept(self, state, one, broker):
         missing = state.acknowledged - set(broker.log)
@@ -347,6 +360,7 @@ class Model:
                 lacks=broker.lacks or (is_short and not rules.is_sync_flush),
             )  # fmt: skip
             after = self._left(self._put(state, one, down), one)
+            after = after._replace(flying=orphaned(after.flying, one))
             for each in self.ids:
                 master = after.brokers[each - 1]
                 if master.is_master:
@@ -356,24 +370,22 @@ class Model:
             yield f"{one} crashes, keeps {kept}", self._settle(after)
 
     def _of_controller(self, state):
-        for index, (one, epoch, number, wanted) in enumerate(state.flying):
-            rest = state.flying[:index] + state.flying[index + 1 :]
-            after = state._replace(flying=rest)
+        for flight in state.flying:
+            one, epoch, number, wanted = flight
+            after = state._replace(flying=state.flying - {flight})
             if self.rules.is_lossy:
                 yield f"the request {set(wanted)} is lost", after
             is_right = (epoch, number) == (state.epoch, state.number)
             if is_right and wanted != state.members:
                 after = after._replace(members=wanted, number=number + 1)
-                told = one, epoch, number + 1, wanted
+                told = one, epoch, number + 1, wanted, number
             else:
-                told = one, epoch, -1, wanted
-            yield (
-                f"{set(wanted)} is answered with {told[2]}",
-                after._replace(answers=(*after.answers, told)),
-            )
-        for index, told in enumerate(state.answers):
-            rest = state.answers[:index] + state.answers[index + 1 :]
-            after = state._replace(answers=rest)
+                told = one, epoch, -1, wanted, number
+            if one:
+                after = after._replace(answers=after.answers | {told})
+            yield f"{set(wanted)} is answered with {told[2]}", after
+        for told in state.answers:
+            after = state._replace(answers=state.answers - {told})
             if self.rules.is_lossy:
                 yield "an answer is lost", after
             yield "an answer arrives", self._hear(after, *told)
@@ -392,15 +404,13 @@ class Model:
                         number=state.number + 1,
                     )  # fmt: skip
 
-    def _hear(self, state, one, epoch, number, wanted):
+    def _hear(self, state, one, epoch, number, wanted, _asked):
         """The answer to a request; after a refusal the broker asks for the set."""
         broker = state.brokers[one - 1]
-        if not broker.is_master or broker.term != epoch:
-            return state
         group = group_of(broker.set_state, self.rules)
         if number >= 0:
             group.take(wanted, number)
-        elif group.asked == wanted:
+        else:
             if self.rules.learns_refusals:
                 if state.epoch != epoch:
                     return state
@@ -448,12 +458,7 @@ class Model:
         broker = state.brokers[one - 1]._replace(seen=confirmed)
         state = self._put(state, one, broker)
         if new:
-            deeds = dict(state.deeds)
-            if deeds.setdefault(broker.term, one) != one:
-                raise Violation(f"C: two brokers acknowledge in epoch {broker.term}")
-            state = state._replace(
-                acknowledged=state.acknowledged | new, deeds=tuple(deeds.items())
-            )
+            state = state._replace(acknowledged=state.acknowledged | new)
         master = state.brokers[state.master - 1]
         if master.is_master and master.term == state.epoch:
             self._check_kept(state, state.master, master)
@@ -468,49 +473,120 @@ class Model:
                 )
 
 
-def renamed(state, names):
-    """The same state with other ids: brokers are equal before their first deed."""
-
-    def each(one):
-        return names[one] if one else 0
-
-    def some(members):
-        return None if members is None else frozenset(map(each, members))
-
-    brokers = list(state.brokers)
-    for one, broker in enumerate(state.brokers, 1):
-        found = broker.set_state
-        if found is not None:
-            own, members, number, start, confirmed, asked, acks = found
-            acks = tuple(sorted((each(id_), offset) for id_, offset in acks))
-            found = (
-                each(own), some(members), number, start, confirmed, some(asked), acks,
-            )  # fmt: skip
-        brokers[each(one) - 1] = broker._replace(
-            follows=each(broker.follows), set_state=found
-        )
-    return state._replace(
-        brokers=tuple(brokers),
-        master=each(state.master),
-        members=some(state.members),
-        flying=tuple((each(o), e, n, some(w)) for o, e, n, w in state.flying),
-        answers=tuple((each(o), e, n, some(w)) for o, e, n, w in state.answers),
-        deeds=tuple((epoch, each(one)) for epoch, one in state.deeds),
+def orphaned(flying, one):
+    """Requests of a broker whose process has ended: nobody hears their answers."""
+    return frozenset(
+        (0, *rest) if each == one else (each, *rest) for each, *rest in flying
     )
 
 
-def canonical(state, renamings):
+def tidied(state, rules):
+    """The same state without what has no effect any more."""
+    present = state.epoch, state.number
+    flying = {
+        flight
+        for flight in state.flying
+        if flight[1:3] == present or is_refusal_heard(state, flight)
+    }
+    answers = {
+        told for told in state.answers if is_heard(state.brokers[told[0] - 1], told)
+    }
+    numbers = {state.number}
+    numbers.update(flight[2] for flight in flying)
+    numbers.update(told[2] for told in answers if told[2] >= 0)
+    numbers.update(told[4] for told in answers)
+    brokers = []
+    for broker in state.brokers:
+        if broker.noted is not None and broker.noted[:2] != present:
+            broker = broker._replace(noted=None)
+        if not rules.loses_tail and broker.durable < len(broker.log):
+            broker = broker._replace(durable=len(broker.log))
+        if broker.set_state is not None:
+            numbers.add(broker.set_state[2])
+        brokers.append(broker)
+    order = {number: place for place, number in enumerate(sorted(numbers), 1)}
+    order[-1] = -1
+    for index, broker in enumerate(brokers):
+        if broker.noted is not None:
+            term, number, wanted = broker.noted
+            broker = broker._replace(noted=(term, order[number], wanted))
+        if broker.set_state is not None:
+            own, members, number, *rest = broker.set_state
+            broker = broker._replace(set_state=(own, members, order[number], *rest))
+        brokers[index] = broker
+    return state._replace(
+        brokers=tuple(brokers),
+        number=order[state.number],
+        flying=frozenset((o, e, order[n], w) for o, e, n, w in flying),
+        answers=frozenset((o, e, order[n], w, order[a]) for o, e, n, w, a in answers),
+    )
+
+
+def is_refusal_heard(state, flight):
+    one, epoch, number, wanted = flight
+    told = one, epoch, -1, wanted, number
+    return one > 0 and is_heard(state.brokers[one - 1], told)
+
+
+def is_heard(broker, told):
+    """Whether a broker waits for such an answer: later ones belong to no request."""
+    _, epoch, number, wanted, asked_with = told
+    if not broker.is_master or broker.term != epoch:
+        return False
+    _, _, known, _, _, asked, _ = broker.set_state
+    return number > known or (number < 0 and (asked, known) == (wanted, asked_with))
+
+
+def renamed(state, names):
+    """The same state with other ids: brokers are equal before their first deed."""
+
+    def some(members):
+        return None if members is None else frozenset(names[one] for one in members)
+
+    brokers = list(state.brokers)
+    for one, broker in enumerate(state.brokers, 1):
+        found, noted = broker.set_state, broker.noted
+        if found is not None:
+            own, members, number, start, confirmed, asked, acks = found
+            acks = tuple(sorted((names[id_], offset) for id_, offset in acks))
+            found = (
+                names[own], some(members), number, start, confirmed, some(asked), acks,
+            )  # fmt: skip
+        if noted is not None:
+            noted = (*noted[:2], some(noted[2]))
+        brokers[names[one] - 1] = broker._replace(
+            follows=names[broker.follows], set_state=found, noted=noted
+        )
+    return state._replace(
+        brokers=tuple(brokers),
+        master=names[state.master],
+        members=some(state.members),
+        flying=frozenset((names[o], e, n, some(w)) for o, e, n, w in state.flying),
+        answers=frozenset(
+            (names[o], e, n, some(w), a) for o, e, n, w, a in state.answers
+        ),
+    )
+
+
+def canonical(state):
     """One number for all states that differ in the ids of brokers only."""
-    return min(hash(renamed(state, names)) for names in renamings)
+    alike = defaultdict(list)
+    for one, broker in enumerate(state.brokers, 1):
+        own = broker._replace(follows=0, noted=None, set_state=None)
+        mark = hash((own, one == state.master, one in state.members))
+        alike[mark].append(one)
+    orders = product(*(permutations(alike[mark]) for mark in sorted(alike)))
+    return min(
+        hash(renamed(state, {0: 0} | {one: new for new, one in enumerate(order, 1)}))
+        for order in (chain(*each) for each in orders)
+    )
 
 
 def explore(rules, limit=None):
     """Return how many states there are, and whether these are all."""
     model = Model(rules)
-    first = model.first()
-    ids = model.ids
-    renamings = [dict(zip(ids, each, strict=True)) for each in permutations(ids)]
-    before = {canonical(first, renamings): None}
+    first = tidied(model.first(), rules)
+    before = {canonical(first): None}
     waiting = deque([(first, *before)])
     while waiting:
         state, key = waiting.popleft()
@@ -522,7 +598,8 @@ def explore(rules, limit=None):
                 break
             except Violation as error:
                 raise Violation(f"{error}\n{history(before, key)}") from error
-            found = canonical(after, renamings)
+            after = tidied(after, rules)
+            found = canonical(after)
             if found not in before:
                 before[found] = key, name
                 waiting.append((after, found))

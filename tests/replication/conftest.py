@@ -82,14 +82,22 @@ async def members_here():
 
 @asynccontextmanager
 async def serving(
-    store, members=members_here, needed=0, replicated=None, *, tls=None, **keys
+    store,
+    members=members_here,
+    needed=0,
+    replicated=None,
+    *,
+    tls=None,
+    control=None,
+    **keys,
 ):
     """A primary on a free port; yields it and its address."""
     keys = {"ha_heartbeat_interval_ms": 100, "ha_silence_limit_ms": 60_000, **keys}
     config = ReplicationConfig(**keys)
     primary = Primary(
-        config, store.log, members, needed=needed, replicated=replicated, tls=tls
-    )
+        config, store.log, members,
+        needed=needed, replicated=replicated, tls=tls, control=control,
+    )  # fmt: skip
     listening = await open_listener(LOCAL, 0)
     with listening:
         async with trio.open_nursery() as nursery:
@@ -194,6 +202,7 @@ async def following(
     upstream=None,
     cuts=False,
     tls=None,
+    control=None,
     **keys,
 ):
     """A replica of whoever listens on a port; yields it."""
@@ -204,6 +213,8 @@ async def following(
         aside = Aside(store.directory)
         for step in writer.cut_steps(end) if end else writer.begin_anew_steps(aside):
             step()
+        if control is not None:
+            control.cut(end)
         return writer.cuts if end else [aside]
 
     replica = Replica(
@@ -214,6 +225,7 @@ async def following(
         durable=durable,
         cut=cut if cuts else None,
         tls=tls,
+        control=control,
     )
     async with trio.open_nursery() as nursery:
         nursery.start_soon(replica.run)

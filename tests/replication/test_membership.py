@@ -10,16 +10,20 @@ from click.testing import CliRunner
 
 from rmq.broker.asked_set import AskedSet
 from rmq.broker.config import BrokerConfig
+from rmq.broker.controllers import Term
 from rmq.broker.identity import Asked, Boot, Identity
+from rmq.broker.membership import Membership
 from rmq.broker.watch.group_view import group_of
 from rmq.cli import main
 from rmq.errors import ConfigError, RmqError
 from rmq.http.own_metrics import group_families
 from rmq.protocol.codes import RequestCode, ResponseCode
+from rmq.replication.config import ReplicationConfig
 from rmq.store.checkpoint import Checkpoint
 from rmq.testing import BrokerThread, NameServerThread
 from tests.http.test_metrics import OF_A_GROUP
 
+from .conftest import put
 from .controller import Controller
 from .test_pair import ask, context_of, log_of, pull, send, until
 
@@ -510,6 +514,22 @@ def test_a_request_that_may_be_on_its_way_is_known_after_a_start(tmp_path):
     assert asked.find(4, 7) is None
     (tmp_path / "setAsked").write_text("3 7 x")
     assert asked.find(3, 7) is None
+
+
+@pytest.mark.parametrize("asked", [None, {1}, {1, 2}])
+async def test_what_a_broker_that_was_asked_in_lacks_is_not_shown(open_store, asked):
+    """The controller may carry the request out, and elect that broker."""
+    store = open_store()
+    end = put(store, 3)
+    if asked:
+        AskedSet(store.config.root / "setAsked").note(4, 7, asked)
+    membership = Membership(
+        BrokerConfig(), ReplicationConfig(), store.config, None, "", store.clock
+    )
+    membership.term = Term(4, 1, "", 1, frozenset({1}), 7)
+    membership.enter()
+    group = membership.begin(store).group
+    assert group.confirmed(end) == (0 if asked == {1, 2} else end)
 
 
 def test_a_machine_that_has_started_anew(tmp_path):

@@ -5,7 +5,11 @@ from functools import partial
 import pytest
 import trio
 
+from rmq._fastpath import Watermark
+from rmq.replication.control import Control
+from rmq.replication.epochs import EpochFile
 from rmq.replication.upstream import Bounds
+from rmq.replication.wire import Epoch, Greeting
 from rmq.store.replica_writer import ReplicaWriter
 from tests.replication.conftest import (
     HEAD,
@@ -210,6 +214,41 @@ async def test_a_fork_that_nobody_was_promised_is_cut(
     [kept] = slave_store.directory.cut.iterdir()
     assert int(kept.name) == at
     assert f"saved in {kept}, among them 30 complete records" in caplog.text
+
+
+async def test_an_epoch_that_its_master_has_written_twice_does_not_stop_a_slave(
+    store, slave_store, caplog
+):
+    """A master lost its power, and went on in its epoch.
+
+    Its slave has what was before; one of them is the next master, and by their epochs
+    the logs part in a record of the other one.
+    """
+    at, end, _ = forked(store, slave_store, 20, more=10)
+    controls = control_of(store, 1), control_of(slave_store, 2)
+    point = store.log.end_offset
+    assert at < point < end
+    assert not ReplicaWriter(slave_store).ends_record(point)
+    controls[0].enter(Epoch(2, point))
+    end_now = put(store, 5)
+    async with (
+        serving(store, control=controls[0]) as (_, port),
+        following(
+            slave_store, port, bounds_of(store), cuts=True, control=controls[1]
+        ) as copy,
+    ):
+        await until(lambda: copy.is_following and copy.end_offset == end_now)
+    assert bytes_of(slave_store) == bytes_of(store)
+    assert f"part at {at}: {end - at} bytes are cut" in caplog.text
+    assert controls[0].epochs.all() == controls[1].epochs.all()
+
+
+def control_of(store, broker_id):
+    """What a broker knows that has begun with epoch 1, and is in epoch 2."""
+    epochs = EpochFile(store.directory.root / "epochFileCheckpoint")
+    epochs.begin(Epoch(1, 0))
+    own = Greeting(broker_id, wants_newest_file=False, is_learner=False)
+    return Control(own, 2, epochs, Watermark())
 
 
 @pytest.mark.parametrize("is_ahead", [False, True])

@@ -7,11 +7,14 @@ history of a seed that fails is printed, with the disturbances that it takes to 
 import logging
 import os
 import resource
+import select
 import shutil
+import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterable
+from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
@@ -71,16 +74,18 @@ def main(
         for each in range(seed, seed + seeds)
     ]
     began, count, failed = time.monotonic(), 0, []
-    for task, is_good in ended(tasks, workers):
-        count += 1
-        if is_good:
-            continue
-        failed.append(task.seed)
-        if shrink:
-            click.echo(f"seed {task.seed} also fails without {shrunk(task)}")
-        if until_found:
-            click.echo(f"seed {task.seed} fails after {least_steps(task)} disturbances")
-            break
+    with closing(ended(tasks, workers)) as results:
+        for task, is_good in results:
+            count += 1
+            if is_good:
+                continue
+            failed.append(task.seed)
+            if shrink:
+                click.echo(f"seed {task.seed} also fails without {shrunk(task)}")
+            if until_found:
+                steps = least_steps(task)
+                click.echo(f"seed {task.seed} fails after {steps} disturbances")
+                break
     took = time.monotonic() - began
     failed.sort()
     click.echo(
@@ -89,23 +94,46 @@ def main(
     sys.exit(bool(failed))
 
 
-def ended(tasks: list[Task], workers: int) -> Iterator[tuple[Task, bool]]:
-    """Run tasks, some at a time; yield each that has ended, and whether it was good."""
-    running: dict[int, Task] = {}
+def ended(tasks: list[Task], workers: int) -> Generator[tuple[Task, bool]]:
+    """Run tasks, some at a time; yield each that has ended, and whether it was good.
+
+    Others may have children: one seed is run again while further ones run.
+    """
+    running: dict[int, tuple[int, Task]] = {}
     waiting = iter(tasks)
-    while True:
-        while len(running) < workers and (task := next(waiting, None)) is not None:
-            running[start(task)] = task
-        if not running:
-            return
-        child, status = os.wait()
-        task = running.pop(child)
-        click.echo(output_of(task).read_text(), nl=False)
-        output_of(task).unlink()
-        shutil.rmtree(place_of(task), ignore_errors=True)
-        if os.WIFSIGNALED(status):
-            click.echo(f"seed {task.seed}: ended by signal {os.WTERMSIG(status)}")
-        yield task, status == 0
+    try:
+        while True:
+            while len(running) < workers and (task := next(waiting, None)) is not None:
+                child = start(task, running)
+                running[os.pidfd_open(child)] = child, task
+            if not running:
+                return
+            for descriptor in select.select(running, [], [])[0]:
+                child, task = running.pop(descriptor)
+                os.close(descriptor)
+                _, status = os.waitpid(child, 0)
+                yield task, is_through(task, status)
+    finally:
+        for descriptor, (child, task) in running.items():
+            os.kill(child, signal.SIGKILL)
+            os.close(descriptor)
+            os.waitpid(child, 0)
+            discard(task)
+
+
+def is_through(task: Task, status: int) -> bool:
+    """Print what an ended task wrote; whether it was good."""
+    click.echo(output_of(task).read_text(), nl=False)
+    discard(task)
+    if os.WIFSIGNALED(status):
+        click.echo(f"seed {task.seed}: ended by signal {os.WTERMSIG(status)}")
+    return status == 0
+
+
+def discard(task: Task) -> None:
+    """Remove the files of a task."""
+    output_of(task).unlink(missing_ok=True)
+    shutil.rmtree(place_of(task), ignore_errors=True)
 
 
 def place_of(task: Task) -> Path:
@@ -117,12 +145,17 @@ def output_of(task: Task) -> Path:
     return place_of(task).with_suffix(".txt")
 
 
-def start(task: Task) -> int:
-    """Begin a simulation in a process of its own, which writes to a file."""
+def start(task: Task, descriptors: Iterable[int]) -> int:
+    """Begin a simulation in a process of its own, which writes to a file.
+
+    It has none of these descriptors of others, so that its own have the same numbers.
+    """
     sys.stdout.flush()
     child = os.fork()
     if child:
         return child
+    for each in descriptors:
+        os.close(each)
     output = os.open(output_of(task), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     for standard in (1, 2):
         os.dup2(output, standard)
@@ -178,11 +211,15 @@ def shrunk(task: Task) -> list[int]:
 
 
 def least_steps(task: Task) -> int:
-    """Return the least number of disturbances after which the seed fails."""
-    limit = int(task.minutes * 60)
-    return next(
-        (each for each in range(limit) if not is_good(task._replace(steps=each))), limit
-    )
+    """Return a number of disturbances after which the seed fails, and not before."""
+    good, bad = 0, int(task.minutes * 60)
+    while bad - good > 1:
+        middle = (good + bad) // 2
+        if is_good(task._replace(steps=middle)):
+            good = middle
+        else:
+            bad = middle
+    return bad
 
 
 if __name__ == "__main__":

@@ -3,8 +3,9 @@
 Seeds differ in their style, so that each goes deep somewhere: which kinds of
 disturbances there are, whether one ends before the next begins, how many packets the
 network loses.  What a group does not bear does not happen: without SYNC_FLUSH a broker
-loses its power only while another one has all that it has, and nothing else happens
-until both have.
+loses its power only while another one has all that it has, and no link is cut, and
+nothing else happens until both have.  (Else the controller may elect it before its
+heartbeats expire: the other one, which has all, is not heard.)
 """
 
 import random
@@ -99,7 +100,7 @@ class Disturbances:
         kind = chance.choice(self._style.kinds)
         if number in self._without:
             return True
-        if kind == "power" and not self._style.is_sync and not await self.is_whole():
+        if kind == "power" and not self._style.is_sync and not await self._is_safe():
             kind = "kill"  # what is written survives it
         if kind != "blackout" and not machine.is_up:
             kind = "start"
@@ -195,6 +196,10 @@ class Disturbances:
                     return True
                 await trio.sleep(0.5)
         return False
+
+    async def _is_safe(self) -> bool:
+        """Whether all brokers have everything, and everybody is heard."""
+        return not self._world.network.is_cut and await self.is_whole()
 
     async def is_whole(self) -> bool:
         """Whether all brokers are in the set, for the controller and the master, and

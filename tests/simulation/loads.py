@@ -174,15 +174,15 @@ class Pops(Load):
 
     async def _turn(self) -> str:
         if self._chance.random() < 0.5:
-            return f"popped {await self.pop(acks=0.7)}"
+            return " ".join(["popped", *await self.pop(acks=0.7)])
         key = next(self._keys)
         self.history.invoke(key)
         answer = await self._send(key)
         self.history.answer(key, answer.code)
         return f"{key}: {answer.code}"
 
-    async def pop(self, acks: float) -> int:
-        """Pop once, ack some; return how many came."""
+    async def pop(self, acks: float) -> list[str]:
+        """Pop once, ack some; return the keys that came."""
         header = PopMessageRequestHeader(
             consumer_group="G",
             topic=self.topic,
@@ -196,14 +196,16 @@ class Pops(Load):
         command = Command.request(RequestCode.POP_MESSAGE, header)
         answer = await self._client.ask(self._client.master, command)
         if answer.code != ResponseCode.SUCCESS:
-            return 0
-        records = decode_stored(answer.body)
-        for record, ack in zip(records, self._acks_of(answer), strict=True):
-            self.popped.append((record.body.split()[0].decode(), None))
+            return []
+        keys = [
+            record.body.split()[0].decode() for record in decode_stored(answer.body)
+        ]
+        for key, ack in zip(keys, self._acks_of(answer), strict=True):
+            self.popped.append((key, None))
             if self._chance.random() < acks:
                 request = Command.request(RequestCode.ACK_MESSAGE, ack)
                 await self._client.ask(self._client.master, request)
-        return len(records)
+        return keys
 
     async def pop_all(self) -> None:
         """Pop what is left, also what was popped without an ack."""

@@ -166,6 +166,11 @@ class Network:
         """Hold back what one sends to the other."""
         self._cut.add((source, target))
 
+    @property
+    def is_cut(self) -> bool:
+        """Whether any link is."""
+        return bool(self._cut)
+
     def heal(self) -> None:
         """End all cuts."""
         self._cut.clear()

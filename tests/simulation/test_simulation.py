@@ -8,6 +8,8 @@ import random
 import re
 import subprocess
 import sys
+import tempfile
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 
@@ -15,6 +17,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from tests.simulation import __main__ as command
 from tests.simulation.disks import Disks
 from tests.simulation.mutations import MINUTES, MUTATIONS
 from tests.simulation.network import MACHINE, TRAVEL_S, Network
@@ -71,6 +74,37 @@ def test_a_mistake_is_found_soon_and_its_seed_is_good_without_it(name):
     [(seed, steps)] = FOUND.findall(found.stdout)
     good = simulate("--seed", seed, "--steps", steps, "--minutes", MINUTES)
     assert list(good) == [int(seed)]
+
+
+def test_a_seed_is_run_again_while_another_one_ends(monkeypatch, tmp_path, capsys):
+    """As `--until-found` and `--shrink` do with two workers."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    goes_on, end = os.pipe()
+    children = []
+
+    def start(task, _descriptors):
+        command.output_of(task).write_text(f"{task.seed}\n")
+        if len(children) == 2:  # seed 2 again
+            os.close(end)
+            os.waitid(os.P_PID, children[0], os.WEXITED | os.WNOWAIT)
+        children.append(os.fork())
+        if not children[-1]:
+            if task.seed == 1:
+                os.close(end)
+                os.read(goes_on, 1)
+            os._exit(task.seed)
+        return children[-1]
+
+    monkeypatch.setattr(command, "start", start)
+    tasks = [command.Task(seed, 1, None, None, is_verbose=False) for seed in (1, 2)]
+    with closing(command.ended(tasks, workers=2)) as results:
+        assert next(results) == (tasks[1], False)
+        assert not command.is_good(tasks[1])
+        assert next(results) == (tasks[0], False)
+        assert next(results, None) is None
+    os.close(goes_on)
+    assert capsys.readouterr().out == "2\n2\n1\n"
+    assert list(tmp_path.iterdir()) == []
 
 
 # -- the network

@@ -162,6 +162,27 @@ def test_the_time_search(open_store, make_message, clock):
     assert [search(ms, Boundary.UPPER) for ms in (-1, 0, 10, 11, 31)] == [0, 0, 2, 2, 3]
 
 
+def test_a_clock_that_is_set_back_is_believed(open_store, make_message, clock):
+    """As that of a new master, which may be behind the one before.
+
+    A search finds the place of a time by the clock before or after that.
+    """
+    store = open_store()
+    start, steps = clock.ms, (0, 10, 20, 5, 15, 25)
+    for step in steps:
+        clock.ms = start + step
+        assert store.writes.put(make_message()).store_ms == start + step
+
+    def search(ms):
+        found = store.reads.offset_by_time("Topic", 0, start + ms, Boundary.LOWER)
+        return int(found)
+
+    assert [search(ms) for ms in (-1, 26)] == [0, len(steps)]
+    for ms in range(1, 25):
+        at = search(ms)
+        assert steps[at] >= ms > steps[at - 1]
+
+
 def test_a_delayed_message_carries_its_due_time(open_store, make_message, clock):
     store = open_store()
     for level in ("3", "99", "9" * 5000):

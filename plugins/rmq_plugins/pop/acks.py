@@ -60,6 +60,7 @@ class AckHandler:
     ) -> None:
         self._topics = broker.topics
         self._reads = broker.store.reads
+        self._log = broker.store.log
         self._offsets = broker.offsets
         self._clock = broker.clock
         self._config = broker.config
@@ -157,6 +158,7 @@ class AckHandler:
             min(handle.invisible_ms, MAX_INVISIBLE_MS),
             revive_queue,
             AckMarks((), 0, is_written=True),
+            self._log.end_offset,
         )
 
     def _ack_in_order(
@@ -238,6 +240,7 @@ class AckHandler:
             header.invisible_time,
             handle.revive_queue % self._config.revive_queue_nums,
             AckMarks((header.offset,), 1),
+            self._log.end_offset,
             suspend=header.suspend,
         )
         in_memory = old is not None and not old.is_written

@@ -2,12 +2,13 @@
 
 A POP takes messages of a queue from `next` on and leaves a checkpoint: its offsets, one
 bit for each that is not acked. The group's committed offset in the queue is the start
-of the oldest checkpoint that neither has ended nor is durable in the log: after a kill
-these messages are popped again, and no message disappears.
+of the oldest checkpoint that neither has ended nor is kept in the log: after a kill, or
+on the next master of a group with a controller, these messages are popped again, and no
+message disappears.
 
 States: in memory only; *written* as a `ck` record whose end is `stored_end`; *ended*,
 when all is acked or stored again in the retry topic. A written or revived one counts
-when the disk has its record.
+when disk and group have its record.
 Limits: MAX_CHECKPOINTS, MAX_OF_QUEUE; what is beyond them is written at once and left
 to the log.
 """
@@ -63,6 +64,10 @@ class Checkpoint(msgspec.Struct, eq=False):
     marks: AckMarks
     """Its messages, and which of them are neither acked nor revived."""
 
+    log_end: int
+    """Its messages are in the log before: what is at their offsets after that is of a
+    topic that was made again. Times do not tell that: clocks are set back."""
+
     suspend: bool = False
     retries: int = 0
     stored_end: int = 0
@@ -105,7 +110,7 @@ class Checkpoints:
         self._offsets = broker.offsets
         self._config = broker.config
         self._acks = acks
-        self._durable = broker.store.durability.durable
+        self._durability = broker.store.durability
         self.queues: dict[Place, PopQueue] = {}
         self._places_of: dict[str, set[Place]] = {}
         """By the name of a topic, and by that of a group."""
@@ -115,7 +120,7 @@ class Checkpoints:
         self.due: list[tuple[int, int, Checkpoint]] = []
         self._serial = 0
         self._unsettled: dict[PopQueue, None] = {}
-        """Queues whose committed offset waits for the disk."""
+        """Queues whose committed offset waits for disk and group."""
 
         self.on_due: Callable[[int], None] = lambda _at_ms: None
         broker.topics.on_change.append(self._topic_changed)
@@ -212,11 +217,11 @@ class Checkpoints:
 
     def _tidy(self, queue: PopQueue) -> None:
         """Remove ended checkpoints after an open one, which hold no offset."""
-        durable = self._durable.value
+        kept = self._durability.kept.value
         queue.open = [
             entry
             for entry in queue.open
-            if not (entry[2].is_done and entry[2].stored_end <= durable)
+            if not (entry[2].is_done and entry[2].stored_end <= kept)
         ]
         heapq.heapify(queue.open)
 
@@ -267,14 +272,14 @@ class Checkpoints:
         """Move the group's committed offset as far as it may go."""
         if queue.is_gone:
             return
-        durable = self._durable.value
+        kept = self._durability.kept.value
         heap = queue.open
         waits = False
         while heap:
             checkpoint = heap[0][2]
             if not (checkpoint.is_done or checkpoint.is_written):
                 break
-            if checkpoint.stored_end > durable:
+            if checkpoint.stored_end > kept:
                 waits = True
                 break
             heapq.heappop(heap)
@@ -288,11 +293,11 @@ class Checkpoints:
 
     @property
     def has_unsettled(self) -> bool:
-        """Whether committed offsets wait for the disk."""
+        """Whether committed offsets wait for disk and group."""
         return bool(self._unsettled)
 
     def settle(self) -> None:
-        """Move the offsets that waited for the disk."""
+        """Move the offsets that waited for disk and group."""
         waiting, self._unsettled = self._unsettled, {}
         for queue in waiting:
             self.commit(queue)

@@ -190,6 +190,7 @@ class PopHandler:
                 min(header.invisible_time, MAX_INVISIBLE_MS),
                 answer.revive_queue,
                 AckMarks(tuple(found.offsets), (1 << len(found.offsets)) - 1),
+                self._broker.store.log.end_offset,
             )
             before, queue.next = queue.next, found.next
             if not self._reviver.popped(checkpoint):

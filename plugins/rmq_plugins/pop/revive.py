@@ -186,16 +186,22 @@ class Reviver:
 
     async def run(self) -> None:
         """Revive, write and read until cancelled."""
-        while True:
-            self._ask_next()
-            await self._alarm.wait()
-            for queue_id in self._places:
-                while self.read(queue_id):
-                    await self._next_turn()
-            self.tick()
-            await self._revive_due()
-            self._arrivals.flush()
-            await self._next_turn()
+        try:
+            while True:
+                await self._turn()
+        finally:
+            self._checkpoints.settle()  # replicas have got what `stop` wrote
+
+    async def _turn(self) -> None:
+        self._ask_next()
+        await self._alarm.wait()
+        for queue_id in self._places:
+            while self.read(queue_id):
+                await self._next_turn()
+        self.tick()
+        await self._revive_due()
+        self._arrivals.flush()
+        await self._next_turn()
 
     def _ask_next(self) -> None:
         due_ms = self._checkpoints.next_due_ms()
@@ -319,7 +325,7 @@ class Reviver:
                 whole = inner_messages(batch)
                 records = [each for each in whole if each.queue_offset not in named]
             is_same = records and records[0].queue_offset == offset
-            if is_same and batch.store_timestamp <= checkpoint.pop_ms:
+            if is_same and batch.physical_offset < checkpoint.log_end:
                 return records
         logger.warning(
             "the message at %d of %s, popped by %s, is not there any more",
@@ -392,6 +398,7 @@ class Reviver:
             found.invisible_ms,
             queue_id,
             AckMarks(offsets, bits, is_written=True),
+            record.physical_offset,
             suspend=found.suspend,
             retries=int(retries) if retries.isdecimal() else 0,
             is_adopted=True,
@@ -411,13 +418,13 @@ class Reviver:
 
     def _settle(self) -> None:
         """Commit how far all records of the revive topic are settled."""
-        durable = self._store.durability.durable.value
+        kept = self._store.durability.kept.value
         for queue_id, place in self._places.items():
             settled = None
             while place.open:
                 offset, checkpoint = place.open[0]
                 if checkpoint is not None and (
-                    not checkpoint.is_done or checkpoint.stored_end > durable
+                    not checkpoint.is_done or checkpoint.stored_end > kept
                 ):
                     break
                 settled = offset

@@ -176,6 +176,15 @@ def test_what_is_not_acked_is_popped_again_with_a_count(popping):
     assert popping.committed(0, "%RETRY%G_T") == 3
 
 
+def test_a_message_that_a_master_with_a_later_clock_stored_comes_again(popping):
+    """What was stored after the POP by its time was taken for another topic's."""
+    fill(popping.caller, 2)
+    popping.clock.ms -= 3_600_000
+    assert len(popping.pop()) == 2
+    popping.work(INVISIBLE_MS)
+    assert len(popping.pop()) == 2
+
+
 def test_the_second_form_of_retry_topics(make_caller):
     caller = make_caller(enable_retry_topic_v2=True)
     popping = Popping(caller)
@@ -231,6 +240,44 @@ def test_an_old_checkpoint_is_written_in_java_s_form(popping):
     assert ck.properties["UNIQ_KEY"] == f"T@0@0@G@{pop_ms}@broker-a@ck"
     assert ck.properties["TAGS"] == "ck"
     assert popping.committed() == 3, "the log has what is open"
+
+
+def test_a_pop_that_the_next_master_does_not_know_is_popped_again_there(popping):
+    """In a group with a controller the role ends: it has the offset, no checkpoint."""
+    store = popping.caller.broker.store
+    replicated = store.durability.await_group(100)
+    fill(popping.caller)
+    assert len(popping.pop(queueId=0)) == 3
+    end = store.log.end_offset
+    popping.reviver.stop()
+    popping.work(1_000)
+    assert timer_records(popping.caller)
+    assert popping.committed() == 0
+    replicated.advance(end)
+    popping.work(1_000)
+    assert popping.committed() == 0
+    replicated.advance(store.log.end_offset)
+    popping.work(1_000)
+    assert popping.committed() == 3
+
+
+def test_an_orderly_stop_commits_what_replicas_have_got_meanwhile(popping):
+    store = popping.caller.broker.store
+    replicated = store.durability.await_group(100)
+    fill(popping.caller)
+    popping.pop(queueId=0)
+
+    async def stop():
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(popping.reviver.run)
+            await trio.testing.wait_all_tasks_blocked()
+            popping.reviver.stop()
+            replicated.advance(store.log.end_offset)
+            nursery.cancel_scope.cancel()
+
+    assert popping.committed() == 0
+    trio.run(stop)
+    assert popping.committed() == 3
 
 
 def test_acks_of_a_written_checkpoint_are_one_record(popping):
