@@ -9,8 +9,8 @@ others go on.
 
 Offsets say what is done: delivered, committed, taken up again.  The records of that are
 in the master's log before; a slave that had the offsets first, and became the master,
-would never do it.  So the master tells with such a table where its log ends, and the
-slave takes the table when its own log has all that.  Java tells nothing.
+would never do it.  So a slave asks with such a table where the master's log ends, and
+takes the table when its own log has all that.  Java tells nothing.
 Known in Java as `SlaveSynchronize`, which begins after a minute.
 """
 
@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 
 ASK_TIMEOUT_MS = 30_000
 LOG_END = "rmq.logEnd"
-"""Field of an answer: where the master's log ended."""
+"""Field of an answer: where the master's log ended; of a question: tell that."""
 
 LOG_LIMIT_S = 30.0
 LOG_PAUSE_S = 0.02
@@ -128,6 +128,8 @@ class CopiedTables:
         error = ""
         try:
             request = Command.request(table.code)
+            if table.follows_log:
+                request.ext_fields[LOG_END] = "wanted"
             answer = await self._ask(master, request, ASK_TIMEOUT_MS)
             if answer.code != ResponseCode.SUCCESS:
                 error = f"it answers {answer.code}: {answer.remark}"
@@ -170,6 +172,8 @@ def telling_end(log: CommitLog) -> Around:
 
     def around(handler: Handler, request: Command, connection: Connection) -> Result:
         found = handler(request, connection)
+        if LOG_END not in request.ext_fields:
+            return found
         return tell_later(found) if isinstance(found, Coroutine) else tell(found)
 
     return around

@@ -27,7 +27,7 @@ class Slave:
 
     async def _ask(self, _address, request, _timeout_ms):
         answer = request.reply(body=b"offsets")
-        if self._told is not None:
+        if self._told is not None and LOG_END in request.ext_fields:
             answer.ext_fields[LOG_END] = self._told
         return answer
 
@@ -68,10 +68,12 @@ async def test_a_log_that_does_not_come_is_named(autojump_clock):
     assert table.error == "the log here has not come to 100 in 30 s"
 
 
-def test_a_master_tells_with_offsets_where_its_log_ends(rmq_broker):
+def test_a_master_tells_with_offsets_where_its_log_ends_if_asked(rmq_broker):
     rmq_broker.send("T", b"body")
     end = context_of(rmq_broker).store.log.end_offset
+    wanted = {LOG_END: "wanted"}
     for code in (RequestCode.GET_ALL_CONSUMER_OFFSET, DELAYS):
-        assert ask(rmq_broker, code).ext_fields[LOG_END] == str(end)
-    topics = ask(rmq_broker, RequestCode.GET_ALL_TOPIC_CONFIG)
+        assert ask(rmq_broker, code, wanted).ext_fields[LOG_END] == str(end)
+        assert LOG_END not in ask(rmq_broker, code).ext_fields
+    topics = ask(rmq_broker, RequestCode.GET_ALL_TOPIC_CONFIG, wanted)
     assert LOG_END not in topics.ext_fields
