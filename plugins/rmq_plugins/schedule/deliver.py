@@ -60,6 +60,7 @@ class Deliveries:
             broker.store.directory.config,
             broker.clock,
             config.delay_offset_update_version_step,
+            broker.store.durability.flush,
         )
         self._targets: dict[bytes, QueueTail] = {}
         self._due_ms: dict[int, int] = {}

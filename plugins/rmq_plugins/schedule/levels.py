@@ -3,12 +3,18 @@
 Level n is queue n - 1 of SCHEDULE_TOPIC_XXXX. File `config/delayOffset.json`:
 
     {"dataVersion": {...}, "offsetTable": {"<level>": <next offset in the queue>}}
+
+Crash contract: the log is durable before the file that says what of it is delivered.
+Otherwise a power cut would take a delivered message, and the file would say that it is
+there.  (Java saves the file at any time.)
 """
 
+import errno
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from rmq.errors import RequestRejected
+from rmq.errors import LogFailed, RequestRejected
 from rmq.plugin import Clock, JsonTable
 from rmq.protocol import fastjson
 from rmq.protocol.bodies.common import DataVersion
@@ -17,8 +23,16 @@ from rmq.protocol.bodies.common import DataVersion
 class DelayOffsets(JsonTable):
     """The table in Java's `ScheduleMessageService`."""
 
-    def __init__(self, folder: Path, clock: Clock, version_step: int) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        clock: Clock,
+        version_step: int,
+        flush_log: Callable[[], None],
+    ) -> None:
+        """`flush_log` makes the log durable; it blocks."""
         super().__init__(folder / "delayOffset.json", clock)
+        self._flush_log = flush_log
         self._offsets: dict[int, int] = {}
         self._version_step = version_step
         self._steps = 0
@@ -42,6 +56,14 @@ class DelayOffsets(JsonTable):
                 str(level): offset for level, offset in sorted(self._offsets.items())
             },
         }
+
+    def write(self, pieces: Iterable[bytes]) -> None:
+        """Make the log durable, then save a text."""
+        try:
+            self._flush_log()
+        except LogFailed as error:
+            raise OSError(errno.EIO, f"not saved before the log: {error}") from error
+        super().write(pieces)
 
     def facts(self) -> dict[str, object]:
         """Return the content of the file, which tools can read."""

@@ -178,6 +178,32 @@ def test_progress_is_saved_in_java_s_form(caller, clock, deliveries):
     assert set(content["dataVersion"]) == {"counter", "stateVersion", "timestamp"}
 
 
+def test_a_power_cut_takes_no_delivered_message_that_the_table_names(
+    caller, clock, deliveries
+):
+    """Without SYNC_FLUSH the disk may lack what was delivered last."""
+    send_delayed(caller, 1)
+    clock.ms += 1_000
+    assert deliver(caller) == 1
+    store = caller.broker.store
+    end = store.log.end_offset
+    assert store.durability.durable.value < end
+    deliveries.offsets.write(deliveries.offsets.snapshot())
+    assert store.durability.durable.value == end
+
+
+async def test_progress_is_not_saved_without_its_log(caller, clock, deliveries):
+    send_delayed(caller, 1)
+    clock.ms += 1_000
+    deliver(caller)
+    store = caller.broker.store
+    store.durability.refuse(RefusalKind.FLUSH_FAILED, "the disk is gone")
+    with pytest.raises(OSError, match="not saved before the log: the disk is gone"):
+        await deliveries.offsets.save()
+    assert not (store.directory.config / "delayOffset.json").exists()
+    assert deliveries.offsets.is_dirty
+
+
 def test_a_restart_goes_on_where_the_table_says(caller, clock, deliveries):
     for body in (b"a", b"b"):
         send_delayed(caller, 1, body)
