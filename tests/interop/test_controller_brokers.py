@@ -77,8 +77,7 @@ def judge(group, load):
     faults = load.faults(group.address(group.master()))
     assert not faults, (len(faults), faults[:5])
     end = end_of(group.address(names[0]))
-    for name in names:
-        group.stop(name)
+    group.close()
     assert len({log_bytes(group.store(name), end) for name in names}) == 1
     assert end % LOG_FILE_SIZE or end
     return end
