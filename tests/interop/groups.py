@@ -115,8 +115,13 @@ def etcd_controllers(home, machines=(HERE,) * 3):
 
 def arguments(machine, *settings):
     found = ["controller", "--log-level", "warning"]
-    port = f"rmq.controller.listenPort={free_port()}"
-    for setting in (f"bindAddress={machine.host}", port, *settings):
+    port = free_port()
+    for setting in (
+        f"bindAddress={machine.bound}",
+        f"rmq.controller.listenPort={port}",
+        f"rmq.controller.address={machine.host}:{port}",
+        *settings,
+    ):
         found += ["--set", setting]
     return found
 
@@ -160,7 +165,7 @@ class Group:
             port, machine = self._ports[name], self._machines[name]
             more = self._settings | {
                 "listenPort": port, "haListenPort": port - 1,
-                "brokerIP2": machine.host,
+                "brokerIP2": machine.host, "bindAddress": machine.bound,
             }  # fmt: skip
             opened = ExitStack()
             home = self._folder / f"home{self._starts}"
