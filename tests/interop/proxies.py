@@ -4,7 +4,8 @@ A machine is an address of 127.0.0.0/8.  Its processes listen on 127.0.0.1 and a
 the machine's address; a variable of their environment names it.  Twenty times a second
 a thread looks which ports they listen on, serves the same ports at the machine's
 address, and passes bytes on.  Who has connected, it finds in /proc, by the process that
-has the socket: so all peers may use one address, and each link can be cut alone.
+has the socket: so all peers may use one address, each link can be cut alone, and who is
+called sees the address of the caller.
 
 Java's brokers listen for slaves on all addresses, whatever `bindAddress` says.  A
 library loaded before libc moves them to 127.0.0.1.
@@ -199,14 +200,16 @@ class Proxies:
             )
 
     async def _connect(self, machine: str, port: int, near: trio.SocketStream) -> None:
-        link = frozenset((machine, self._caller(near)))
+        caller = self._caller(near)
+        link = frozenset((machine, caller))
+        connect = partial(trio.open_tcp_stream, local_address=caller)
         async with near:
             if link in self._cut:
                 await self._pass(link)
                 return
             with suppress(OSError):
                 async with (
-                    await trio.open_tcp_stream(HERE.bound, port) as far,
+                    await connect(HERE.bound, port) as far,
                     trio.open_nursery() as both,
                 ):
                     both.start_soon(self._pump, link, near, far, both.cancel_scope)
