@@ -3,8 +3,8 @@
 A machine is an address of 127.0.0.0/8.  Its processes listen on 127.0.0.1 and advertise
 the machine's address; a variable of their environment names it.  Twenty times a second
 a thread looks which ports they listen on, serves the same ports at the machine's
-address, and passes bytes on.  Who has connected, it finds in /proc, by the process that
-has the socket: so all peers may use one address, each link can be cut alone, and who is
+address, and passes bytes on.  Who has connected, it finds by the process that has the
+socket: so all peers may use one address, each link can be cut alone, and who is
 called sees the address of the caller.
 
 Java's brokers listen for slaves on all addresses, whatever `bindAddress` says.  A
@@ -18,63 +18,45 @@ connections were given arrives then.
 import os
 import re
 import shutil
-import socket
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 import trio
 
 from .machines import HERE, HUB, Machine
+from .sockets import Socket, end_of, listeners
 
 VARIABLE = "RMQ_TEST_MACHINE"
 SOURCE = Path(__file__).parent / "loopback_bind.c"
 INTERVAL_S = 0.05
 PIECE = 1 << 16
-ESTABLISHED, LISTENING = "01", "0A"
 
 Link = frozenset[str]
 """The addresses of two machines."""
 
 
-class Socket(NamedTuple):
-    """One end of TCP, and its number in /proc."""
-
-    host: str
-    port: int
-    inode: str
-
-
-def sockets(state: str) -> Iterator[Socket]:
-    """All of this machine in this state."""
-    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
-        words = line.split()
-        if words[3] == state:
-            address, _, port = words[1].partition(":")
-            host = socket.inet_ntoa(bytes.fromhex(address)[::-1])
-            yield Socket(host, int(port, 16), words[9])
-
-
 class Owners:
     """Whose a socket is."""
 
-    def __init__(self) -> None:
-        self._processes: dict[str, str] = {}
+    def __init__(self, hub: str) -> None:
+        """`hub`: the machine of this process, which connects most often."""
+        self._own = {str(os.getpid()): hub}
+        self._processes = self._own
         """Their machines, by number."""
 
-    def of(self, inode: str) -> str | None:
+    def of(self, inode: int) -> str | None:
         """The machine with this socket; None if it is nobody's."""
         found = self._search(inode)
         if found is None:
-            self._processes = dict(processes())
+            self._processes = self._own | dict(processes())
             found = self._search(inode)
         return found
 
-    def _search(self, inode: str) -> str | None:
+    def _search(self, inode: int) -> str | None:
         for number, machine in self._processes.items():
             if f"socket:[{inode}]" in descriptors(number):
                 return machine
@@ -111,7 +93,7 @@ class Proxies:
         self.hub = self._made(HUB)
         self._cut: set[Link] = set()
         self._changed = trio.Event()
-        self._owners = Owners()
+        self._owners = Owners(self.hub.host)
         self._is_ready = threading.Event()
         self._thread = threading.Thread(target=trio.run, args=(self._run,))
         self._thread.start()
@@ -174,7 +156,7 @@ class Proxies:
 
     async def _look(self, known: dict[Socket, trio.CancelScope | None]) -> None:
         """Serve new ports of machines, and no longer those that are closed."""
-        ports = {each for each in sockets(LISTENING) if each.host == HERE.bound}
+        ports = {each for each in listeners() if each.host == HERE.bound}
         for closed in known.keys() - ports:
             if scope := known.pop(closed):
                 scope.cancel()
@@ -217,11 +199,9 @@ class Proxies:
 
     def _caller(self, stream: trio.SocketStream) -> str:
         """Who has connected: a machine, or the test."""
-        end = stream.socket.getpeername()
-        for each in sockets(ESTABLISHED):
-            if (each.host, each.port) == end:
-                return self._owners.of(each.inode) or self.hub.host
-        return self.hub.host
+        end = end_of(stream.socket.getpeername(), stream.socket.getsockname())
+        owner = self._owners.of(end.inode) if end else None
+        return owner or self.hub.host
 
     async def _pump(
         self,
