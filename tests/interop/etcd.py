@@ -33,6 +33,10 @@ class Etcd:
         host = self.machines[name].host
         return [f"http://{host}:{port}" for port in self._ports[name]]
 
+    def _listen_urls(self, name):
+        bound = self.machines[name].bound
+        return [f"http://{bound}:{port}" for port in self._ports[name]]
+
     def __enter__(self):
         for name in self._ports:
             self.start(name)
@@ -45,13 +49,14 @@ class Etcd:
 
     def start(self, name):
         client, peer = self._urls(name)
+        listen_client, listen_peer = self._listen_urls(name)
         cluster = ",".join(f"{each}={self._urls(each)[1]}" for each in self._ports)
         home = self._folder / name
         arguments = {
             "name": name, "data-dir": home, "initial-cluster": cluster,
-            "listen-client-urls": client,
+            "listen-client-urls": listen_client,
             "advertise-client-urls": client,
-            "listen-peer-urls": peer,
+            "listen-peer-urls": listen_peer,
             "initial-advertise-peer-urls": peer,
             "log-level": "error", "quota-backend-bytes": self._quota,
         }  # fmt: skip

@@ -7,7 +7,9 @@ file or on three members of etcd.  Each has a place: this machine, or one of a n
 import json
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from functools import partial
 
 from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.records import decode_stored
@@ -20,11 +22,13 @@ from .interchange import Line, java_side, rmq_side
 from .machines import HERE
 from .processes import free_port, serving
 from .test_name_servers import java_server
+from .toolchains import QuickJavaServers
 
 NAME = "broker-swap"
-SIDES = {"Java": java_side, "rmq": rmq_side}
+JAVA = QuickJavaServers()
+SIDES = {"Java": partial(java_side, servers=JAVA), "rmq": rmq_side}
 TOPIC, QUEUES = "Kept", 4
-PAUSE_S = 0.005
+PAUSE_S = 0.01
 """Between two messages of a sender: a load, and logs that a test can read."""
 
 TIMEOUT_S = 3
@@ -63,7 +67,7 @@ def jraft_controller(home, machines=(HERE,)):
 @contextmanager
 def leading(home, address, settings, machine):
     main = "controller.ControllerStartup"
-    with java_server(home, main, settings, inside=machine.inside) as process:
+    with java_server(home, main, settings, JAVA, machine.inside) as process:
 
         def is_up():
             assert process.poll() is None, "the controller ended"
@@ -111,8 +115,13 @@ def etcd_controllers(home, machines=(HERE,) * 3):
 
 def arguments(machine, *settings):
     found = ["controller", "--log-level", "warning"]
-    port = f"rmq.controller.listenPort={free_port()}"
-    for setting in (f"bindAddress={machine.host}", port, *settings):
+    port = free_port()
+    for setting in (
+        f"bindAddress={machine.bound}",
+        f"rmq.controller.listenPort={port}",
+        f"rmq.controller.address={machine.host}:{port}",
+        *settings,
+    ):
         found += ["--set", setting]
     return found
 
@@ -156,7 +165,7 @@ class Group:
             port, machine = self._ports[name], self._machines[name]
             more = self._settings | {
                 "listenPort": port, "haListenPort": port - 1,
-                "brokerIP2": machine.host,
+                "brokerIP2": machine.host, "bindAddress": machine.bound,
             }  # fmt: skip
             opened = ExitStack()
             home = self._folder / f"home{self._starts}"
@@ -178,13 +187,14 @@ class Group:
         self.sides.pop(name).kill()
         self._open.pop(name).close()
 
-    def stop(self, name):
+    def close(self):
+        """Stop them in order, all at once: Java's brokers take 10 s."""
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(self._stop, list(self._open)))
+
+    def _stop(self, name):
         self.sides.pop(name)
         self._open.pop(name).close()
-
-    def close(self):
-        for name in list(self._open):
-            self.stop(name)
 
     # -- what the controller says
 

@@ -25,10 +25,15 @@ _CLONE_NEWNET = 0x4000_0000
 
 
 class Machine(NamedTuple):
-    """Where a process runs: its address, and the command that starts it there."""
+    """Where a process runs.
+
+    `host`: the address at which others reach it; `inside`: the command that starts it
+    there; `bound`: the address at which it listens.
+    """
 
     host: str = "127.0.0.1"
     inside: tuple[str, ...] = ()
+    bound: str = "127.0.0.1"
 
 
 HERE = Machine()
@@ -38,7 +43,9 @@ class Network:
     """Machines with one network, made one by one."""
 
     def __init__(self, net: str = NET) -> None:
-        self._net = net
+        self.net = net
+        hub = f"{net}.{HUB}"
+        self.hub = Machine(hub, (), hub)
         self._holders: list[subprocess.Popen[bytes]] = []
         self._numbers = itertools.count(1)
         self._links: dict[Machine, str] = {}
@@ -63,7 +70,7 @@ class Network:
         while _net_of(holder.pid) == _net_of("thread-self"):
             time.sleep(0.01)
         number = next(self._numbers)
-        link, host = f"v{number}", f"{self._net}.{number}"
+        link, host = f"v{number}", f"{self.net}.{number}"
         inside = ("nsenter", "-t", str(holder.pid), "-n")
         ip("link", "add", link, "type", "veth", "peer", "name", "eth0", "netns",
            str(holder.pid))  # fmt: skip
@@ -74,7 +81,7 @@ class Network:
             ("link", "set", "eth0", "up"),
         ):
             ip(*words, inside=inside)
-        made = Machine(host, inside)
+        made = Machine(host, inside, host)
         self._links[made] = link
         return made
 
@@ -112,7 +119,7 @@ def network(net: str = NET) -> Iterator[Network]:
     try:
         ip("link", "set", "lo", "up")
         ip("link", "add", "b0", "type", "bridge", "forward_delay", "0")
-        ip("addr", "add", f"{net}.{HUB}/24", "dev", "b0")
+        ip("addr", "add", f"{made.hub.host}/24", "dev", "b0")
         ip("link", "set", "b0", "up")
         yield made
     finally:

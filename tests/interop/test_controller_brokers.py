@@ -6,7 +6,9 @@ order, consumers go on, and the logs are equal byte by byte.  If rmq's controlle
 on etcd, the machine where it leads is cut off, too, or another member is killed.
 
 Each test has RMQ_INTEROP_ROUNDS (2) kills or cuts; `make interop-failover` has ten.
-Machines are network namespaces.  One combination is not here, as it loses messages: a
+Machines are network namespaces; where these are not allowed, or RMQ_INTEROP_PROXIES is
+set, they have proxies that cut.  Each test has a network of its own, so that several
+may run beside each other.  One combination is not here, as it loses messages: a
 master of Java's that clients reach, and its slaves and controllers do not.  It takes
 its slaves out of the set before a controller agrees, and acknowledges messages alone.
 """
@@ -14,15 +16,18 @@ its slaves out of the set before a controller agrees, and acknowledges messages 
 import os
 import time
 from contextlib import contextmanager
+from random import randrange
 
 import pytest
 
 from .conftest import prepared
 from .drivers import eventually
+from .etcd import Etcd
 from .groups import CONTROLLERS, Group, Load
 from .interchange import LOG_FILE_SIZE
-from .machines import HERE, HUB, NET, Network, network
+from .machines import HERE, Network, network
 from .processes import serving
+from .proxies import proxies
 from .test_replication import end_of, log_bytes
 from .toolchains import JavaServers
 
@@ -36,7 +41,9 @@ MESSAGES = 200
 
 
 @pytest.fixture(autouse=True)
-def servers():
+def servers(controller):
+    if "etcd" in controller and Etcd.is_missing():
+        pytest.skip("not run: no etcd on this machine")
     return prepared(JavaServers())
 
 
@@ -44,20 +51,35 @@ def kinds_of(group):
     return {f"b{number}": kind for number, kind in enumerate(group.split("+"))}
 
 
+@pytest.fixture(autouse=True)
+def net(tmp_path):
+    """Of this test alone."""
+    if os.environ.get("RMQ_INTEROP_PROXIES") or Network.is_missing():
+        made = proxies(f"127.{randrange(1, 255)}.{randrange(255)}", tmp_path)
+    else:
+        made = network()
+    with made as machines:
+        yield machines
+
+
 @contextmanager
-def running(folder, controller, kinds, hosts, brokers=None, host="127.0.0.1"):
-    """A group with its controllers, on these machines; etcd, too, if it is there."""
+def running(folder, controller, kinds, hosts, brokers=None, hub=HERE):
+    """A group with its controllers, on these machines; etcd, too, if it is there.
+
+    The name server is on the hub, with those who send and read.
+    """
     settings = (
         "listenPort=0",
-        f"bindAddress={host}",
-        f"rmq.namesrv.brokersFrom={NET}.0/24",
+        f"bindAddress={hub.bound}",
+        f"rmq.namesrv.brokersFrom={hub.host}/24",
     )
     words = [word for each in settings for word in ("--set", each)]
     with (
-        serving("namesrv", *words) as names,
+        serving("namesrv", *words, inside=hub.inside) as names,
         CONTROLLERS[controller](folder / "controller", hosts) as (addresses, etcd),
     ):
-        group = Group(folder, names.namesrv, addresses, kinds_of(kinds), brokers)
+        namesrv = names.namesrv.replace(hub.bound, hub.host)
+        group = Group(folder, namesrv, addresses, kinds_of(kinds), brokers)
         try:
             group.start_all()
             yield group, etcd
@@ -77,8 +99,7 @@ def judge(group, load):
     faults = load.faults(group.address(group.master()))
     assert not faults, (len(faults), faults[:5])
     end = end_of(group.address(names[0]))
-    for name in names:
-        group.stop(name)
+    group.close()
     assert len({log_bytes(group.store(name), end) for name in names}) == 1
     assert end % LOG_FILE_SIZE or end
     return end
@@ -161,14 +182,6 @@ class Machines:
         eventually(etcd.is_whole, "etcd has all members", 60)
 
 
-@pytest.fixture
-def net():
-    if reason := Network.is_missing():
-        pytest.skip(f"not run: {reason}")
-    with network() as made:
-        yield made
-
-
 CUTS = [(*row, "off") for row in ROWS] + [
     (*row, "from the group") for row in ROWS if "Java" not in row[1]
 ]
@@ -178,7 +191,7 @@ CUTS = [(*row, "off") for row in ROWS] + [
 def test_a_master_that_is_cut_off_is_replaced(tmp_path, net, controller, kinds, how):
     times = []
     machines = Machines(net, kinds_of(kinds))
-    places = machines.hosts, machines.brokers, f"{NET}.{HUB}"
+    places = machines.hosts, machines.brokers, net.hub
     with (
         running(tmp_path, controller, kinds, *places) as (group, etcd),
         Load(group) as load,

@@ -1,12 +1,14 @@
 """mqadmin's commands to controllers, and `rmq admin`'s, for Java's and for rmq's.
 
-The same commands run for the same group of two brokers under each controller; what
-mqadmin prints is compared line by line, and so is what `rmq admin` prints.
+The same commands run for the same group of two brokers, of Java or of rmq, under each
+controller; what mqadmin prints is compared line by line, and so is what `rmq admin`
+prints.
 """
 
 import re
 import subprocess
 import sys
+from functools import cache
 
 import pytest
 
@@ -104,13 +106,13 @@ class Outputs:
         return sorted(lines) if key == "getBrokerEpoch" else lines
 
 
-def outputs(folder, controller):
-    """What each command prints for a group of two of Java's brokers."""
+def outputs(folder, controller, brokers):
+    """What each command prints for a group of two of these brokers."""
     with (
         serving("namesrv", "--set", "listenPort=0") as names,
         CONTROLLERS[controller](folder / "controller") as ((address,), _),
     ):
-        group = Group(folder, names.namesrv, [address], {"a": "Java", "b": "Java"})
+        group = Group(folder, names.namesrv, [address], {"a": brokers, "b": brokers})
         found = Outputs(address, names.namesrv)
         try:
             group.start_all()
@@ -149,20 +151,31 @@ def run_all(found, group):
 
 
 @pytest.fixture(scope="module")
-def of_rmq(tmp_path_factory):
-    return outputs(tmp_path_factory.mktemp("rmq"), "rmq")
+def printed(tmp_path_factory):
+    """By controller and brokers."""
+    return cache(lambda *of: outputs(tmp_path_factory.mktemp("group"), *of))
 
 
-@pytest.mark.parametrize("controller", ["DLedger", "JRaft"])
-def test_outputs_beside_those_for_javas_controllers(tmp_path, of_rmq, controller):
-    of_java = outputs(tmp_path, controller)
+def differences(found, others):
+    """Commands that print something else, by tool."""
     different = {"mqadmin": set(), "rmq admin": set()}
-    for (tool, command), lines in of_java.lines.items():
-        ours = of_rmq.lines[tool, command]
-        print(
-            f"--- {tool} {command}", f"{controller}:", *lines, "rmq:", *ours, sep="\n"
-        )
-        if lines != ours:
+    for (tool, command), lines in found.lines.items():
+        other = others.lines[tool, command]
+        print(f"--- {tool} {command}", *lines, "beside", *other, sep="\n")
+        if lines != other:
             different[tool].add(command)
+    return different
+
+
+@pytest.mark.parametrize("brokers", ["Java", "rmq"])
+@pytest.mark.parametrize("controller", ["DLedger", "JRaft"])
+def test_outputs_beside_those_for_javas_controllers(printed, controller, brokers):
+    different = differences(printed(controller, brokers), printed("rmq", brokers))
     assert different["mqadmin"] <= DIFFERS.keys()
     assert different["rmq admin"] <= ADMIN_DIFFERS
+
+
+@pytest.mark.parametrize("controller", ["DLedger", "JRaft", "rmq"])
+def test_outputs_beside_those_for_javas_brokers(printed, controller):
+    different = differences(printed(controller, "Java"), printed(controller, "rmq"))
+    assert different == {"mqadmin": set(), "rmq admin": set()}

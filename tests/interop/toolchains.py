@@ -222,6 +222,12 @@ class JavaServers:
         ]  # fmt: skip
 
 
+class QuickJavaServers(JavaServers):
+    """Half the CPU of a start, for tests that start many; not to measure anything."""
+
+    options = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+
+
 class OldJavaServers(JavaServers):
     """The last servers of the 4.x line that are published; those of 4.9.8 are not."""
 
