@@ -83,7 +83,7 @@ interop: $(VENV)/.dev  ## five clients and Java's servers against rmq; a table a
 interop-five: $(VENV)/.dev  ## the 5.x SDKs of five languages through Java's gRPC proxy; a table at the end
 	$(BIN)/pytest -q -m interop -o faulthandler_timeout=0 tests/interop/test_five.py
 
-interop-failover: $(VENV)/.dev  ## {rmq, Java} brokers under Java's two and rmq's controllers: masters killed and cut off ten times each; 90 minutes, ROUNDS=2
+interop-failover: $(VENV)/.dev  ## {rmq, Java} brokers under Java's two and rmq's controllers: masters killed and cut off ten times each; some hours, ROUNDS=2
 	RMQ_INTEROP_ROUNDS=$(or $(ROUNDS),10) $(BIN)/pytest -v -rP -m interop -o faulthandler_timeout=0 -n $(WORKERS) --dist worksteal tests/interop/test_controller_brokers.py
 
 chaos: $(VENV)/.dev  ## a Java group reads in order while brokers and members come and go; SECONDS=600, SEED=7
