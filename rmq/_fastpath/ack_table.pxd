@@ -27,6 +27,7 @@ cdef class AckTable:
     cdef object on_acks
     cdef dict known             # by name
     cdef NameTable names
+    cdef int32_t told_limit     # size of `acks`
     cdef Ack *acks
     cdef int32_t count
     cdef void *look_up(self, const Name *names) noexcept nogil

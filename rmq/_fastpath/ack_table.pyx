@@ -72,11 +72,16 @@ cdef class AckMarks:
 cdef class AckTable:
     """The checkpoints whose acks compiled code takes."""
 
-    def __cinit__(self, TailSet tails not None, on_acks not None):
+    def __cinit__(
+        self, TailSet tails not None, on_acks not None, int32_t told_limit=TOLD_LIMIT
+    ):
+        if told_limit < 1:
+            raise ValueError(f"told_limit is {told_limit}")
         self.tails = tails
+        self.told_limit = told_limit
         self.on_acks = on_acks
         self.known = {}
-        self.acks = <Ack *>malloc(TOLD_LIMIT * sizeof(Ack))
+        self.acks = <Ack *>malloc(told_limit * sizeof(Ack))
         if self.acks == NULL:
             raise MemoryError
         init_names(&self.names)
@@ -128,7 +133,7 @@ cdef class AckTable:
         return find_name(&self.names, names, 4)
 
     cdef bint is_full(self) noexcept nogil:
-        return self.count == TOLD_LIMIT
+        return self.count == self.told_limit
 
     cdef void note(self, void *marks, int64_t offset) noexcept nogil:
         """Add an ack to the batch, which is not full."""
