@@ -25,6 +25,7 @@ cdef class CommitTable:
     cdef object on_commits
     cdef dict pairs             # by key
     cdef NameTable names
+    cdef int32_t commit_limit   # size of `commits`
     cdef Commit *commits
     cdef int32_t count
 

@@ -12,9 +12,14 @@ class CommitTable:
     """What the handlers of all codes with offsets share."""
 
     def __new__(
-        cls, on_commits: Callable[[list[tuple[str, str, int, int]]], object]
+        cls,
+        on_commits: Callable[[list[tuple[str, str, int, int]]], object],
+        commit_limit: int = 2_048,
     ) -> Self:
-        """`on_commits` gets those of a poll: [(group, topic, queue id, offset)]."""
+        """`on_commits` gets those of a poll: [(group, topic, queue id, offset)].
+
+        Of one poll it gets `commit_limit` at most; Python takes the others.
+        """
 
     def __len__(self) -> int: ...
     def show(self, group: str, topic: str, queue_id: int) -> None:

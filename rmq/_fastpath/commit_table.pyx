@@ -54,11 +54,13 @@ cdef class CommitPair:
 cdef class CommitTable:
     """What the handlers of all codes with offsets share."""
 
-    def __cinit__(self, on_commits not None):
-        """`on_commits` gets those of a poll: [(group, topic, queue id, offset)]."""
+    def __cinit__(self, on_commits not None, int32_t commit_limit=COMMIT_LIMIT):
+        if commit_limit < 1:
+            raise ValueError(f"commit_limit is {commit_limit}")
+        self.commit_limit = commit_limit
         self.on_commits = on_commits
         self.pairs = {}
-        self.commits = <Commit *>malloc(COMMIT_LIMIT * sizeof(Commit))
+        self.commits = <Commit *>malloc(commit_limit * sizeof(Commit))
         if self.commits == NULL:
             raise MemoryError
         init_names(&self.names)
@@ -99,7 +101,7 @@ cdef class CommitTable:
             self.pairs.clear()
 
     cdef bint is_full(self) noexcept nogil:
-        return self.count == COMMIT_LIMIT
+        return self.count == self.commit_limit
 
     cdef void *find(self, const Name *names, int64_t queue_id) noexcept nogil:
         """The pair of a group and a topic, or NULL if Python must see the commit."""
