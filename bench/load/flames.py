@@ -18,7 +18,7 @@ CYTHON = re.compile(
     r"__pyx_(?:f|fuse|pf|pw|pymod|getprop|specialmethod)\w*?_3rmq_(\w+)"
 )
 MODULE = re.compile(r"/_fastpath/(\w+)\.")
-WIDTH, ROW, LEAST, LETTER = 1200, 17, 0.4, 6.6
+WIDTH, ROW, LEAST, LETTER = 1200, 17, 1.0, 6.6
 """Of the picture, in pixels: least is the width of a frame that is drawn at all."""
 
 PARTS = {
