@@ -2,7 +2,9 @@
 
 Known in Java as `DefaultBrokerHeartbeatManager`. Brokers send heartbeats to every
 controller, so that each knows who lives when it begins to lead. For the time of one
-heartbeat after that, members that it has not heard of yet are assumed to live.
+heartbeat after that, members that it has not heard of yet are assumed to live. So
+they are for a short time when the process could not run itself: heartbeats that came
+meanwhile wait to be read.
 Times are seconds of a clock that never jumps.
 """
 
@@ -17,6 +19,9 @@ from rmq.remoting.connection import Connection
 DEFAULT_TIMEOUT_MS: Final = 10_000
 LEAST_TIMEOUT_MS: Final = 1_000
 MAX_TIMEOUT_MS: Final = 600_000
+CATCH_UP_S: Final = 5
+"""Brokers send a heartbeat each second, and have one of these seconds for each try."""
+
 LEAST_PRIORITY: Final = 2**31 - 1
 
 Key = tuple[str, int]
@@ -45,6 +50,11 @@ class Liveness:
         """Assume for the time of a heartbeat that unheard members live."""
         self._assumes_until_s = self._now_s() + DEFAULT_TIMEOUT_MS / 1000
         self._dead.clear()
+
+    def resume(self) -> None:
+        """Assume for a moment that unheard members live, the dead ones apart."""
+        until_s = self._now_s() + CATCH_UP_S
+        self._assumes_until_s = max(self._assumes_until_s, until_s)
 
     def beat(
         self, header: BrokerHeartbeatRequestHeader, host: str, connection: Connection

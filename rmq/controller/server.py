@@ -150,7 +150,7 @@ class Controller:
             due_s = trio.current_time() + pause_s
             await trio.sleep(pause_s)
             if trio.current_time() - due_s > LATE_S:
-                self._liveness.begin_to_lead()
+                self._liveness.resume()
             known = [stored.group for stored in self._lead.groups.values()]
             self._liveness.keep_only(known)
             if self._lead.is_leading:

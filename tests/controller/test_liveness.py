@@ -88,6 +88,25 @@ def test_a_broker_whose_port_is_closed_is_not_assumed_to_live():
     assert liveness.of(GROUP).has(1)
 
 
+def test_members_unheard_while_the_controller_could_not_run_live_a_moment_longer():
+    time = Time()
+    liveness = known(time)
+    beat(liveness, 1, heartbeat_timeout_mills=1_000)
+    time.now_s += 30
+    liveness.resume()
+    assert set(liveness.of(GROUP).assumed) == {1, 2}
+    time.now_s += 5
+    assert not liveness.of(GROUP).has(1)
+
+
+def test_the_dead_stay_dead_while_the_controller_could_not_run():
+    time = Time()
+    liveness = known(time)
+    liveness.bury(("b", 1))
+    liveness.resume()
+    assert set(liveness.of(GROUP).assumed) == {2}
+
+
 def test_who_speaks_on_a_connection():
     liveness = known(Time())
     beat(liveness, 1, "x")
