@@ -3,7 +3,6 @@
 RMQ_INTEROP_BROKER=java puts Java's own servers there, to see whose fault a failure is.
 """
 
-import os
 from collections import defaultdict
 
 import pytest
@@ -13,10 +12,18 @@ from rmq.protocol.codes import RequestCode, ResponseCode
 from . import wire
 from .conftest import prepared
 from .drivers import eventually
-from .five import JavaProxy, JavaSdk, group_body
+from .five import JavaSdk, group_body
 from .messages import digests
-from .processes import free_port
-from .test_five import CLUSTER, COUNT, QUEUES, SETTINGS, JavaBelow, Rmq, Stage, settled
+from .stages import (
+    COUNT,
+    QUEUES,
+    SETTINGS,
+    Stage,
+    proxy_over,
+    servers_below,
+    settled,
+    stage_name,
+)
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(240, func_only=True)]
 
@@ -31,30 +38,14 @@ def client():
 
 @pytest.fixture(scope="module")
 def below(tmp_path_factory):
-    """The servers that the proxy serves from."""
-    is_java = os.environ.get("RMQ_INTEROP_BROKER") == "java"
-    kind = JavaBelow if is_java else Rmq
-    made = kind(tmp_path_factory.mktemp("broker"), SETTINGS | LMQ)
-    try:
-        made.start()
+    with servers_below(tmp_path_factory.mktemp("broker"), SETTINGS | LMQ) as made:
         yield made
-    finally:
-        made.stop()
-        if is_java:
-            made.close()
 
 
 @pytest.fixture(scope="module")
 def proxy(below, tmp_path_factory):
-    if missing := JavaProxy.missing():
-        pytest.skip(f"not run: {missing}")
-    home = tmp_path_factory.mktemp("proxy")
-    made = JavaProxy(home, below.namesrv, free_port(), CLUSTER)
-    try:
-        made.start()
+    with proxy_over(below, tmp_path_factory.mktemp("proxy")) as made:
         yield made
-    finally:
-        made.stop()
 
 
 class LiteStage(Stage):
@@ -82,9 +73,7 @@ class LiteStage(Stage):
 
 @pytest.fixture
 def stage(client, proxy, below, tmp_path, request):
-    text = request.node.name.removeprefix("test_")
-    name = "".join(each if each.isalnum() else "-" for each in text)
-    return LiteStage(client, proxy, below, tmp_path, name)
+    return LiteStage(client, proxy, below, tmp_path, stage_name(request))
 
 
 def in_order(consumer):
