@@ -62,6 +62,12 @@ class MappedFile(Extent):
         once, also while another thread keeps the GIL.
         """
 
+    def begin_flush(self, start: int, end: int) -> None:
+        """Have the disk begin with [start, end), without the GIL or a promise.
+
+        Only `flush` tells what is durable, and if it failed.
+        """
+
     def assume_flushed(self, position: int) -> None:
         """Trust that [0, position) is durable: what recovery found on the disk."""
 

@@ -127,6 +127,8 @@ cdef extern from *:
     int MADV_RANDOM, MADV_NORMAL
     int munmap(void *address, size_t size) nogil
     int rmq_sync(int fd) noexcept nogil
+    int SYNC_FILE_RANGE_WRITE
+    int sync_file_range(int fd, int64_t start, int64_t size, unsigned int flags) nogil
     int close_descriptor "close"(int fd) nogil
 
 
@@ -306,6 +308,17 @@ cdef class MappedFile(Extent):
             raise OSError(error, os.strerror(error), self.path)
         self.flushed_position = max(self.flushed_position, end)
         return end
+
+    def begin_flush(self, int64_t start, int64_t end):
+        """Have the disk begin with [start, end), without the GIL or a promise.
+
+        Only `flush` tells what is durable, and if it failed.
+        """
+        self._check(start, end - start, self.size)
+        self.holders += 1
+        with nogil:
+            sync_file_range(self.fd, start, end - start, SYNC_FILE_RANGE_WRITE)
+        self.holders -= 1
 
     def assume_flushed(self, int64_t position):
         """Trust that [0, position) is durable: what recovery found on the disk."""

@@ -45,6 +45,10 @@ BUILD_SIZE = 8 << 20
 PART_SIZE = 1 << 20
 """Bytes of the ring that are copied at a time."""
 
+FLUSHED_SIZE = 256 << 10
+"""Entries that the disk gets at a time.  The kernel would keep them for half a minute,
+and senders who wait for the disk would then wait for some hundred MiB of them."""
+
 SCANNED_HERE = 256 << 10
 """Bytes of the log without entries that a query reads on the trio thread: 0.1 ms."""
 
@@ -197,6 +201,7 @@ class MessageIndex:
         while self.next_offset < stop:
             start, done = before = self.next_offset, self._done
             table = self._table_with_room()
+            used_end = table.used_end
             if keys is not None and keys.has(start):
                 has_room = len(keys) < keys.capacity // 2
                 self.next_offset, self._done = table.add_new(
@@ -207,6 +212,7 @@ class MessageIndex:
                 limit = stop if noted is None else min(stop, noted)
                 self._read_log(table, limit, end_offset, gives_way=gives_way)
             table.file.write_position = min(table.used_end, table.file.size)
+            _begin_flush(table.file, used_end, table.file.write_position)
             if table.is_full:
                 self._finish(table)
             elif before == (self.next_offset, self._done):
@@ -389,6 +395,13 @@ class MessageIndex:
         for table in self.tables:
             table.file.close()
         self.tables.clear()
+
+
+def _begin_flush(file: MappedFile, start: int, end: int) -> None:
+    """Begin to flush the parts of FLUSHED_SIZE that are complete since `start`."""
+    start, end = (at // FLUSHED_SIZE * FLUSHED_SIZE for at in (start, end))
+    if start < end:
+        file.begin_flush(start, end)
 
 
 def _look_unless_deleted(

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmq._fastpath import MappedFile, Watermark
-from tests.pages import drop_pages
+from tests.pages import dirty_bytes, drop_pages
 
 SIZE = 64 * 1024
 
@@ -385,6 +385,26 @@ def test_read_only_file_refuses_writes(path):
     ):
         with pytest.raises(ValueError, match="reading only"):
             call(*arguments)
+
+
+def test_a_begun_flush_leaves_only_the_rest_to_be_flushed(disk_path):
+    path = disk_path / "file"
+    file = MappedFile(str(path), 16 * 4096, create=True)
+    file.allocate(file.size)
+    file.write(0, b"x" * file.size)
+    assert dirty_bytes(path) == file.size
+    file.begin_flush(4096, file.size - 4096)
+    waiting = dirty_bytes(path)
+    file.flush()
+    if dirty_bytes(path):
+        pytest.skip("this file system keeps all pages in memory")
+    assert waiting == 2 * 4096
+    with pytest.raises(IndexError, match="outside"):
+        file.begin_flush(4096, file.size + 1)
+    assert file.holders == 0
+    file.close()
+    with pytest.raises(ValueError, match="is closed"):
+        file.begin_flush(0, 1)
 
 
 def test_written_pages_are_resident(file):

@@ -7,8 +7,9 @@ import pytest
 from rmq._fastpath import NewKeys, decode_record
 from rmq.errors import DiskFull, StoreError
 from rmq.store.allocate import FileAllocator
-from rmq.store.index import _look_unless_deleted
+from rmq.store.index import FLUSHED_SIZE, _look_unless_deleted
 from tests.golden.recordings import copy_store, read_rows
+from tests.pages import dirty_bytes
 from tests.store.steps import result_of
 
 FOREVER = {"begin_ms": 0, "end_ms": 2**63 - 1}
@@ -140,6 +141,22 @@ def test_several_files_and_several_logs(open_store, put_keyed):
     assert store.log.files.files[-1].base_offset > 0
     assert [find(store, f"k{i}") for i in range(300)] == [[o] for o in offsets]
     assert find(store, "all", limit=5) == offsets[-5:]
+
+
+def test_entries_go_to_the_disk_long_before_the_file_is_full(
+    open_store, make_message, disk_path
+):
+    store = open_store(disk_path, index_entries=1 << 17)
+    text = "KEYS\x01" + " ".join(f"k{number}" for number in range(1_000)) + "\x02"
+    for _ in range(40):
+        store.writes.put(make_message(properties_text=text))
+    index_all(store)
+    path = store.index.tables[0].file.path
+    waiting = dirty_bytes(path)
+    store.index.flush()
+    if dirty_bytes(path):
+        pytest.skip("this file system keeps all pages in memory")
+    assert waiting < FLUSHED_SIZE + 3 * 4096  # the last entries, and the slots
 
 
 def random_message(make_message, random):
