@@ -42,7 +42,7 @@ READ: Final = 256
 READS: Final = 4
 """Records of a read, which mostly finds 32, and reads of plain records in a turn."""
 
-COPIES: Final = 32
+COPIES: Final = 64
 """Messages that compiled code delivers together: 0.1 ms as well."""
 
 MAX_SLEEP_MS: Final = 1_000
