@@ -2,8 +2,9 @@
 
 The store lists the queues with new entries; listeners are called once per poll with
 all of them.  Under SYNC_FLUSH, where messages are not visible at once, a queue is
-reported when the watermark of what readers may see has passed its new message.  Work
-outside a request calls `flush` itself.
+reported when the watermark of what readers may see has passed its new message.  So is
+a queue with messages that an earlier run stored and that replicas have not confirmed.
+Work outside a request calls `flush` itself.
 """
 
 from collections.abc import Callable, Mapping
@@ -25,6 +26,16 @@ class Arrivals:
     def listen(self, listeners: tuple[ArrivalListener, ...]) -> None:
         """Add listeners."""
         self._listeners += listeners
+
+    def expect_stored(self) -> None:
+        """Wait for the messages that are stored and not visible, as at a start."""
+        confirm_offset = self._store.durability.confirm_offset
+        if confirm_offset < self._store.log.end_offset:
+            self._touched |= {
+                (queue.topic, queue.queue_id): queue.next_offset
+                for queue in self._store.queues
+                if queue.end_physical > confirm_offset
+            }
 
     def flush(self) -> None:
         """Report the queues whose new messages are visible; the others wait."""

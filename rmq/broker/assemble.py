@@ -36,8 +36,6 @@ from rmq.plugins import PluginSet
 from rmq.protocol.bodies.queue_mapping import CopiedMappings
 from rmq.protocol.bodies.topics import TopicConfig
 from rmq.protocol.codes import RequestCode
-from rmq.protocol.flags import PERM_READ_WRITE
-from rmq.protocol.topics import is_lmq, is_system_topic
 from rmq.remoting.client import RemotingClient
 from rmq.remoting.server import RemotingServer
 from rmq.replication.config import ReplicationConfig
@@ -182,10 +180,9 @@ def _begin_term(epoch: int, topics: TopicTable, store: MessageStore) -> None:
     topics.adopt(msgspec.structs.replace(topics.data_version, state_version=epoch))
     topics.touch()
     for name in store.queues.topics():
-        is_other = is_lmq(name) or is_system_topic(name) or name in store.unserved
-        if topics.get(name) is None and not is_other:
-            count = 1 + max(queue.queue_id for queue in store.queues.of_topic(name))
-            topics.ensure(name, queues=count, perm=PERM_READ_WRITE)
+        if topics.get(name) is None and name not in store.unserved:
+            queues = store.queues.of_topic(name)
+            topics.restore(name, max(queue.queue_id for queue in queues))
 
 
 def _forget_lost(offsets: OffsetTable, store: MessageStore) -> None:

@@ -285,6 +285,7 @@ class Broker:
             primary.on_followed = server.leave_to_replicas
         else:
             server.leave_to_replicas(True, 0.0)
+        context.arrivals.expect_stored()
         server.after_poll += context.arrivals.flush, primary.push
         try:
             async with trio.open_nursery() as nursery:

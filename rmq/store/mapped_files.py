@@ -3,9 +3,10 @@
 Layout: each file has the same size and is named by its start offset in 20 digits; file
 k + 1 starts where file k ends.
 Invariant: every file but the last is full.
-Crash contract: an empty last file (created, not yet of its length) is removed at load;
-any other length is an error that names the file, because a wrong size setting looks the
-same.
+Crash contract: an empty last file (created, not yet of its length) is removed at load.
+A power cut may leave others empty that were never flushed: those get their length, if
+the caller says from where on. Any other length is an error that names the file, because
+a wrong size setting looks the same.
 """
 
 import itertools
@@ -19,8 +20,11 @@ from rmq.store.allocate import FileAllocator
 _NAME = re.compile(r"\d{20}")
 
 
-def segment_offsets(folder: Path, size: int) -> list[int]:
-    """Return the start offsets of a folder's files; check name, length and order."""
+def segment_offsets(folder: Path, size: int, flushed: int | None = None) -> list[int]:
+    """Return the start offsets of a folder's files; check name, length and order.
+
+    Files from `flushed` on may be empty.
+    """
     paths = sorted(path for path in folder.iterdir() if path.is_file())
     if paths and paths[-1].stat().st_size == 0 and _NAME.fullmatch(paths[-1].name):
         paths.pop().unlink()
@@ -28,7 +32,8 @@ def segment_offsets(folder: Path, size: int) -> list[int]:
         if not _NAME.fullmatch(path.name):
             raise CorruptLog(str(path), 0, "its name is not an offset of 20 digits")
         length = path.stat().st_size
-        if length != size:
+        is_unflushed = flushed is not None and int(path.name) >= flushed
+        if length != size and not (length == 0 and is_unflushed):
             raise CorruptLog(
                 str(path), 0, f"it has {length} bytes, the configured size is {size}"
             )
@@ -53,11 +58,17 @@ class MappedFileQueue:
         self._allocator = allocator
         self._next: MappedFile | None = None
 
-    def load(self) -> None:
-        """Map all files; each counts as full until recovery finds the end."""
-        for offset in segment_offsets(self.folder, self.file_size):
+    def load(self, flushed: int | None = None) -> None:
+        """Map all files; each counts as full until recovery finds the end.
+
+        Empty ones from `flushed` on get their length, of zeros.
+        """
+        for offset in segment_offsets(self.folder, self.file_size, flushed):
             path = str(self.folder / f"{offset:020d}")
-            file = MappedFile(path, self.file_size, base_offset=offset)
+            is_unflushed = flushed is not None and offset >= flushed
+            file = MappedFile(
+                path, self.file_size, base_offset=offset, create=is_unflushed
+            )
             file.assume_allocated(file.size)
             file.write_position = file.size
             file.assume_flushed(file.size)

@@ -142,10 +142,10 @@ class MessageStore:
         left = None if was_clean else LeftRing.find(self.directory, notes)
         if left is None:
             self.directory.abort.set()
-        self.log.files.load()
-        self.deleted_topics.load()
         path = self.directory.checkpoint
         self.checkpoint = checkpoint = Checkpoint.load(path, notes)
+        self.log.files.load(None if was_clean else checkpoint.flushed_offset)
+        self.deleted_topics.load()
         if cut_at is not None:
             parts = checkpoint, self.directory, self.deleted_topics
             notes.append(finish_cut(self.log.files, cut_at, *parts))

@@ -94,9 +94,12 @@ class TimerLog:
         return self._files.end_offset
 
     def load(self) -> None:
-        """Map the files; `units` and `cut` find their end."""
+        """Map the files; `units` and `cut` find their end.
+
+        What a power cut took is made again, from the records of the timer's queue.
+        """
         if self._files.folder.is_dir():
-            self._files.load()
+            self._files.load(flushed=0)
         self._synced_files = len(self._files.files)
 
     def units(self) -> Iterator[tuple[int, TimerUnit]]:

@@ -150,7 +150,8 @@ class Machine:
             self._scope.cancel()
         else:
             self.node.stop()
-        await self._ended.wait()
+        with trio.CancelScope(shield=True):  # the time of disturbances may be over
+            await self._ended.wait()
         self._world.network.end(self.address, is_seen=True)
 
     def kill(self) -> None:

@@ -70,6 +70,26 @@ def test_only_an_empty_last_file_is_removed(tmp_path):
         segment_offsets(tmp_path, SIZE)
 
 
+def test_files_that_were_never_flushed_may_be_empty_and_get_their_length(
+    tmp_path, queue
+):
+    for offset, length in (0, SIZE), (SIZE, 0), (2 * SIZE, SIZE), (3 * SIZE, 0):
+        touch(tmp_path, offset, length)
+    with pytest.raises(CorruptLog, match="0 bytes"):
+        queue.load(flushed=SIZE + 1)
+    queue.load(flushed=SIZE)
+    assert names(tmp_path) == [0, SIZE, 2 * SIZE]
+    assert {path.stat().st_size for path in tmp_path.iterdir()} == {SIZE}
+    assert queue.files[1].read(0, SIZE) == bytes(SIZE)
+
+
+@pytest.mark.parametrize("length", [1, SIZE - 1, SIZE + 1])
+def test_files_that_were_never_flushed_have_no_other_length(tmp_path, length):
+    touch(tmp_path, 0, length)
+    with pytest.raises(CorruptLog, match=f"{length} bytes"):
+        segment_offsets(tmp_path, SIZE, flushed=0)
+
+
 @pytest.mark.parametrize("offset", [SIZE // 2, SIZE + 1, 2 * SIZE])
 def test_gap_and_overlap_name_both_files(tmp_path, offset):
     touch(tmp_path, 0)

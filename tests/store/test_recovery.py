@@ -159,6 +159,39 @@ def test_an_empty_last_file_is_removed(open_store, make_message):
     assert all_bodies(open_store()) == sent
 
 
+def test_a_file_that_a_power_cut_left_empty_ends_the_log(open_store, make_message):
+    store = open_store()
+    sent, results = fill(store, make_message, 100)
+    store.flush_queues(thorough=True)
+    checkpoint = store.directory.checkpoint.read_bytes()
+    fill(store, make_message, 200)
+    crash(store)
+    store.directory.checkpoint.write_bytes(checkpoint)
+    end = (results[-1].end_offset // 65536 + 1) * 65536
+    with (store.directory.commit_log / f"{end:020d}").open("wb"):
+        pass
+    again = open_store()
+    assert again.log.end_offset == end
+    assert all_bodies(again)[:100] == sent
+    kept = {told.offset for told in again.recovery.cuts}
+    assert min(kept) == end + 65536, "what the files after it have is kept"
+    again.writes.put(make_message(b"next"))
+    assert all_bodies(again)[-1] == b"next"
+
+
+def test_an_empty_file_below_the_checkpoint_is_damage(open_store, make_message):
+    store = open_store()
+    fill(store, make_message, 200)
+    crash(store)
+    path = store.directory.commit_log / f"{65536:020d}"
+    with path.open("wb"):
+        pass
+    for _ in range(2):
+        with pytest.raises(CorruptLog, match="it has 0 bytes"):
+            open_store()
+    assert path.stat().st_size == 0
+
+
 def test_the_checkpoint_is_never_ahead(open_store, make_message):
     store = open_store()
     fill(store, make_message, 10)

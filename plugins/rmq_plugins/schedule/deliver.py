@@ -122,18 +122,23 @@ class Deliveries:
             self._due_ms[level] = self._due_ms.pop(level)
 
     def find_pending(self) -> None:
-        """Find the due time of every level, as at the start."""
+        """Find the due time of every level, as at the start.
+
+        What waits for replicas has one when it arrives.
+        """
+        reads = self._store.reads
         for level in range(1, len(self._delays_ms) + 1):
-            queue = SCHEDULE_TOPIC, level - 1
-            low, high = (
-                self._store.reads.min_offset(*queue),
-                self._store.reads.max_offset(*queue),
-            )
+            where = SCHEDULE_TOPIC, level - 1
+            queue = self._store.queues.get(*where)
+            visible = reads.max_offset(*where)
+            low, high = reads.min_offset(*where), queue.next_offset if queue else 0
             offset = self.offsets.get(level)
             if not low <= offset <= high:
                 self.offsets.set(level, max(low, min(offset, high)))
-            if offset < high:
+            if offset < visible:
                 self._due_ms[level] = 0
+            if visible < high:
+                self._expected.add(level)
 
     async def _sleep(self, now_ms: int) -> None:
         """Sleep until something is due, arrives, or the clock may have been set."""
@@ -202,6 +207,7 @@ class Deliveries:
             )
             return True
         message.topic, message.queue_id = topic, int(queue_id)
+        self._topics.restore(topic, message.queue_id)
         message.prepared_transaction_offset = 0
         if self._append(message).status is not PutStatus.PUT_OK:
             return False

@@ -374,6 +374,7 @@ class Deliveries:
                 )
                 return True
             message.topic, message.queue_id = topic, queue_id
+            self._topics.restore(topic, queue_id)
         message.prepared_transaction_offset = 0
         as_stored = message.stored_properties()
         message.set_property(names.TIMER_ENQUEUE_MS, str(written_ms))

@@ -196,6 +196,7 @@ class TransactionHandler:
         if not queue_id.isdecimal():
             raise _refused(f"the half message has REAL_QID {queue_id!r}")
         message.topic, message.queue_id = topic, int(queue_id[:9])
+        self._topics.restore(topic, message.queue_id)
         message.sys_flag = message.sys_flag & ~TRANSACTION_MASK | TRANSACTION_COMMIT
         message.prepared_transaction_offset = record.physical_offset
         return message

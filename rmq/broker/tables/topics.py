@@ -28,6 +28,10 @@ ChangeListener = Callable[[str, TopicConfig | None], None]
 """Gets the name and the new configuration, None if the topic was deleted."""
 
 
+MAX_RESTORED_QUEUES: Final = 1_024
+"""A queue id of a message in a foreign store may be any number."""
+
+
 class TopicTable(JsonTable):
     """Known in Java as `TopicConfigManager`."""
 
@@ -267,6 +271,16 @@ class TopicTable(JsonTable):
             topic = msgspec.structs.replace(topic, topic_sys_flag=sys_flag)
             self.update(topic, client)
         return topic
+
+    def restore(self, name: str, queue_id: int) -> None:
+        """Serve a topic for which the log has messages, if nobody knows of it.
+
+        The master before may have made it shortly before its end.
+        """
+        is_other = names.is_lmq(name) or names.is_system_topic(name)
+        if self._topics.get(name) is None and not is_other:
+            queues = min(queue_id + 1, MAX_RESTORED_QUEUES)
+            self.ensure(name, queues=queues, perm=PERM_READ_WRITE)
 
     def create_for_send(
         self, name: str, default_topic: str, default_queue_nums: int, client: str

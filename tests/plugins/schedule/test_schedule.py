@@ -6,9 +6,11 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from rmq.broker.arrivals import Arrivals
 from rmq.broker.housekeeping import save_changes
 from rmq.protocol.codes import RequestCode
 from rmq.protocol.records import decode_stored
+from rmq.store.config import FlushDiskType
 from rmq.store.durability import RefusalKind
 from rmq.store.results import PutResult, PutStatus
 from rmq.testing import TrioClock
@@ -216,6 +218,37 @@ def test_a_restart_goes_on_where_the_table_says(caller, clock, deliveries):
     again.find_pending()
     assert again.deliver(1) == 1
     assert bodies(caller) == [b"a", b"b", b"b"]
+
+
+def test_what_a_start_finds_and_nobody_may_see_yet_is_delivered_later(
+    make_caller, clock
+):
+    """As on a new master, until replicas have confirmed what the one before stored."""
+    caller = make_caller(store={"flush_disk_type": FlushDiskType.SYNC_FLUSH})
+    caller.topic("T")
+    broker = caller.broker
+    send_delayed(caller, 1)
+    broker.arrivals.flush()
+    again, arrivals = Deliveries(broker), Arrivals(broker.store)
+    arrivals.listen((again.on_arrivals,))
+    arrivals.expect_stored()
+    again.find_pending()
+    clock.ms += 1_000
+    arrivals.flush()
+    assert not again._due_ms
+    broker.store.durability.flush()
+    arrivals.flush()
+    assert again._due_ms.keys() == {1}
+    assert again.deliver(1) == 1
+
+
+def test_a_topic_that_only_the_master_before_knew_is_served(caller, clock):
+    send_delayed(caller, 1, topic="made-shortly-before-its-end", queueId=2)
+    caller.broker.topics.delete("made-shortly-before-its-end")
+    clock.ms += 1_000
+    assert deliver(caller) == 1
+    topic = caller.broker.topics.get("made-shortly-before-its-end")
+    assert (topic.read_queue_nums, topic.write_queue_nums, topic.perm) == (3, 3, 6)
 
 
 @pytest.mark.parametrize("offset", [-5, 99])
