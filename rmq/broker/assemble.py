@@ -223,13 +223,18 @@ def _follow_master(context: BrokerContext) -> None:
     def copy_topics(body: bytes) -> None:
         _copy_mappings(context, body)
         for name in context.topics.copy(body):
+            queues = context.store.queues.of_topic(name)
+            newer = [each for each in queues if each.end_physical > table.asked_end]
+            if newer:  # the master has made the topic since
+                context.topics.restore(name, max(each.queue_id for each in newer))
+                continue
             context.offsets.remove_topic(name)
             context.store.delete_topic(name)()
             for _ in context.statistics.forget_topic(name):
                 pass  # a slave serves nobody but readers
 
     copied = context.replication.tables
-    copied.add(
+    table = copied.add(
         "topics", RequestCode.GET_ALL_TOPIC_CONFIG, copy_topics, follows_log=False
     )
     groups = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG

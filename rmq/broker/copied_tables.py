@@ -63,6 +63,9 @@ class CopiedTable(msgspec.Struct):
     follows_log: bool = True
     """Whether it may say that something is done of which the log has the records."""
 
+    asked_end: int = 0
+    """Where the log ended when the master was asked: the answer knows of all before."""
+
     error: str = ""
     """Why the last attempt failed; empty after a success."""
 
@@ -94,11 +97,13 @@ class CopiedTables:
         give_back: GiveBack | None = None,
         *,
         follows_log: bool = True,
-    ) -> None:
+    ) -> CopiedTable:
         """Copy what the master answers to `code`; then call `give_back`."""
-        self.tables.append(
-            CopiedTable(name, int(code), apply, least_pause_s, give_back, follows_log)
+        table = CopiedTable(
+            name, int(code), apply, least_pause_s, give_back, follows_log
         )
+        self.tables.append(table)
+        return table
 
     def note_change(self) -> None:
         """Copy soon: there is another master, or the log has been proven."""
@@ -126,6 +131,7 @@ class CopiedTables:
         """Copy one table now."""
         master = self._role.master_address
         error = ""
+        table.asked_end = self.safe_end()
         try:
             request = Command.request(table.code)
             if table.follows_log:

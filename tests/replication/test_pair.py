@@ -132,6 +132,29 @@ def test_tables_follow_the_master(rmq_cluster):
     assert copy.store.queues.get("Gone", 0) is None
 
 
+def test_an_answer_from_before_a_topic_was_made_removes_none_of_its_messages(
+    rmq_cluster,
+):
+    master, slave = rmq_cluster.master, rmq_cluster.slave
+    old = ask(master, RequestCode.GET_ALL_TOPIC_CONFIG, {}).body
+    master.send("New", b"x")
+    rmq_cluster.catch_up()
+    copy_now(slave)
+    copy = context_of(slave)
+    [table] = [each for each in copy.replication.tables.tables if each.name == "topics"]
+
+    async def apply(asked_end):
+        table.asked_end = asked_end
+        table.apply(old)
+
+    slave.run(apply, 0)
+    assert copy.topics.get("New") is not None
+    assert [message.body for message in slave.messages("New")] == [b"x"]
+    slave.run(apply, copy.store.log.end_offset)
+    assert copy.topics.get("New") is None
+    assert copy.store.queues.get("New", 0) is None
+
+
 def test_a_slave_serves_readers_and_refuses_writers(rmq_cluster):
     master, slave = rmq_cluster.master, rmq_cluster.slave
     master.send("T", b"one")
