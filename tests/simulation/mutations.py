@@ -94,7 +94,7 @@ def chooses_any_member(
 MUTATIONS = {
     "shrinks-at-once": Mutation(
         "S1", "a broker whose connection is lost no longer counts",
-        SyncSet, "waited_for", property(counts_the_connected), 9, 30,
+        SyncSet, "waited_for", property(counts_the_connected), 11, 13,
     ),
     "leaves-entries": Mutation(
         "S3", "a cut leaves the entries of queues",
@@ -102,7 +102,7 @@ MUTATIONS = {
     ),
     "reports-written": Mutation(
         "S4", "under SYNC_FLUSH a slave reports what its disk does not have yet",
-        Replica, "safe_offset", property(reports_what_is_written), 11, 18,
+        Replica, "safe_offset", property(reports_what_is_written), 48, 24,
     ),
     "acknowledges-written": Mutation(
         "S4", "under SYNC_FLUSH a master does not wait for its own disk",
