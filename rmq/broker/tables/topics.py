@@ -6,6 +6,7 @@ can be cached.  Every name is validated, also names from the file.
 """
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,6 +16,7 @@ from rmq.broker.config import BrokerConfig
 from rmq.broker.quota import NamedQuota, host_of
 from rmq.broker.tables.journal import TopicChange, TopicJournal
 from rmq.clock import Clock
+from rmq.errors import RequestRejected
 from rmq.json_table import JsonTable, encode_in_turns
 from rmq.protocol import topics as names
 from rmq.protocol.bodies.topics import TopicConfig, TopicConfigSerializeWrapper
@@ -24,12 +26,11 @@ from rmq.protocol.flags import PERM_INHERIT, PERM_READ_WRITE
 MAX_TOPICS = 200_000
 """A send can create a topic, so that strangers can fill this table."""
 
+MAX_RESTORED_QUEUES: Final = 65_536
+"""As many as name servers take; a queue id in a foreign store may be any number."""
+
 ChangeListener = Callable[[str, TopicConfig | None], None]
 """Gets the name and the new configuration, None if the topic was deleted."""
-
-
-MAX_RESTORED_QUEUES: Final = 1_024
-"""A queue id of a message in a foreign store may be any number."""
 
 
 class TopicTable(JsonTable):
@@ -280,7 +281,8 @@ class TopicTable(JsonTable):
         is_other = names.is_lmq(name) or names.is_system_topic(name)
         if self._topics.get(name) is None and not is_other:
             queues = min(queue_id + 1, MAX_RESTORED_QUEUES)
-            self.ensure(name, queues=queues, perm=PERM_READ_WRITE)
+            with suppress(RequestRejected):  # a full table: it stays without a route
+                self.ensure(name, queues=queues, perm=PERM_READ_WRITE)
 
     def create_for_send(
         self, name: str, default_topic: str, default_queue_nums: int, client: str
