@@ -110,7 +110,7 @@ MUTATIONS = {
     ),
     "takes-sent-for-stored": Mutation(
         "S4", "what was sent to a slave counts as reported",
-        Primary, "_take_report", takes_what_was_sent, 14, 8,
+        Primary, "_take_report", takes_what_was_sent, 86, 10,
     ),
     "comes-forward": Mutation(
         "S7", "a broker that lost the end of its log does not step aside",
