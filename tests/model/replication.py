@@ -1,10 +1,11 @@
 """Every history of a small group with a controller, over the rules that brokers run.
 
-Three brokers, one controller, a few messages; steps in any order: a master appends, a
-slave copies, reports, flushes, loses its connection, the controller carries a request
-out, an answer is lost, somebody is elected, learns its role, crashes with or without
-the tail of its log, starts again.  `SyncSet` and `Epochs` are those of production; a
-log is a string of messages, one byte each.
+Some brokers, one controller, a few messages; steps in any order, as often as you like:
+a master appends, a slave copies, flushes, loses its connection, a master hears what its
+slaves have, asks for another set, the controller carries that out, the master hears of
+it, somebody is elected, learns its role, crashes with or without the tail of its log.
+`SyncSet` and `Epochs` are those of production; a log is a string of messages, one byte
+each.
 
 `explore` visits all states breadth-first, and returns how many there are; it raises
 `Violation` with the shortest history that breaks a promise:
@@ -13,12 +14,26 @@ log is a string of messages, one byte each.
 * B: what a reader saw at an offset nobody ever sees differently;
 * C: an epoch has one master.
 
-What no later step can tell apart is one state: brokers under other ids (`canonical`);
-numbers of sets in the same order, and what can have no effect any more (`tidied`).  So
-there are finitely many states although connections are lost for ever.
+No history of a real group is missing.  Some are there that no real group has, because
+fewer states are enough for these:
+
+* What a slave has reported is no part of a state: whenever a master looks, each slave
+  that is connected has reported some of what it has, or nothing yet (`outcomes`).
+* Requests and answers are never lost: one that does not arrive is as good as lost.
+* A request that the controller can no longer carry out is no part of a state: its
+  master hears of the set that the controller has instead.
+* A slave shows its readers all that it may at once.  If it hears that late, it promises
+  less, and nothing else differs: as a master it begins behind all that it has.
+* Who crashes starts at once; to the others it may be as if it were down.
+
+What no later step can tell apart is one state: brokers under other ids (`canonical`),
+epochs and numbers of sets in the same order, what can have no effect any more
+(`tidied`); a message that is nowhere any more gives its name to the next one.  So there
+are finitely many states although brokers crash, and are elected, for ever.
 """
 
 from collections import defaultdict, deque
+from functools import cache
 from itertools import chain, permutations, product
 from typing import NamedTuple
 
@@ -27,6 +42,7 @@ from rmq.replication.sync_set import SyncSet
 from rmq.replication.wire import Epoch
 
 PATIENCE_MS = 1
+NAMES = "abcdefgh"
 
 
 class Violation(AssertionError):
@@ -38,11 +54,9 @@ class Rules(NamedTuple):
 
     brokers: int = 2
     messages: int = 2
-    epochs: int = 3
-    crashes: int = 1
-    """Of each broker."""
+    crashes: int | None = None
+    """In all; None: any number."""
 
-    crashes_in_all: int | None = None
     is_sync_flush: bool = False
     """Reports and acknowledgements are of the disk; no crash loses that."""
 
@@ -67,31 +81,48 @@ class Rules(NamedTuple):
     least_in_sync: int = 1
     over_reports: bool = False
     is_lossy: bool = True
-    """Connections, requests and answers may be lost."""
+    """Connections may be lost."""
+
+
+class Known(NamedTuple):
+    """What a master knows: its `SyncSet` without the reports."""
+
+    members: frozenset
+    number: int
+    start: int
+    confirmed: int
+    asked: frozenset | None = None
 
 
 class Broker(NamedTuple):
-    """One broker; `set_state` is that of a master's `SyncSet`."""
+    """One broker."""
 
     log: str = ""
     durable: int = 0
     epochs: tuple[Epoch, ...] = ()
-    is_up: bool = True
     term: int = 0
-    is_master: bool = False
-    follows: int = 0
+    """Of the role that it has learned; 0 after a start."""
+
     lacks: bool = False
-    crashes: int = 0
     seen: int = 0
     """What its readers may see."""
-
-    noted: tuple | None = None
-    """Number and set of the last request, which is in a file."""
 
     start: int = 0
     """Where its term began: it acknowledges what came after."""
 
-    set_state: tuple | None = None
+    follows: int = 0
+    known: Known | None = None
+    """Of a master."""
+
+    noted: tuple | None = None
+    """Number and set of the last request, which is in a file."""
+
+    told: tuple | None = None
+    """Set and number of an answer on its way to a master of an older epoch."""
+
+
+PLAIN = Broker._fields.index("follows")
+"""The fields before this one name no other broker."""
 
 
 class State(NamedTuple):
@@ -102,45 +133,65 @@ class State(NamedTuple):
     epoch: int = 0
     members: frozenset = frozenset()
     number: int = 0
-    flying: frozenset = frozenset()
-    """Requests: broker, or 0 if it died meanwhile; epoch, number, set."""
-
-    answers: frozenset = frozenset()
-    """Answers: broker, epoch, number or -1 for a refusal, set, number asked with."""
+    requests: frozenset = frozenset()
+    """Sets that the master has asked for, instead of the one with this number."""
 
     acknowledged: frozenset = frozenset()
-    shown: tuple = ()
-    """The message that readers saw, by offset."""
+    shown: str = ""
+    """What readers saw."""
 
     next: int = 0
+    """How many messages there have been."""
+
+    crashes: int = 0
+    """As many as are counted."""
+
+    def of(self, one: int) -> Broker:
+        return self.brokers[one - 1]
+
+    def put(self, one: int, broker: Broker) -> "State":
+        brokers = self.brokers
+        return self._replace(brokers=(*brokers[: one - 1], broker, *brokers[one:]))
 
 
-def group_of(state, rules):
-    """Make the production's set of a state."""
-    own, members, number, start, confirmed, asked, acks = state
+PROMISES = State._fields.index("acknowledged")
+"""The fields from this one on name no broker."""
+
+
+def group_of(rules, own, known, reports=()):
+    """Make the production's set."""
     group = rules.group(
-        own, members, number=number, start=start, confirmed=confirmed,
-        patience_ms=PATIENCE_MS,
+        own, known.members, number=known.number, start=known.start,
+        confirmed=known.confirmed, patience_ms=PATIENCE_MS,
     )  # fmt: skip
-    group.asked = asked
-    for broker_id, offset in acks:
-        group.report(broker_id, offset, end=max(offset, 0), now_ms=0)
-        group.was_at_end(broker_id, 0)
+    group.asked = known.asked
+    for broker_id, offset in reports:
+        group.report(broker_id, offset, end=offset, now_ms=0)
     return group
 
 
-def state_of(group, start, end):
-    acks = tuple(sorted(group.acknowledged.items()))
-    confirmed = group.confirmed(end)
-    return (
-        group.own_id,
-        group.members,
-        group.number,
-        start,
-        confirmed,
-        group.asked,
-        acks,
+def known_of(group, known):
+    return known._replace(
+        members=group.members, number=group.number, asked=group.asked
     )
+
+
+@cache
+def outcomes(rules, own, known, end, connected, is_calm):
+    """Whatever slaves have reported: what is confirmed, and what is wished then.
+
+    `connected` has the id of each slave, and up to where it may have reported: if all
+    is calm, each has reported at least what is confirmed.
+    """
+    offsets = [range(known.confirmed * is_calm, most + 1) for _, most in connected]
+    each_may = [
+        [*[()] * (not is_calm), *(((each, offset),) for offset in may)]
+        for (each, _), may in zip(connected, offsets, strict=True)
+    ]
+    groups = [
+        group_of(rules, own, known, chain(*reports)) for reports in product(*each_may)
+    ]
+    return {(each.confirmed(end), each.wish(end, 0)) for each in groups}
 
 
 class Model:
@@ -153,120 +204,116 @@ class Model:
     def first(self):
         """Broker 1 is the master of an empty group, the others are in its set."""
         everybody = frozenset(self.ids)
-        begun = (Epoch(1, 0),)
-        master = Broker(
-            epochs=begun, term=1, is_master=True,
-            set_state=(
-                1, everybody, 1, 0, 0, None, tuple((one, 0) for one in self.ids[1:]),
-            ),
-        )  # fmt: skip
+        master = Broker(epochs=(Epoch(1, 0),), term=1, known=Known(everybody, 1, 0, 0))
         slaves = (Broker(term=1, follows=1) for _ in self.ids[1:])
         return State((master, *slaves), master=1, epoch=1, members=everybody, number=1)
 
     def steps(self, state):
         """Yield name and next state of everything that may happen."""
         for one in self.ids:
-            broker = state.brokers[one - 1]
-            if broker.is_up:
-                yield from self._of_broker(state, one, broker)
-            else:
-                up = broker._replace(
-                    is_up=True, term=0, is_master=False, set_state=None
-                )
-                yield f"{one} starts", self._put(state, one, up)
+            for name, after in self._of_broker(state, one, state.of(one)):
+                yield f"{one} {name}", self._settle(after)
         yield from self._of_controller(state)
 
     def _of_broker(self, state, one, broker):
-        if broker.is_master:
+        if broker.known is not None:
             yield from self._of_master(state, one, broker)
         if broker.durable < len(broker.log):
             done = broker._replace(durable=len(broker.log))
-            yield f"{one} flushes", self._settle(self._put(state, one, done))
+            yield "flushes", state.put(one, done)
         if broker.follows:
             yield from self._of_slave(state, one, broker)
-        elif broker.term and not broker.is_master and broker.term == state.epoch:
+        elif broker.term == state.epoch and broker.known is None:
             yield from self._connect(state, one, broker, state.master)
         if self._may_learn(state, one, broker):
-            yield f"{one} learns epoch {state.epoch}", self._role(state, one, broker)
-        if self._may_crash(state, broker):
+            yield f"learns epoch {state.epoch}", self._role(state, one, broker)
+        if self.rules.crashes is None or state.crashes < self.rules.crashes:
             yield from self._crash(state, one, broker)
 
-    def _may_crash(self, state, broker):
-        limit = self.rules.crashes_in_all
-        total = sum(each.crashes for each in state.brokers)
-        return broker.crashes < self.rules.crashes and (limit is None or total < limit)
+    # -- a master
 
     def _of_master(self, state, one, broker):
-        rules = self.rules
-        if state.next < rules.messages and (
-            len(broker.set_state[1]) >= rules.least_in_sync
+        rules, known = self.rules, broker.known
+        if state.next < rules.messages and len(known.members) >= rules.least_in_sync:
+            message = unused(state)
+            after = state.put(one, broker._replace(log=broker.log + message))
+            yield f"appends {message}", after._replace(next=state.next + 1)
+        connected = self._connected(state, one, broker)
+        is_calm = not (rules.is_lossy or state.crashes)
+        for confirmed, wanted in outcomes(
+            rules, one, known, len(broker.log), connected, is_calm
         ):
-            message = "abcdefgh"[state.next]
-            grown = broker._replace(log=broker.log + message)
-            after = self._put(state, one, grown)._replace(next=state.next + 1)
-            yield f"{one} appends {message}", self._settle(after)
-        group = group_of(broker.set_state, rules)
-        wanted = group.wish(len(broker.log), 0)
-        flight = one, broker.term, group.number, wanted
-        if wanted is not None and flight not in state.flying:
-            group.ask(wanted)
-            noted = broker._replace(noted=(broker.term, group.number, wanted))
-            after = self._with(self._put(state, one, noted), one, group)
-            after = after._replace(flying=after.flying | {flight})
-            yield f"{one} asks for {set(wanted)}", after
-        for each in sorted(group.acknowledged) if rules.is_lossy else ():
-            group = group_of(broker.set_state, rules)
-            group.leave(each)
-            other = state.brokers[each - 1]
-            after = self._with(state, one, group)
+            heard = broker._replace(known=known._replace(confirmed=confirmed))
+            if confirmed > known.confirmed:
+                yield f"confirms {confirmed}", state.put(one, heard)
+            if wanted is not None:
+                yield f"asks for {set(wanted)}", self._ask(state, one, heard, wanted)
+        yield from self._hear(state, one, broker)
+        for each in self.ids if rules.is_lossy else ():
+            other = state.of(each)
             if other.follows == one:
-                after = self._put(after, each, other._replace(follows=0))
-            yield f"{one} loses {each}", self._settle(after)
+                yield f"loses {each}", state.put(each, other._replace(follows=0))
+
+    def _connected(self, state, one, broker):
+        """Who is connected, and what it may have reported."""
+        rules, found = self.rules, []
+        for each in self.ids:
+            other = state.of(each)
+            if other.follows == one:
+                most = len(other.log)
+                if rules.over_reports:
+                    most = len(broker.log)
+                elif rules.is_sync_flush and not rules.reports_written:
+                    most = other.durable
+                found.append((each, most))
+        return tuple(found)
+
+    def _ask(self, state, one, broker, wanted):
+        known, present = broker.known, (state.epoch, state.number)
+        group = group_of(self.rules, one, known)
+        group.ask(wanted)
+        noted = broker.term, known.number, wanted
+        after = state.put(
+            one, broker._replace(known=known_of(group, known), noted=noted)
+        )
+        if noted[:2] == present:
+            after = after._replace(requests=after.requests | {wanted})
+        return after
+
+    def _hear(self, state, one, broker):
+        """Hear what the controller has answered, or would answer now."""
+        known = broker.known
+        answer = broker.told
+        if broker.term == state.epoch:
+            answer = state.members, state.number
+        group = group_of(self.rules, one, known)
+        if answer is not None and group.take(*answer):
+            heard = broker._replace(known=known_of(group, known), told=None)
+            yield f"hears of {set(answer[0])}", state.put(one, heard)
+        is_void = (broker.term, known.number) != (state.epoch, state.number)
+        if is_void and not self.rules.learns_refusals:
+            group = group_of(self.rules, one, known)
+            group.refused()
+            refused = broker._replace(known=known_of(group, known))
+            yield "is refused", state.put(one, refused)
+
+    # -- a slave
 
     def _of_slave(self, state, one, broker):
-        rules, master = self.rules, state.brokers[broker.follows - 1]
-        if not master.is_up or not master.is_master:
-            yield (
-                f"{one} loses its master",
-                self._put(state, one, broker._replace(follows=0)),
-            )
-            return
-        if len(broker.log) < len(master.log):
-            epochs = rules.epoch_list(broker.epochs)
-            offset = len(broker.log)
-            found = rules.epoch_list(master.epochs).at(offset)
+        master, offset = state.of(broker.follows), len(broker.log)
+        if offset < len(master.log):
+            epochs = self.rules.epoch_list(broker.epochs)
+            found = self.rules.epoch_list(master.epochs).at(offset)
             if found is not None and found[0] not in epochs.all()[-1:]:
                 epochs.begin(found[0])
-            grown = broker._replace(
-                log=broker.log + master.log[offset], epochs=epochs.all()
-            )
-            grown = self._see(grown, master)
-            yield f"{one} copies", self._settle(self._put(state, one, grown))
-        group = group_of(master.set_state, rules)
-        offset = len(broker.log)
-        if rules.is_sync_flush and not rules.reports_written:
-            offset = broker.durable
-        if rules.over_reports:
-            offset = len(master.log)
-        if group.acknowledged.get(one, -1) < offset:
-            group.report(one, offset, end=len(master.log), now_ms=0)
-            group.was_at_end(one, 0)
-            after = self._with(state, broker.follows, group)
-            yield f"{one} reports {offset}", self._settle(after)
-        seen = self._see(broker, master)
-        if seen != broker:
-            yield f"{one} hears", self._settle(self._put(state, one, seen))
-
-    def _see(self, broker, master):
-        safe = broker.durable if self.rules.is_sync_flush else len(broker.log)
-        return broker._replace(seen=max(broker.seen, min(master.seen, safe)))
+            log = broker.log + master.log[offset]
+            grown = broker._replace(log=log, epochs=epochs.all())
+            yield "copies", state.put(one, grown)
 
     def _connect(self, state, one, broker, other):
         """Follow the master of the term, if it is that already."""
-        if other in (0, one):
-            return
-        master = state.brokers[other - 1]
-        if not (master.is_up and master.is_master and master.term == broker.term):
+        master = state.of(other)
+        if other == one or master.known is None or master.term != broker.term:
             return
         epochs = self.rules.epoch_list(broker.epochs)
         end = len(broker.log)
@@ -286,7 +333,9 @@ class Model:
             epochs=epochs.all(), follows=other, seen=min(broker.seen, point),
             lacks=False,
         )  # fmt: skip
-        yield f"{one} follows {other} from {point}", self._put(state, one, following)
+        yield f"follows {other} from {point}", state.put(one, following)
+
+    # -- roles
 
     def _may_learn(self, state, one, broker):
         if broker.term >= state.epoch:
@@ -298,288 +347,245 @@ class Model:
 
     def _role(self, state, one, broker):
         rules = self.rules
-        fresh = broker._replace(
-            term=state.epoch, follows=0, is_master=False, set_state=None
-        )
+        fresh = broker._replace(term=state.epoch, follows=0, known=None, told=None)
         if state.master == one:
             end = len(broker.log)
-            epochs = self.rules.epoch_list(broker.epochs)
+            epochs = rules.epoch_list(broker.epochs)
             if epochs.last != state.epoch:
                 epochs.begin(Epoch(state.epoch, end if epochs.all() else 0))
-            self._check_kept(state, one, broker)
-            self._check_alone(state)
+            check_kept(state, one, broker)
+            check_alone(state)
             asked = None
             if rules.notes_requests and fresh.noted is not None:
-                *known, wanted = fresh.noted
-                asked = wanted if known == [state.epoch, state.number] else None
+                *present, wanted = fresh.noted
+                asked = wanted if present == [state.epoch, state.number] else None
             is_alone = state.members | (asked or state.members) == {one}
             if rules.forgets_requests_at_start:
                 is_alone = state.members == {one}
-            confirmed = end if is_alone else min(broker.seen, end)
-            fresh = fresh._replace(
-                is_master=True, epochs=epochs.all(), seen=confirmed, start=end,
-                durable=end,
-                set_state=(
-                    one, state.members, state.number, epochs.all()[-1].start,
-                    confirmed, asked, (),
-                ),
-            )  # fmt: skip
-        return self._settle(self._left(self._put(state, one, fresh), one))
-
-    def _left(self, state, one):
-        """End the connections to a broker."""
-        for each in self.ids:
-            other = state.brokers[each - 1]
-            if other.follows == one:
-                state = self._put(state, each, other._replace(follows=0))
-        return state
-
-    def _check_alone(self, state):
-        for each in state.brokers:
-            if each.is_master and each.term == state.epoch:
-                raise Violation(f"C: epoch {state.epoch} has two masters")
-
-    def _check_kept(self, state, one, broker):
-        missing = state.acknowledged - set(broker.log)
-        if missing:
-            raise Violation(
-                f"A: {one} becomes the master without {''.join(sorted(missing))}"
+            confirmed = end if is_alone else broker.seen
+            known = Known(
+                state.members, state.number, epochs.all()[-1].start, confirmed, asked
             )
+            fresh = fresh._replace(
+                epochs=epochs.all(), seen=confirmed, start=end, durable=end, known=known
+            )
+        return left(state, one).put(one, fresh)
 
     def _crash(self, state, one, broker):
-        rules = self.rules
-        least = broker.durable if rules.loses_tail else len(broker.log)
-        for kept in range(least, len(broker.log) + 1):
+        rules, end = self.rules, len(broker.log)
+        for kept in range(broker.durable if rules.loses_tail else end, end + 1):
             epochs = rules.epoch_list(broker.epochs)
             epochs.cut(kept)
-            is_short = kept < len(broker.log)
-            down = broker._replace(
-                log=broker.log[:kept], durable=kept, epochs=epochs.all(), is_up=False,
-                is_master=False, set_state=None, follows=0, term=0,
-                crashes=broker.crashes + 1, seen=min(broker.seen, kept),
-                lacks=broker.lacks or (is_short and not rules.is_sync_flush),
+            again = broker._replace(
+                log=broker.log[:kept], durable=kept, epochs=epochs.all(), term=0,
+                lacks=broker.lacks or (kept < end and not rules.is_sync_flush),
+                seen=min(broker.seen, kept), follows=0, known=None, told=None,
             )  # fmt: skip
-            after = self._left(self._put(state, one, down), one)
-            after = after._replace(flying=orphaned(after.flying, one))
-            for each in self.ids:
-                master = after.brokers[each - 1]
-                if master.is_master:
-                    group = group_of(master.set_state, rules)
-                    group.leave(one)
-                    after = self._with(after, each, group)
-            yield f"{one} crashes, keeps {kept}", self._settle(after)
+            after = left(state, one).put(one, again)
+            if rules.crashes is not None:
+                after = after._replace(crashes=state.crashes + 1)
+            yield f"crashes, starts with {kept}", after
+
+    # -- the controller
 
     def _of_controller(self, state):
-        for flight in state.flying:
-            one, epoch, number, wanted = flight
-            after = state._replace(flying=state.flying - {flight})
-            if self.rules.is_lossy:
-                yield f"the request {set(wanted)} is lost", after
-            is_right = (epoch, number) == (state.epoch, state.number)
-            if is_right and wanted != state.members:
-                after = after._replace(members=wanted, number=number + 1)
-                told = one, epoch, number + 1, wanted, number
-            else:
-                told = one, epoch, -1, wanted, number
-            if one:
-                after = after._replace(answers=after.answers | {told})
-            yield f"{set(wanted)} is answered with {told[2]}", after
-        for told in state.answers:
-            after = state._replace(answers=state.answers - {told})
-            if self.rules.is_lossy:
-                yield "an answer is lost", after
-            yield "an answer arrives", self._hear(after, *told)
-        if state.epoch < self.rules.epochs:
-            for one in sorted(state.members):
-                broker = state.brokers[one - 1]
-                is_other = one != state.master or not broker.term
-                is_aside = self.rules.steps_aside and broker.lacks
-                is_alone = state.members == {one}
-                master = state.brokers[state.master - 1]
-                is_wanted = not self.rules.elects_for_the_dead or not master.term
-                is_able = is_other and (is_alone or not is_aside)
-                if broker.is_up and is_wanted and is_able:
-                    yield f"{one} is elected", state._replace(
-                        master=one, epoch=state.epoch + 1, members=frozenset({one}),
-                        number=state.number + 1,
-                    )  # fmt: skip
+        for wanted in state.requests:
+            yield f"the set becomes {set(wanted)}", state._replace(
+                members=wanted, number=state.number + 1, requests=frozenset()
+            )
+        if self.rules.elects_for_the_dead and state.of(state.master).term:
+            return
+        for one in state.members:
+            broker = state.of(one)
+            is_other = one != state.master or not broker.term
+            is_aside = self.rules.steps_aside and broker.lacks
+            if is_other and (state.members == {one} or not is_aside):
+                yield f"{one} is elected", self._elected(state, one)
 
-    def _hear(self, state, one, epoch, number, wanted, _asked):
-        """The answer to a request; after a refusal the broker asks for the set."""
-        broker = state.brokers[one - 1]
-        group = group_of(broker.set_state, self.rules)
-        if number >= 0:
-            group.take(wanted, number)
-        else:
-            if self.rules.learns_refusals:
-                if state.epoch != epoch:
-                    return state
-                group.take(state.members, state.number)
-            group.refused()
-        return self._settle(self._with(state, one, group))
+    def _elected(self, state, one):
+        """A new epoch; an answer to the master of the old one may be on its way."""
+        master = state.of(state.master)
+        if master.known is not None and master.term == state.epoch:
+            told = state.members, state.number
+            state = state.put(state.master, master._replace(told=told))
+        return state._replace(
+            master=one, epoch=state.epoch + 1, members=frozenset({one}),
+            number=state.number + 1, requests=frozenset(),
+        )  # fmt: skip
 
-    # -- what follows from a step
-
-    def _put(self, state, one, broker):
-        brokers = list(state.brokers)
-        brokers[one - 1] = broker
-        return state._replace(brokers=tuple(brokers))
-
-    def _with(self, state, one, group):
-        broker = state.brokers[one - 1]
-        changed = state_of(group, broker.set_state[3], len(broker.log))
-        return self._put(state, one, broker._replace(set_state=changed))
+    # -- promises
 
     def _settle(self, state):
         """Acknowledge and show what may be."""
-        for one in self.ids:
-            broker = state.brokers[one - 1]
-            if broker.is_up and broker.is_master:
+        for one, broker in enumerate(state.brokers, 1):
+            if broker.known is not None and broker.known.confirmed > broker.seen:
                 state = self._acknowledge(state, one, broker)
+        for one, broker in enumerate(state.brokers, 1):
+            if broker.follows:
+                safe = broker.durable if self.rules.is_sync_flush else len(broker.log)
+                seen = min(state.of(broker.follows).seen, safe)
+                if seen > broker.seen:
+                    state = state.put(one, broker._replace(seen=seen))
         for broker in state.brokers:
-            if broker.is_up:
-                self._check_shown(state, broker)
-                if broker.seen > len(state.shown):
-                    state = state._replace(shown=tuple(broker.log[: broker.seen]))
+            check_shown(state.shown, broker)
+            if broker.seen > len(state.shown):
+                state = state._replace(shown=broker.log[: broker.seen])
         return state
 
     def _acknowledge(self, state, one, broker):
-        group = group_of(broker.set_state, self.rules)
-        end = len(broker.log)
-        confirmed = group.confirmed(end)
-        state = self._with(state, one, group)
+        confirmed = broker.known.confirmed
         if self.rules.is_sync_flush:
             confirmed = min(confirmed, broker.durable)
-        if len(group.members) < self.rules.least_in_sync:
-            return state
-        if confirmed <= broker.seen:
+        too_few = len(broker.known.members) < self.rules.least_in_sync
+        if too_few or confirmed <= broker.seen:
             return state
         new = frozenset(broker.log[max(broker.start, broker.seen) : confirmed])
-        broker = state.brokers[one - 1]._replace(seen=confirmed)
-        state = self._put(state, one, broker)
+        state = state.put(one, broker._replace(seen=confirmed))
         if new:
             state = state._replace(acknowledged=state.acknowledged | new)
-        master = state.brokers[state.master - 1]
-        if master.is_master and master.term == state.epoch:
-            self._check_kept(state, state.master, master)
+            master = state.of(state.master)
+            if master.known is not None and master.term == state.epoch:
+                check_kept(state, state.master, master)
         return state
 
-    def _check_shown(self, state, broker):
-        for offset in range(min(broker.seen, len(state.shown))):
-            if broker.log[offset] != state.shown[offset]:
-                raise Violation(
-                    f"B: {state.shown[offset]} was seen at {offset}, now "
-                    f"{broker.log[offset]}"
-                )
+
+def unused(state):
+    """Return a name that no message has."""
+    logs = (broker.log for broker in state.brokers)
+    used = state.acknowledged.union(state.shown, *logs)
+    return next(name for name in NAMES if name not in used)
 
 
-def orphaned(flying, one):
-    """Requests of a broker whose process has ended: nobody hears their answers."""
-    return frozenset(
-        (0, *rest) if each == one else (each, *rest) for each, *rest in flying
-    )
+def left(state, one):
+    """End the connections to a broker."""
+    for each, broker in enumerate(state.brokers, 1):
+        if broker.follows == one:
+            state = state.put(each, broker._replace(follows=0))
+    return state
+
+
+def check_alone(state):
+    for each in state.brokers:
+        if each.known is not None and each.term == state.epoch:
+            raise Violation(f"C: epoch {state.epoch} has two masters")
+
+
+def check_kept(state, one, broker):
+    missing = state.acknowledged - set(broker.log)
+    if missing:
+        names = "".join(sorted(missing))
+        raise Violation(f"A: {one} becomes the master without {names}")
+
+
+def check_shown(shown, broker):
+    for offset in range(min(broker.seen, len(shown))):
+        before, now = shown[offset], broker.log[offset]
+        if before != now:
+            raise Violation(f"B: {before} was seen at {offset}, now {now}")
+
+
+# -- states that are one
 
 
 def tidied(state, rules):
     """The same state without what has no effect any more."""
-    present = state.epoch, state.number
-    flying = {
-        flight
-        for flight in state.flying
-        if flight[1:3] == present or is_refusal_heard(state, flight)
-    }
-    answers = {
-        told for told in state.answers if is_heard(state.brokers[told[0] - 1], told)
-    }
-    numbers = {state.number}
-    numbers.update(flight[2] for flight in flying)
-    numbers.update(told[2] for told in answers if told[2] >= 0)
-    numbers.update(told[4] for told in answers)
-    brokers = []
-    for broker in state.brokers:
-        if broker.noted is not None and broker.noted[:2] != present:
-            broker = broker._replace(noted=None)
-        if not rules.loses_tail and broker.durable < len(broker.log):
-            broker = broker._replace(durable=len(broker.log))
-        if broker.set_state is not None:
-            numbers.add(broker.set_state[2])
-        brokers.append(broker)
-    order = {number: place for place, number in enumerate(sorted(numbers), 1)}
-    order[-1] = -1
-    for index, broker in enumerate(brokers):
-        if broker.noted is not None:
-            term, number, wanted = broker.noted
-            broker = broker._replace(noted=(term, order[number], wanted))
-        if broker.set_state is not None:
-            own, members, number, *rest = broker.set_state
-            broker = broker._replace(set_state=(own, members, order[number], *rest))
-        brokers[index] = broker
-    return state._replace(
-        brokers=tuple(brokers),
-        number=order[state.number],
-        flying=frozenset((o, e, order[n], w) for o, e, n, w in flying),
-        answers=frozenset((o, e, order[n], w, order[a]) for o, e, n, w, a in answers),
-    )
-
-
-def is_refusal_heard(state, flight):
-    one, epoch, number, wanted = flight
-    told = one, epoch, -1, wanted, number
-    return one > 0 and is_heard(state.brokers[one - 1], told)
-
-
-def is_heard(broker, told):
-    """Whether a broker waits for such an answer: later ones belong to no request."""
-    _, epoch, number, wanted, asked_with = told
-    if not broker.is_master or broker.term != epoch:
-        return False
-    _, _, known, _, _, asked, _ = broker.set_state
-    return number > known or (number < 0 and (asked, known) == (wanted, asked_with))
-
-
-def renamed(state, names):
-    """The same state with other ids: brokers are equal before their first deed."""
-
-    def some(members):
-        return None if members is None else frozenset(names[one] for one in members)
-
-    brokers = list(state.brokers)
     for one, broker in enumerate(state.brokers, 1):
-        found, noted = broker.set_state, broker.noted
-        if found is not None:
-            own, members, number, start, confirmed, asked, acks = found
-            acks = tuple(sorted((names[id_], offset) for id_, offset in acks))
-            found = (
-                names[own], some(members), number, start, confirmed, some(asked), acks,
-            )  # fmt: skip
+        tidy = without_effect(broker, state.epoch, state.number)
+        if not rules.loses_tail and broker.durable < len(broker.log):
+            tidy = tidy._replace(durable=len(broker.log))
+        if tidy is not broker:
+            state = state.put(one, tidy)
+    return renumbered(state)
+
+
+def without_effect(broker, epoch, number):
+    if broker.noted is not None and broker.noted[:2] != (epoch, number):
+        broker = broker._replace(noted=None)
+    if broker.known is None and broker.start:
+        broker = broker._replace(start=0)
+    is_idle = broker.known is None and not broker.follows
+    if is_idle and broker.term not in (0, epoch):
+        broker = broker._replace(term=0)
+    if broker.told is not None and broker.told[1] <= broker.known.number:
+        broker = broker._replace(told=None)
+    return broker
+
+
+def renumbered(state):
+    """The same state with the smallest epochs, and numbers of sets, in their order."""
+    epochs, numbers = {0, state.epoch}, {state.number}
+    for broker in state.brokers:
+        epochs.add(broker.term)
+        epochs.update(each.number for each in broker.epochs)
+        if broker.known is not None:
+            numbers.add(broker.known.number)
+        if broker.told is not None:
+            numbers.add(broker.told[1])
+    if len(epochs) > state.epoch and len(numbers) == state.number:
+        return state
+    epoch_of = {each: place for place, each in enumerate(sorted(epochs))}
+    number_of = {each: place for place, each in enumerate(sorted(numbers), 1)}
+    for one, broker in enumerate(state.brokers, 1):
+        known, noted, told = broker.known, broker.noted, broker.told
+        if known is not None:
+            known = known._replace(number=number_of[known.number])
         if noted is not None:
-            noted = (*noted[:2], some(noted[2]))
-        brokers[names[one] - 1] = broker._replace(
-            follows=names[broker.follows], set_state=found, noted=noted
-        )
+            noted = epoch_of[noted[0]], number_of[noted[1]], noted[2]
+        if told is not None:
+            told = told[0], number_of[told[1]]
+        listed = tuple(Epoch(epoch_of[each], start) for each, start in broker.epochs)
+        state = state.put(one, broker._replace(
+            term=epoch_of[broker.term], epochs=listed, known=known, noted=noted,
+            told=told,
+        ))  # fmt: skip
     return state._replace(
-        brokers=tuple(brokers),
-        master=names[state.master],
-        members=some(state.members),
-        flying=frozenset((names[o], e, n, some(w)) for o, e, n, w in state.flying),
-        answers=frozenset(
-            (names[o], e, n, some(w), a) for o, e, n, w, a in state.answers
-        ),
+        epoch=epoch_of[state.epoch], number=number_of[state.number]
     )
+
+
+@cache
+def renamed(members, names):
+    """A set of brokers under other ids: `names` has the new one of each."""
+    return members and frozenset(names[one] for one in members)
+
+
+@cache
+def hash_of(broker, names):
+    """One number for a broker, under other ids."""
+    known, noted, told = broker.known, broker.noted, broker.told
+    if known is not None:
+        members, asked = renamed(known.members, names), renamed(known.asked, names)
+        known = known._replace(members=members, asked=asked)
+    if noted is not None:
+        noted = *noted[:2], renamed(noted[2], names)
+    if told is not None:
+        told = renamed(told[0], names), told[1]
+    return hash((broker[:PLAIN], names[broker.follows], known, noted, told))
 
 
 def canonical(state):
     """One number for all states that differ in the ids of brokers only."""
     alike = defaultdict(list)
     for one, broker in enumerate(state.brokers, 1):
-        own = broker._replace(follows=0, noted=None, set_state=None)
-        mark = hash((own, one == state.master, one in state.members))
-        alike[mark].append(one)
+        is_master, is_member = one == state.master, one in state.members
+        mark = broker[:PLAIN], broker.known is None, is_master, is_member
+        alike[hash(mark)].append(one)
     orders = product(*(permutations(alike[mark]) for mark in sorted(alike)))
-    return min(
-        hash(renamed(state, {0: 0} | {one: new for new, one in enumerate(order, 1)}))
-        for order in (chain(*each) for each in orders)
-    )
+    return min(hash_as(state, tuple(chain(*order))) for order in orders)
+
+
+def hash_as(state, order):
+    """One number for a state with its brokers in this order."""
+    names = 0, *(order.index(one) + 1 for one in range(1, len(order) + 1))
+    return hash((
+        *(hash_of(state.of(one), names) for one in order),
+        names[state.master],
+        state.epoch,
+        renamed(state.members, names),
+        state.number,
+        frozenset(renamed(each, names) for each in state.requests),
+        *state[PROMISES:],
+    ))  # fmt: skip
 
 
 def explore(rules, limit=None):
@@ -598,6 +604,8 @@ def explore(rules, limit=None):
                 break
             except Violation as error:
                 raise Violation(f"{error}\n{history(before, key)}") from error
+            if after == state:
+                continue
             after = tidied(after, rules)
             found = canonical(after)
             if found not in before:
