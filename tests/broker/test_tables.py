@@ -15,7 +15,7 @@ from rmq.broker import housekeeping
 from rmq.broker.config import BrokerConfig
 from rmq.broker.tables.groups import GroupTable
 from rmq.broker.tables.offsets import OffsetTable
-from rmq.broker.tables.topics import TopicTable
+from rmq.broker.tables.topics import MAX_RESTORED_QUEUES, TopicTable
 from rmq.errors import RequestRejected, StoreError
 from rmq.protocol import fastjson
 from rmq.protocol.bodies.groups import SubscriptionGroupConfig, SubscriptionGroupWrapper
@@ -177,6 +177,24 @@ def test_tables_fed_from_outside_have_a_limit(topics, tmp_path, clock, monkeypat
         groups.update(SubscriptionGroupConfig(group_name="G3"))
     groups.delete("G1")
     groups.update(SubscriptionGroupConfig(group_name="G3"))
+
+
+def test_a_topic_that_only_the_log_knows_is_served_again(topics):
+    topics.update(topic("T", 2))
+    for name, queue_id in ("T", 7), ("U", 7), ("V", 1_000_000), ("%LMQ%w", 0):
+        topics.restore(name, queue_id)
+    found = {name: topics.get(name) for name in ("T", "U", "V", "%LMQ%w")}
+    queues = {name: each and each.write_queue_nums for name, each in found.items()}
+    assert queues == {"T": 2, "U": 8, "V": MAX_RESTORED_QUEUES, "%LMQ%w": None}
+
+
+def test_a_topic_of_the_log_stays_without_a_route_in_a_full_table(
+    tmp_path, clock, monkeypatch
+):
+    monkeypatch.setattr("rmq.broker.tables.topics.MAX_TOPICS", 0)
+    full = TopicTable(tmp_path, clock, BrokerConfig(broker_name="b"))
+    full.restore("U", 7)
+    assert full.get("U") is None
 
 
 def test_offsets_have_a_limit(tmp_path, clock, monkeypatch):

@@ -171,9 +171,7 @@ def group_of(rules, own, known, reports=()):
 
 
 def known_of(group, known):
-    return known._replace(
-        members=group.members, number=group.number, asked=group.asked
-    )
+    return known._replace(members=group.members, number=group.number, asked=group.asked)
 
 
 @cache
@@ -390,8 +388,11 @@ class Model:
 
     def _of_controller(self, state):
         for wanted in state.requests:
-            yield f"the set becomes {set(wanted)}", state._replace(
-                members=wanted, number=state.number + 1, requests=frozenset()
+            yield (
+                f"the set becomes {set(wanted)}",
+                state._replace(
+                    members=wanted, number=state.number + 1, requests=frozenset()
+                ),
             )
         if self.rules.elects_for_the_dead and state.of(state.master).term:
             return
@@ -538,9 +539,7 @@ def renumbered(state):
             term=epoch_of[broker.term], epochs=listed, known=known, noted=noted,
             told=told,
         ))  # fmt: skip
-    return state._replace(
-        epoch=epoch_of[state.epoch], number=number_of[state.number]
-    )
+    return state._replace(epoch=epoch_of[state.epoch], number=number_of[state.number])
 
 
 @cache

@@ -51,6 +51,10 @@ MISTAKES = {
     "a request is forgotten by a start": KILLS._replace(
         notes_requests=False, messages=1
     ),
+    "a start forgets that others were asked in": KILLS._replace(
+        forgets_requests_at_start=True
+    ),
+    "logs are compared by their epochs only": DISKS._replace(compares_bytes=False),
     "more is reported than there is": KILLS._replace(over_reports=True),
 }
 
@@ -58,9 +62,7 @@ MISTAKES = {
 @pytest.mark.parametrize(("brokers", "messages"), SIZES)
 @pytest.mark.parametrize("rules", KINDS.values(), ids=KINDS)
 def test_no_history_breaks_a_promise(rules, brokers, messages):
-    states, is_all = explore(
-        rules._replace(brokers=brokers, messages=messages), STATES
-    )
+    states, is_all = explore(rules._replace(brokers=brokers, messages=messages), STATES)
     what = "all" if is_all else "not all"
     print(f"{states} states, {what}")  # noqa: T201 - the size of the proof
     assert states > 1_000
