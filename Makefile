@@ -46,7 +46,7 @@ fix: $(VENV)/.dev  ## format and mend what can be mended by itself
 crash: $(VENV)/.dev  ## kill -9, power cuts, failing disks; RMQ_CRASH_ROUNDS=100 for more, RMQ_CRASH_RINGS=0,1048576,default
 	$(BIN)/pytest -q -s -m crash -o faulthandler_timeout=0
 
-simulate: $(VENV)/.dev  ## groups with a controller in one process under kills, power cuts and cut networks, by seed; SEED=7, SEEDS=1000, MINUTES=10, WORKERS=2, ARGS="--shrink"
+simulate: $(VENV)/.dev  ## groups with a controller in one process under kills, power cuts and cut networks, by seed; SEED=7, SEEDS=1000, MINUTES=10, WORKERS=2, ARGS="--brokers 3 --shrink"
 	$(IN_MEMORY) $(BIN)/python -m tests.simulation --seed $(or $(SEED),0) --seeds $(or $(SEEDS),1) --minutes $(or $(MINUTES),10) --workers $(WORKERS) $(ARGS)
 
 wheels: $(VENV)/.dev  ## dist/: a source archive, and a manylinux wheel for each CPython 3.11 to 3.14 found here

@@ -36,6 +36,7 @@ class Task(NamedTuple):
     steps: int | None
     mutation: str | None
     is_verbose: bool
+    brokers: int = 2
     without: frozenset[int] = frozenset()
 
 
@@ -43,6 +44,7 @@ class Task(NamedTuple):
 @click.option("--seed", default=0, help="the first one")
 @click.option("--seeds", default=1, help="how many")
 @click.option("--minutes", default=1.0, help="simulated time of each")
+@click.option("--brokers", default=2, help="how many a group has")
 @click.option("--steps", type=int, help="end after so many disturbances")
 @click.option("--workers", default=1, help="how many at a time")
 @click.option(
@@ -56,6 +58,7 @@ def main(
     seed: int,
     seeds: int,
     minutes: float,
+    brokers: int,
     steps: int | None,
     workers: int,
     mutation: str | None,
@@ -70,7 +73,7 @@ def main(
         level=logging.WARNING if logs else logging.CRITICAL, format=LOG_FORMAT
     )
     tasks = [
-        Task(each, minutes, steps, mutation, verbose)
+        Task(each, minutes, steps, mutation, verbose, brokers)
         for each in range(seed, seed + seeds)
     ]
     began, count, failed = time.monotonic(), 0, []
@@ -179,6 +182,7 @@ def simulate(task: Task) -> Result:
         place,
         task.seed,
         task.minutes,
+        brokers=task.brokers,
         steps=task.steps,
         without=task.without,
     )

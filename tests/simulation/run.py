@@ -62,6 +62,7 @@ class Simulation:
         seed: int,
         minutes: float,
         *,
+        brokers: int = 2,
         steps: int | None = None,
         without: Collection[int] = (),
     ) -> None:
@@ -78,7 +79,7 @@ class Simulation:
         self._loads = loads.of_seed(self._client, seed, sets_clocks=sets_clocks)
         for load in self._loads:
             settings |= load.settings
-        self._world = World(library, root, seed, 2, settings, self.note)
+        self._world = World(library, root, seed, brokers, settings, self.note)
         self._disturbances = Disturbances(
             self._world, self._client, style, seed, without, self.note
         )
