@@ -179,6 +179,7 @@ async def _run_once(  # noqa: PLR0913 - what a broker gets from outside
 
     Before the first of a controller no name server knows it.
     """
+    is_again = node.broker is not None
     async with (
         _open_http(config) as http,
         _open_console(values, read_tls_config(values)) as console,
@@ -220,6 +221,8 @@ async def _run_once(  # noqa: PLR0913 - what a broker gets from outside
             _serve_pages(nursery, node, broker, http, console)
             if membership is not None:
                 nursery.start_soon(_end_with_term, node, membership, broker)
+            if is_again:
+                _free_last_role()
             _freeze()
             task_status.started(node)
         nursery.cancel_scope.cancel()
@@ -478,6 +481,12 @@ async def until_signalled(
             sys.stderr.write("stopped at once; the next start checks the log\n")
             sys.stderr.flush()
             os._exit(FORCED_EXIT_CODE)
+
+
+def _free_last_role() -> None:
+    """Free what its end has left: it was exempt from collections."""
+    gc.unfreeze()
+    gc.collect()
 
 
 def _freeze() -> None:

@@ -7,6 +7,7 @@ file or on three members of etcd.  Each has a place: this machine, or one of a n
 import json
 import threading
 import time
+import uuid
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -272,9 +273,11 @@ def send_one(address, topic, queue=0, body=b"probe"):
 
 
 def send(line, topic, queue, body):
+    """Send as clients do: else the key would be as long as the broker's own address."""
+    key = f"UNIQ_KEY\x01{uuid.uuid4().hex.upper()}\x02"
     fields = {
         "a": "PG", "b": topic, "c": "TBW102", "d": QUEUES, "e": queue, "f": 0,
-        "g": int(time.time() * 1000), "h": 0, "i": "", "j": 0, "k": "false",
+        "g": int(time.time() * 1000), "h": 0, "i": key, "j": 0, "k": "false",
     }  # fmt: skip
     return line.call(RequestCode.SEND_MESSAGE_V2, fields, body)
 

@@ -3,6 +3,7 @@
 import json
 import socket
 import time
+import weakref
 from contextlib import ExitStack, contextmanager
 
 import pytest
@@ -169,6 +170,16 @@ def test_a_slave_becomes_the_master_and_the_master_its_slave(group):
     assert bodies == wanted
     group.close()
     assert log_of(group.store(1), end) == log_of(group.store(2), end)
+
+
+@pytest.mark.slow
+def test_a_role_that_is_over_leaves_nothing_in_memory(group):
+    group.start(1)
+    group.await_master(1)
+    store = weakref.ref(group.context(1).store)
+    group.controller.elect(1)
+    group.await_master(1)
+    until(lambda: store() is None)
 
 
 @pytest.mark.slow
