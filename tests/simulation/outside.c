@@ -306,7 +306,12 @@ int pthread_cond_timedwait(pthread_cond_t *at, pthread_mutex_t *mutex,
                            const struct timespec *end) {
     REAL(int, pthread_cond_timedwait, pthread_cond_t *, pthread_mutex_t *,
          const struct timespec *);
-    if (own < 0 || !is_gate(__builtin_return_address(0))) return real(at, mutex, end);
+    if (!is_begun) return real(at, mutex, end);
+    if (own < 0 || !is_gate(__builtin_return_address(0))) {
+        /* The interpreter's lock: the end of its wait, of the simulation's clock, is
+           long over for the machine's. Whoever has the lock lets it go. */
+        return pthread_cond_wait(at, mutex);
+    }
     return wait_in_turn(
         at, mutex, end->tv_sec * 1000000000LL + end->tv_nsec - 1000000000000LL
     );
