@@ -50,6 +50,9 @@ NEXT_S: Final = 0.3
 WATCH_S: Final = 20.0
 """A watch that was silent for this long is made again: its endpoint may hang."""
 
+LEAST_WATCH_S: Final = 3.0
+"""A watch is that old before it follows other requests to another endpoint."""
+
 RETRY_S: Final = 1.0
 OVER_S: Final = -math.inf
 """The end of a term that is over already."""
@@ -72,6 +75,11 @@ class EtcdEngine:
     ) -> None:
         self._endpoints = config.endpoints()
         self._at = 0
+        self._watches_at = 0
+        self._watches_since_s = math.inf
+        self._watch = trio.CancelScope()
+        """Ends the wait for the next line of the watch."""
+
         self._user, self._password = config.etcd_user, config.etcd_password
         self._token: str | None = None
         root = f"/rmq/{config.controller_group}/"
@@ -163,6 +171,7 @@ class EtcdEngine:
     async def _events(self, revision: int) -> AsyncIterator[_Answer]:
         """Yield the changes from a revision on, until the watch breaks."""
         request = {**self._everything(), "start_revision": str(revision)}
+        self._watches_at, self._watches_since_s = self._at, trio.current_time()
         endpoint = self._endpoints[self._at]
         stream = self._http.stream(
             "POST",
@@ -174,7 +183,8 @@ class EtcdEngine:
         with suppress(httpx.ReadTimeout):
             try:
                 async with stream as answer:
-                    async for line in _lines(answer):
+                    lines = _lines(answer)
+                    while (line := await self._next(lines)) is not None:
                         result = msgspec.json.decode(line).get("result", {})
                         if result.get("canceled"):
                             return
@@ -184,6 +194,21 @@ class EtcdEngine:
                 raise
             except (httpx.HTTPError, msgspec.DecodeError) as error:
                 raise EngineAway(f"{endpoint}: {_words(error)}") from error
+
+    async def _next(self, lines: AsyncIterator[bytes]) -> bytes | None:
+        """Return the next line of a watch; None at its end, or if it is left."""
+        with trio.CancelScope() as self._watch:
+            return await anext(lines, None)
+        return None
+
+    def _leave_watch(self) -> None:
+        """End a watch at an endpoint that other requests have left: it may hang.
+
+        Else this controller would name the leader before for as long as that.
+        """
+        age_s = trio.current_time() - self._watches_since_s
+        if self._watches_at != self._at and age_s >= LEAST_WATCH_S:
+            self._watch.cancel()
 
     # -- the lead
 
@@ -211,6 +236,7 @@ class EtcdEngine:
                 try:
                     if not await self._keep(lease):
                         return
+                    self._leave_watch()
                     is_listed = is_listed or await self._list(lease, address)
                     number = await self._take(lease, address)
                 except EngineAway as error:

@@ -2,9 +2,10 @@
 
 Known in Java as `DefaultBrokerHeartbeatManager`. Brokers send heartbeats to every
 controller, so that each knows who lives when it begins to lead. For the time of one
-heartbeat after that, members that it has not heard of yet are assumed to live. So
-they are for a short time when the process could not run itself: heartbeats that came
-meanwhile wait to be read.
+heartbeat after that, members that it does not hear are assumed to live, unless they
+fell silent while another member of their group was heard without a break: then it was
+not this controller that could not hear. They are assumed to live for a short time, too,
+when the process could not run itself: heartbeats that came meanwhile wait to be read.
 Times are seconds of a clock that never jumps.
 """
 
@@ -34,6 +35,10 @@ class Beat(NamedTuple):
     live: Live
     host: str
     connection: Connection
+    since_s: float
+    """When the first of those came between which none was missing."""
+
+    came_s: float
     expires_s: float
 
 
@@ -43,18 +48,18 @@ class Liveness:
     def __init__(self, now_s: Callable[[], float]) -> None:
         self._now_s = now_s
         self._beats: dict[Key, Beat] = {}
-        self._assumes_until_s = 0.0
+        self._is_new_until_s = 0.0
+        self._catches_up_until_s = 0.0
         self._dead: set[Key] = set()
 
     def begin_to_lead(self) -> None:
-        """Assume for the time of a heartbeat that unheard members live."""
-        self._assumes_until_s = self._now_s() + DEFAULT_TIMEOUT_MS / 1000
+        """Assume for the time of a heartbeat that members live: see above."""
+        self._is_new_until_s = self._now_s() + DEFAULT_TIMEOUT_MS / 1000
         self._dead.clear()
 
     def resume(self) -> None:
         """Assume for a moment that unheard members live, the dead ones apart."""
-        until_s = self._now_s() + CATCH_UP_S
-        self._assumes_until_s = max(self._assumes_until_s, until_s)
+        self._catches_up_until_s = self._now_s() + CATCH_UP_S
 
     def beat(
         self, header: BrokerHeartbeatRequestHeader, host: str, connection: Connection
@@ -74,8 +79,12 @@ class Liveness:
             LEAST_PRIORITY if priority is None else priority,
         )
         key = header.broker_name, header.broker_id
-        expires_s = self._now_s() + timeout_ms / 1000
-        self._beats[key] = Beat(live, host, connection, expires_s)
+        now_s = since_s = self._now_s()
+        last = self._beats.get(key)
+        if last is not None and last.expires_s >= now_s:
+            since_s = last.since_s
+        expires_s = now_s + timeout_ms / 1000
+        self._beats[key] = Beat(live, host, connection, since_s, now_s, expires_s)
         self._dead.discard(key)
 
     def of(self, group: Group) -> Alive:
@@ -87,10 +96,23 @@ class Liveness:
             if (beat := self._beats.get((group.name, broker_id)))
             and beat.expires_s >= now_s
         }
-        if now_s >= self._assumes_until_s:
-            return Alive(heard)
         unheard = group.members.keys() - heard.keys()
-        return Alive(heard, {i for i in unheard if (group.name, i) not in self._dead})
+        assumed = {i for i in unheard if self._may_live(group.name, i, heard)}
+        return Alive(heard, assumed)
+
+    def _may_live(self, name: str, broker_id: int, heard: Iterable[int]) -> bool:
+        """Whether a member is assumed to live that is not heard, while others are."""
+        now_s, key = self._now_s(), (name, broker_id)
+        if key in self._dead:
+            return False
+        if now_s < self._catches_up_until_s:
+            return True
+        if now_s >= self._is_new_until_s:
+            return False
+        last = self._beats.get(key)
+        return last is None or all(
+            self._beats[name, each].since_s > last.came_s for each in heard
+        )
 
     def host_of(self, key: Key) -> str | None:
         """Return the host from which a living broker sends its heartbeats."""

@@ -37,7 +37,9 @@ class Gateway(httpx.AsyncBaseTransport):
         if mood == "full" and ("put" in path or "txn" in path):
             return self.error("etcdserver: mvcc: database space exceeded")
         if path == "watch":
-            return httpx.Response(200, content=self.events(body["create_request"]))
+            return httpx.Response(
+                200, content=self.events(host, body["create_request"])
+            )
         answer = getattr(self, path.replace("/", "_"))(body)
         if mood == "lost":
             raise httpx.ReadTimeout("")
@@ -136,12 +138,14 @@ class Gateway(httpx.AsyncBaseTransport):
         self.tokens.add("token")
         return {"token": "token"}
 
-    async def events(self, request):
+    async def events(self, host, request):
         seen = int(request["start_revision"]) - 1
         yield b'{"result":{"created":true}}\n'
         while True:
             changed = self.changed
             new = [(r, event) for r, event in self.history if r > seen]
+            if self.mood.get(host) == "slow":
+                new = []
             if new:
                 seen = new[-1][0]
                 events = [event for _, event in new]

@@ -204,6 +204,23 @@ async def test_others_see_what_changes(gateway, autojump_clock):
         nursery.cancel_scope.cancel()
 
 
+async def test_a_watch_leaves_an_endpoint_that_hangs(gateway, autojump_clock):
+    seen = []
+
+    async def watch(one):
+        async for view in one.watch():
+            seen.append(sorted(view.groups))
+
+    async with candidates(gateway) as (first, second), trio.open_nursery() as nursery:
+        nursery.start_soon(watch, second.engine)
+        await trio.sleep(5)
+        gateway.mood = {"e1": "slow"}
+        assert await first.engine.swap("b", GROUP, 0, first.term)
+        await trio.sleep(2)
+        assert seen == [[], ["b"]]
+        nursery.cancel_scope.cancel()
+
+
 async def test_a_stored_group_of_somebody_else(gateway, autojump_clock):
     async with candidates(gateway, 1) as (first,):
         await first.engine.swap("b", GROUP, 0, first.term)

@@ -78,6 +78,48 @@ def test_a_new_leader_assumes_that_unheard_members_live():
     assert not liveness.of(GROUP).has(1)
 
 
+def heard_for(liveness, time, seconds, *broker_ids):
+    for _ in range(seconds):
+        time.now_s += 1
+        for each in broker_ids:
+            beat(liveness, each)
+
+
+def test_who_fell_silent_while_another_one_was_heard_is_dead_for_a_new_leader():
+    time = Time()
+    liveness = Liveness(time)
+    heard_for(liveness, time, 5, 1, 2)
+    heard_for(liveness, time, 11, 2)
+    liveness.begin_to_lead()
+    alive = liveness.of(GROUP)
+    assert (set(alive.heard), set(alive.assumed)) == ({2}, set())
+    beat(liveness, 1)
+    assert liveness.of(GROUP).has(1)
+
+
+def test_a_new_leader_that_heard_nobody_for_some_time_assumes_that_all_live():
+    """It was cut off itself: whoever is heard again first is not the only one."""
+    time = Time()
+    liveness = Liveness(time)
+    heard_for(liveness, time, 5, 1, 2)
+    time.now_s += 11
+    heard_for(liveness, time, 1, 2)
+    liveness.begin_to_lead()
+    assert set(liveness.of(GROUP).assumed) == {1}
+    time.now_s += 10
+    assert not liveness.of(GROUP).has(1)
+
+
+def test_a_new_leader_that_could_not_run_assumes_that_all_live():
+    time = Time()
+    liveness = Liveness(time)
+    heard_for(liveness, time, 5, 1, 2)
+    heard_for(liveness, time, 11, 2)
+    liveness.begin_to_lead()
+    liveness.resume()
+    assert set(liveness.of(GROUP).assumed) == {1}
+
+
 def test_a_broker_whose_port_is_closed_is_not_assumed_to_live():
     liveness = Liveness(Time())
     liveness.begin_to_lead()
