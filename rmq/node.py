@@ -3,7 +3,6 @@
 `cli` and `testing` both use this module, so that tests run what users run.
 """
 
-import gc
 import logging
 import os
 import signal
@@ -23,6 +22,7 @@ from rmq.clock import Clock, SystemClock
 from rmq.config import MetricsExporter, build
 from rmq.console.config import ConsoleConfig, ConsoleTls
 from rmq.errors import ConfigError
+from rmq.garbage import exempt_start
 from rmq.namesrv.config import NamesrvConfig, NamesrvListenConfig
 from rmq.namesrv.server import NameServer
 from rmq.plugins import PluginSet
@@ -179,7 +179,6 @@ async def _run_once(  # noqa: PLR0913 - what a broker gets from outside
 
     Before the first of a controller no name server knows it.
     """
-    is_again = node.broker is not None
     async with (
         _open_http(config) as http,
         _open_console(values, read_tls_config(values)) as console,
@@ -214,16 +213,14 @@ async def _run_once(  # noqa: PLR0913 - what a broker gets from outside
             ) as broker,
             trio.open_nursery() as inner,
         ):
-            node.broker = broker
+            is_again, node.broker = node.broker is not None, broker
             await inner.start(broker.run)
             if node.name_server is not None and broker.advertised.is_guess:
                 node.name_server.guess(broker.advertised.address)
             _serve_pages(nursery, node, broker, http, console)
             if membership is not None:
                 nursery.start_soon(_end_with_term, node, membership, broker)
-            if is_again:
-                _free_last_role()
-            _freeze()
+            _settle(after_another=is_again)
             task_status.started(node)
         nursery.cancel_scope.cancel()
 
@@ -391,7 +388,7 @@ async def run_name_server(
             if config.enable_controller:
                 controlling = _controlling(node, values, clock, client)
                 await stack.enter_async_context(controlling)
-            _freeze()
+            _settle()
             task_status.started(node)
             await trio.sleep_forever()
 
@@ -406,7 +403,7 @@ async def run_controller(
     async with _open_remoting(values) as (server, client):
         node = Node(server, None, None, ())
         async with _controlling(node, values, clock or SystemClock(), client):
-            _freeze()
+            _settle()
             task_status.started(node)
             await trio.sleep_forever()
 
@@ -483,20 +480,10 @@ async def until_signalled(
             os._exit(FORCED_EXIT_CODE)
 
 
-def _free_last_role() -> None:
-    """Free what its end has left: it was exempt from collections."""
-    gc.unfreeze()
-    gc.collect()
-
-
-def _freeze() -> None:
-    """Exempt the objects of the start from garbage collection: they stay to the end.
-
-    No collection runs first: that would be part of every start.
-    """
+def _settle(*, after_another: bool = False) -> None:
+    """Set the process up for serving, after a start that may follow another one."""
     sys.setswitchinterval(SWITCH_INTERVAL_S)
-    gc.freeze()
-    gc.enable()
+    exempt_start(after_another=after_another)
 
 
 def _reached(bind_address: str, port: int) -> str:

@@ -14,7 +14,6 @@ from rmq import node as nodes
 from rmq.broker.config import BrokerConfig
 from rmq.cli import greeting
 from rmq.cli.config_reload import reload_config
-from rmq.cli.garbage import keep_survivors
 from rmq.cli.options import (
     check_platform,
     common_options,
@@ -32,6 +31,7 @@ from rmq.cli.service_manager import notify
 from rmq.config import build, describe
 from rmq.console.config import ConsoleConfig
 from rmq.errors import RmqError
+from rmq.garbage import keep_survivors
 from rmq.namesrv.config import NamesrvConfig
 from rmq.remoting.tls import TlsConfig
 from rmq.replication.config import ReplicationConfig

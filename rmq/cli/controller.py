@@ -7,7 +7,6 @@ import click
 from rmq import node as nodes
 from rmq.access.config import AuthConfig
 from rmq.cli.alone import gathering, run_alone
-from rmq.cli.garbage import keep_survivors
 from rmq.cli.options import (
     check_platform,
     common_options,
@@ -18,6 +17,7 @@ from rmq.cli.options import (
 from rmq.config import build
 from rmq.controller.config import ControllerConfig
 from rmq.errors import RmqError
+from rmq.garbage import keep_survivors
 from rmq.remoting.tls import TlsConfig
 
 

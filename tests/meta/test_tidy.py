@@ -14,7 +14,7 @@ PRODUCT = ("rmq", "plugins")
 LIFT = re.compile(r"#\s*tidy: long — (.+)")
 LOOK_TWICE_LINES = 500
 FUNCTION_LINES = 60
-BUDGET = {".py": 39_960, ".pyx": 9_930}
+BUDGET = {".py": 39_990, ".pyx": 9_930}
 """ARCHITECTURE.md, Size, says what each part of it is for."""
 
 NOT_COUNTED = (

@@ -1,10 +1,11 @@
-"""What survived a long collection is not looked at again."""
+"""What is exempt from collections, and when that ends."""
 
 import gc
+import weakref
 
 import pytest
 
-from rmq.cli.garbage import LONG_COLLECTION_S, keep_survivors
+from rmq.garbage import LONG_COLLECTION_S, exempt_start, keep_survivors
 
 
 class Loop:
@@ -45,3 +46,15 @@ def test_new_garbage_is_collected_all_the_same(seconds):
     gc.collect()
     Loop()
     assert gc.collect() >= 1
+
+
+def test_a_start_after_another_frees_what_was_exempt():
+    loop = Loop()
+    gone = weakref.ref(loop)
+    exempt_start()
+    del loop
+    exempt_start()
+    assert gone() is not None, "no collection at a first start"
+    exempt_start(after_another=True)
+    assert gone() is None
+    gc.unfreeze()
