@@ -3,7 +3,7 @@
 A full collection looks at every object: with 30,000 topics that takes 15 ms, in which
 nobody is served. What has survived a long one is exempt from those after it, so each
 collection looks at what is new. Of the exempt objects those in cycles are not freed
-before the process ends; collections are only long after tables have grown.
+before the node ends; collections are only long after tables have grown.
 
 What a node makes at its start is exempt from the beginning: it stays to the end. Only a
 broker whose role has changed starts again, and frees what its last role has left.

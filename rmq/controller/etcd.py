@@ -77,7 +77,7 @@ class EtcdEngine:
         self._at = 0
         self._watches_at = 0
         self._watches_since_s = math.inf
-        self._watch = trio.CancelScope()
+        self._line_wait = trio.CancelScope()
         """Ends the wait for the next line of the watch."""
 
         self._user, self._password = config.etcd_user, config.etcd_password
@@ -197,7 +197,7 @@ class EtcdEngine:
 
     async def _next(self, lines: AsyncIterator[bytes]) -> bytes | None:
         """Return the next line of a watch; None at its end, or if it is left."""
-        with trio.CancelScope() as self._watch:
+        with trio.CancelScope() as self._line_wait:
             return await anext(lines, None)
         return None
 
@@ -208,7 +208,7 @@ class EtcdEngine:
         """
         age_s = trio.current_time() - self._watches_since_s
         if self._watches_at != self._at and age_s >= LEAST_WATCH_S:
-            self._watch.cancel()
+            self._line_wait.cancel()
 
     # -- the lead
 
