@@ -9,6 +9,7 @@ import logging
 from pathlib import Path
 from typing import Final
 
+import msgspec
 import trio
 
 from rmq.access.config import AuthConfig
@@ -98,12 +99,12 @@ class Controller:
         return self._lead.is_leading
 
     def statistics(self) -> ControllerStatistics:
-        """Return what this controller knows and has done."""
+        """Return what this controller knows and has done, all of one moment."""
         return ControllerStatistics(
             self.is_leading,
             self._handlers.leader(),
             self._lead.view.controllers,
-            self._handlers.counts,
+            msgspec.structs.replace(self._handlers.counts),
             tuple(groups_of(self._lead, self._liveness)),
         )
 

@@ -65,6 +65,26 @@ async def test_a_group_without_a_master(tmp_path):
         assert found.value("rmq_controller_group_master", **GROUP) == 0
 
 
+async def test_a_text_is_of_one_moment(tmp_path):
+    """A group loses its master while its text is written: the parts agree."""
+    async with (
+        running_controller(tmp_path, SETTINGS) as node,
+        brokers(node, 1) as (a,),
+    ):
+        await a.start()
+        rest = families(node.controller, node.server)
+        next(rest)
+        await a.die()
+        with trio.fail_after(5):
+            while not node.controller.statistics().counts.failed:
+                await trio.sleep(0.01)
+        samples = {family.name: list(family.samples) for family in rest}
+        elections = samples["rmq_controller_elections_total"]
+        assert {each.labels["result"]: each.value for each in elections}["failed"] == 0
+        (master,) = samples["rmq_controller_group_master"]
+        assert master.value == 1
+
+
 async def test_health_and_readiness(tmp_path):
     async with running_controller(tmp_path, SETTINGS) as node:
         assert await get(node, "/healthz") == ("200 OK", "alive\n")
