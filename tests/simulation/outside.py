@@ -1,5 +1,6 @@
 """The library that answers simulated nodes in place of the machine: `outside.c`."""
 
+import compileall
 import ctypes
 import os
 import subprocess
@@ -8,6 +9,7 @@ import tempfile
 from pathlib import Path
 
 SOURCE = Path(__file__).with_name("outside.c")
+ROOT = Path(__file__).resolve().parents[2]
 PLACE = "RMQ_OUTSIDE"
 NO_RANDOM_ADDRESSES = 0x0040000
 
@@ -25,10 +27,13 @@ def build(folder: Path) -> Path:
 def ensure_preloaded() -> None:
     """Begin the process again with the library, unless it has it.
 
-    Then hashes and addresses are the same each time, too: sets have one order.
+    Then hashes and addresses are the same each time, too: sets have one order. What a
+    node imports late is compiled before, as a compilation would move addresses.
     """
     if PLACE in os.environ:
         return
+    for package in ("rmq", "plugins", "tests"):
+        compileall.compile_dir(ROOT / package, quiet=1)
     library = str(build(Path(tempfile.mkdtemp(prefix="rmq-outside-"))))
     environment = {
         "PATH": os.environ["PATH"],
