@@ -76,7 +76,9 @@ async def test_a_text_is_of_one_moment(tmp_path):
         next(rest)
         await a.die()
         with trio.fail_after(5):
-            while not node.controller.statistics().counts.failed:
+            while True:
+                if node.controller.statistics().counts.failed:
+                    break
                 await trio.sleep(0.01)
         samples = {family.name: list(family.samples) for family in rest}
         elections = samples["rmq_controller_elections_total"]
