@@ -1,6 +1,6 @@
 """Every history of a small group keeps its promises; each mistake breaks one.
 
-`tests/model/replication.py` runs the rules of production through all orders of events.
+`tests/model/histories.py` runs the rules of production through all orders of events.
 RMQ_MODEL_STATES=0 visits all states of three brokers and three messages, too: of kills
 in 18 minutes; otherwise so many of each group (50000: all of the smaller ones).
 """
@@ -10,7 +10,8 @@ import os
 import pytest
 
 from rmq.replication.sync_set import SyncSet
-from tests.model.replication import Rules, Violation, explore
+from tests.model.histories import explore
+from tests.model.replication import Rules, Violation
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
 
