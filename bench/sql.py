@@ -19,7 +19,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "spark")]
 
-from rmq.errors import RmqError  # noqa: E402
+from rmq.core.errors import RmqError  # noqa: E402
 from rmq_spark.sql.database import Database  # noqa: E402
 from rmq_spark.sql.dataset import Limits  # noqa: E402
 from rmq_spark.sql.frozen import Log  # noqa: E402

@@ -27,7 +27,7 @@ from urllib.request import urlopen
 from load.run import BINARIES, build, play, serving
 from load.run import broker_command as command_of
 
-from rmq.clock import SystemClock
+from rmq.core.clock import SystemClock
 from rmq.protocol.message import Message
 from rmq.store.checkpoint import Checkpoint
 from rmq.store.config import StoreConfig

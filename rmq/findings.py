@@ -10,8 +10,8 @@ from typing import Final
 
 import msgspec
 
+from rmq.core.humanize import count, names_text, span
 from rmq.reasons import GroupFacts, Level, why
-from rmq.words import count, names_text, span
 
 CLOCK_TOLERANCE_MS: Final = 2_000
 FORECAST_HOURS: Final = 72

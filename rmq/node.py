@@ -18,11 +18,11 @@ import trio
 from rmq.access.config import AuthConfig
 from rmq.broker.broker import Broker, open_broker
 from rmq.broker.config import BrokerConfig
-from rmq.clock import Clock, SystemClock
-from rmq.config import MetricsExporter, build
+from rmq.config.option import MetricsExporter, build
 from rmq.console.config import ConsoleConfig, ConsoleTls
-from rmq.errors import ConfigError
-from rmq.garbage import exempt_start
+from rmq.core.clock import Clock, SystemClock
+from rmq.core.errors import ConfigError
+from rmq.core.garbage import exempt_start
 from rmq.namesrv.config import NamesrvConfig, NamesrvListenConfig
 from rmq.namesrv.server import NameServer
 from rmq.plugins import PluginSet

@@ -1,6 +1,6 @@
 """Everything that a plugin may use of rmq, on one page.
 
-A plugin may also use `rmq.protocol` (codes, headers and bodies), `rmq.errors`,
+A plugin may also use `rmq.protocol` (codes, headers and bodies), `rmq.core.errors`,
 `rmq.native` (compiled handlers) and `rmq.access` (users, signatures and policies).  The
 plugins that come with rmq import nothing else from it; `lint-imports` checks that.
 docs/plugins.md shows how to write a plugin.
@@ -24,16 +24,16 @@ from rmq.broker.statistics import (
 )
 from rmq.broker.tables.filters import FilterTable
 from rmq.broker.watch.watch import MAX_FOLLOWERS
-from rmq.clock import Clock
-from rmq.config import Configuration, option, parse_properties
-from rmq.config_changes import apply_changes, as_properties
-from rmq.errors import ConfigError, PluginError, RequestRejected
+from rmq.config.changes import apply_changes, as_properties
+from rmq.config.json_table import JsonTable
+from rmq.config.option import Configuration, option, parse_properties
+from rmq.core.clock import Clock
+from rmq.core.errors import ConfigError, PluginError, RequestRejected
+from rmq.core.logs import Foreign, SparseLog, caused_by
+from rmq.core.offsets import PhysicalOffset, QueueOffset
 from rmq.filters.sql import Predicate, SelectorError, compile_selector
 from rmq.filters.tags import is_tag_type, tag_codes
 from rmq.hookspecs import hookimpl
-from rmq.json_table import JsonTable
-from rmq.logs import Foreign, SparseLog, caused_by
-from rmq.offsets import PhysicalOffset, QueueOffset
 from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.command import Command
 from rmq.protocol.flags import PERM_READ, PERM_WRITE

@@ -15,8 +15,8 @@ from functools import cache
 from importlib.metadata import Distribution, EntryPoint, entry_points
 from typing import Any
 
-from rmq.config import options
-from rmq.errors import ConfigError, PluginError, RmqError
+from rmq.config.option import options
+from rmq.core.errors import ConfigError, PluginError, RmqError
 
 GROUP = "rmq.plugins"
 ONLY_VARIABLE = "RMQ_LOAD_PLUGINS"

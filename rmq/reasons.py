@@ -13,7 +13,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from rmq.words import count, members, names_text, rate_text, span
+from rmq.core.humanize import count, members, names_text, rate_text, span
 
 Level = Literal["ok", "note", "warn", "bad"]
 

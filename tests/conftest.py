@@ -14,7 +14,7 @@ import hypothesis
 import pytest
 import trustme
 
-from rmq.logs import SparseLog
+from rmq.core.logs import SparseLog
 from rmq.store.config import StoreConfig
 from rmq.testing import BrokerThread
 from tests.duration_gate import GENERATED, Stopwatch

@@ -10,7 +10,7 @@ import pytest
 from rmq import native
 from rmq.broker.register import Register, Registrations
 from rmq.broker.rights import AllRights
-from rmq.errors import ConfigError, PluginError, RequestRejected
+from rmq.core.errors import ConfigError, PluginError, RequestRejected
 from rmq.native import NativeHandler
 from rmq.plugin import Configuration, hookimpl, option
 from rmq.plugins import REPLACED_HOOKS, PluginSet

@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "spark")]
 
 from rmq._fastpath import decode_record  # noqa: E402
-from rmq.errors import RmqError  # noqa: E402
+from rmq.core.errors import RmqError  # noqa: E402
 from rmq.protocol.hosts import host_text  # noqa: E402
 from rmq.protocol.properties import decode_properties  # noqa: E402
 from rmq_spark.commit_log import find_end, find_segments  # noqa: E402

@@ -30,7 +30,7 @@ from rmq._fastpath.client_messages cimport SendResult
 from rmq._fastpath.endian cimport get32, put16, put32
 from rmq._fastpath.header_scan cimport RawHeader, scan_header
 from rmq._fastpath.native cimport Text
-from rmq.errors import LocalProtocolError, RemoteProtocolError
+from rmq.core.errors import LocalProtocolError, RemoteProtocolError
 
 cdef enum:
     FIRST_ROOM = 1 << 14

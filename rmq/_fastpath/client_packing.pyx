@@ -23,7 +23,7 @@ from libc.string cimport memcpy
 
 from rmq._fastpath.endian cimport put16, put32
 from rmq._fastpath.unique_keys cimport UniqueKeys
-from rmq.errors import LocalProtocolError
+from rmq.core.errors import LocalProtocolError
 
 cdef enum:
     ITEM_SIZE = 22              # without body and properties

@@ -13,7 +13,7 @@ from libc.stdint cimport int64_t
 
 from rmq._fastpath.client_messages cimport Delivery, SendResult
 from rmq._fastpath.client_packing cimport Packed
-from rmq.errors import PeerError
+from rmq.core.errors import PeerError
 
 cdef enum:
     NANOSECONDS = 1_000_000

@@ -4,7 +4,7 @@ from typing import final
 from typing_extensions import Buffer
 
 from rmq._fastpath.mapped_file import MappedFile
-from rmq.offsets import PhysicalOffset, QueueOffset
+from rmq.core.offsets import PhysicalOffset, QueueOffset
 
 __pyx_capi__: dict[str, object]
 

@@ -4,7 +4,7 @@ from rmq._fastpath.decode import RecordStatus
 from rmq._fastpath.extent import Extent
 from rmq._fastpath.mapped_file import MappedFile
 from rmq._fastpath.new_keys import NewKeys
-from rmq.offsets import PhysicalOffset
+from rmq.core.offsets import PhysicalOffset
 
 def index_file_size(slot_count: int, entry_limit: int) -> int:
     """Return the length of an index file."""

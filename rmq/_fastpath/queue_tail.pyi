@@ -2,7 +2,7 @@ from typing import Any, final
 
 from typing_extensions import Buffer, disjoint_base
 
-from rmq.offsets import QueueOffset
+from rmq.core.offsets import QueueOffset
 
 SIZE_BOUNDS: tuple[int, ...]
 """Bounds of Java's histogram of message sizes, in bytes."""

@@ -5,7 +5,7 @@ from rmq._fastpath.log_writer import LogWriter
 from rmq._fastpath.mapped_file import MappedFile
 from rmq._fastpath.new_keys import NewKeys
 from rmq._fastpath.queue_tail import QueueTail
-from rmq.offsets import PhysicalOffset, QueueOffset
+from rmq.core.offsets import PhysicalOffset, QueueOffset
 
 @disjoint_base
 class LogTail:

@@ -10,7 +10,7 @@ from rmq.access.config import AuthConfig
 from rmq.access.resources import cluster
 from rmq.access.rights import Need, Rights
 from rmq.access.tables import AclTable, UserTable
-from rmq.clock import Clock
+from rmq.core.clock import Clock
 from rmq.protocol.command import Command
 
 

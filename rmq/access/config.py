@@ -9,8 +9,8 @@ from typing import TypeVar
 import msgspec
 
 from rmq.access.networks import LOOPBACK, Network, networks
-from rmq.config import Configuration, option
-from rmq.errors import ConfigError
+from rmq.config.option import Configuration, option
+from rmq.core.errors import ConfigError
 
 T = TypeVar("T", bound=msgspec.Struct)
 

@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from rmq.access.actions import Action
 from rmq.access.config import AuthConfig
 from rmq.access.networks import Network, are_within
-from rmq.clock import Clock
-from rmq.errors import RequestRejected
-from rmq.logs import Foreign, SparseLog, caused_by
+from rmq.core.clock import Clock
+from rmq.core.errors import RequestRejected
+from rmq.core.logs import Foreign, SparseLog, caused_by
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import Command
 

@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Final
 
-from rmq.config import shortened
-from rmq.errors import ConfigError
+from rmq.config.option import shortened
+from rmq.core.errors import ConfigError
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 LOOPBACK: Final[tuple[Network, ...]] = (

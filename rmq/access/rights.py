@@ -12,7 +12,7 @@ from rmq.access.policies import Decision
 from rmq.access.resources import Resource
 from rmq.access.signature import ACCESS_KEY, is_signed
 from rmq.access.tables import DISABLED, SUPER, AclTable, UserTable
-from rmq.errors import RequestRejected
+from rmq.core.errors import RequestRejected
 from rmq.protocol.bodies.auth import UserInfo
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import Command

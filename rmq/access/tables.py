@@ -14,8 +14,8 @@ from typing import Any
 from msgspec import field
 
 from rmq.access.policies import Policies
-from rmq.clock import Clock
-from rmq.json_table import JsonTable
+from rmq.config.json_table import JsonTable
+from rmq.core.clock import Clock
 from rmq.protocol.bodies import Body
 from rmq.protocol.bodies.auth import AclInfo, UserInfo
 

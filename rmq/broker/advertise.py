@@ -7,7 +7,7 @@ import struct
 from typing import NamedTuple
 
 from rmq.broker.config import BrokerConfig
-from rmq.errors import ConfigError
+from rmq.core.errors import ConfigError
 
 _SIOCGIFADDR = 0x8915
 

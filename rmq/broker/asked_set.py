@@ -9,7 +9,7 @@ Crash contract: it is durable before the request leaves.
 
 from pathlib import Path
 
-from rmq.files import replace_file
+from rmq.core.files import replace_file
 
 
 class AskedSet:

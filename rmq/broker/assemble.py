@@ -30,8 +30,8 @@ from rmq.broker.tables.offsets import MAX_ENTRIES, OffsetTable
 from rmq.broker.tables.queue_mappings import QueueMappings
 from rmq.broker.tables.topics import TopicTable
 from rmq.broker.watch.watch import Watch
-from rmq.clock import Clock
-from rmq.json_table import JsonTable
+from rmq.config.json_table import JsonTable
+from rmq.core.clock import Clock
 from rmq.plugins import PluginSet
 from rmq.protocol.bodies.queue_mapping import CopiedMappings
 from rmq.protocol.bodies.topics import TopicConfig

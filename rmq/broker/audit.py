@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import trio
 
-from rmq.clock import Clock
-from rmq.config import describe
-from rmq.json_table import JsonTable
-from rmq.logs import Foreign
+from rmq.config.json_table import JsonTable
+from rmq.config.option import describe
+from rmq.core.clock import Clock
+from rmq.core.logs import Foreign
 from rmq.protocol import fastjson
 from rmq.protocol.bodies import Body
 from rmq.protocol.bodies.auth import UserInfo

@@ -26,10 +26,10 @@ from rmq.broker.config import BrokerConfig
 from rmq.broker.context import BrokerContext
 from rmq.broker.directory import asking
 from rmq.broker.register import PORTS, PluginService, Registrations
-from rmq.clock import Clock
-from rmq.config import build
-from rmq.errors import PluginError, StoreError
-from rmq.json_table import JsonTable
+from rmq.config.json_table import JsonTable
+from rmq.config.option import build
+from rmq.core.clock import Clock
+from rmq.core.errors import PluginError, StoreError
 from rmq.native import Grants
 from rmq.plugins import PluginSet
 from rmq.protocol.hosts import host_bytes

@@ -14,7 +14,7 @@ from rmq.broker.mismatch import SubscriptionMismatches
 from rmq.broker.notices import MemberNotices
 from rmq.broker.quota import Quota, peer_of
 from rmq.broker.tables.groups import GroupTable
-from rmq.errors import RequestRejected
+from rmq.core.errors import RequestRejected
 from rmq.protocol.bodies.heartbeat import ConsumerData, MessageModel, SubscriptionData
 from rmq.protocol.codes import ResponseCode
 from rmq.remoting.connection import Connection

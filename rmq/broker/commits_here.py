@@ -18,10 +18,10 @@ from typing import Any
 import msgspec
 
 from rmq.broker.directory import Ask
-from rmq.clock import Clock
-from rmq.errors import RequestRejected
-from rmq.json_table import JsonTable
-from rmq.logs import Foreign
+from rmq.config.json_table import JsonTable
+from rmq.core.clock import Clock
+from rmq.core.errors import RequestRejected
+from rmq.core.logs import Foreign
 from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.command import Command
 from rmq.protocol.encoded_members import LargeObject

@@ -6,7 +6,7 @@ import os
 import re
 import socket
 
-from rmq.config import (
+from rmq.config.option import (
     DAY_MS,
     LONG_MAX,
     Configuration,
@@ -14,7 +14,7 @@ from rmq.config import (
     option,
     shortened,
 )
-from rmq.errors import ConfigError
+from rmq.core.errors import ConfigError
 from rmq.protocol.flags import PERM_MAX, PERM_READ_WRITE
 
 _HOST = re.compile(r"(?=.*[A-Za-z])[\w-]+(\.[\w-]+)*")

@@ -28,8 +28,8 @@ from rmq.broker.tables.offsets import OffsetTable
 from rmq.broker.tables.queue_mappings import QueueMappings
 from rmq.broker.tables.topics import TopicTable
 from rmq.broker.watch.watch import Watch
-from rmq.clock import Clock
-from rmq.errors import RequestRejected
+from rmq.core.clock import Clock
+from rmq.core.errors import RequestRejected
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.flags import PERM_WRITE
 from rmq.protocol.message import Message

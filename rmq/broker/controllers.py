@@ -13,15 +13,15 @@ import trio
 from rmq.broker.config import BrokerConfig
 from rmq.broker.directory import Ask
 from rmq.broker.identity import Asked
-from rmq.clock import Clock
-from rmq.errors import (
+from rmq.core.clock import Clock
+from rmq.core.errors import (
     ConnectFailed,
     PeerError,
     RemoteProtocolError,
     RequestRejected,
     RmqError,
 )
-from rmq.logs import Foreign
+from rmq.core.logs import Foreign
 from rmq.protocol.bodies.controller import ElectMasterResponseBody, SyncStateSet
 from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.command import Command

@@ -23,8 +23,8 @@ import trio
 from rmq.broker.directory import Ask
 from rmq.broker.register import Around
 from rmq.broker.role import Role
-from rmq.errors import ConnectFailed, RmqError
-from rmq.logs import Foreign
+from rmq.core.errors import ConnectFailed, RmqError
+from rmq.core.logs import Foreign
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import Command
 from rmq.remoting.connection import Connection

@@ -9,8 +9,8 @@ import trio
 
 from rmq.access.signature import sign
 from rmq.broker.config import BrokerConfig
-from rmq.errors import ConnectFailed, PeerError, RequestRejected
-from rmq.logs import Foreign
+from rmq.core.errors import ConnectFailed, PeerError, RequestRejected
+from rmq.core.logs import Foreign
 from rmq.protocol.bodies.route import BrokerData, ClusterInfo, TopicRouteData
 from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.command import Command

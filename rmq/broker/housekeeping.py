@@ -6,8 +6,8 @@ from collections.abc import Sequence
 import trio
 
 from rmq.broker.clients import ConsumerTable, ProducerTable
-from rmq.clock import Clock
-from rmq.json_table import JsonTable
+from rmq.config.json_table import JsonTable
+from rmq.core.clock import Clock
 
 SCAN_INTERVAL_S = 10.0
 SCAN_PER_TURN = 250

@@ -14,8 +14,8 @@ Known in Java as `BrokerMetadata`, `TempBrokerMetadata`.
 from pathlib import Path
 from typing import NamedTuple
 
-from rmq.errors import ConfigError
-from rmq.files import replace_file
+from rmq.core.errors import ConfigError
+from rmq.core.files import replace_file
 
 SEPARATOR = "#"
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")

@@ -13,8 +13,8 @@ from typing import Final
 import trio
 
 from rmq.broker.directory import Ask
-from rmq.errors import PeerError, RequestRejected
-from rmq.logs import Foreign
+from rmq.core.errors import PeerError, RequestRejected
+from rmq.core.logs import Foreign
 from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.command import Command
 

@@ -36,10 +36,10 @@ from rmq.broker.config import BrokerConfig
 from rmq.broker.controllers import Controllers, Refused, Term
 from rmq.broker.directory import Ask, asking
 from rmq.broker.identity import Boot, Identity
-from rmq.clock import Clock
-from rmq.config import build
-from rmq.errors import ConfigError, PeerError, RmqError
-from rmq.logs import Foreign
+from rmq.config.option import build
+from rmq.core.clock import Clock
+from rmq.core.errors import ConfigError, PeerError, RmqError
+from rmq.core.logs import Foreign
 from rmq.protocol.codes import ResponseCode
 from rmq.remoting.client import RemotingClient
 from rmq.replication.config import ReplicationConfig

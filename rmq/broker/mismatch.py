@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from rmq.logs import Foreign, SparseLog
+from rmq.core.logs import Foreign, SparseLog
 from rmq.protocol.bodies.heartbeat import SubscriptionData
 
 logger = logging.getLogger(__name__)

@@ -30,9 +30,9 @@ from rmq.broker.directory import Directory, asking, group_addresses
 from rmq.broker.role import Role
 from rmq.broker.tables.queue_mappings import QueueMappings
 from rmq.broker.tables.topics import TopicTable
-from rmq.errors import PeerError, RequestRejected
-from rmq.json_table import encode_in_turns
-from rmq.logs import Foreign
+from rmq.config.json_table import encode_in_turns
+from rmq.core.errors import PeerError, RequestRejected
+from rmq.core.logs import Foreign
 from rmq.protocol.bodies.common import DataVersion, KVTable
 from rmq.protocol.bodies.queue_mapping import TopicQueueMappingInfo
 from rmq.protocol.bodies.register import RegisterBrokerBody

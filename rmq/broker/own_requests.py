@@ -11,7 +11,7 @@ import trio
 
 from rmq.access.signature import ACCESS_KEY
 from rmq.broker.audit import audited
-from rmq.errors import RequestRejected
+from rmq.core.errors import RequestRejected
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import Command
 from rmq.protocol.hosts import host_bytes

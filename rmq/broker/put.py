@@ -8,7 +8,7 @@ of `HookUtils`.
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from rmq.errors import RequestRejected
+from rmq.core.errors import RequestRejected
 from rmq.native import TimedSends
 from rmq.protocol.batch import BatchItem
 from rmq.protocol.codes import ResponseCode

@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from rmq.broker.quota import Quota, host_of
-from rmq.clock import Clock
+from rmq.core.clock import Clock
 from rmq.protocol.bodies.common import MessageQueue
 
 LOCK_TIME_MS: Final = 60_000

@@ -9,8 +9,8 @@ add entries that cost files and texts faster than `ADDED_PER_S` for long.
 
 from collections import Counter
 
-from rmq.clock import Clock
-from rmq.errors import RequestRejected
+from rmq.core.clock import Clock
+from rmq.core.errors import RequestRejected
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.hosts import network_of
 from rmq.remoting.connection import Connection

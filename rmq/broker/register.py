@@ -16,9 +16,9 @@ from rmq.broker.arrivals import ArrivalListener
 from rmq.broker.housekeeping import SAVE_INTERVAL_S
 from rmq.broker.put import PutInterceptor
 from rmq.broker.rights import RequestRights
-from rmq.config import build
-from rmq.errors import PluginError, RequestRejected
-from rmq.json_table import JsonTable
+from rmq.config.json_table import JsonTable
+from rmq.config.option import build
+from rmq.core.errors import PluginError, RequestRejected
 from rmq.native import Grants, NativeHandler, TimedSends
 from rmq.plugins import PluginSet
 from rmq.protocol.command import Command

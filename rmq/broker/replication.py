@@ -16,12 +16,12 @@ from rmq.broker.copied_tables import CopiedTables
 from rmq.broker.nameservers import NameServers
 from rmq.broker.role import Role
 from rmq.broker.suggestion import Suggestion
+from rmq.core.threads import in_thread
 from rmq.replication.config import ReplicationConfig
 from rmq.replication.primary import Primary
 from rmq.store.config import BrokerRole
 from rmq.store.message_store import MessageStore
 from rmq.store.service import StoreService
-from rmq.threads import in_thread
 
 if TYPE_CHECKING:
     from rmq.broker.membership import Membership

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from typing import Final
 
 from rmq.broker.config import BrokerConfig
-from rmq.errors import ConfigError, RequestRejected
-from rmq.logs import Foreign
+from rmq.core.errors import ConfigError, RequestRejected
+from rmq.core.logs import Foreign
 from rmq.protocol.codes import OwnRequestCode, RequestCode, ResponseCode
 from rmq.protocol.command import Command
 from rmq.remoting.connection import Connection

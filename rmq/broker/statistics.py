@@ -20,7 +20,7 @@ from rmq._fastpath import SIZE_BOUNDS
 from rmq.broker.arrivals import QueueKey
 from rmq.broker.sums import Samples, Sums
 from rmq.broker.timings import COMMIT_BOUNDS_S, CREATION_BOUNDS_MS, Timings
-from rmq.clock import Clock
+from rmq.core.clock import Clock
 from rmq.protocol.bodies.statistics import BrokerStatsData, BrokerStatsItem
 from rmq.store.message_store import MessageStore
 

@@ -15,7 +15,7 @@ from rmq.broker.config import BrokerConfig
 from rmq.broker.directory import group_addresses
 from rmq.broker.nameservers import NameServers
 from rmq.broker.role import Role
-from rmq.errors import PeerError
+from rmq.core.errors import PeerError
 from rmq.store.commit_log import memory_window
 from rmq.store.message_store import MessageStore
 

@@ -19,14 +19,14 @@ import trio
 from rmq.broker.config import BrokerConfig
 from rmq.broker.directory import Ask, group_addresses
 from rmq.broker.upstream import RemoteBroker
-from rmq.errors import PeerError
-from rmq.logs import Foreign
+from rmq.core.errors import PeerError
+from rmq.core.logs import Foreign
+from rmq.core.threads import in_thread
 from rmq.replication.config import RecoverFromReplicas, ReplicationConfig
 from rmq.replication.link_tls import LinkTls
 from rmq.replication.replica import Replica
 from rmq.store.message_store import MessageStore
 from rmq.store.replica_writer import ReplicaWriter
-from rmq.threads import in_thread
 
 logger = logging.getLogger(__name__)
 

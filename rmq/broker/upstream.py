@@ -8,7 +8,7 @@ import trio
 from rmq.broker.directory import Ask
 from rmq.broker.nameservers import NameServers
 from rmq.broker.role import Role
-from rmq.errors import ConnectFailed, RequestRejected
+from rmq.core.errors import ConnectFailed, RequestRejected
 from rmq.protocol.bodies.common import KVTable
 from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.command import Command

@@ -14,7 +14,7 @@ from rmq.access.config import AuthConfig
 from rmq.cli.config_reload import reload_config
 from rmq.cli.options import gather_values, located, run_to_end
 from rmq.cli.service_manager import notify
-from rmq.config import build
+from rmq.config.option import build
 
 logger = logging.getLogger("rmq")
 

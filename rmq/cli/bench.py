@@ -16,7 +16,7 @@ import click
 from rmq.cli.failures import FAILED, Subject, end
 from rmq.cli.tool_settings import ToolSettings, with_settings
 from rmq.client.admin import AdminClient
-from rmq.errors import RmqError
+from rmq.core.errors import RmqError
 from rmq.protocol.codes import RequestCode
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import click
 
 from rmq.cli.tool_settings import take_settings
 from rmq.client.admin import AdminClient
-from rmq.errors import RmqError
+from rmq.core.errors import RmqError
 from rmq.protocol.topics import is_system_topic, reply_topic
 
 Complete = Callable[[click.Context, click.Parameter, str], list[str]]

@@ -16,7 +16,8 @@ from rmq.cli.options import (
     read_sources,
     wanted_plugins,
 )
-from rmq.config import (
+from rmq.config.document import document
+from rmq.config.option import (
     Finding,
     bad_values,
     build,
@@ -24,11 +25,10 @@ from rmq.config import (
     describe,
     read_properties,
 )
-from rmq.config_document import document
 from rmq.console.config import ConsoleConfig
 from rmq.container.config import ContainerConfig
 from rmq.controller.config import ControllerConfig
-from rmq.errors import ConfigError, RmqError
+from rmq.core.errors import ConfigError, RmqError
 from rmq.namesrv.config import NamesrvConfig, NamesrvListenConfig
 from rmq.remoting.tls import (
     TlsConfig,

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from rmq._fastpath import index_file_size
-from rmq.config import Finding
+from rmq.config.option import Finding
 from rmq.store.config import StoreConfig
 
 
@@ -36,7 +36,7 @@ def size_findings(config: StoreConfig) -> list[Finding]:
 
 def lines_of_keys(path: str) -> dict[str, list[int]]:
     """Return the lines, from 1, on which a properties file has each key."""
-    # imported on use, as in rmq.config
+    # imported on use, as in rmq.config.option
     import javaproperties
 
     places: dict[str, list[int]] = {}

@@ -8,8 +8,8 @@ import click
 
 from rmq.cli.options import report_findings
 from rmq.cli.service_manager import notify, reloading
-from rmq.config_changes import apply_changes, differences
-from rmq.errors import RmqError
+from rmq.config.changes import apply_changes, differences
+from rmq.core.errors import RmqError
 
 logger = logging.getLogger("rmq")
 

@@ -21,7 +21,7 @@ from rmq.cli.text import (
     time_ms,
 )
 from rmq.cli.tool_settings import ToolSettings, with_settings
-from rmq.errors import RmqError
+from rmq.core.errors import RmqError
 
 if TYPE_CHECKING:
     from rmq._fastpath.client_messages import ReceivedMessage

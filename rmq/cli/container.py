@@ -24,10 +24,10 @@ from rmq.cli.options import (
     start_logging,
 )
 from rmq.cli.service_manager import notify
-from rmq.config import build
+from rmq.config.option import build
 from rmq.container.config import ContainerConfig
 from rmq.container.container import MAX_BROKERS, Container, Wanted
-from rmq.errors import ConfigError, RmqError
+from rmq.core.errors import ConfigError, RmqError
 from rmq.namesrv.config import NamesrvConfig
 from rmq.remoting.tls import TlsConfig
 from rmq.store.config import StoreConfig

@@ -14,10 +14,10 @@ from rmq.cli.options import (
     report_findings,
     start_logging,
 )
-from rmq.config import build
+from rmq.config.option import build
 from rmq.controller.config import ControllerConfig
-from rmq.errors import RmqError
-from rmq.garbage import keep_survivors
+from rmq.core.errors import RmqError
+from rmq.core.garbage import keep_survivors
 from rmq.remoting.tls import TlsConfig
 
 

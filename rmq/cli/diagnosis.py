@@ -25,8 +25,8 @@ from rmq.cli.options import wanted_plugins
 from rmq.cli.told_problems import told_problems
 from rmq.cli.tool_settings import ToolSettings
 from rmq.client.admin import AdminClient, BrokerAddress, request
-from rmq.config import build, check, parse_properties
-from rmq.errors import ConfigError, PeerError, RmqError
+from rmq.config.option import build, check, parse_properties
+from rmq.core.errors import ConfigError, PeerError, RmqError
 from rmq.outgoing.identity import ANY_NAME, Identity, Trust
 from rmq.outgoing.link import Link
 from rmq.outgoing.refused import AnswerRefused

@@ -13,8 +13,8 @@ from rmq.cli.findings import Finding
 from rmq.cli.options import gather_values
 from rmq.cli.plan import plan
 from rmq.cli.tool_settings import ToolSettings, with_settings
-from rmq.errors import RmqError
-from rmq.logs import escaped
+from rmq.core.errors import RmqError
+from rmq.core.logs import escaped
 from rmq.store.config import StoreConfig
 
 

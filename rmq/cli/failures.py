@@ -15,7 +15,7 @@ from typing import Final, NamedTuple, NoReturn
 import click
 
 from rmq.client.admin import AdminClient, GroupUnknown
-from rmq.errors import (
+from rmq.core.errors import (
     CertificateWanted,
     ConnectFailed,
     NotTrusted,
@@ -150,7 +150,7 @@ def did_you_mean(
 ) -> tuple[str, str]:
     """Return how many names are known, and the one most like `name` as a question."""
     # imported on use: few names are wrong
-    from rmq.config import nearest
+    from rmq.config.option import nearest
 
     try:
         known = sorted(names())
@@ -164,7 +164,7 @@ def did_you_mean(
 def report(failure: Failure) -> None:
     """Write the lines to stderr."""
     # imported on use: an answer needs no logging
-    from rmq.logs import escaped
+    from rmq.core.logs import escaped
 
     marks = "rmq: ", "     ", "  -> "
     for mark, line in zip(marks, failure, strict=True):

@@ -20,7 +20,7 @@ from rmq.cli.tool_settings import ToolSettings
 from rmq.client import Client, Consumer, MessageQueue
 from rmq.client.admin import AdminClient, Queue
 from rmq.client.subscription import Sql, Start
-from rmq.errors import RmqError
+from rmq.core.errors import RmqError
 from rmq.protocol.codes import RequestCode
 from rmq.protocol.topics import is_retry_topic
 

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 from rmq.cli.table import cut
 from rmq.cli.text import clock, harmless
-from rmq.words import span
+from rmq.core.humanize import span
 
 LEAST_WIDTH: Final = 60
 LEAST_HEIGHT: Final = 12

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from rmq.cli.findings import Finding, Findings
 from rmq.client.admin import AdminClient, BrokerAddress
-from rmq.config import parse_properties
-from rmq.errors import RmqError
+from rmq.config.option import parse_properties
+from rmq.core.errors import RmqError
 from rmq.protocol.codes import RequestCode
 
 MASTER: Final = "0"

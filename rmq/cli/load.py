@@ -19,7 +19,7 @@ from rmq._fastpath.client_messages import SendResult, SendStatus
 from rmq.cli.progress import Progress
 from rmq.cli.tool_settings import ToolSettings
 from rmq.client.admin import Queue
-from rmq.errors import RmqError
+from rmq.core.errors import RmqError
 from rmq.outgoing.connection import Connection, steady_ms
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import Command

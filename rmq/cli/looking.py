@@ -7,8 +7,8 @@ asked for what it tells, see `rmq/broker/watch/java_broker.py`.
 from typing import TYPE_CHECKING, Any, Final
 
 from rmq.client.admin import MASTER, AdminClient, BrokerAddress
-from rmq.clock import SystemClock
-from rmq.errors import RmqError
+from rmq.core.clock import SystemClock
+from rmq.core.errors import RmqError
 from rmq.outgoing.refused import AnswerRefused
 from rmq.protocol.codes import OwnRequestCode, ResponseCode
 

@@ -14,10 +14,10 @@ import click
 import trio
 
 from rmq import __version__
-from rmq.config import bad_values, check, environment_values, read_properties
-from rmq.config_keys import broken_promises
-from rmq.errors import ConfigError, RmqError
-from rmq.logs import LineFormatter
+from rmq.config.keys import broken_promises
+from rmq.config.option import bad_values, check, environment_values, read_properties
+from rmq.core.errors import ConfigError, RmqError
+from rmq.core.logs import LineFormatter
 from rmq.plugins import PluginSet
 
 logger = logging.getLogger("rmq")

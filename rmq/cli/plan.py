@@ -15,8 +15,8 @@ from typing import Final
 from rmq.broker.config import BrokerConfig
 from rmq.cli.diagnosis import MAX_MAP_COUNT
 from rmq.cli.findings import Finding
-from rmq.config import build
-from rmq.errors import ConfigError
+from rmq.config.option import build
+from rmq.core.errors import ConfigError
 from rmq.remoting.admission import TLS_DESCRIPTORS
 from rmq.remoting.tls import TlsConfig, TlsMode
 from rmq.store.config import StoreConfig

@@ -16,7 +16,7 @@ from rmq.cli.failures import FAILED, INTERRUPTED, Failure, Subject, end, explain
 from rmq.cli.progress import Progress
 from rmq.cli.text import clock, duration_ms, harmless, iso
 from rmq.cli.tool_settings import ToolSettings, with_settings
-from rmq.errors import RmqError
+from rmq.core.errors import RmqError
 from rmq.outgoing.refused import AnswerRefused
 from rmq.protocol.topics import validate_topic
 

@@ -17,7 +17,7 @@ from rmq.cli.following import be_quiet
 from rmq.cli.tool_settings import ToolSettings
 from rmq.client import Message, MessageQueue, Producer, SendFailed, SendRefused
 from rmq.client.admin import AdminClient
-from rmq.errors import RmqError
+from rmq.core.errors import RmqError
 from rmq.outgoing.refused import AnswerRefused
 
 GROUP: Final = "rmq-send"

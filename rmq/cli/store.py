@@ -17,8 +17,8 @@ import click
 from rmq.cli.options import FAILED, fail
 from rmq.cli.progress import Progress
 from rmq.cli.text import harmless, harmless_json
-from rmq.config import read_properties
-from rmq.errors import ConfigError, RmqError
+from rmq.config.option import read_properties
+from rmq.core.errors import ConfigError, RmqError
 
 if TYPE_CHECKING:
     from rmq.tools.store_files import StoreFiles

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from rmq.cli.text import harmless, iso, local
+from rmq.core.humanize import span
 from rmq.protocol.json_dialect import ObjectKey
 from rmq.protocol.versions import version_text
-from rmq.words import span
 
 TIMES: Final = frozenset(
     {

@@ -19,7 +19,7 @@ from rmq.cli.following import Choice, Follower, be_quiet
 from rmq.cli.text import clock, fitted, harmless, harmless_json, iso
 from rmq.cli.tool_settings import ToolSettings, with_settings
 from rmq.client.admin import AdminClient, request
-from rmq.errors import PeerError, RmqError
+from rmq.core.errors import PeerError, RmqError
 from rmq.outgoing.refused import AnswerRefused
 from rmq.protocol import fastjson
 from rmq.protocol.codes import OwnRequestCode, ResponseCode

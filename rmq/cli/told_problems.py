@@ -8,9 +8,9 @@ from typing import Final
 
 from rmq.cli.findings import Finding, Findings
 from rmq.client.admin import AdminClient, BrokerAddress
-from rmq.errors import RmqError
+from rmq.core.errors import RmqError
+from rmq.core.humanize import span
 from rmq.protocol.codes import OwnRequestCode
-from rmq.words import span
 
 NOT_REPEATED: Final = frozenset({"disk", "not-following"})
 """Kinds that `rmq doctor` finds by itself."""

@@ -15,7 +15,7 @@ import click
 
 from rmq.cli.failures import end
 from rmq.client.admin import AdminClient
-from rmq.errors import ConfigError, RmqError
+from rmq.core.errors import ConfigError, RmqError
 from rmq.outgoing.identity import Identity, Trust
 
 if TYPE_CHECKING:

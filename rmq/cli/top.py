@@ -13,7 +13,7 @@ from rmq.cli.table import Table
 from rmq.cli.text import harmless_json
 from rmq.cli.tool_settings import ToolSettings, with_settings
 from rmq.client.admin import AdminClient
-from rmq.errors import RmqError
+from rmq.core.errors import RmqError
 
 COLUMNS: Final = ("group", "behind", "waitsMs", "outPerSecond", "clients", "why")
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from rmq.cli.frame import short
 from rmq.cli.text import harmless
-from rmq.words import span
+from rmq.core.humanize import span
 
 BAR: Final = 24
 EIGHTHS: Final = " ▏▎▍▌▋▊▉"

@@ -10,7 +10,7 @@ from rmq.cli.screen import Screen
 from rmq.cli.text import clock
 from rmq.cli.top_page import HELP, page
 from rmq.cli.trend import Trends
-from rmq.errors import RmqError
+from rmq.core.errors import RmqError
 
 DELAYS_S: Final = (0.5, 1.0, 2.0, 5.0, 10.0)
 MAX_FILTER: Final = 64

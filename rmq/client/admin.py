@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
 
 from rmq._fastpath import UniqueKeys
-from rmq.errors import PeerError, RmqError
+from rmq.core.errors import PeerError, RmqError
 from rmq.outgoing.identity import ANONYMOUS, Identity
 from rmq.outgoing.link import Link
 from rmq.outgoing.refused import AnswerRefused

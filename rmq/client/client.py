@@ -21,8 +21,8 @@ from rmq.client.errors import ClientClosed, ClientForked, NoRoute
 from rmq.client.hooks import Hook, Hooks
 from rmq.client.life import Life
 from rmq.client.namespaces import wrap
-from rmq.errors import ConfigError, PeerError, RmqError
-from rmq.logs import Foreign, SparseLog
+from rmq.core.errors import ConfigError, PeerError, RmqError
+from rmq.core.logs import Foreign, SparseLog
 from rmq.outgoing.connection import Connection, steady_ms
 from rmq.outgoing.connections import CONNECT_TIMEOUT_MS, Connections
 from rmq.outgoing.identity import ANY_NAME, Trust

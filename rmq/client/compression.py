@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Callable
 from typing import Final, Literal
 
-from rmq.errors import ConfigError
+from rmq.core.errors import ConfigError
 from rmq.protocol import flags
 
 Compression = Literal["zlib", "lz4", "zstd"]

@@ -37,7 +37,7 @@ from rmq.client.popper import Popper
 from rmq.client.puller import Limits, Puller
 from rmq.client.steering import answer
 from rmq.client.subscription import Sql, Start, consumer_data, expressions, subscription
-from rmq.errors import ConfigError, PeerError
+from rmq.core.errors import ConfigError, PeerError
 from rmq.outgoing.connection import Connection
 from rmq.outgoing.refused import AnswerRefused
 from rmq.protocol.bodies.heartbeat import ConsumerData

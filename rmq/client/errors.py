@@ -1,6 +1,6 @@
 """What `rmq.client` raises: each text names broker, topic or group, and what to do.
 
-`PeerError` and its kinds, in `rmq.errors`, are raised as they are by calls to one
+`PeerError` and its kinds, in `rmq.core.errors`, are raised as they are by calls to one
 address.
 """
 
@@ -10,7 +10,7 @@ from typing import Self
 
 from rmq._fastpath.client_messages import SendResult
 from rmq.client.core.routes import MessageQueue
-from rmq.errors import RmqError
+from rmq.core.errors import RmqError
 from rmq.protocol.codes import ResponseCode
 
 

@@ -23,8 +23,8 @@ from rmq.client.held_queue import HeldQueue
 from rmq.client.members import GroupMember
 from rmq.client.namespaces import wrap
 from rmq.client.puller import Puller
-from rmq.errors import PeerError
-from rmq.logs import Foreign, SparseLog
+from rmq.core.errors import PeerError
+from rmq.core.logs import Foreign, SparseLog
 from rmq.outgoing.connection import date_ms, steady_ms
 from rmq.protocol import properties as names
 from rmq.protocol.codes import RequestCode, ResponseCode

@@ -16,7 +16,7 @@ import anyio
 
 from rmq._fastpath.client_messages import ReceivedMessage
 from rmq.client.held_queue import HeldQueue
-from rmq.logs import Foreign, SparseLog
+from rmq.core.logs import Foreign, SparseLog
 from rmq.outgoing.connection import steady_ms
 
 logger = logging.getLogger(__name__)

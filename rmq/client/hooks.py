@@ -16,7 +16,7 @@ import msgspec
 from rmq._fastpath.client_messages import Delivery, ReceivedMessage, SendResult
 from rmq.client.handlers import Handler
 from rmq.client.message import Message
-from rmq.logs import SparseLog
+from rmq.core.logs import SparseLog
 
 logger = logging.getLogger(__name__)
 logger.addFilter(SparseLog())

@@ -8,7 +8,7 @@ from rmq.client.core.batches import Sized
 from rmq.client.core.lanes import Keyed, Lane
 from rmq.client.core.routes import MessageQueue
 from rmq.client.errors import ClientError
-from rmq.errors import PeerError
+from rmq.core.errors import PeerError
 from rmq.outgoing.wire import Completion
 
 Item = tuple[Packed, Completion]

@@ -28,8 +28,8 @@ from rmq.client.popper import Popper
 from rmq.client.puller import Puller
 from rmq.client.queue_locks import QueueLocks
 from rmq.client.subscription import Start, Subscription, subscription
-from rmq.errors import RmqError
-from rmq.logs import Foreign, SparseLog
+from rmq.core.errors import RmqError
+from rmq.core.logs import Foreign, SparseLog
 from rmq.outgoing.connection import steady_ms
 from rmq.protocol.bodies.heartbeat import (
     CheckClientRequestBody,

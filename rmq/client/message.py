@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 
 from rmq.client.core.routes import MessageQueue
-from rmq.errors import LocalProtocolError
+from rmq.core.errors import LocalProtocolError
 from rmq.protocol import properties as names
 from rmq.protocol.properties import MAX_PROPERTIES_SIZE, encode_properties
 

@@ -30,8 +30,8 @@ from rmq.client.hooks import AfterSend, Outcome
 from rmq.client.life import Life
 from rmq.client.message import Message
 from rmq.client.producer import Producer
-from rmq.errors import PeerError
-from rmq.logs import Foreign, SparseLog
+from rmq.core.errors import PeerError
+from rmq.core.logs import Foreign, SparseLog
 from rmq.outgoing.connection import date_ms
 from rmq.protocol import properties as names
 from rmq.protocol.hosts import host_text

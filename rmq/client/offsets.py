@@ -12,7 +12,7 @@ from typing import Protocol
 from msgspec import field
 
 from rmq.client.core.routes import MessageQueue
-from rmq.files import replace_file
+from rmq.core.files import replace_file
 from rmq.protocol import fastjson
 from rmq.protocol.bodies import Body
 from rmq.protocol.bodies.common import MessageQueue as QueueName

@@ -1,6 +1,6 @@
 """Checks of options: ConfigError names the one that is wrong."""
 
-from rmq.errors import ConfigError
+from rmq.core.errors import ConfigError
 
 
 def check_positive(**options: float) -> None:

@@ -24,8 +24,8 @@ from rmq.client.errors import ClientClosed, NoRoute
 from rmq.client.popped_queue import ANY_QUEUE, PopLease, PoppedQueue
 from rmq.client.puller import ERROR_MS, Puller
 from rmq.client.subscription import Subscription
-from rmq.errors import PeerError, RmqError
-from rmq.logs import Foreign, SparseLog
+from rmq.core.errors import PeerError, RmqError
+from rmq.core.logs import Foreign, SparseLog
 from rmq.outgoing.connection import steady_ms
 from rmq.protocol.bodies.pop import BatchAckRequestBody
 from rmq.protocol.bodies.queues import (

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, TypeVar
 
-from rmq.errors import RmqError
+from rmq.core.errors import RmqError
 
 T = TypeVar("T")
 CANCEL_LIMIT_S: Final = 5.0

@@ -42,7 +42,7 @@ from rmq.client.requests import Requests
 from rmq.client.sending import Sender
 from rmq.client.sharer import Sharer
 from rmq.client.transaction import Checker, Transaction, Transactions
-from rmq.errors import PeerError
+from rmq.core.errors import PeerError
 from rmq.outgoing.connection import Connection, date_ms
 from rmq.protocol.bodies.heartbeat import ProducerData
 from rmq.protocol.command import Command

@@ -22,8 +22,8 @@ from rmq.client.client import Client
 from rmq.client.compression import inflate
 from rmq.client.errors import ClientClosed, SubscriptionRefused
 from rmq.client.held_queue import HeldQueue
-from rmq.errors import ConnectFailed, PeerError, RmqError
-from rmq.logs import Foreign, SparseLog
+from rmq.core.errors import ConnectFailed, PeerError, RmqError
+from rmq.core.logs import Foreign, SparseLog
 from rmq.outgoing.connection import steady_ms
 from rmq.outgoing.refused import AnswerRefused
 from rmq.outgoing.wire import Waiter

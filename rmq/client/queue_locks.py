@@ -10,7 +10,7 @@ from contextlib import suppress
 from rmq.client.client import Client
 from rmq.client.core.routes import MessageQueue
 from rmq.client.namespaces import named, queue_of
-from rmq.errors import RmqError
+from rmq.core.errors import RmqError
 from rmq.protocol.bodies.queues import (
     LockBatchRequestBody,
     LockBatchResponseBody,

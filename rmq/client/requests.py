@@ -20,7 +20,7 @@ from rmq.client.compression import inflate
 from rmq.client.core.routes import MessageQueue
 from rmq.client.errors import ClientError, RequestTimeout, SendFailed, SendRefused
 from rmq.client.namespaces import unwrap, wrap
-from rmq.offsets import PhysicalOffset, QueueOffset
+from rmq.core.offsets import PhysicalOffset, QueueOffset
 from rmq.outgoing.connection import date_ms
 from rmq.outgoing.wire import Waiter
 from rmq.protocol import flags

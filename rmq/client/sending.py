@@ -21,7 +21,7 @@ from rmq.client.core.retries import ANOTHER_BROKER, back_off_ms
 from rmq.client.core.routes import MAX_QUEUES, MessageQueue, Route
 from rmq.client.errors import NoRoute, SendFailed, SendRefused, SendTimeout
 from rmq.client.namespaces import wrap
-from rmq.errors import ConnectFailed, InvokeTimeout, PeerError
+from rmq.core.errors import ConnectFailed, InvokeTimeout, PeerError
 from rmq.outgoing.connection import Sent, steady_ms
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import Command

@@ -14,7 +14,7 @@ from rmq.client.compression import inflate
 from rmq.client.core.routes import MessageQueue
 from rmq.client.held_queue import HeldQueue
 from rmq.client.namespaces import named, queue_of, unwrap
-from rmq.errors import RmqError
+from rmq.core.errors import RmqError
 from rmq.outgoing.connection import steady_ms
 from rmq.protocol import fastjson
 from rmq.protocol.bodies.queues import GetConsumerStatusBody, ResetOffsetBody

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Final, Literal, NamedTuple
 
 from rmq._fastpath import java_hash
-from rmq.errors import ConfigError
+from rmq.core.errors import ConfigError
 from rmq.protocol.bodies.heartbeat import (
     ConsumeFromWhere,
     ConsumerData,

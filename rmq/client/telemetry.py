@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from rmq._fastpath.client_messages import ReceivedMessage
 from rmq.client.hooks import AfterSend, Outcome
 from rmq.client.message import Message
-from rmq.errors import ConfigError
+from rmq.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context

@@ -24,8 +24,8 @@ from rmq.client.errors import TransactionFailed
 from rmq.client.message import Message
 from rmq.client.namespaces import unwrap, wrap
 from rmq.client.packing import Packer
-from rmq.errors import PeerError
-from rmq.logs import Foreign
+from rmq.core.errors import PeerError
+from rmq.core.logs import Foreign
 from rmq.outgoing.connection import Connection
 from rmq.protocol import flags
 from rmq.protocol import properties as names

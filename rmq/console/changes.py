@@ -15,7 +15,8 @@ import trio
 from rmq.broker.own_requests import check, serve
 from rmq.broker.watch.queries import Turns
 from rmq.console.replaced import ReplacedOffsets
-from rmq.errors import RequestRejected, StoreError
+from rmq.core.errors import RequestRejected, StoreError
+from rmq.core.humanize import count, names_text
 from rmq.protocol.bodies.groups import SubscriptionGroupConfig
 from rmq.protocol.codes import OwnRequestCode, RequestCode, ResponseCode
 from rmq.protocol.command import Command
@@ -24,7 +25,6 @@ from rmq.protocol.topics import DLQ_PREFIX
 from rmq.remoting.changes import Change
 from rmq.store.config import FlushDiskType
 from rmq.store.results import Boundary, PutStatus
-from rmq.words import count, names_text
 
 if TYPE_CHECKING:
     from rmq.broker.context import BrokerContext

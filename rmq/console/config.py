@@ -2,7 +2,7 @@
 
 from enum import StrEnum
 
-from rmq.config import Configuration, option
+from rmq.config.option import Configuration, option
 
 
 class ConsoleTls(StrEnum):

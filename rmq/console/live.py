@@ -17,7 +17,7 @@ import msgspec
 import trio
 
 from rmq.console.diff import UNCHANGED, diff
-from rmq.errors import RequestRejected
+from rmq.core.errors import RequestRejected
 
 logger = logging.getLogger(__name__)
 

@@ -15,8 +15,8 @@ from typing import Any, Final
 
 import msgspec
 
-from rmq.clock import Clock
-from rmq.json_table import JsonTable
+from rmq.config.json_table import JsonTable
+from rmq.core.clock import Clock
 
 MAX_RESETS: Final = 100
 """The oldest is forgotten; each has a number for each queue of a topic."""

@@ -16,7 +16,7 @@ from rmq import __version__
 from rmq.broker.watch.message_views import MESSAGE_VIEWS, placed_record
 from rmq.broker.watch.queries import MAX_TEXT, Turns
 from rmq.broker.watch.views import VIEWS, show_view
-from rmq.config import describe
+from rmq.config.option import describe
 from rmq.console.changes import Changes
 from rmq.console.config import ConsoleConfig
 from rmq.console.files import File, read_files
@@ -24,7 +24,7 @@ from rmq.console.headers import is_known_host, is_loopback, is_own_page
 from rmq.console.history import History
 from rmq.console.live import Compute, Live
 from rmq.console.sessions import SESSION_MS, Sessions
-from rmq.errors import RequestRejected
+from rmq.core.errors import RequestRejected
 from rmq.protocol.codes import ResponseCode
 
 if TYPE_CHECKING:

@@ -19,9 +19,9 @@ from rmq.console.config import ConsoleConfig, ConsoleTls
 from rmq.console.headers import ALWAYS, is_loopback
 from rmq.console.live import SILENCE_S, event
 from rmq.console.routes import Answer, Request, Routes, Stream, refusal
-from rmq.errors import ConfigError
+from rmq.core.errors import ConfigError
+from rmq.core.logs import Foreign
 from rmq.http.places import Places
-from rmq.logs import Foreign
 from rmq.remoting.tls import TlsConfig, WatchedContext, server_context
 
 if TYPE_CHECKING:

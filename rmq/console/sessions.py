@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from rmq.access.actions import Action
 from rmq.access.signature import sign
-from rmq.clock import Clock
-from rmq.errors import RequestRejected
+from rmq.core.clock import Clock
+from rmq.core.errors import RequestRejected
 from rmq.protocol.codes import OwnRequestCode
 from rmq.protocol.command import Command
 from rmq.remoting.connection import Connection

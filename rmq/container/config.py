@@ -3,7 +3,7 @@
 Each broker has a file of its own, with the keys of a broker.
 """
 
-from rmq.config import Configuration, MetricsExporter, option
+from rmq.config.option import Configuration, MetricsExporter, option
 
 FAST_PORT_OFFSET = 2
 """A container answers on this much less than its port, too, as a broker does."""

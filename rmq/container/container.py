@@ -15,15 +15,16 @@ import trio
 from rmq.access.config import AuthConfig
 from rmq.access.networks import LOOPBACK, are_within, networks
 from rmq.broker.config import BrokerConfig
-from rmq.clock import SystemClock
-from rmq.config import MetricsExporter, build, read_properties
-from rmq.config_changes import as_properties
+from rmq.config.changes import as_properties
+from rmq.config.option import MetricsExporter, build, read_properties
 from rmq.container.child import Child, Identity
 from rmq.container.config import FAST_PORT_OFFSET, ContainerConfig
 from rmq.container.pages import pages
-from rmq.errors import ConfigError, RequestRejected
+from rmq.core.clock import SystemClock
+from rmq.core.errors import ConfigError, RequestRejected
+from rmq.core.logs import Foreign
+from rmq.core.threads import in_thread
 from rmq.http.server import HttpServer
-from rmq.logs import Foreign
 from rmq.namesrv.config import NamesrvConfig, NamesrvListenConfig
 from rmq.namesrv.server import NameServer
 from rmq.protocol.codes import RequestCode, ResponseCode
@@ -38,7 +39,6 @@ from rmq.remoting.dispatch import HandlerTable
 from rmq.remoting.server import RemotingServer
 from rmq.remoting.tls import read_tls_config
 from rmq.store.config import BrokerRole, StoreConfig
-from rmq.threads import in_thread
 
 logger = logging.getLogger(__name__)
 

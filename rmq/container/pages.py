@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 import h11
 import trio
 
+from rmq.core.threads import in_thread
 from rmq.http.exposition import CONTENT_TYPE, Family, Sample, expose
 from rmq.http.server import Page, Pages
-from rmq.threads import in_thread
 
 if TYPE_CHECKING:
     from rmq.container.child import Child

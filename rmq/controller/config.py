@@ -11,8 +11,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from rmq.access.networks import LOOPBACK, Network, networks
-from rmq.config import DAY_MS, Configuration, MetricsExporter, option
-from rmq.errors import ConfigError
+from rmq.config.option import DAY_MS, Configuration, MetricsExporter, option
+from rmq.core.errors import ConfigError
 
 _HOME = os.path.join(os.path.expanduser("~"), "rmqController")
 _ANY = ("0.0.0.0", "::", "")

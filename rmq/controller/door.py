@@ -11,9 +11,9 @@ from typing import Final
 from rmq.access import door
 from rmq.access.config import AuthConfig
 from rmq.access.door import Kind
-from rmq.clock import Clock
 from rmq.controller.config import ControllerConfig
-from rmq.errors import RequestRejected
+from rmq.core.clock import Clock
+from rmq.core.errors import RequestRejected
 from rmq.protocol.codes import RequestCode as Code
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import Command

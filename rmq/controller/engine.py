@@ -16,7 +16,7 @@ from typing import Final, NamedTuple, Protocol
 import msgspec
 
 from rmq.controller.groups import Group
-from rmq.errors import EngineAway
+from rmq.core.errors import EngineAway
 
 ABSENT: Final = 0
 """The revision of a group that does not exist."""

@@ -29,8 +29,8 @@ import trio
 from rmq.controller.config import ControllerConfig
 from rmq.controller.engine import Stored, Term, View, decoded, encoded
 from rmq.controller.groups import Group
-from rmq.errors import ConfigError, EngineAway, TermLost
-from rmq.logs import SparseLog
+from rmq.core.errors import ConfigError, EngineAway, TermLost
+from rmq.core.logs import SparseLog
 
 logger = logging.getLogger(__name__)
 logger.addFilter(SparseLog())

@@ -16,9 +16,9 @@ import trio
 
 from rmq.controller.engine import Stored, Term, View, decoded, encoded
 from rmq.controller.groups import Group
-from rmq.errors import ConfigError, EngineAway
-from rmq.files import replace_file
-from rmq.threads import in_thread
+from rmq.core.errors import ConfigError, EngineAway
+from rmq.core.files import replace_file
+from rmq.core.threads import in_thread
 
 _Content = dict[str, msgspec.Raw]
 

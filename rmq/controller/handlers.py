@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from rmq.config_changes import apply_changes, as_properties, read_changes
+from rmq.config.changes import apply_changes, as_properties, read_changes
 from rmq.controller import groups
 from rmq.controller.config import ControllerConfig
 from rmq.controller.door import Door, host_of
@@ -19,8 +19,13 @@ from rmq.controller.groups import Group, Outcome
 from rmq.controller.lead import Lead
 from rmq.controller.liveness import Liveness
 from rmq.controller.statistics import Counts
-from rmq.errors import ConfigError, EngineAway, RemoteProtocolError, RequestRejected
-from rmq.logs import Foreign, SparseLog
+from rmq.core.errors import (
+    ConfigError,
+    EngineAway,
+    RemoteProtocolError,
+    RequestRejected,
+)
+from rmq.core.logs import Foreign, SparseLog
 from rmq.protocol import fastjson
 from rmq.protocol.bodies.controller import BrokerReplicasInfo, SyncStateSet
 from rmq.protocol.codes import RequestCode, ResponseCode

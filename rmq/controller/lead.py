@@ -13,7 +13,7 @@ import trio
 
 from rmq.controller.engine import ABSENT, MAX_GROUPS, Engine, Stored, Term, View
 from rmq.controller.groups import Act, Group, Outcome
-from rmq.errors import EngineAway, RequestRejected, TermLost
+from rmq.core.errors import EngineAway, RequestRejected, TermLost
 from rmq.protocol.codes import ResponseCode
 
 logger = logging.getLogger(__name__)

@@ -14,7 +14,6 @@ import trio
 
 from rmq.access.config import AuthConfig
 from rmq.access.signature import sign
-from rmq.clock import Clock
 from rmq.controller.config import ControllerConfig, EngineKind
 from rmq.controller.door import Door
 from rmq.controller.engine import Engine
@@ -24,8 +23,9 @@ from rmq.controller.handlers import ControllerHandlers, ControllerParts
 from rmq.controller.lead import Lead
 from rmq.controller.liveness import Key, Liveness
 from rmq.controller.statistics import ControllerStatistics, groups_of
-from rmq.errors import EngineAway, PeerError, RequestRejected
-from rmq.logs import Foreign, SparseLog
+from rmq.core.clock import Clock
+from rmq.core.errors import EngineAway, PeerError, RequestRejected
+from rmq.core.logs import Foreign, SparseLog
 from rmq.protocol.codes import RequestCode
 from rmq.protocol.command import Command
 from rmq.protocol.headers.controller import (

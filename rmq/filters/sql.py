@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from typing import Final
 
-from rmq.errors import RequestRejected
+from rmq.core.errors import RequestRejected
 from rmq.protocol.codes import ResponseCode
 
 MAX_LENGTH: Final = 16_384

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Final
 
 from rmq._fastpath import java_hash
-from rmq.errors import RequestRejected
+from rmq.core.errors import RequestRejected
 from rmq.protocol.codes import ResponseCode
 
 EVERYTHING: Final = "*"

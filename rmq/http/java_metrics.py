@@ -24,9 +24,9 @@ from rmq.broker.statistics import (
     TOPIC_PUT_SIZE,
 )
 from rmq.broker.timings import Timings
+from rmq.core.offsets import PhysicalOffset, QueueOffset
 from rmq.http.exposition import MAX_SAMPLES, Family, Sample, histogram
 from rmq.http.timer_metrics import pop_families, timer_families
-from rmq.offsets import PhysicalOffset, QueueOffset
 from rmq.protocol.codes import LanguageCode, RequestCode, ResponseCode
 from rmq.protocol.records import decode_stored
 from rmq.protocol.topics import is_retry_topic

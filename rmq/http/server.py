@@ -16,9 +16,9 @@ import h11
 import trio
 
 from rmq import __version__
-from rmq.errors import ConfigError
+from rmq.core.errors import ConfigError
+from rmq.core.logs import Foreign
 from rmq.http.places import Places
-from rmq.logs import Foreign
 
 logger = logging.getLogger(__name__)
 

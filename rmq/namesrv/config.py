@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 
 from rmq.access.networks import LOOPBACK, Network, networks
-from rmq.config import DAY_MS, Configuration, option
+from rmq.config.option import DAY_MS, Configuration, option
 
 _HOME = os.path.join(os.path.expanduser("~"), "namesrv")
 

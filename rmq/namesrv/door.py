@@ -7,7 +7,7 @@ from typing import Final
 from rmq.access import door
 from rmq.access.config import AuthConfig
 from rmq.access.door import Kind
-from rmq.clock import Clock
+from rmq.core.clock import Clock
 from rmq.namesrv.config import NamesrvConfig
 from rmq.namesrv.registration import Caller
 from rmq.protocol.codes import RequestCode as Code

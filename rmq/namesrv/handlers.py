@@ -10,9 +10,10 @@ from typing import Any, Final, NamedTuple, TypeVar
 import trio
 
 from rmq._fastpath import body_crc
-from rmq.config_changes import apply_changes, as_properties, read_changes
-from rmq.errors import ConfigError, RequestRejected
-from rmq.logs import Foreign, SparseLog
+from rmq.config.changes import apply_changes, as_properties, read_changes
+from rmq.core.errors import ConfigError, RequestRejected
+from rmq.core.logs import Foreign, SparseLog
+from rmq.core.threads import in_thread
 from rmq.namesrv.answers import AddressFor, RouteAnswers
 from rmq.namesrv.config import NamesrvConfig, NamesrvListenConfig
 from rmq.namesrv.kv_config import MAX_WAITING, ORDER_TOPIC_CONFIG, KVConfig
@@ -40,7 +41,6 @@ from rmq.protocol.topics import validate_topic
 from rmq.remoting.changes import NOT_SHOWN, Change, watched
 from rmq.remoting.connection import Connection
 from rmq.remoting.dispatch import Handler, HandlerTable
-from rmq.threads import in_thread
 
 logger = logging.getLogger(__name__)
 logger.addFilter(SparseLog())

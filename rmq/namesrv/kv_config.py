@@ -15,9 +15,9 @@ from typing import Any, Final, TypeVar
 
 import trio
 
-from rmq.clock import Clock
-from rmq.errors import RequestRejected
-from rmq.json_table import JsonTable, encode_in_turns
+from rmq.config.json_table import JsonTable, encode_in_turns
+from rmq.core.clock import Clock
+from rmq.core.errors import RequestRejected
 from rmq.protocol import fastjson
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.encoded_members import EncodedMembers

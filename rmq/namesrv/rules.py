@@ -9,7 +9,7 @@ in Java everybody can take a broker's name with a larger state version.
 
 from collections.abc import Iterator
 
-from rmq.errors import RequestRejected
+from rmq.core.errors import RequestRejected
 from rmq.namesrv.registration import (
     MASTER_ID,
     BrokerGroup,

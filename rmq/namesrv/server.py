@@ -6,9 +6,9 @@ from pathlib import Path
 import trio
 
 from rmq.access.config import AuthConfig
-from rmq.clock import Clock
-from rmq.errors import PeerError
-from rmq.logs import Foreign, SparseLog
+from rmq.core.clock import Clock
+from rmq.core.errors import PeerError
+from rmq.core.logs import Foreign, SparseLog
 from rmq.namesrv.config import NamesrvConfig, NamesrvListenConfig
 from rmq.namesrv.door import Door
 from rmq.namesrv.handlers import NameServerHandlers, NameServerParts

@@ -17,8 +17,8 @@ from rmq._fastpath.client_codec import (
     SendTemplate,
 )
 from rmq._fastpath.client_messages import SendResult
-from rmq.errors import InvokeTimeout, PeerClosed, RemoteProtocolError
-from rmq.logs import Foreign, SparseLog, caused_by
+from rmq.core.errors import InvokeTimeout, PeerClosed, RemoteProtocolError
+from rmq.core.logs import Foreign, SparseLog, caused_by
 from rmq.outgoing.signing import pull_command, send_command
 from rmq.outgoing.wire import Completion, Waiter, Wire
 from rmq.protocol.command import Command

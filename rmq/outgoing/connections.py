@@ -9,7 +9,7 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from rmq.errors import ConnectFailed
+from rmq.core.errors import ConnectFailed
 from rmq.outgoing.connection import Connection
 from rmq.outgoing.wire import Lock, Tls, Wires, current_wires
 from rmq.protocol.command import Command

@@ -9,7 +9,7 @@ every name that a trusted authority has signed.
 import socket
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from rmq.errors import ConfigError, ConnectFailed, NotTrusted
+from rmq.core.errors import ConfigError, ConnectFailed, NotTrusted
 
 if TYPE_CHECKING:
     import ssl

@@ -18,7 +18,7 @@ from rmq._fastpath.client_codec import (
     PullTemplate,
     SendTemplate,
 )
-from rmq.errors import (
+from rmq.core.errors import (
     CertificateWanted,
     ConnectFailed,
     InvokeTimeout,

@@ -1,6 +1,6 @@
 """What a server says instead of doing what it was asked for."""
 
-from rmq.errors import RmqError
+from rmq.core.errors import RmqError
 from rmq.protocol.codes import ResponseCode
 
 

@@ -9,7 +9,7 @@ Byte layout of the items, one after another, big-endian:
 import struct
 from typing import Final, NamedTuple
 
-from rmq.errors import RequestRejected
+from rmq.core.errors import RequestRejected
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.properties import MAX_PROPERTIES_SIZE
 

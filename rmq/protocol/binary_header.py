@@ -15,7 +15,7 @@ cut.
 import struct
 from typing import Final
 
-from rmq.errors import LocalProtocolError, RemoteProtocolError
+from rmq.core.errors import LocalProtocolError, RemoteProtocolError
 from rmq.protocol.codes import LanguageCode, SerializeType
 from rmq.protocol.command import Command
 

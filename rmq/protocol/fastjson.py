@@ -20,7 +20,7 @@ from typing import Any, Final
 
 import msgspec
 
-from rmq.errors import LocalProtocolError, RemoteProtocolError
+from rmq.core.errors import LocalProtocolError, RemoteProtocolError
 from rmq.protocol.json_dialect import (
     MAX_DEPTH,
     UNLIMITED,

@@ -14,7 +14,7 @@ broken: close the connection. A complete frame with wrong content gets an answer
 import struct
 from typing import Final
 
-from rmq.errors import LocalProtocolError, RemoteProtocolError
+from rmq.core.errors import LocalProtocolError, RemoteProtocolError
 from rmq.protocol.binary_header import decode_binary_header, encode_binary_header
 from rmq.protocol.codes import SerializeType
 from rmq.protocol.command import Command

@@ -5,7 +5,7 @@ import struct
 from contextlib import suppress
 from typing import Final
 
-from rmq.errors import LocalProtocolError
+from rmq.core.errors import LocalProtocolError
 
 _PORT: Final = struct.Struct(">i")
 

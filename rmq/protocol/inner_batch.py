@@ -7,8 +7,8 @@ offsets from that of the record on.
 from msgspec.structs import replace
 
 from rmq._fastpath import body_crc
-from rmq.errors import RequestRejected
-from rmq.offsets import QueueOffset
+from rmq.core.errors import RequestRejected
+from rmq.core.offsets import QueueOffset
 from rmq.protocol.batch import MAX_INNER_ITEMS, decode_some
 from rmq.protocol.flags import COMPRESSED, INNER_BATCH, NEED_UNWRAP
 from rmq.protocol.records import StoredMessage

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from rmq.errors import RemoteProtocolError
+from rmq.core.errors import RemoteProtocolError
 
 MAX_DEPTH: Final = 64
 

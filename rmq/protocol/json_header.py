@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 from msgspec import UNSET
 
-from rmq.errors import RemoteProtocolError
+from rmq.core.errors import RemoteProtocolError
 from rmq.protocol import fastjson
 from rmq.protocol.codes import SerializeType
 from rmq.protocol.command import Command

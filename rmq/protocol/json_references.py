@@ -7,7 +7,7 @@ few references to each other would keep a reader busy for ever.
 import re
 from typing import Any, Final
 
-from rmq.errors import RemoteProtocolError
+from rmq.core.errors import RemoteProtocolError
 from rmq.protocol.json_dialect import MAX_DEPTH
 
 MAX_REFERENCED_VALUES: Final = 100_000

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Final, NamedTuple
 
-from rmq.errors import LocalProtocolError
+from rmq.core.errors import LocalProtocolError
 from rmq.protocol.command import FLAG_ONEWAY, Command
 from rmq.protocol.frames import MAX_FRAME_SIZE, FrameDecoder, encode
 

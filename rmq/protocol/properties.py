@@ -12,7 +12,7 @@ from typing import Final
 
 from rmq import _fastpath
 from rmq._fastpath import decode_properties
-from rmq.errors import LocalProtocolError
+from rmq.core.errors import LocalProtocolError
 
 __all__ = ["decode_properties", "encode_properties"]
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from rmq._fastpath import RecordMagic, RecordView, decode_record
-from rmq.errors import LocalProtocolError, RemoteProtocolError
-from rmq.offsets import PhysicalOffset, QueueOffset
+from rmq.core.errors import LocalProtocolError, RemoteProtocolError
+from rmq.core.offsets import PhysicalOffset, QueueOffset
 from rmq.protocol.flags import COMPRESSED
 from rmq.protocol.message import Message
 from rmq.protocol.properties import (

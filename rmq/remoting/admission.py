@@ -18,7 +18,7 @@ import resource
 from collections.abc import Callable
 from typing import NamedTuple
 
-from rmq.logs import SparseLog, caused_by
+from rmq.core.logs import SparseLog, caused_by
 from rmq.protocol.hosts import network_of
 from rmq.remoting.loop_clock import now_ms
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import trio
 
-from rmq.errors import InvokeTimeout, PeerClosed
+from rmq.core.errors import InvokeTimeout, PeerClosed
 from rmq.protocol.command import Command
 from rmq.protocol.peer import Peer, ResponseReceived, Role
 from rmq.remoting.loop_clock import now_ms

@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from rmq.access.signature import ACCESS_KEY, SIGNATURE
-from rmq.errors import RequestRejected
+from rmq.core.errors import RequestRejected
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import Command
 from rmq.remoting.connection import Connection

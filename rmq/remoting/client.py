@@ -7,7 +7,7 @@ runs; some addresses stay plain although TLS is configured.
 
 import trio
 
-from rmq.errors import InvokeTimeout
+from rmq.core.errors import InvokeTimeout
 from rmq.outgoing.connection import NO_LIMIT_MS, Connection
 from rmq.outgoing.connections import CONNECT_TIMEOUT_MS, Connections
 from rmq.outgoing.wire import Tls

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from rmq._fastpath import Reactor
-from rmq.errors import PeerClosed
+from rmq.core.errors import PeerClosed
 from rmq.protocol.command import Command
 from rmq.protocol.frames import encode
 from rmq.protocol.hosts import host_bytes

@@ -20,19 +20,19 @@ from typing import Final, NamedTuple, Never
 import trio
 
 from rmq._fastpath import Reactor
-from rmq.errors import (
+from rmq.core.errors import (
     LocalProtocolError,
     PluginError,
     RemoteProtocolError,
     RequestRejected,
 )
-from rmq.logs import Foreign, SparseLog, caused_by
+from rmq.core.logs import Foreign, SparseLog, caused_by
+from rmq.core.threads import in_thread
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import FLAG_ONEWAY, FLAG_RESPONSE, Command
 from rmq.protocol.frames import decode, encode
 from rmq.remoting.connection import Connection
 from rmq.remoting.loop_clock import now_ms
-from rmq.threads import in_thread
 
 logger = logging.getLogger(__name__)
 logger.addFilter(SparseLog())

@@ -12,8 +12,8 @@ import socket
 
 import trio
 
-from rmq.errors import ConfigError
-from rmq.logs import SparseLog
+from rmq.core.errors import ConfigError
+from rmq.core.logs import SparseLog
 from rmq.remoting.sniffer import Sniffer, plain_address
 
 logger = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ import ipaddress
 import struct
 from typing import NamedTuple
 
-from rmq.errors import RemoteProtocolError
+from rmq.core.errors import RemoteProtocolError
 
 V1_START = b"PROXY "
 V2_START = b"\r\n\r\n\x00\r\nQUIT\n"

@@ -9,7 +9,7 @@ import ssl
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from rmq.errors import ConfigError
+from rmq.core.errors import ConfigError
 
 NAME: Final = "localhost"
 VALID: Final = timedelta(days=365)

@@ -26,7 +26,7 @@ from rmq._fastpath import (
     RpcTime,
     Watermark,
 )
-from rmq.logs import SparseLog, caused_by
+from rmq.core.logs import SparseLog, caused_by
 from rmq.native import Grants, NativeHandler
 from rmq.protocol.frames import MAX_FRAME_SIZE, decode, encode
 from rmq.protocol.hosts import host_bytes

@@ -21,8 +21,8 @@ from typing import NamedTuple
 
 import trio
 
-from rmq.errors import ConfigError, RemoteProtocolError
-from rmq.logs import Foreign, SparseLog, caused_by
+from rmq.core.errors import ConfigError, RemoteProtocolError
+from rmq.core.logs import Foreign, SparseLog, caused_by
 from rmq.remoting import http2, proxy_header
 from rmq.remoting.admission import Admission, Admitted
 

@@ -17,9 +17,9 @@ from pathlib import Path
 
 import trio
 
-from rmq.config import Configuration, build, option, read_properties
-from rmq.errors import ConfigError
-from rmq.logs import Foreign, SparseLog, caused_by
+from rmq.config.option import Configuration, build, option, read_properties
+from rmq.core.errors import ConfigError
+from rmq.core.logs import Foreign, SparseLog, caused_by
 from rmq.remoting import http2
 
 logger = logging.getLogger(__name__)

@@ -10,7 +10,7 @@ replica reports more than it asked for when it has compared its last record.
 
 from collections.abc import Hashable
 
-from rmq.errors import RemoteProtocolError
+from rmq.core.errors import RemoteProtocolError
 
 
 class Acks:

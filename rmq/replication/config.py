@@ -3,8 +3,8 @@
 import enum
 import ipaddress
 
-from rmq.config import DAY_MS, INT_MAX, LONG_MAX, Configuration, option
-from rmq.errors import ConfigError
+from rmq.config.option import DAY_MS, INT_MAX, LONG_MAX, Configuration, option
+from rmq.core.errors import ConfigError
 from rmq.remoting.tls import TlsMode
 from rmq.store.config import BrokerRole, StoreConfig
 

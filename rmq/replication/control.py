@@ -4,7 +4,7 @@ It lives as long as the role of the broker: with a new epoch comes a new one.
 """
 
 from rmq._fastpath import Watermark
-from rmq.errors import RemoteProtocolError
+from rmq.core.errors import RemoteProtocolError
 from rmq.replication.epochs import EpochFile
 from rmq.replication.sync_set import SyncSet
 from rmq.replication.wire import Epoch, Greeting, Lineage, encode_part_head

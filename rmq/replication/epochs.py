@@ -23,8 +23,8 @@ import zlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from rmq.errors import RemoteProtocolError
-from rmq.files import replace_file
+from rmq.core.errors import RemoteProtocolError
+from rmq.core.files import replace_file
 from rmq.replication.wire import MAX_EPOCHS, Epoch, check_order
 
 logger = logging.getLogger(__name__)

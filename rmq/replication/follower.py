@@ -14,7 +14,8 @@ from contextlib import suppress
 import trio
 
 from rmq._fastpath import MappedFile
-from rmq.errors import RemoteProtocolError
+from rmq.core.errors import RemoteProtocolError
+from rmq.core.threads import in_thread
 from rmq.replication.config import ReplicationConfig
 from rmq.replication.control import Control
 from rmq.replication.rate import ByteRate
@@ -28,7 +29,6 @@ from rmq.replication.wire import (
     encode_lineage,
 )
 from rmq.store.commit_log import CommitLog
-from rmq.threads import in_thread
 
 logger = logging.getLogger(__name__)
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from rmq.errors import ConnectFailed, RemoteProtocolError
+from rmq.core.errors import ConnectFailed, RemoteProtocolError
 from rmq.replication.wire import Greeting, LineageReader, encode_greeting
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from contextlib import AsyncExitStack
 
 import trio
 
-from rmq.errors import ConfigError
+from rmq.core.errors import ConfigError
 from rmq.remoting.sniffer import TLS_FIRST_BYTE
 from rmq.remoting.tls import (
     HANDSHAKE_TIMEOUT_S,

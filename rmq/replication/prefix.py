@@ -9,7 +9,7 @@ equal.  Nothing is appended, and nothing acknowledged, before that.
 No I/O: feed what the master sends.
 """
 
-from rmq.errors import Diverged
+from rmq.core.errors import Diverged
 from rmq.replication.wire import FIRST_BYTE, WHOLE_LOG
 
 

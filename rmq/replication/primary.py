@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import trio
 
 from rmq._fastpath import Watermark
-from rmq.errors import PeerError, RemoteProtocolError
-from rmq.logs import Foreign, SparseLog, caused_by
+from rmq.core.errors import PeerError, RemoteProtocolError
+from rmq.core.logs import Foreign, SparseLog, caused_by
 from rmq.remoting.sniffer import plain_address
 from rmq.replication.acks import Acks
 from rmq.replication.config import ReplicationConfig

@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING
 import trio
 
 from rmq._fastpath import Watermark
-from rmq.errors import Diverged, PeerError, RemoteProtocolError, RmqError
-from rmq.logs import Foreign
+from rmq.core.errors import Diverged, PeerError, RemoteProtocolError, RmqError
+from rmq.core.logs import Foreign
+from rmq.core.threads import in_thread
 from rmq.replication.config import ReplicationConfig
 from rmq.replication.control import Control
 from rmq.replication.fork import Fork, equal_count
@@ -38,7 +39,6 @@ from rmq.replication.wire import (
     encode_report,
 )
 from rmq.store.replica_writer import ReplicaWriter
-from rmq.threads import in_thread
 
 if TYPE_CHECKING:
     from rmq.replication.link_tls import LinkTls

@@ -19,7 +19,7 @@ The confirmed offset only grows.  No I/O, no clock: callers say what time it is.
 
 from collections.abc import Collection, Mapping
 
-from rmq.errors import RemoteProtocolError
+from rmq.core.errors import RemoteProtocolError
 
 
 class SyncSet:

@@ -24,7 +24,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from rmq.errors import RemoteProtocolError
+from rmq.core.errors import RemoteProtocolError
 
 FRAME_LIMIT = 16 << 20
 """A Java replica has room for 4 MiB; more than this is no frame."""

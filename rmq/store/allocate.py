@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from rmq._fastpath import MappedFile
-from rmq.errors import DiskFull, StoreError
+from rmq.core.errors import DiskFull, StoreError
 from rmq.store.descriptors import NoRoom, Room
 
 ZEROED_SIZE = 1 << 20

@@ -18,8 +18,8 @@ import shutil
 import time
 from pathlib import Path
 
-from rmq.errors import StoreError
-from rmq.files import replace_file, sync_directory
+from rmq.core.errors import StoreError
+from rmq.core.files import replace_file, sync_directory
 from rmq.store.data_dir import DataDirectory
 
 _MOVED = (

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
 from rmq._fastpath import QueueScan, ScanStop, TailSet
-from rmq.offsets import QueueOffset
+from rmq.core.offsets import QueueOffset
 from rmq.protocol.batch import MAX_INNER_ITEMS
 from rmq.protocol.flags import INNER_BATCH
 from rmq.protocol.properties import INNER_NUM, decode_properties

@@ -21,7 +21,7 @@ from contextlib import suppress
 from datetime import datetime
 
 from rmq._fastpath import MappedFile
-from rmq.clock import Clock
+from rmq.core.clock import Clock
 from rmq.store.commit_log import CommitLog
 from rmq.store.config import StoreConfig
 from rmq.store.consume_queues import ConsumeQueues, Step

@@ -27,7 +27,7 @@ from rmq._fastpath import (
     TailRing,
     Watermark,
 )
-from rmq.errors import DiskBusy
+from rmq.core.errors import DiskBusy
 from rmq.store.allocate import FileAllocator
 from rmq.store.mapped_files import MappedFileQueue
 

@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 
 from rmq._fastpath import QueueEntryLayout
-from rmq.config import DAY_MS, Configuration, option, shortened
-from rmq.errors import ConfigError
+from rmq.config.option import DAY_MS, Configuration, option, shortened
+from rmq.core.errors import ConfigError
 
 _ENTRY_SIZE = int(QueueEntryLayout.ENTRY_SIZE)
 _BATCH_ENTRY_SIZE = 46

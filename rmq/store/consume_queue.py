@@ -28,9 +28,9 @@ from rmq._fastpath import (
     read_entry,
     read_entry_at,
 )
-from rmq.errors import CorruptLog
-from rmq.offsets import QueueOffset
-from rmq.segments import is_name
+from rmq.core.errors import CorruptLog
+from rmq.core.offsets import QueueOffset
+from rmq.core.segments import is_name
 from rmq.store.queue_files import QueueFiles
 
 ENTRY_SIZE = int(QueueEntryLayout.ENTRY_SIZE)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from rmq._fastpath import TailSet
-from rmq.files import sync_directory
+from rmq.core.files import sync_directory
 from rmq.protocol.topics import is_lmq, is_queue_topic, validate_queue_topic
 from rmq.store.batch_queue import BATCH_ENTRY_SIZE, BatchQueue
 from rmq.store.consume_queue import ENTRY_SIZE, NO_OFFSET, ConsumeQueue

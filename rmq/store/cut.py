@@ -15,8 +15,8 @@ from pathlib import Path
 import msgspec
 
 from rmq._fastpath import MappedFile
-from rmq.files import replace_file, sync_directory
-from rmq.segments import NAME_DIGITS
+from rmq.core.files import replace_file, sync_directory
+from rmq.core.segments import NAME_DIGITS
 from rmq.store.checkpoint import Checkpoint
 from rmq.store.data_dir import DataDirectory
 from rmq.store.deleted_topics import DeletedTopics

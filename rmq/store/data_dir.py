@@ -14,8 +14,8 @@ import os
 import struct
 from pathlib import Path
 
-from rmq.errors import StoreError
-from rmq.files import replace_file, sync_directory
+from rmq.core.errors import StoreError
+from rmq.core.files import replace_file, sync_directory
 from rmq.store.config import StoreConfig
 from rmq.store.foreign import Foreign, find_foreign
 

@@ -15,7 +15,7 @@ from rmq._fastpath import (
     QueueDispatcher,
     WalkedRecord,
 )
-from rmq.errors import RequestRejected
+from rmq.core.errors import RequestRejected
 from rmq.protocol.flags import INNER_BATCH, NOT_QUEUED, TRANSACTION_MASK
 from rmq.protocol.topics import may_dispatch, split_lite_queue
 from rmq.store.batch_queue import BatchQueue, inner_count

@@ -21,7 +21,7 @@ import time
 from typing import NamedTuple
 
 from rmq._fastpath import FlushTimes, Watermark
-from rmq.errors import LogFailed
+from rmq.core.errors import LogFailed
 from rmq.store.commit_log import CommitLog
 from rmq.store.config import StoreConfig
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from rmq.errors import RemoteProtocolError
+from rmq.core.errors import RemoteProtocolError
 from rmq.protocol import fastjson
 
 ACCESS_TABLES = ("users", "acls")

@@ -28,10 +28,10 @@ from rmq._fastpath import (
     find_in_log,
     index_file_size,
 )
-from rmq.clock import Clock
-from rmq.errors import CorruptLog, StoreError
-from rmq.files import sync_directory
-from rmq.offsets import PhysicalOffset
+from rmq.core.clock import Clock
+from rmq.core.errors import CorruptLog, StoreError
+from rmq.core.files import sync_directory
+from rmq.core.offsets import PhysicalOffset
 from rmq.store.allocate import FileAllocator
 from rmq.store.checkpoint import Checkpoint
 from rmq.store.commit_log import CommitLog

@@ -14,7 +14,7 @@ import re
 from pathlib import Path
 
 from rmq._fastpath import MappedFile
-from rmq.errors import CorruptLog
+from rmq.core.errors import CorruptLog
 from rmq.store.allocate import FileAllocator
 
 _NAME = re.compile(r"\d{20}")

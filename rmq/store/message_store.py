@@ -15,8 +15,8 @@ from functools import partial
 import msgspec
 
 from rmq._fastpath import RecordEncoder, TailRing
-from rmq.clock import Clock
-from rmq.errors import DiskFull, LogFailed, StoreError
+from rmq.core.clock import Clock
+from rmq.core.errors import DiskFull, LogFailed, StoreError
 from rmq.protocol.topics import is_lmq, is_system_topic
 from rmq.store.allocate import FileAllocator
 from rmq.store.aside import Aside

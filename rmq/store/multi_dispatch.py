@@ -10,7 +10,7 @@ again from these two properties after a crash and on a replica.  Known in Java a
 
 from typing import Final, NamedTuple
 
-from rmq.errors import RequestRejected
+from rmq.core.errors import RequestRejected
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.properties import (
     INNER_MULTI_DISPATCH,

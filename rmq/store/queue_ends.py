@@ -4,15 +4,15 @@ Layout: {"logEnd": offset, "queueEnds": {topic: {queue id: next offset}}}.
 Java has no such file and ignores it.  The ends are lower bounds as long as the log is
 not shorter: a queue with a smaller end has lost files, which the end of the log alone
 would not show.  The deletion of a topic removes the file.
-Crash contract: absent, or complete; see `rmq/files.py`.
+Crash contract: absent, or complete; see `rmq/core/files.py`.
 """
 
 from pathlib import Path
 
 import msgspec
 
-from rmq.errors import RemoteProtocolError
-from rmq.files import replace_file
+from rmq.core.errors import RemoteProtocolError
+from rmq.core.files import replace_file
 from rmq.protocol import fastjson
 from rmq.store.consume_queues import ConsumeQueues
 

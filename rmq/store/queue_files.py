@@ -16,7 +16,7 @@ from functools import partial
 from typing import TypeVar
 
 from rmq._fastpath import MappedFile
-from rmq.errors import StoreError
+from rmq.core.errors import StoreError
 from rmq.store.descriptors import SHORTAGES, DescriptorReserve
 
 T = TypeVar("T")

@@ -18,8 +18,8 @@ from rmq._fastpath import (
     QueueTail,
     scan_queue,
 )
-from rmq.errors import RemoteProtocolError, StoreClosed
-from rmq.offsets import PhysicalOffset, QueueOffset
+from rmq.core.errors import RemoteProtocolError, StoreClosed
+from rmq.core.offsets import PhysicalOffset, QueueOffset
 from rmq.protocol.records import StoredMessage, decode_stored_at
 from rmq.store.batch_queue import BatchQueue
 from rmq.store.cold import NotInMemory

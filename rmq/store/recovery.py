@@ -21,7 +21,7 @@ from rmq._fastpath import (
     WalkedRecord,
     walk_log,
 )
-from rmq.files import sync_directory
+from rmq.core.files import sync_directory
 from rmq.protocol.topics import is_lmq
 from rmq.store.checkpoint import Checkpoint
 from rmq.store.commit_log import CommitLog

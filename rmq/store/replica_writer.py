@@ -16,8 +16,8 @@ from collections.abc import Iterator
 from functools import partial
 
 from rmq._fastpath import MappedFile, RecordStatus, RecordView, walk_log
-from rmq.errors import DiskFull, Diverged
-from rmq.files import sync_directory
+from rmq.core.errors import DiskFull, Diverged
+from rmq.core.files import sync_directory
 from rmq.store.aside import Aside
 from rmq.store.consume_queues import Step
 from rmq.store.cut import (

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from rmq.offsets import PhysicalOffset, QueueOffset
+from rmq.core.offsets import PhysicalOffset, QueueOffset
 
 
 class PutStatus(enum.Enum):

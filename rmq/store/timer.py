@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Final
 
 from rmq._fastpath import add_units, due_records
-from rmq.clock import Clock
-from rmq.offsets import PhysicalOffset, QueueOffset
+from rmq.core.clock import Clock
+from rmq.core.offsets import PhysicalOffset, QueueOffset
 from rmq.protocol.topics import TIMER_TOPIC
 from rmq.store.allocate import FileAllocator
 from rmq.store.commit_log import CommitLog

@@ -7,7 +7,7 @@ changed_ms @40, counter @48, zeros.
 Invariant: deliveries before `read_ms` and units before `queue_offset` are durable.
 `log_flushed` is 0 while a broker runs: a Java broker that takes over after a crash then
 builds its wheel from the whole timer log.
-Crash contract: the old or the new fields, see `rmq/files.py`.
+Crash contract: the old or the new fields, see `rmq/core/files.py`.
 """
 
 import struct
@@ -16,7 +16,7 @@ from typing import Final, Self
 
 import msgspec
 
-from rmq.files import replace_file
+from rmq.core.files import replace_file
 
 CHECKPOINT_SIZE: Final = 4096
 _FIELDS: Final = struct.Struct(">7q")

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from rmq._fastpath import MappedFile, walk_units
-from rmq.files import sync_directory
+from rmq.core.files import sync_directory
 from rmq.store.allocate import FileAllocator
 from rmq.store.mapped_files import MappedFileQueue
 

@@ -10,8 +10,8 @@ from contextlib import closing
 
 import trio
 
-from rmq.errors import LogFailed, StoreError
-from rmq.threads import in_thread
+from rmq.core.errors import LogFailed, StoreError
+from rmq.core.threads import in_thread
 
 logger = logging.getLogger(__name__)
 

@@ -7,9 +7,9 @@ put without room fails before it writes anything.  Call from the trio thread.
 from collections.abc import Callable, Mapping, Sequence
 
 from rmq._fastpath import QueueTail, record_size
-from rmq.clock import Clock
-from rmq.errors import DiskBusy, DiskFull, RequestRejected, StoreError
-from rmq.offsets import PhysicalOffset
+from rmq.core.clock import Clock
+from rmq.core.errors import DiskBusy, DiskFull, RequestRejected, StoreError
+from rmq.core.offsets import PhysicalOffset
 from rmq.protocol.batch import BatchItem
 from rmq.protocol.flags import INNER_BATCH, NOT_QUEUED, TRANSACTION_MASK
 from rmq.protocol.message import Message

@@ -14,8 +14,8 @@ import trio
 
 from rmq import node as nodes
 from rmq.broker.config import BrokerConfig
-from rmq.clock import Clock
-from rmq.config import build
+from rmq.config.option import build
+from rmq.core.clock import Clock
 from rmq.namesrv.config import NamesrvConfig, NamesrvListenConfig
 from rmq.plugins import PluginSet
 from rmq.store.config import StoreConfig

@@ -11,7 +11,7 @@ from typing import Final, Self
 import anyio
 
 from rmq.client import Client, Consumer, Message, Producer, ReceivedMessage, SendResult
-from rmq.errors import RmqError
+from rmq.core.errors import RmqError
 
 _numbers: Final = itertools.count()
 

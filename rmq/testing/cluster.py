@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Self
 
-from rmq.errors import RmqError
+from rmq.core.errors import RmqError
 from rmq.testing.threads import BrokerThread
 
 WAIT_LIMIT_S = 10.0

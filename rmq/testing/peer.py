@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 
 import trio
 
-from rmq.errors import PeerClosed
+from rmq.core.errors import PeerClosed
 from rmq.protocol.command import Command
 from rmq.protocol.frames import FrameDecoder, encode
 from rmq.protocol.peer import Event, Peer, Role

@@ -15,7 +15,7 @@ from typing import Self, TypeVar
 
 import trio
 
-from rmq.errors import RmqError
+from rmq.core.errors import RmqError
 from rmq.node import Node
 from rmq.protocol.bodies.topics import TopicConfig
 from rmq.protocol.codes import RequestCode, ResponseCode

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from rmq._fastpath import MappedFile, Record, decode_record, topic_hash
-from rmq.errors import StoreError
+from rmq.core.errors import StoreError
 from rmq.protocol.properties import KEYS, UNIQ_KEY, decode_properties
 from rmq.store.consume_queue import FILLER_SIZE
 from rmq.tools.queue_view import view_queue

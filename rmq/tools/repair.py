@@ -16,9 +16,9 @@ from pathlib import Path
 import msgspec
 
 from rmq._fastpath import MappedFile, Record, index_file_size
-from rmq.clock import SystemClock
-from rmq.config import build
-from rmq.errors import StoreError
+from rmq.config.option import build
+from rmq.core.clock import SystemClock
+from rmq.core.errors import StoreError
 from rmq.protocol.message import Message
 from rmq.protocol.properties import decode_properties
 from rmq.store.batch_queue import BATCH_ENTRY_SIZE

@@ -6,7 +6,7 @@ after an orderly stop, also for a Java broker.
 
 from collections.abc import Mapping
 
-from rmq.clock import SystemClock
+from rmq.core.clock import SystemClock
 from rmq.store.message_store import MessageStore
 from rmq.tools.repair import NO_HOST, config_of
 from rmq.tools.store_files import StoreFiles

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rmq._fastpath import MappedFile
-from rmq.errors import StoreError
-from rmq.segments import segments_of
+from rmq.core.errors import StoreError
+from rmq.core.segments import segments_of
 from rmq.store.data_dir import is_locked
 
 

@@ -25,7 +25,7 @@ from urllib.parse import urlsplit
 import msgspec
 import pyarrow as pa
 
-from rmq.errors import ConfigError, ConnectFailed
+from rmq.core.errors import ConfigError, ConnectFailed
 
 try:
     from fastavro import parse_schema, schemaless_reader

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 import pyarrow as pa
 
-from rmq.errors import ConfigError
+from rmq.core.errors import ConfigError
 from rmq_spark.body_schema import ERROR, Bodies
 
 try:

@@ -10,8 +10,8 @@ from typing import Final
 import msgspec
 import pyarrow as pa
 
-from rmq.config import nearest
-from rmq.errors import ConfigError
+from rmq.config.option import nearest
+from rmq.core.errors import ConfigError
 
 FORMATS: Final = ("json", "avro")
 ON_ERROR: Final = ("quarantine", "null")

@@ -8,7 +8,7 @@ import socket
 import struct
 from typing import Final
 
-from rmq.errors import ConfigError, ConnectFailed, RemoteProtocolError, RmqError
+from rmq.core.errors import ConfigError, ConnectFailed, RemoteProtocolError, RmqError
 from rmq.protocol.codes import OwnRequestCode, RequestCode, ResponseCode
 from rmq.protocol.command import Command
 from rmq.protocol.frames import decode, encode

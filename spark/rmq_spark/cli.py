@@ -19,9 +19,9 @@ import click
 
 from rmq import __version__
 from rmq.cli.tool_settings import connection_options, take_settings
-from rmq.clock import SystemClock
-from rmq.config import nearest
-from rmq.errors import RmqError
+from rmq.config.option import nearest
+from rmq.core.clock import SystemClock
+from rmq.core.errors import RmqError
 from rmq_spark import commit_log
 from rmq_spark.body_schema import FORMATS as BODY_FORMS
 from rmq_spark.body_schema import ON_ERROR, Bodies, parse_fields

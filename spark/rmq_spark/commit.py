@@ -28,7 +28,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 import pyarrow as pa
 
-from rmq.errors import ConfigError, StoreError
+from rmq.core.errors import ConfigError, StoreError
 from rmq_spark.export import QUARANTINE, ExportJob
 from rmq_spark.folder import MANIFESTS
 from rmq_spark.manifest import DataFile, Manifest

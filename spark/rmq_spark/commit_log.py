@@ -21,8 +21,8 @@ from typing import Final, NamedTuple
 
 from rmq._fastpath import RecordStatus
 from rmq._fastpath.columns import walk_chain
-from rmq.errors import CorruptLog, StoreError
-from rmq.segments import Segment, is_name, segments_of
+from rmq.core.errors import CorruptLog, StoreError
+from rmq.core.segments import Segment, is_name, segments_of
 
 SETTLE_MS: Final = 50
 CHUNK_BYTES: Final = 16 << 20

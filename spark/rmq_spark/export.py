@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from rmq.errors import ConfigError, StoreError
+from rmq.core.errors import ConfigError, StoreError
 from rmq_spark.body_schema import ERROR
 from rmq_spark.commit_log import LostData
 from rmq_spark.feed import Part

@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from rmq.errors import StoreError
+from rmq.core.errors import StoreError
 from rmq_spark.body_schema import conflict, why_not_continued
 from rmq_spark.commit import (
     MERGE_FILES,

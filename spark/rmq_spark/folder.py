@@ -20,8 +20,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 
-from rmq.errors import ConfigError, StoreError
-from rmq.files import sync_directory
+from rmq.core.errors import ConfigError, StoreError
+from rmq.core.files import sync_directory
 
 MANIFESTS: Final = "_rmq_manifest"
 """The folder of plans and manifests: what has it is an export."""

@@ -18,8 +18,8 @@ import msgspec
 import trio
 
 from rmq.cli.service_manager import notify
-from rmq.clock import Clock
-from rmq.errors import ConnectFailed
+from rmq.core.clock import Clock
+from rmq.core.errors import ConnectFailed
 from rmq.http.exposition import CONTENT_TYPE, Family, Sample, expose
 from rmq.http.server import HttpServer, Page, Pages
 from rmq_spark.exporter import Exporter

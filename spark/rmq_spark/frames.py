@@ -17,7 +17,7 @@ from rmq._fastpath.items import ItemWriter, MapBuffers, RowFault
 from rmq.client.admin import Queue
 from rmq.client.compression import FLAGS, compressor
 from rmq.client.message import RESERVED
-from rmq.errors import RmqError
+from rmq.core.errors import RmqError
 from rmq.protocol import properties as names
 from rmq.protocol.batch import decode_batch
 from rmq_spark.sink_columns import Columns, Faults

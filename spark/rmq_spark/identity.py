@@ -1,6 +1,6 @@
 """As whom tasks and planner connect, and whom they trust."""
 
-from rmq.errors import ConfigError
+from rmq.core.errors import ConfigError
 from rmq.outgoing.identity import Identity, Trust
 from rmq_spark.options import Options
 

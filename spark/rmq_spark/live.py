@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from rmq._fastpath import RecordStatus
 from rmq._fastpath.columns import ColumnReader, Measured
-from rmq.errors import RemoteProtocolError
+from rmq.core.errors import RemoteProtocolError
 from rmq_spark.commit_log import LostData
 from rmq_spark.live_plan import Bundle
 from rmq_spark.pulls import Answer, Puller, PullSettings

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, ParamSpec, TypeVar
 
 from rmq.client.admin import MASTER, TIMEOUT_S, AdminClient, request
-from rmq.errors import InvokeTimeout, PeerError, RemoteProtocolError, RmqError
+from rmq.core.errors import InvokeTimeout, PeerError, RemoteProtocolError, RmqError
 from rmq.outgoing.identity import Identity
 from rmq.outgoing.link import Link
 from rmq.outgoing.refused import AnswerRefused

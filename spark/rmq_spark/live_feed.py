@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from rmq.errors import ConnectFailed, PeerError, RmqError
+from rmq.core.errors import ConnectFailed, PeerError, RmqError
 from rmq_spark.commit_log import LostData
 from rmq_spark.feed import Limits
 from rmq_spark.live import read_bundle

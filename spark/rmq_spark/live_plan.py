@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from rmq.errors import ConfigError
+from rmq.core.errors import ConfigError
 from rmq_spark.commit_log import LostData
 
 EARLIEST: Final = -2

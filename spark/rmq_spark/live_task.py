@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from rmq.errors import ConfigError, RmqError
+from rmq.core.errors import ConfigError, RmqError
 from rmq_spark.identity import identity_of
 from rmq_spark.live_client import LiveClient, LiveSettings
 from rmq_spark.live_plan import (

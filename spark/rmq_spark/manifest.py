@@ -21,7 +21,7 @@ from urllib.parse import unquote
 
 import msgspec
 
-from rmq.errors import StoreError
+from rmq.core.errors import StoreError
 from rmq_spark.body_schema import Bodies
 from rmq_spark.folder import MANIFESTS, Folder
 

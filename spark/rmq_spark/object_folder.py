@@ -21,7 +21,7 @@ from datetime import timedelta
 from typing import IO, Any, Final, TypeVar
 from urllib.parse import urlsplit
 
-from rmq.errors import ConfigError, StoreError
+from rmq.core.errors import ConfigError, StoreError
 from rmq_spark.folder import MANIFESTS, Found, not_an_export
 from rmq_spark.pauses import pause_s
 

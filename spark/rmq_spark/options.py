@@ -8,7 +8,7 @@ import difflib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Final, NamedTuple
 
-from rmq.errors import ConfigError
+from rmq.core.errors import ConfigError
 from rmq_spark import option_values as values
 
 SEGMENTS: Final = "segments"

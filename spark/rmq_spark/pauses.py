@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from rmq.errors import CertificateWanted, NotTrusted, TlsWanted
+from rmq.core.errors import CertificateWanted, NotTrusted, TlsWanted
 
 FIRST_PAUSE_S: Final = 0.05
 LAST_PAUSE_S: Final = 5.0

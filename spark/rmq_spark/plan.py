@@ -13,7 +13,7 @@ from typing import Final
 
 from rmq._fastpath import QueueEntryLayout, RecordStatus
 from rmq._fastpath.columns import find_record, walk_chain
-from rmq.segments import Segment, is_name
+from rmq.core.segments import Segment, is_name
 from rmq_spark.commit_log import (
     CHUNK_BYTES,
     QUEUE_ENTRY,

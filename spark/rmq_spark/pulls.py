@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 from rmq._fastpath.client_codec import Pulled, PullTemplate
 from rmq.client.admin import AdminClient
-from rmq.errors import ConnectFailed, InvokeTimeout, PeerError, RemoteProtocolError
+from rmq.core.errors import ConnectFailed, InvokeTimeout, PeerError, RemoteProtocolError
 from rmq.outgoing.link import Link
 from rmq.outgoing.refused import AnswerRefused
 from rmq.protocol.codes import ResponseCode

@@ -17,8 +17,8 @@ from typing import Final
 import pyarrow as pa
 
 from rmq._fastpath import QueueEntryLayout, RecordLayout, RecordStatus, RecordView
-from rmq.errors import ConfigError
-from rmq.segments import Segment, segments_of
+from rmq.core.errors import ConfigError
+from rmq.core.segments import Segment, segments_of
 from rmq_spark.commit_log import (
     QUEUE_ENTRY,
     LostData,

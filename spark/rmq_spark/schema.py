@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 import pyarrow as pa
 
-from rmq.errors import ConfigError
+from rmq.core.errors import ConfigError
 from rmq_spark.options import Options
 
 _STRING_MAP: Final = pa.map_(pa.field("key", pa.string(), nullable=False), pa.string())

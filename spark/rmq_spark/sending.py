@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from rmq._fastpath.client_codec import SendTemplate
 from rmq._fastpath.client_messages import SendResult
 from rmq.client.admin import AdminClient, Queue
-from rmq.errors import PeerError, RmqError
+from rmq.core.errors import PeerError, RmqError
 from rmq.outgoing.identity import Identity
 from rmq.outgoing.link import Link
 from rmq.outgoing.refused import AnswerRefused

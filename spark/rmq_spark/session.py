@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from rmq.errors import ConfigError
+from rmq.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rmq.errors import ConfigError
+from rmq.core.errors import ConfigError
 
 Columns = dict[str, pa.Array]
 Faults = dict[int, str]

@@ -2,7 +2,7 @@
 
 from typing import Final, NamedTuple
 
-from rmq.errors import ConfigError, RequestRejected
+from rmq.core.errors import ConfigError, RequestRejected
 from rmq.protocol.topics import is_retry_topic, is_sendable, validate_topic
 from rmq_spark import option_values as values
 from rmq_spark.options import CONNECTION_OPTIONS, Option, Options

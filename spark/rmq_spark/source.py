@@ -90,7 +90,7 @@ class RmqDataSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """A batch writer."""
-        from rmq.errors import ConfigError
+        from rmq.core.errors import ConfigError
         from rmq_spark.sink import BatchWriter
 
         if overwrite:
@@ -101,7 +101,7 @@ class RmqDataSource(DataSource):
         self, schema: StructType, overwrite: bool
     ) -> DataSourceStreamWriter:
         """A stream writer."""
-        from rmq.errors import ConfigError
+        from rmq.core.errors import ConfigError
         from rmq_spark.sink import StreamWriter
 
         if overwrite:
@@ -287,7 +287,7 @@ class SegmentStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _physical(self, offset: Offset) -> int:
         name = self._options["brokerName"]
         if name not in offset:
-            from rmq.errors import ConfigError
+            from rmq.core.errors import ConfigError
 
             raise ConfigError(
                 f"the checkpoint belongs to broker {', '.join(offset)}, option "

@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rmq._fastpath import decode_record
-from rmq.errors import StoreError
-from rmq.segments import Segment
+from rmq.core.errors import StoreError
+from rmq.core.segments import Segment
 from rmq_spark import commit_log
 from rmq_spark import plan as planning
 from rmq_spark.broker import ask_end

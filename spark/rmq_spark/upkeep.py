@@ -6,7 +6,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, Final
 
-from rmq.errors import StoreError
+from rmq.core.errors import StoreError
 from rmq_spark.commit import named_by_snapshots
 from rmq_spark.export import ExportJob, range_name
 from rmq_spark.exporter import Exporter

@@ -3,7 +3,7 @@
 import pytest
 
 from rmq.access.networks import LOOPBACK, are_within, networks
-from rmq.errors import ConfigError
+from rmq.core.errors import ConfigError
 
 
 @pytest.mark.parametrize(

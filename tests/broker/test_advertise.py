@@ -4,7 +4,7 @@ import pytest
 
 from rmq.broker.advertise import choose_address
 from rmq.broker.config import BrokerConfig
-from rmq.errors import ConfigError
+from rmq.core.errors import ConfigError
 
 
 @pytest.mark.parametrize(

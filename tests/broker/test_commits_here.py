@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rmq.broker import commits_here
 from rmq.broker.commits_here import CommitsHere
 from rmq.broker.tables.offsets import OffsetTable
-from rmq.errors import ConnectFailed
+from rmq.core.errors import ConnectFailed
 from rmq.protocol.bodies.queues import ConsumerOffsetSerializeWrapper
 from rmq.protocol.codes import RequestCode
 from rmq.testing.clocks import ManualClock

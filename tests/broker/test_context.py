@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from rmq.errors import RequestRejected
+from rmq.core.errors import RequestRejected
 from rmq.plugin import PERM_READ, PERM_WRITE, PutStatus, ResponseCode, hookimpl
 from rmq.protocol.records import decode_stored
 from tests.plugins.conftest import (

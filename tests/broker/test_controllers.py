@@ -4,7 +4,7 @@ import pytest
 
 from rmq.broker.config import BrokerConfig
 from rmq.broker.controllers import Controllers, MixedControllers
-from rmq.errors import ConnectFailed
+from rmq.core.errors import ConnectFailed
 from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.command import Command
 from rmq.protocol.headers.controller import GetMetaDataResponseHeader

@@ -5,7 +5,7 @@ import trio
 
 from rmq.broker.config import BrokerConfig
 from rmq.broker.directory import Directory, group_addresses
-from rmq.errors import ConnectFailed
+from rmq.core.errors import ConnectFailed
 from rmq.protocol.bodies.route import BrokerData, ClusterInfo, TopicRouteData
 from rmq.protocol.codes import RequestCode, ResponseCode
 

@@ -4,7 +4,7 @@ import pytest
 import trio
 
 from rmq.broker.last_offsets import LIMIT_S, take_last_offsets
-from rmq.errors import ConnectFailed
+from rmq.core.errors import ConnectFailed
 from rmq.protocol.codes import RequestCode, ResponseCode
 
 

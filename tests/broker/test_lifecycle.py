@@ -10,8 +10,8 @@ import pytest
 import trio
 
 from rmq.broker.config import BrokerConfig
-from rmq.config import build
-from rmq.errors import ConfigError, PeerClosed, PluginError, StoreError
+from rmq.config.option import build
+from rmq.core.errors import ConfigError, PeerClosed, PluginError, StoreError
 from rmq.node import run_broker
 from rmq.plugins import PluginSet
 from rmq.protocol.codes import RequestCode, ResponseCode

@@ -7,7 +7,7 @@ at their longest.
 import pytest
 import trio
 
-from rmq.config import options
+from rmq.config.option import options
 from rmq.protocol.codes import ResponseCode
 from tests.broker.test_live_keys import calling
 from tests.config.test_limits import numbers

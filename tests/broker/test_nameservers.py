@@ -15,7 +15,7 @@ from rmq.broker.nameservers import (
 )
 from rmq.broker.role import Role
 from rmq.broker.tables.topics import TopicTable
-from rmq.errors import ConnectFailed, RequestRejected
+from rmq.core.errors import ConnectFailed, RequestRejected
 from rmq.namesrv.config import NamesrvConfig, NamesrvListenConfig
 from rmq.namesrv.handlers import NameServerHandlers, NameServerParts
 from rmq.namesrv.kv_config import KVConfig

@@ -4,7 +4,7 @@ import pytest
 
 from rmq.broker.arrivals import Arrivals
 from rmq.broker.put import PutInterceptor, PutPipeline
-from rmq.errors import RequestRejected
+from rmq.core.errors import RequestRejected
 from rmq.protocol.batch import BatchItem
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.hosts import host_bytes

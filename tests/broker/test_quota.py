@@ -3,7 +3,7 @@
 import pytest
 
 from rmq.broker.quota import ADDED_AT_ONCE, ADDED_PER_S, NamedQuota, Quota
-from rmq.errors import RequestRejected
+from rmq.core.errors import RequestRejected
 from rmq.protocol.codes import ResponseCode
 from rmq.testing import ManualClock
 

@@ -16,7 +16,7 @@ from rmq.broker.config import BrokerConfig
 from rmq.broker.tables.groups import GroupTable
 from rmq.broker.tables.offsets import OffsetTable
 from rmq.broker.tables.topics import MAX_RESTORED_QUEUES, TopicTable
-from rmq.errors import RequestRejected, StoreError
+from rmq.core.errors import RequestRejected, StoreError
 from rmq.protocol import fastjson
 from rmq.protocol.bodies.groups import SubscriptionGroupConfig, SubscriptionGroupWrapper
 from rmq.protocol.bodies.queues import ConsumerOffsetSerializeWrapper

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from rmq.cli import diagnosis, main
 from rmq.cli.diagnosis import _differences, _duration_ms
-from rmq.clock import SystemClock
+from rmq.core.clock import SystemClock
 from rmq.testing import running_node
 
 

@@ -6,7 +6,7 @@ import pytest
 import trio
 
 from rmq.cli.failures import Failure, did_you_mean, explain
-from rmq.errors import PeerClosed, RmqError
+from rmq.core.errors import PeerClosed, RmqError
 from rmq.outgoing.refused import AnswerRefused
 from rmq.testing import running_node
 

@@ -7,7 +7,7 @@ import pytest
 
 from rmq.cli import plan as plans
 from rmq.cli.plan import DELIVERY_US, SEND_US, _cost_us, plan, read_plan
-from rmq.errors import ConfigError
+from rmq.core.errors import ConfigError
 
 
 def findings(text, **values):

@@ -3,7 +3,7 @@
 import pytest
 
 from rmq.cli.tool_settings import credentials, stored_settings, take_settings
-from rmq.errors import ConfigError
+from rmq.core.errors import ConfigError
 from rmq.outgoing.identity import Trust
 
 NOTHING = dict.fromkeys(("namesrv", "tls", "ca", "tls_cert", "tls_key", "tls_name"))

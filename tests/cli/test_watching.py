@@ -7,7 +7,7 @@ import pytest
 from rmq.cli.frame import sorts
 from rmq.cli.screen import split_keys
 from rmq.cli.watching import DELAYS_S, Watching
-from rmq.errors import RmqError
+from rmq.core.errors import RmqError
 from tests.cli.test_frame import group, state
 
 SIZE = 80, 24

@@ -7,7 +7,7 @@ import pytest
 import trio
 
 from rmq.client.admin import AdminClient, Queue
-from rmq.errors import ConnectFailed, InvokeTimeout, PeerClosed
+from rmq.core.errors import ConnectFailed, InvokeTimeout, PeerClosed
 from rmq.outgoing.link import Link
 from rmq.outgoing.refused import AnswerRefused
 from rmq.protocol.codes import RequestCode, ResponseCode

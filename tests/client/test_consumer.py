@@ -19,7 +19,7 @@ from rmq.client import (
     Sql,
     SubscriptionRefused,
 )
-from rmq.errors import ConfigError
+from rmq.core.errors import ConfigError
 from rmq.protocol.topics import dlq_topic
 from rmq.testing import BrokerThread
 

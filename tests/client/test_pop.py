@@ -8,7 +8,7 @@ import pytest
 from anyio.to_thread import run_sync as in_thread
 
 from rmq.client import Consumer, Message, Producer
-from rmq.errors import ConfigError
+from rmq.core.errors import ConfigError
 from rmq.protocol.bodies.queues import SetMessageRequestModeRequestBody
 from rmq.protocol.codes import RequestCode
 from rmq.protocol.command import Command

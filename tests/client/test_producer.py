@@ -19,7 +19,7 @@ from rmq.client import (
     SendStatus,
 )
 from rmq.client.packing import Packer
-from rmq.errors import ConfigError
+from rmq.core.errors import ConfigError
 
 
 def stored(broker, topic):

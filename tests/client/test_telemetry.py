@@ -9,7 +9,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind, StatusCode, get_current_span
 
 from rmq.client import Client, Consumer, Message, OpenTelemetry, Producer, SendRefused
-from rmq.errors import ConfigError
+from rmq.core.errors import ConfigError
 
 
 @pytest.fixture

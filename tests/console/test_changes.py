@@ -10,7 +10,7 @@ from rmq.console import changes
 from rmq.console import replaced as replaced_module
 from rmq.console.changes import MAX_BODY
 from rmq.console.replaced import ReplacedOffsets
-from rmq.errors import RequestRejected
+from rmq.core.errors import RequestRejected
 from rmq.protocol.bodies.auth import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
 from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.command import Command

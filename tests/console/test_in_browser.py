@@ -12,7 +12,7 @@ import trio
 from rmq.broker.watch import machine_views
 from rmq.broker.watch.java_broker import JavaBroker
 from rmq.console import routes
-from rmq.errors import PeerError
+from rmq.core.errors import PeerError
 from rmq.protocol.bodies.heartbeat import HeartbeatData
 from rmq.protocol.codes import RequestCode
 from rmq.replication.control import Control

@@ -11,12 +11,12 @@ import pytest
 import trio
 
 from rmq.access.signature import sign
-from rmq.config import build
+from rmq.config.option import build
 from rmq.console import server as module
 from rmq.console.config import ConsoleConfig
 from rmq.console.diff import apply
 from rmq.console.headers import ALWAYS
-from rmq.errors import ConfigError
+from rmq.core.errors import ConfigError
 from rmq.protocol.bodies.auth import UserInfo
 from rmq.protocol.codes import RequestCode
 from rmq.protocol.command import Command

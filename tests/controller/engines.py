@@ -5,7 +5,7 @@ import math
 import trio
 
 from rmq.controller.engine import Stored, Term, View
-from rmq.errors import EngineAway, TermLost
+from rmq.core.errors import EngineAway, TermLost
 
 
 class Shared:

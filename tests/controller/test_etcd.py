@@ -10,7 +10,7 @@ pytest.importorskip("httpx")
 from rmq.controller.config import ControllerConfig, EngineKind
 from rmq.controller.etcd import ENDPOINT_S, NEXT_S, EtcdEngine
 from rmq.controller.groups import Group, Member
-from rmq.errors import EngineAway, TermLost
+from rmq.core.errors import EngineAway, TermLost
 
 from .gateway import Gateway, encoded
 

@@ -9,7 +9,7 @@ from rmq.controller import groups, lead
 from rmq.controller.election import Alive, Live
 from rmq.controller.engine import Term
 from rmq.controller.lead import Lead
-from rmq.errors import EngineAway, RequestRejected
+from rmq.core.errors import EngineAway, RequestRejected
 from rmq.protocol.headers import controller as headers
 
 from .engines import MemoryEngine, Shared

@@ -8,14 +8,14 @@ import trio
 
 from rmq.access.config import AuthConfig
 from rmq.access.door import Kind
-from rmq.clock import SystemClock
 from rmq.controller.config import ControllerConfig
 from rmq.controller.door import KINDS, Door
 from rmq.controller.file_engine import FileEngine
 from rmq.controller.handlers import ControllerHandlers, ControllerParts
 from rmq.controller.lead import Lead
 from rmq.controller.liveness import Liveness
-from rmq.errors import ConfigError, EngineAway, RequestRejected
+from rmq.core.clock import SystemClock
+from rmq.core.errors import ConfigError, EngineAway, RequestRejected
 from rmq.protocol.bodies.controller import SyncStateSet
 from rmq.protocol.codes import RequestCode as Code
 from rmq.protocol.command import Command

@@ -14,7 +14,7 @@ from rmq.controller.groups import MAX_MEMBERS, MAX_NAME_LENGTH, Group, Member
 from rmq.controller.handlers import ControllerHandlers, ControllerParts
 from rmq.controller.lead import Lead
 from rmq.controller.liveness import Liveness
-from rmq.errors import RequestRejected
+from rmq.core.errors import RequestRejected
 from rmq.protocol.command import Command
 from rmq.testing import ManualClock
 

@@ -29,9 +29,9 @@ class TracedModules:
 
 
 def trace_small_files():
-    import rmq.files
+    import rmq.core.files
 
-    replace = rmq.files.replace_file
+    replace = rmq.core.files.replace_file
     target = os.open(os.environ["RMQ_IO_TRACE"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
     def note(kind, data, position=0):
@@ -46,7 +46,7 @@ def trace_small_files():
         replace(path, data, **options)
         note(b"f", name)
 
-    rmq.files.replace_file = traced  # before other modules import it
+    rmq.core.files.replace_file = traced  # before other modules import it
     from rmq.store.checkpoint import Checkpoint
 
     save = Checkpoint.save

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rmq._fastpath import decode_record
-from rmq.clock import SystemClock
+from rmq.core.clock import SystemClock
 from rmq.protocol.codes import RequestCode
 from rmq.protocol.command import Command
 from rmq.protocol.frames import FrameDecoder, encode

@@ -10,7 +10,7 @@ import shutil
 import pytest
 
 from rmq._fastpath import walk_log
-from rmq.clock import SystemClock
+from rmq.core.clock import SystemClock
 from rmq.protocol.message import Message
 from rmq.store.message_store import MessageStore
 from rmq.tools.store_files import StoreFiles

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from rmq._fastpath import decode_record
-from rmq.clock import SystemClock
+from rmq.core.clock import SystemClock
 from rmq.store.config import FlushDiskType, StoreConfig
 from rmq.store.message_store import MessageStore
 from tests.history import History, Place
@@ -17,7 +17,7 @@ HOST = bytes((127, 0, 0, 1)) + bytes(4)
 SETTINGS = {"commit_log_file_size": 65536, "queue_file_size": 2000}
 CHILD = """
 import sys
-from rmq.clock import SystemClock
+from rmq.core.clock import SystemClock
 from rmq.protocol.message import Message
 from rmq.store.config import FlushDiskType, StoreConfig
 from rmq.store.message_store import MessageStore
@@ -135,7 +135,7 @@ def test_three_kills_in_a_row_lose_and_repeat_nothing(tmp_path, flush, ring):
 MANY_QUEUES = """
 import os
 import sys
-from rmq.clock import SystemClock
+from rmq.core.clock import SystemClock
 from rmq.protocol.message import Message
 from rmq.store.config import StoreConfig
 from rmq.store.message_store import MessageStore

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from rmq._fastpath import index_file_size
-from rmq.errors import RmqError
+from rmq.core.errors import RmqError
 from tests.crash.laboratory import (
     SIZES,
     Load,

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from rmq.clock import SystemClock
+from rmq.core.clock import SystemClock
 from rmq.replication.upstream import Bounds
 from rmq.store.message_store import MessageStore
 from rmq.testing import NameServerThread

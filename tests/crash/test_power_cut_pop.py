@@ -13,7 +13,7 @@ import pytest
 
 from rmq._fastpath import decode_record
 from rmq.broker.config import BrokerConfig
-from rmq.errors import RmqError
+from rmq.core.errors import RmqError
 from rmq.protocol.codes import RequestCode
 from rmq.store.config import StoreConfig
 from rmq.store.message_store import MessageStore

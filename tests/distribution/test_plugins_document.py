@@ -15,7 +15,7 @@ BLOCK = re.compile(
 
 GONE = """
 import pytest
-from rmq.errors import RmqError
+from rmq.core.errors import RmqError
 from rmq.protocol.command import Command
 
 

@@ -14,7 +14,7 @@ from rmq._fastpath.client_codec import (
 )
 from rmq._fastpath.client_messages import SendResult, SendStatus
 from rmq.client.core.routes import MessageQueue
-from rmq.errors import LocalProtocolError, RemoteProtocolError
+from rmq.core.errors import LocalProtocolError, RemoteProtocolError
 from rmq.outgoing.signing import pull_command, send_command
 from rmq.protocol.codes import SerializeType
 from rmq.protocol.command import FLAG_ONEWAY, Command

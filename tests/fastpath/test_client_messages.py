@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rmq._fastpath.client_messages import SendResult, SendStatus, decode_messages
 from rmq.client.compression import inflate
-from rmq.offsets import PhysicalOffset, QueueOffset
+from rmq.core.offsets import PhysicalOffset, QueueOffset
 from rmq.protocol.properties import encode_properties
 from rmq.protocol.records import StoredMessage, decode_stored, encode_stored
 

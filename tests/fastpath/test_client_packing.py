@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from rmq._fastpath import UniqueKeys
 from rmq._fastpath.client_packing import Packed, join, pack_plain
 from rmq.client.message import Message, properties_of
-from rmq.errors import LocalProtocolError
+from rmq.core.errors import LocalProtocolError
 from rmq.protocol.batch import BatchItem, encode_batch
 
 WAIT = b"WAIT\x01true\x02"

@@ -21,7 +21,7 @@ from rmq._fastpath.client_sending import (
     send_packed,
 )
 from rmq.client.core.batches import ITEM_SIZE, Sized
-from rmq.errors import PeerClosed
+from rmq.core.errors import PeerClosed
 
 RESULT = SendResult(0, "id", "offset id", None, 7)
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmq._fastpath.header_scan import scan
-from rmq.errors import RemoteProtocolError
+from rmq.core.errors import RemoteProtocolError
 from rmq.protocol.codes import LanguageCode, SerializeType
 from rmq.protocol.command import Command
 from rmq.protocol.frames import decode, encode

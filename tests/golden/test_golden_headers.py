@@ -4,7 +4,7 @@ from contextlib import nullcontext, suppress
 
 import pytest
 
-from rmq.errors import RequestRejected
+from rmq.core.errors import RequestRejected
 from rmq.protocol.frames import decode
 from rmq.protocol.headers import (
     admin,

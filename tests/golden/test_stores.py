@@ -6,8 +6,8 @@ import json
 import pytest
 
 from rmq._fastpath import decode_record
-from rmq.clock import SystemClock
-from rmq.config import build, read_properties
+from rmq.config.option import build, read_properties
+from rmq.core.clock import SystemClock
 from rmq.store.config import StoreConfig
 from rmq.store.message_store import MessageStore
 from rmq.store.results import Boundary, GetStatus

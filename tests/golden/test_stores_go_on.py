@@ -4,7 +4,7 @@ import pytest
 import trio
 
 from rmq.broker.config import BrokerConfig
-from rmq.config import build, read_properties
+from rmq.config.option import build, read_properties
 from rmq.protocol.codes import RequestCode
 from rmq.protocol.hosts import host_bytes
 from rmq.protocol.records import decode_stored

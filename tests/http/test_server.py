@@ -8,7 +8,7 @@ import pytest
 import trio
 import trio.testing
 
-from rmq.errors import ConfigError
+from rmq.core.errors import ConfigError
 from rmq.http import server as module
 from rmq.http.server import HttpServer, Page
 

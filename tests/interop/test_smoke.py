@@ -196,8 +196,8 @@ def test_kill_nine_under_load_keeps_what_was_acknowledged(java, tmp_path):
 
 def read_back(folder: Path, settings: list[str]) -> list[Read]:
     """Bodies and places of everything that a restarted store serves."""
-    from rmq.clock import SystemClock
-    from rmq.config import build
+    from rmq.config.option import build
+    from rmq.core.clock import SystemClock
     from rmq.store.config import StoreConfig
     from rmq.store.message_store import MessageStore
 

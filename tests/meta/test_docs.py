@@ -9,7 +9,7 @@ import pytest
 
 from rmq.broker.config import BrokerConfig
 from rmq.cli import main
-from rmq.config import check, options, read_properties
+from rmq.config.option import check, options, read_properties
 from rmq.controller.config import ControllerConfig
 from rmq.namesrv.config import NamesrvConfig, NamesrvListenConfig
 from rmq.plugin import Register

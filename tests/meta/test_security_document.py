@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from rmq.access.config import AuthConfig
-from rmq.config import as_text, options
+from rmq.config.option import as_text, options
 from rmq.protocol.codes import OwnRequestCode, RequestCode
 from rmq.remoting.tls import TlsConfig
 from rmq_plugins.auth import needs

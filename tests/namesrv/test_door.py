@@ -5,7 +5,7 @@ import pytest
 from rmq.access.config import AuthConfig
 from rmq.access.signature import sign
 from rmq.access.tables import AclTable, UserTable
-from rmq.errors import ConfigError, RequestRejected
+from rmq.core.errors import ConfigError, RequestRejected
 from rmq.namesrv.config import NamesrvConfig, NamesrvListenConfig
 from rmq.namesrv.door import KINDS, Door, Kind
 from rmq.namesrv.handlers import NameServerHandlers, NameServerParts

@@ -10,7 +10,7 @@ import pytest
 import trio
 
 from rmq._fastpath import body_crc
-from rmq.errors import RequestRejected
+from rmq.core.errors import RequestRejected
 from rmq.namesrv import answers
 from rmq.namesrv.config import NamesrvConfig, NamesrvListenConfig
 from rmq.namesrv.handlers import NameServerHandlers, NameServerParts

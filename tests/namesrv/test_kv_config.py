@@ -6,7 +6,7 @@ import pytest
 import trio
 import trio.testing
 
-from rmq.errors import RequestRejected, StoreError
+from rmq.core.errors import RequestRejected, StoreError
 from rmq.namesrv import kv_config as module
 from rmq.namesrv.kv_config import KVConfig
 from rmq.protocol import fastjson

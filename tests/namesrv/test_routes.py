@@ -2,7 +2,7 @@
 
 import pytest
 
-from rmq.errors import RequestRejected
+from rmq.core.errors import RequestRejected
 from rmq.namesrv import routes as module
 from rmq.namesrv import rules, topic_queues
 from rmq.namesrv.registration import Caller, Registered, Registration

@@ -5,7 +5,7 @@ from contextlib import suppress
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmq.errors import RequestRejected
+from rmq.core.errors import RequestRejected
 from rmq.namesrv.registration import Caller, Registration
 from rmq.namesrv.routes import RouteTable
 from rmq.protocol.bodies.common import DataVersion

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rmq.errors import RequestRejected
+from rmq.core.errors import RequestRejected
 from rmq.namesrv import routes as routes_module
 from rmq.namesrv.registration import Caller
 from rmq.namesrv.routes import RouteTable

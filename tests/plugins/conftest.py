@@ -27,8 +27,8 @@ from rmq.broker.assemble import assemble, set_up_plugins
 from rmq.broker.config import BrokerConfig
 from rmq.broker.context import BrokerContext
 from rmq.broker.register import MethodOnUse
-from rmq.clock import Clock
-from rmq.errors import InvokeTimeout, RequestRejected
+from rmq.core.clock import Clock
+from rmq.core.errors import InvokeTimeout, RequestRejected
 from rmq.plugins import PluginSet
 from rmq.protocol.bodies.topics import TopicConfig
 from rmq.protocol.command import FLAG_ONEWAY, Command

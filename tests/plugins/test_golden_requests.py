@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import pytest
 
-from rmq.errors import RemoteProtocolError
+from rmq.core.errors import RemoteProtocolError
 from rmq.plugin import Held
 from rmq.protocol import fastjson
 from rmq.protocol.codes import ResponseCode

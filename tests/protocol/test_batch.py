@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmq.errors import RequestRejected
+from rmq.core.errors import RequestRejected
 from rmq.protocol.batch import BatchItem, decode_batch, encode_batch
 from rmq.protocol.codes import ResponseCode
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmq.errors import LocalProtocolError, RemoteProtocolError
+from rmq.core.errors import LocalProtocolError, RemoteProtocolError
 from rmq.protocol.binary_header import decode_binary_header, encode_binary_header
 from rmq.protocol.codes import RequestCode, SerializeType
 from rmq.protocol.command import Command

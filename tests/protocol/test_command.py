@@ -1,6 +1,6 @@
 import pytest
 
-from rmq.errors import RequestRejected
+from rmq.core.errors import RequestRejected
 from rmq.protocol.codes import WIRE_VERSION, RequestCode, ResponseCode, SerializeType
 from rmq.protocol.command import Command
 from rmq.protocol.headers.offsets import (

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rmq.errors import LocalProtocolError
+from rmq.core.errors import LocalProtocolError
 from rmq.protocol import fastjson
 from rmq.protocol.bodies.common import MessageQueue
 from rmq.protocol.fastjson import ObjectKey, dumps, dumps_pretty, loads

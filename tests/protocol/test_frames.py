@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rmq.errors import LocalProtocolError, RemoteProtocolError
+from rmq.core.errors import LocalProtocolError, RemoteProtocolError
 from rmq.protocol.codes import SerializeType
 from rmq.protocol.command import Command
 from rmq.protocol.frames import MAX_FRAME_SIZE, FrameDecoder, decode, encode

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rmq.errors import LocalProtocolError, RequestRejected
+from rmq.core.errors import LocalProtocolError, RequestRejected
 from rmq.protocol.headers import I32, I64, Header, RpcHeader, TopicHeader, controller
 from rmq.protocol.headers.client import UnregisterClientRequestHeader
 from rmq.protocol.headers.offsets import BoundaryType, SearchOffsetRequestHeader

@@ -1,6 +1,6 @@
 import pytest
 
-from rmq.errors import LocalProtocolError
+from rmq.core.errors import LocalProtocolError
 from rmq.protocol.hosts import host_bytes, host_text, network_of
 
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rmq.errors import RemoteProtocolError
+from rmq.core.errors import RemoteProtocolError
 from rmq.protocol.fastjson import ObjectKey, loads
 from rmq.protocol.json_dialect import read_dialect
 from tests.model import json_dialect as model

@@ -2,7 +2,7 @@ from contextlib import suppress
 
 import pytest
 
-from rmq.errors import RemoteProtocolError
+from rmq.core.errors import RemoteProtocolError
 from rmq.protocol.command import Command
 from rmq.protocol.json_header import decode_json_header, encode_json_header
 

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from rmq.errors import RemoteProtocolError
+from rmq.core.errors import RemoteProtocolError
 from rmq.protocol.fastjson import loads
 
 

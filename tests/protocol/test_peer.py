@@ -3,7 +3,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from rmq.errors import LocalProtocolError, RemoteProtocolError
+from rmq.core.errors import LocalProtocolError, RemoteProtocolError
 from rmq.protocol import peer as peer_module
 from rmq.protocol.codes import RequestCode, SerializeType
 from rmq.protocol.command import Command

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmq.errors import LocalProtocolError
+from rmq.core.errors import LocalProtocolError
 from rmq.protocol.properties import decode_properties, encode_properties
 
 plain = st.text(st.characters(exclude_characters="\x01\x02", codec="utf-8"), min_size=1)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmq.errors import RemoteProtocolError
+from rmq.core.errors import RemoteProtocolError
 from rmq.protocol.hosts import host_bytes, host_text
 from rmq.protocol.records import decode_stored, offset_message_id
 

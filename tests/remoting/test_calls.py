@@ -3,7 +3,7 @@
 import pytest
 import trio
 
-from rmq.errors import InvokeTimeout, PeerClosed
+from rmq.core.errors import InvokeTimeout, PeerClosed
 from rmq.protocol.command import Command
 from rmq.protocol.frames import decode
 from rmq.remoting.calls import Calls

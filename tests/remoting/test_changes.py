@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from rmq.errors import RequestRejected
+from rmq.core.errors import RequestRejected
 from rmq.protocol.command import Command
 from rmq.remoting.changes import TEXT_LIMIT, Change, difference, watched
 

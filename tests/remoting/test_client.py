@@ -7,7 +7,7 @@ import struct
 import pytest
 import trio
 
-from rmq.errors import ConnectFailed, InvokeTimeout, PeerClosed
+from rmq.core.errors import ConnectFailed, InvokeTimeout, PeerClosed
 from rmq.outgoing import connections
 from rmq.outgoing.connections import FIRST_PAUSE_MS
 from rmq.protocol.codes import RequestCode

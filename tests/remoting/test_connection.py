@@ -7,7 +7,7 @@ import struct
 import pytest
 import trio
 
-from rmq.errors import InvokeTimeout, LocalProtocolError, PeerClosed
+from rmq.core.errors import InvokeTimeout, LocalProtocolError, PeerClosed
 from rmq.protocol.codes import RequestCode
 from rmq.protocol.command import Command
 from rmq.protocol.frames import MAX_FRAME_SIZE, FrameDecoder, encode

@@ -7,7 +7,7 @@ import pytest
 import trio
 
 from rmq._fastpath import Watermark
-from rmq.errors import PluginError, RequestRejected
+from rmq.core.errors import PluginError, RequestRejected
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import FLAG_ONEWAY, FLAG_RESPONSE
 from rmq.protocol.frames import MAX_FRAME_SIZE, encode

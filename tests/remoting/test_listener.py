@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from rmq.errors import ConfigError, PeerClosed
+from rmq.core.errors import ConfigError, PeerClosed
 from rmq.protocol.frames import encode
 from rmq.remoting.listener import BACK_OFF_S, open_listener
 from rmq.remoting.proxy_header import V2_START

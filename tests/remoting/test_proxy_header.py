@@ -4,7 +4,7 @@ import struct
 
 import pytest
 
-from rmq.errors import RemoteProtocolError
+from rmq.core.errors import RemoteProtocolError
 from rmq.remoting.proxy_header import V2_START, may_begin, parse
 
 V1 = b"PROXY TCP4 10.1.2.3 10.0.0.1 40001 10911\r\n"

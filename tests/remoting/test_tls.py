@@ -9,8 +9,8 @@ import pytest
 import trio
 import trustme
 
-from rmq.config import build
-from rmq.errors import ConfigError, ConnectFailed
+from rmq.config.option import build
+from rmq.core.errors import ConfigError, ConnectFailed
 from rmq.protocol.codes import RequestCode
 from rmq.protocol.command import Command
 from rmq.protocol.frames import encode

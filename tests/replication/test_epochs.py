@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmq.errors import RemoteProtocolError
+from rmq.core.errors import RemoteProtocolError
 from rmq.replication.epochs import (
     EpochFile,
     Epochs,

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import pytest
 
 from rmq._fastpath import Watermark
-from rmq.errors import Diverged, RemoteProtocolError
+from rmq.core.errors import Diverged, RemoteProtocolError
 from rmq.replication.acks import Acks
 from rmq.replication.fork import Fork, equal_count
 from rmq.replication.prefix import Overlap

@@ -6,8 +6,8 @@ import pytest
 import trio
 import trustme
 
-from rmq.config import build
-from rmq.errors import ConfigError
+from rmq.config.option import build
+from rmq.core.errors import ConfigError
 from rmq.remoting.tls import TlsConfig, TlsMode
 from rmq.replication.link_tls import LinkTls
 from rmq.testing import ClusterThreads

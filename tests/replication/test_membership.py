@@ -16,7 +16,7 @@ from rmq.broker.identity import Asked, Boot, Identity
 from rmq.broker.membership import Membership
 from rmq.broker.watch.group_view import group_of
 from rmq.cli import main
-from rmq.errors import ConfigError, RmqError
+from rmq.core.errors import ConfigError, RmqError
 from rmq.http.own_metrics import group_families
 from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.replication.config import ReplicationConfig

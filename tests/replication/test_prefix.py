@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmq.errors import Diverged
+from rmq.core.errors import Diverged
 from rmq.replication.prefix import Overlap
 
 

@@ -7,7 +7,7 @@ import trio
 import trio.testing
 
 from rmq._fastpath import Watermark
-from rmq.errors import ConnectFailed
+from rmq.core.errors import ConnectFailed
 from rmq.replication import follower
 from rmq.replication.follower import Follower
 from tests.replication.conftest import (

@@ -11,7 +11,7 @@ from hypothesis.stateful import (
 )
 
 from rmq._fastpath import Watermark
-from rmq.errors import RemoteProtocolError
+from rmq.core.errors import RemoteProtocolError
 from rmq.replication.control import Control
 from rmq.replication.epochs import EpochFile
 from rmq.replication.sync_set import SyncSet

@@ -11,7 +11,7 @@ from typing import Any
 
 from rmq.access.signature import signature_of, signed_content
 from rmq.broker.context import BrokerContext
-from rmq.errors import RequestRejected
+from rmq.core.errors import RequestRejected
 from rmq.protocol.bodies.auth import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
 from rmq.protocol.codes import RequestCode
 from rmq.protocol.command import Command

@@ -40,7 +40,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "plugins")]
 
-from rmq.errors import RemoteProtocolError  # noqa: E402
+from rmq.core.errors import RemoteProtocolError  # noqa: E402
 from rmq.protocol.codes import RequestCode, ResponseCode  # noqa: E402
 from rmq.protocol.command import Command  # noqa: E402
 from rmq.protocol.frames import FrameDecoder, encode  # noqa: E402

@@ -6,7 +6,7 @@ import zlib
 
 import pytest
 
-from rmq.errors import PeerClosed
+from rmq.core.errors import PeerClosed
 from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.command import Command
 

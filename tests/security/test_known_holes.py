@@ -13,7 +13,7 @@ import pytest
 import trio
 
 from rmq.access.config import AuthConfig
-from rmq.config import describe, options
+from rmq.config.option import describe, options
 from rmq.protocol.codes import RequestCode
 from rmq.protocol.command import Command
 from rmq.protocol.frames import MAX_FRAME_SIZE, encode

@@ -7,7 +7,7 @@ from contextlib import suppress
 import pytest
 import trio
 
-from rmq.logs import LINES, LINES_OF_ADDRESS
+from rmq.core.logs import LINES, LINES_OF_ADDRESS
 from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.command import Command
 from rmq.protocol.frames import MAX_FRAME_SIZE, encode

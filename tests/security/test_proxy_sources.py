@@ -5,7 +5,7 @@ import logging
 import pytest
 import trio
 
-from rmq.errors import ConfigError
+from rmq.core.errors import ConfigError
 from rmq.protocol.command import Command
 from rmq.protocol.frames import encode
 from rmq.remoting.proxy_header import V2_START

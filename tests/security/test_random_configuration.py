@@ -13,8 +13,8 @@ import pytest
 import trio
 
 from rmq.broker.config import BrokerConfig
-from rmq.config import options, read_properties
-from rmq.config_keys import unused
+from rmq.config.keys import unused
+from rmq.config.option import options, read_properties
 from rmq.namesrv.config import NamesrvConfig
 from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.command import Command

@@ -15,7 +15,7 @@ from itertools import pairwise
 import pytest
 import trio
 
-from rmq.errors import PeerClosed
+from rmq.core.errors import PeerClosed
 from rmq.protocol.codes import RequestCode
 from rmq.protocol.command import Command
 from rmq.protocol.frames import FrameDecoder, encode

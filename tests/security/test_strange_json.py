@@ -9,7 +9,7 @@ import zlib
 
 import pytest
 
-from rmq.errors import RemoteProtocolError, RequestRejected
+from rmq.core.errors import RemoteProtocolError, RequestRejected
 from rmq.protocol import fastjson
 from rmq.protocol.bodies.heartbeat import HeartbeatData
 from rmq.protocol.bodies.register import RegisterBrokerBody

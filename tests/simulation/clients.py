@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 import trio
 
-from rmq.errors import RmqError
+from rmq.core.errors import RmqError
 from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.command import Command
 from rmq.protocol.headers.pull import PullMessageRequestHeader

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import trio
 
-from rmq.errors import RmqError
+from rmq.core.errors import RmqError
 from rmq.protocol.codes import RequestCode
 from rmq.protocol.command import Command
 from rmq.protocol.headers.controller import ElectMasterRequestHeader

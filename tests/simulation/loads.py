@@ -15,7 +15,7 @@ from typing import ClassVar
 
 import trio
 
-from rmq.errors import RmqError
+from rmq.core.errors import RmqError
 from rmq.protocol import properties as names
 from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.command import Command

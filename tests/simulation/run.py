@@ -12,7 +12,7 @@ from pathlib import Path
 
 import trio
 
-from rmq.errors import RmqError
+from rmq.core.errors import RmqError
 from tests.history import Fault, History, Read
 from tests.simulation import loads, turns
 from tests.simulation.clients import (

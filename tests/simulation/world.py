@@ -17,8 +17,8 @@ import trio
 from rmq import node as nodes
 from rmq.broker import broker, identity
 from rmq.broker.config import BrokerConfig
-from rmq.clock import SystemClock
-from rmq.config import build
+from rmq.config.option import build
+from rmq.core.clock import SystemClock
 from rmq.namesrv.config import NamesrvConfig, NamesrvListenConfig
 from rmq.plugins import PluginSet
 from rmq.remoting import server

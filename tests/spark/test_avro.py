@@ -18,7 +18,7 @@ pytest.importorskip("duckdb", reason="pip install 'rmq[sql]' for these tests")
 
 from fastavro import parse_schema, schemaless_writer
 
-from rmq.errors import ConfigError, ConnectFailed
+from rmq.core.errors import ConfigError, ConnectFailed
 from rmq_spark import avro
 from rmq_spark.avro import Texts
 from rmq_spark.body_columns import BodyReader

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 pytest.importorskip("duckdb", reason="pip install 'rmq[sql]' for these tests")
 
-from rmq.errors import ConfigError, StoreError
+from rmq.core.errors import ConfigError, StoreError
 from rmq_spark import commit, exporter
 from rmq_spark.cli import main
 from rmq_spark.export import QUARANTINE

@@ -5,7 +5,7 @@ import threading
 import pytest
 import trio
 
-from rmq.errors import ConfigError, ConnectFailed, RemoteProtocolError, RmqError
+from rmq.core.errors import ConfigError, ConnectFailed, RemoteProtocolError, RmqError
 from rmq.protocol.frames import decode, encode
 from rmq.testing.broker import running_node
 from rmq_spark.broker import ask_end, forget_exporter, report_offset

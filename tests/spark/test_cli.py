@@ -182,7 +182,7 @@ def test_a_wrong_python_for_the_workers_is_told(folders, monkeypatch):
 def test_the_sentence_of_a_worker_is_found_in_its_traceback():
     trace = (
         "Traceback (most recent call last):\n  File x\n"
-        "rmq.errors.CorruptLog: /s at offset 5: no record starts here\n\n\tat org"
+        "rmq.core.errors.CorruptLog: /s at offset 5: no record starts here\n\n\tat org"
     )
     assert cli._of_worker(trace) == "/s at offset 5: no record starts here"
 

@@ -9,7 +9,7 @@ from collections import Counter
 import pyarrow as pa
 import pytest
 
-from rmq.errors import StoreError
+from rmq.core.errors import StoreError
 from rmq_spark import commit
 from rmq_spark import exporter as exporter_module
 from rmq_spark.folder import MANIFESTS, DiskFolder

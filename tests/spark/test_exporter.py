@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from rmq.errors import StoreError
+from rmq.core.errors import StoreError
 from rmq_spark import commit_log, export, plan
 from rmq_spark import exporter as exporter_module
 from rmq_spark.commit_log import LostData

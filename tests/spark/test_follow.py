@@ -15,7 +15,7 @@ import trio
 from click.testing import CliRunner
 from msgspec.structs import replace
 
-from rmq.errors import ConnectFailed, StoreError
+from rmq.core.errors import ConnectFailed, StoreError
 from rmq.testing.clocks import ManualClock
 from rmq_spark.cli import main
 from rmq_spark.exporter import Exporter, LocalRunner

@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from rmq.errors import ConfigError, RmqError, TlsWanted
+from rmq.core.errors import ConfigError, RmqError, TlsWanted
 from rmq_spark.identity import identity_of
 from rmq_spark.live import read_bundle
 from rmq_spark.live_client import LiveClient

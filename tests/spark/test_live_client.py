@@ -5,7 +5,7 @@ from contextlib import closing
 
 import pytest
 
-from rmq.errors import PeerError, RemoteProtocolError
+from rmq.core.errors import PeerError, RemoteProtocolError
 from rmq.outgoing.identity import ANONYMOUS
 from rmq.outgoing.refused import AnswerRefused
 from rmq_spark.live_client import (

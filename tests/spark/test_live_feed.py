@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from msgspec.structs import replace
 
 from rmq.client.admin import AdminClient
-from rmq.errors import ConfigError, ConnectFailed, RmqError, StoreError
+from rmq.core.errors import ConfigError, ConnectFailed, RmqError, StoreError
 from rmq.outgoing.identity import Identity
 from rmq.protocol.codes import RequestCode
 from rmq.testing import BrokerThread, NameServerThread

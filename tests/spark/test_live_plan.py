@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmq.errors import ConfigError
+from rmq.core.errors import ConfigError
 from rmq_spark.commit_log import LostData
 from rmq_spark.live_plan import (
     Bounds,

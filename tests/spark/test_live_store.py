@@ -32,7 +32,7 @@ FINISH_LIMIT_S = 900
 """A busy machine gives the load more time, and each step of its export a pause."""
 BROKER = """
 import sys, time
-from rmq.clock import SystemClock
+from rmq.core.clock import SystemClock
 from rmq.protocol.message import Message
 from rmq.store.config import StoreConfig
 from rmq.store.message_store import MessageStore

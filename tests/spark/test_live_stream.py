@@ -10,7 +10,7 @@ pytest.importorskip("pyspark", reason="pip install 'rmq[spark]' for these tests"
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from rmq.client.admin import AdminClient
-from rmq.errors import ConfigError, RmqError
+from rmq.core.errors import ConfigError, RmqError
 from rmq.testing import BrokerThread
 from rmq_spark.commit_log import LostData
 from rmq_spark.live_source import LiveReader, LiveStreamReader

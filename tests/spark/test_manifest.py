@@ -4,7 +4,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from rmq.errors import StoreError
+from rmq.core.errors import StoreError
 from rmq_spark.folder import MANIFESTS, DiskFolder
 from rmq_spark.manifest import (
     HINT_EVERY,

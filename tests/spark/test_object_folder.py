@@ -16,7 +16,7 @@ pytest.importorskip("moto", reason="pip install 'moto[server]' for these tests")
 from click.testing import CliRunner
 from msgspec.structs import replace
 
-from rmq.errors import StoreError
+from rmq.core.errors import StoreError
 from rmq_spark.cli import main
 from rmq_spark.export import QUARANTINE
 from rmq_spark.feed import Limits

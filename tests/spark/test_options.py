@@ -1,6 +1,6 @@
 import pytest
 
-from rmq.errors import ConfigError
+from rmq.core.errors import ConfigError
 from rmq_spark.options import OPTIONS, Options, options_table
 
 

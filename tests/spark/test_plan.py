@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from rmq.errors import StoreError
+from rmq.core.errors import StoreError
 from rmq_spark import commit_log, plan
 from tests.spark.stores import ENTRY, Sent, StoreWriter, orders
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmq._fastpath import RecordEncoder
-from rmq.errors import PeerError, RemoteProtocolError
+from rmq.core.errors import PeerError, RemoteProtocolError
 from rmq.outgoing.identity import ANONYMOUS
 from rmq.outgoing.refused import AnswerRefused
 from rmq_spark.commit_log import LostData

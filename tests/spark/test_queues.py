@@ -3,7 +3,7 @@ import pickle
 
 import pytest
 
-from rmq.errors import ConfigError, CorruptLog
+from rmq.core.errors import ConfigError, CorruptLog
 from rmq_spark.commit_log import LostData, find_end, find_segments
 from rmq_spark.options import Options
 from rmq_spark.queues import plan_records, read_records

@@ -5,7 +5,7 @@ import sys
 import pyarrow as pa
 import pytest
 
-from rmq.errors import ConfigError
+from rmq.core.errors import ConfigError
 from rmq_spark.options import Options
 from rmq_spark.schema import (
     SLIM,

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from rmq.errors import CorruptLog
+from rmq.core.errors import CorruptLog
 from rmq.protocol.batch import BatchItem, encode_batch
 from rmq_spark import segments
 from rmq_spark.commit_log import LostData, find_end, find_segments

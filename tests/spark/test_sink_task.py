@@ -8,7 +8,7 @@ import pytest
 
 from rmq._fastpath import java_hash
 from rmq.client.admin import AdminClient
-from rmq.errors import ConfigError
+from rmq.core.errors import ConfigError
 from rmq.testing import BrokerThread
 from rmq_spark.frames import BadRow
 from rmq_spark.sending import SendFailed

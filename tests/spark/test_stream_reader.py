@@ -8,7 +8,7 @@ pytest.importorskip("pyspark", reason="pip install 'rmq[spark]' for these tests"
 
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
 
-from rmq.errors import ConfigError
+from rmq.core.errors import ConfigError
 from rmq_spark.commit_log import LostData, find_segments
 from rmq_spark.options import Options
 from rmq_spark.schema import columns_of

@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from rmq.errors import DiskFull, StoreError
+from rmq.core.errors import DiskFull, StoreError
 from rmq.store import allocate
 from rmq.store.allocate import FileAllocator
 

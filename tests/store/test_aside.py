@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 
-from rmq.errors import StoreError
+from rmq.core.errors import StoreError
 from rmq.store.aside import Aside
 from rmq.store.config import BrokerRole
 from rmq.store.replica_writer import ReplicaWriter

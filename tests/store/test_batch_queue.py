@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmq._fastpath import TailSet
-from rmq.errors import StoreError
+from rmq.core.errors import StoreError
 from rmq.protocol.flags import INNER_BATCH, NEED_UNWRAP
 from rmq.protocol.records import decode_stored
 from rmq.store.batch_queue import KEPT_ENTRIES, BatchQueue, inner_count

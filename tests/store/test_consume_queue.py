@@ -5,7 +5,7 @@ import os
 import pytest
 
 from rmq._fastpath import TailSet
-from rmq.errors import CorruptLog, StoreError
+from rmq.core.errors import CorruptLog, StoreError
 from rmq.store.consume_queue import FILLER_SIZE, ConsumeQueue
 from rmq.store.descriptors import DescriptorReserve
 from rmq.store.queue_files import QueueFiles

@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from rmq.errors import DiskFull, StoreError
+from rmq.core.errors import DiskFull, StoreError
 from rmq.store import queue_flush
 from rmq.store.consume_queues import ConsumeQueues
 from rmq.store.descriptors import DescriptorReserve

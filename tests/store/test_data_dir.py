@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from rmq.errors import StoreError
+from rmq.core.errors import StoreError
 
 TRY_LOCK = """
 import fcntl, sys

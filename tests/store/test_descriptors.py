@@ -59,7 +59,7 @@ TOPICS, ROUNDS = 300, 3
 PROGRAM = f"""
 import os, resource, sys
 resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
-from rmq.clock import SystemClock
+from rmq.core.clock import SystemClock
 from rmq.protocol.message import Message
 from rmq.store.config import StoreConfig
 from rmq.store.message_store import MessageStore

@@ -8,7 +8,7 @@ import pytest
 import trio
 import trio.testing
 
-from rmq.errors import LogFailed
+from rmq.core.errors import LogFailed
 from rmq.store.checkpoint import Checkpoint
 from rmq.store.commit_log import CommitLog
 from rmq.store.config import FlushDiskType

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from rmq._fastpath import tags_code
-from rmq.errors import ConfigError, StoreError
+from rmq.core.errors import ConfigError, StoreError
 from rmq.protocol.records import decode_stored
 from rmq.store.config import StoreConfig
 from rmq.store.foreign import find_foreign

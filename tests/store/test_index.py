@@ -5,7 +5,7 @@ from random import Random
 import pytest
 
 from rmq._fastpath import NewKeys, decode_record
-from rmq.errors import DiskFull, StoreError
+from rmq.core.errors import DiskFull, StoreError
 from rmq.store.allocate import FileAllocator
 from rmq.store.index import FLUSHED_SIZE, _look_unless_deleted
 from tests.golden.recordings import copy_store, read_rows

@@ -20,7 +20,7 @@ from rmq._fastpath import (
     Watermark,
     check_record,
 )
-from rmq.errors import LogFailed
+from rmq.core.errors import LogFailed
 from rmq.protocol.records import decode_stored
 from rmq.store.config import FlushDiskType, StoreConfig
 from rmq.store.results import PutStatus

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rmq.errors import CorruptLog, DiskFull
+from rmq.core.errors import CorruptLog, DiskFull
 from rmq.store.allocate import FileAllocator
 from rmq.store.mapped_files import MappedFileQueue, segment_offsets
 

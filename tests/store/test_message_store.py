@@ -14,7 +14,7 @@ from rmq._fastpath import (
     tags_code,
     write_entries,
 )
-from rmq.errors import DiskFull, LogFailed, StoreClosed, StoreError
+from rmq.core.errors import DiskFull, LogFailed, StoreClosed, StoreError
 from rmq.protocol.batch import BatchItem
 from rmq.store import allocate, message_store, queue_flush
 from rmq.store.commit_log import CommitLog

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmq.clock import SystemClock
-from rmq.errors import RequestRejected
+from rmq.core.clock import SystemClock
+from rmq.core.errors import RequestRejected
 from rmq.protocol.batch import BatchItem
 from rmq.protocol.message import Message
 from rmq.protocol.records import decode_stored

@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from rmq.errors import StoreError
+from rmq.core.errors import StoreError
 from rmq.store import queue_files
 from rmq.store.descriptors import DescriptorReserve
 from rmq.store.queue_files import QueueFiles

@@ -5,7 +5,7 @@ import shutil
 import pytest
 
 from rmq._fastpath import decode_record, find_entries_end
-from rmq.errors import CorruptLog
+from rmq.core.errors import CorruptLog
 from rmq.store import consume_queue
 from rmq.store.checkpoint import Checkpoint
 from rmq.store.results import GetStatus, PutStatus

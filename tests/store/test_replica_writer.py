@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from rmq.errors import Diverged
+from rmq.core.errors import Diverged
 from rmq.protocol.properties import DELAY
 from rmq.store.config import BrokerRole
 from rmq.store.replica_writer import ReplicaWriter

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from rmq._fastpath import decode_record
-from rmq.clock import SystemClock
+from rmq.core.clock import SystemClock
 from rmq.protocol.batch import BatchItem
 from rmq.protocol.message import Message
 from rmq.store.config import StoreConfig

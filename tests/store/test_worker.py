@@ -5,7 +5,7 @@ import errno
 import pytest
 import trio
 
-from rmq.errors import LogFailed, StoreError
+from rmq.core.errors import LogFailed, StoreError
 from rmq.store.worker import RETRY_S, Worker
 
 OUT_OF = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EDQUOT, errno.ENOSPC)

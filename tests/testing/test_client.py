@@ -4,7 +4,7 @@ import anyio
 import pytest
 
 from rmq.client import Message
-from rmq.errors import RmqError
+from rmq.core.errors import RmqError
 
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])

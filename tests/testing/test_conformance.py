@@ -4,7 +4,7 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from rmq.errors import PluginError
+from rmq.core.errors import PluginError
 from rmq.plugin import Configuration, hookimpl, option
 from rmq.testing import check_plugin
 from tests.plugins.conftest import PLUGINS

@@ -5,7 +5,7 @@ import contextlib
 import pytest
 import trio
 
-from rmq.errors import PeerClosed
+from rmq.core.errors import PeerClosed
 from rmq.outgoing.connection import NO_LIMIT_MS, Connection
 from rmq.outgoing.wire_trio import TrioWaiter, TrioWire
 from rmq.protocol.command import Command

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rmq.clock import SystemClock
+from rmq.core.clock import SystemClock
 from rmq.protocol.message import Message
 from rmq.store.config import StoreConfig
 from rmq.store.message_store import MessageStore

@@ -8,7 +8,7 @@ from click.testing import CliRunner
 
 from rmq._fastpath import decode_record
 from rmq.cli import main
-from rmq.errors import StoreError
+from rmq.core.errors import StoreError
 from rmq.protocol.message import Message
 from rmq.tools.repair import plan_repair, repair
 from rmq.tools.store_files import StoreFiles

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from rmq.errors import StoreError
+from rmq.core.errors import StoreError
 from rmq.tools.store_files import StoreFiles, segment_paths
 
 CHILD = """

@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from rmq.errors import RequestRejected
+from rmq.core.errors import RequestRejected
 from rmq.plugin import BrokerContext, Connection
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import Command

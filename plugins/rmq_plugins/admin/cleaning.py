@@ -6,7 +6,7 @@ files before the start of the log, and 316 the queues of unknown topics, both at
 
 import trio
 
-from rmq.errors import RequestRejected
+from rmq.core.errors import RequestRejected
 from rmq.plugin import BrokerContext, Connection
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import Command

@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from rmq.errors import ConfigError, RequestRejected
+from rmq.core.errors import ConfigError, RequestRejected
 from rmq.plugin import (
     BrokerContext,
     Connection,

@@ -8,7 +8,7 @@ ignored as by Java; the log and the remark of the answer name it.
 import logging
 from typing import Any, Final
 
-from rmq.errors import ConfigError, RequestRejected
+from rmq.core.errors import ConfigError, RequestRejected
 from rmq.plugin import (
     BrokerContext,
     Connection,

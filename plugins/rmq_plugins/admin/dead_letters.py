@@ -17,7 +17,7 @@ from typing import Final
 
 import msgspec
 
-from rmq.errors import RequestRejected
+from rmq.core.errors import RequestRejected
 from rmq.plugin import (
     PERM_READ,
     PERM_WRITE,

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
-from rmq.errors import RequestRejected
+from rmq.core.errors import RequestRejected
 from rmq.plugin import BrokerContext, Connection, Later
 from rmq.protocol.bodies.groups import (
     SubscriptionGroupConfig,

@@ -5,7 +5,7 @@ A queue that never had a message has offset 0, and so does one of an unknown top
 
 from typing import Final
 
-from rmq.errors import RequestRejected
+from rmq.core.errors import RequestRejected
 from rmq.plugin import Boundary, BrokerContext, Connection
 from rmq.protocol import fastjson
 from rmq.protocol.bodies.queues import (

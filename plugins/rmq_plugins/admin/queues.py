@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Final
 
-from rmq.errors import RequestRejected
+from rmq.core.errors import RequestRejected
 from rmq.plugin import BrokerContext, Connection, ConsumeQueue, QueueOffset
 from rmq.protocol.bodies.common import MessageQueue
 from rmq.protocol.bodies.statistics import (

@@ -1,6 +1,6 @@
 """Requests 906, 907, 908, 1007 and 1008: who follows whom, and how far it is."""
 
-from rmq.errors import RequestRejected
+from rmq.core.errors import RequestRejected
 from rmq.plugin import BrokerContext, Connection
 from rmq.protocol.bodies.controller import (
     LAST_EPOCH_END_OFFSET,

@@ -7,7 +7,7 @@ File `config/messageRequestMode.json`: {"messageRequestModeMap": {topic: {group:
 from pathlib import Path
 from typing import Any, Final
 
-from rmq.errors import RequestRejected
+from rmq.core.errors import RequestRejected
 from rmq.plugin import BrokerContext, Clock, Connection, JsonTable
 from rmq.protocol.bodies.queues import (
     MessageRequestModeSerializeWrapper,

@@ -1,6 +1,6 @@
 """Requests 208, 315 and 317: progress of groups, and messages in and out."""
 
-from rmq.errors import RequestRejected
+from rmq.core.errors import RequestRejected
 from rmq.plugin import GROUP_GET_NUMS, BrokerContext, Connection, QueueOffset
 from rmq.protocol.bodies.common import MessageQueue
 from rmq.protocol.bodies.groups import ConsumeStats, OffsetWrapper

@@ -5,7 +5,7 @@ from typing import Final
 
 import trio
 
-from rmq.errors import RequestRejected
+from rmq.core.errors import RequestRejected
 from rmq.plugin import TOPIC_PUT_NUMS, BrokerContext, Connection, Later, QueueOffset
 from rmq.protocol.bodies.common import MessageQueue, TopicList
 from rmq.protocol.bodies.queue_mapping import TopicQueueMappingDetail

@@ -13,7 +13,7 @@ from rmq.access.config import AuthConfig, codes_of
 from rmq.access.rights import Need, Rights
 from rmq.access.signature import ACCESS_KEY
 from rmq.access.tables import AclTable, UserTable
-from rmq.errors import ConfigError, RequestRejected
+from rmq.core.errors import ConfigError, RequestRejected
 from rmq.native import Grants
 from rmq.plugin import (
     BrokerContext,

@@ -23,7 +23,7 @@ from rmq.access.tables import (
     AclTable,
     UserTable,
 )
-from rmq.errors import RequestRejected
+from rmq.core.errors import RequestRejected
 from rmq.plugin import Connection
 from rmq.protocol import fastjson
 from rmq.protocol.bodies.auth import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo

@@ -6,7 +6,7 @@ as they are unchanged; IS_SUB_CHANGE in the answer asks for them again.
 
 from typing import Final
 
-from rmq.errors import RequestRejected
+from rmq.core.errors import RequestRejected
 from rmq.native import HeartbeatPath
 from rmq.plugin import BrokerContext, Connection, compile_selector, is_tag_type
 from rmq.protocol.bodies.heartbeat import (

@@ -6,7 +6,7 @@ again.
 
 from typing import Final
 
-from rmq.errors import RequestRejected
+from rmq.core.errors import RequestRejected
 from rmq.plugin import BrokerContext, Connection
 from rmq.protocol.bodies.queues import (
     LockBatchRequestBody,

@@ -8,7 +8,7 @@ member that leaves.
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from rmq.errors import RequestRejected
+from rmq.core.errors import RequestRejected
 from rmq.native import HeartbeatPath
 from rmq.plugin import BrokerContext, Connection
 from rmq.protocol.bodies.topics import TopicConfig

@@ -7,7 +7,7 @@ then reads all of it.
 
 from typing import Final
 
-from rmq.errors import RequestRejected
+from rmq.core.errors import RequestRejected
 from rmq.native import CommitPath
 from rmq.plugin import BrokerContext, Connection, QueueOffset
 from rmq.protocol.bodies.topics import TopicConfig

@@ -5,7 +5,7 @@ complete; or with `forget=true`.  Without fields nothing is stored.
 Answer: body `{"exporters": {name: {offset, lagBytes, silentMs}}}`.
 """
 
-from rmq.errors import RequestRejected
+from rmq.core.errors import RequestRejected
 from rmq.plugin import BrokerContext, Connection
 from rmq.protocol import fastjson
 from rmq.protocol.codes import ResponseCode

@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from rmq.errors import RequestRejected
+from rmq.core.errors import RequestRejected
 from rmq.plugin import Clock, JsonTable
 from rmq.protocol.codes import ResponseCode
 

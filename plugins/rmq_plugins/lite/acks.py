@@ -7,7 +7,7 @@ group's offset only if it is of the next message, so that none is passed over.
 
 from typing import Final
 
-from rmq.errors import RequestRejected
+from rmq.core.errors import RequestRejected
 from rmq.plugin import ANOTHER_POP, NOT_THERE, BrokerContext, Connection
 from rmq.protocol.bodies.topics import TopicConfig
 from rmq.protocol.codes import FAQ, ResponseCode

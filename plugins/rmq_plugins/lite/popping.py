@@ -8,7 +8,7 @@ again.  A POP that finds nothing waits.  Known in Java as `PopLiteMessageProcess
 from collections.abc import Iterator
 from typing import Final
 
-from rmq.errors import RequestRejected
+from rmq.core.errors import RequestRejected
 from rmq.plugin import (
     ANY_QUEUE,
     BrokerContext,

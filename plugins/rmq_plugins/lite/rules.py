@@ -5,7 +5,7 @@ Known in Java as `LiteMetadataUtil`.
 
 from typing import Final
 
-from rmq.errors import RequestRejected
+from rmq.core.errors import RequestRejected
 from rmq.plugin import BrokerContext
 from rmq.protocol.bodies.groups import SubscriptionGroupConfig
 from rmq.protocol.bodies.topics import TopicConfig

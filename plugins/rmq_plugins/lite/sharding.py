@@ -8,7 +8,7 @@ Known in Java as `LiteShardingImpl`.
 
 from typing import Final
 
-from rmq.errors import PeerError
+from rmq.core.errors import PeerError
 from rmq.plugin import PERM_WRITE, BrokerContext
 
 _MULTIPLIER: Final = 2_862_933_555_777_941_757

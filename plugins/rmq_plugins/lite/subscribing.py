@@ -10,7 +10,7 @@ from typing import Final
 
 import trio
 
-from rmq.errors import RequestRejected
+from rmq.core.errors import RequestRejected
 from rmq.plugin import BrokerContext, Connection
 from rmq.protocol.bodies.lite import (
     LiteSubscription,

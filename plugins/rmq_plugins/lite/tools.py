@@ -6,7 +6,7 @@ Known in Java as `LiteManagerProcessor`.
 import heapq
 from typing import Final
 
-from rmq.errors import RequestRejected
+from rmq.core.errors import RequestRejected
 from rmq.plugin import BrokerContext, Connection, QueueOffset
 from rmq.protocol.bodies.groups import OffsetWrapper, SubscriptionGroupConfig
 from rmq.protocol.bodies.lite import (

@@ -10,7 +10,7 @@ import base64
 import binascii
 from typing import Final
 
-from rmq.errors import RequestRejected
+from rmq.core.errors import RequestRejected
 from rmq.native import AckMarks
 from rmq.plugin import (
     ANOTHER_POP,

@@ -20,7 +20,7 @@ from typing import Final
 
 import msgspec
 
-from rmq.errors import RequestRejected
+from rmq.core.errors import RequestRejected
 from rmq.native import AckMarks, AckTable
 from rmq.plugin import BrokerContext
 

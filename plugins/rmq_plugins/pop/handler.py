@@ -9,7 +9,7 @@ import itertools
 import random
 from typing import Final
 
-from rmq.errors import RequestRejected
+from rmq.core.errors import RequestRejected
 from rmq.native import AckMarks
 from rmq.plugin import BrokerContext, Connection, HeldPop, HeldPops
 from rmq.protocol.codes import ResponseCode

@@ -15,7 +15,7 @@ File `config/consumerOrderInfo.json`, which a Java broker reads too:
 from collections.abc import Callable
 from typing import Any, Final
 
-from rmq.errors import RequestRejected
+from rmq.core.errors import RequestRejected
 from rmq.plugin import BrokerContext, JsonTable, QueueOrder
 
 MAX_QUEUES: Final = 200_000

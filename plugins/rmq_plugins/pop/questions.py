@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from rmq.errors import RequestRejected
+from rmq.core.errors import RequestRejected
 from rmq.plugin import BrokerContext, Connection, HeldPop, HeldPops
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import Command

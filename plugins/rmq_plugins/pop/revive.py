@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Final
 
-from rmq.errors import RequestRejected
+from rmq.core.errors import RequestRejected
 from rmq.native import AckMarks
 from rmq.plugin import (
     Alarm,

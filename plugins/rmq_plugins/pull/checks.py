@@ -2,7 +2,7 @@
 
 from typing import Final, NamedTuple
 
-from rmq.errors import RequestRejected
+from rmq.core.errors import RequestRejected
 from rmq.plugin import BrokerContext, Connection, is_tag_type
 from rmq.protocol.bodies.groups import SubscriptionGroupConfig
 from rmq.protocol.bodies.topics import TopicConfig

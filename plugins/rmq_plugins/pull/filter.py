@@ -7,7 +7,7 @@ helps, so `enableCalcFilterBitMap` has no effect on the result.
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
-from rmq.errors import RequestRejected
+from rmq.core.errors import RequestRejected
 from rmq.plugin import (
     FilterTable,
     Predicate,

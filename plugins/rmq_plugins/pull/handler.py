@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 import trio
 
-from rmq.errors import RequestRejected, StoreError
+from rmq.core.errors import RequestRejected, StoreError
 from rmq.native import PullPath, PullView, ReturnedPull
 from rmq.plugin import (
     BrokerContext,

@@ -8,7 +8,7 @@ import re
 from typing import Final
 
 from rmq.access.actions import Action
-from rmq.errors import InvokeTimeout, PeerClosed, RequestRejected
+from rmq.core.errors import InvokeTimeout, PeerClosed, RequestRejected
 from rmq.plugin import BrokerContext, Connection, Member, PhysicalOffset
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import Command

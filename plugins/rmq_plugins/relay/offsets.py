@@ -7,7 +7,7 @@ pushes the offset (220) to every member instead, which commits it itself.
 
 from typing import Final
 
-from rmq.errors import InvokeTimeout, PeerClosed, RequestRejected
+from rmq.core.errors import InvokeTimeout, PeerClosed, RequestRejected
 from rmq.plugin import Boundary, BrokerContext, Connection, ConsumerGroup
 from rmq.protocol.bodies.common import MessageQueue
 from rmq.protocol.bodies.queues import (

@@ -8,7 +8,7 @@ is also stored in its topic, pushed or not; without it, the answer has id 0 and 
 
 from typing import Final
 
-from rmq.errors import InvokeTimeout, PeerClosed, RequestRejected
+from rmq.core.errors import InvokeTimeout, PeerClosed, RequestRejected
 from rmq.plugin import BrokerContext, Connection, PutStatus
 from rmq.protocol import properties as names
 from rmq.protocol.bodies.topics import TopicConfig

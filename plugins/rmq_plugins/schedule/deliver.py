@@ -17,7 +17,7 @@ from typing import Final
 
 import trio
 
-from rmq.errors import RequestRejected
+from rmq.core.errors import RequestRejected
 from rmq.native import QueueTail
 from rmq.plugin import BrokerContext, Foreign, GetStatus, PutStatus, QueueOffset
 from rmq.protocol import properties as names

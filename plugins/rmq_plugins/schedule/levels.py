@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from rmq.errors import LogFailed, RequestRejected
+from rmq.core.errors import LogFailed, RequestRejected
 from rmq.plugin import Clock, JsonTable
 from rmq.protocol import fastjson
 from rmq.protocol.bodies.common import DataVersion

@@ -14,7 +14,7 @@ batchUniqId, by which producers see that there is one id for all.
 from collections.abc import Callable
 from typing import Final
 
-from rmq.errors import RequestRejected
+from rmq.core.errors import RequestRejected
 from rmq.plugin import BrokerContext, Connection, Held, Later, PutStatus
 from rmq.protocol.batch import MAX_INNER_ITEMS, decode_batch
 from rmq.protocol.bodies.topics import TopicConfig

@@ -8,7 +8,7 @@ import random
 from collections.abc import Mapping
 from typing import Final
 
-from rmq.errors import RequestRejected
+from rmq.core.errors import RequestRejected
 from rmq.plugin import SNDBCK2DLQ_TIMES, BrokerContext, Connection
 from rmq.protocol.bodies.topics import TopicConfig
 from rmq.protocol.codes import FAQ, ResponseCode

@@ -12,7 +12,7 @@ came, followed by these four.
 from collections.abc import Collection
 from typing import Final
 
-from rmq.errors import RequestRejected
+from rmq.core.errors import RequestRejected
 from rmq.native import UniqueKeys
 from rmq.plugin import BrokerContext, Connection, Held, Later, PutStatus
 from rmq.protocol import properties as names

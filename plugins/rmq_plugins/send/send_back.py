@@ -13,7 +13,7 @@ import random
 from typing import Final
 
 from rmq.access.actions import Action
-from rmq.errors import RequestRejected
+from rmq.core.errors import RequestRejected
 from rmq.plugin import (
     SNDBCK2DLQ_TIMES,
     BrokerContext,

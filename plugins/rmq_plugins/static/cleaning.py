@@ -12,7 +12,7 @@ from typing import Final
 
 import trio
 
-from rmq.errors import PeerError, RequestRejected
+from rmq.core.errors import PeerError, RequestRejected
 from rmq.plugin import BrokerContext, Foreign
 from rmq.protocol.bodies.common import MessageQueue
 from rmq.protocol.bodies.queue_mapping import (

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from rmq.errors import RequestRejected
+from rmq.core.errors import RequestRejected
 from rmq.plugin import Boundary, BrokerContext, Connection, Handler, Result
 from rmq.protocol.bodies.queue_mapping import LogicQueueMappingItem, Parts, part_at
 from rmq.protocol.codes import RequestCode, ResponseCode

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
-from rmq.errors import PeerError, RequestRejected
+from rmq.core.errors import PeerError, RequestRejected
 from rmq.plugin import BrokerContext
 from rmq.protocol.bodies.queue_mapping import LogicQueueMappingItem
 from rmq.protocol.codes import ResponseCode

@@ -18,7 +18,7 @@ from typing import Final
 
 import trio
 
-from rmq.errors import RequestRejected, StoreError
+from rmq.core.errors import RequestRejected, StoreError
 from rmq.native import QueueTail, java_hash
 from rmq.plugin import (
     BrokerContext,

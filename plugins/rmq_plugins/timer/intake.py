@@ -8,7 +8,7 @@ import random
 from collections.abc import Collection, Mapping
 from typing import Final
 
-from rmq.errors import RequestRejected
+from rmq.core.errors import RequestRejected
 from rmq.native import TimedSends
 from rmq.plugin import BrokerContext
 from rmq.protocol import properties as names

@@ -8,7 +8,7 @@ File `config/timermetrics`, which a Java broker reads too:
 import time
 from typing import Any
 
-from rmq.errors import RequestRejected
+from rmq.core.errors import RequestRejected
 from rmq.native import java_hash
 from rmq.plugin import BrokerContext, Connection, JsonTable
 from rmq.protocol.codes import ResponseCode

@@ -9,7 +9,7 @@ count of late recalls tell of those that came too late.
 import logging
 from typing import Final
 
-from rmq.errors import RequestRejected
+from rmq.core.errors import RequestRejected
 from rmq.plugin import (
     BrokerContext,
     Connection,

@@ -18,7 +18,7 @@ from typing import Final
 import trio
 from msgspec.structs import replace
 
-from rmq.errors import RequestRejected
+from rmq.core.errors import RequestRejected
 from rmq.plugin import BrokerContext, GetStatus, PhysicalOffset, PutStatus, QueueOffset
 from rmq.protocol import properties as names
 from rmq.protocol.codes import ResponseCode

@@ -10,7 +10,7 @@ the ids of the old half message cannot end it.
 from typing import Final
 
 from rmq.access.actions import Action
-from rmq.errors import RequestRejected
+from rmq.core.errors import RequestRejected
 from rmq.plugin import (
     COMMIT_NUMS,
     ROLLBACK_NUMS,

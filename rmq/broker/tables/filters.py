@@ -14,11 +14,11 @@ from msgspec import field
 
 from rmq.broker.config import BrokerConfig
 from rmq.broker.quota import NamedQuota, host_of
-from rmq.clock import Clock
+from rmq.config.json_table import JsonTable, encode_in_turns
+from rmq.core.clock import Clock
 from rmq.filters.bloom import bloom_positions, bloom_shape
 from rmq.filters.sql import SelectorError, compile_selector
 from rmq.filters.tags import is_tag_type
-from rmq.json_table import JsonTable, encode_in_turns
 from rmq.protocol import fastjson
 from rmq.protocol.bodies import Body
 from rmq.protocol.bodies.heartbeat import SubscriptionData

@@ -9,9 +9,9 @@ from typing import Any
 
 from rmq.broker.config import BrokerConfig
 from rmq.broker.quota import NamedQuota, host_of
-from rmq.clock import Clock
-from rmq.errors import RequestRejected
-from rmq.json_table import JsonTable
+from rmq.config.json_table import JsonTable
+from rmq.core.clock import Clock
+from rmq.core.errors import RequestRejected
 from rmq.protocol.bodies.groups import SubscriptionGroupConfig, SubscriptionGroupWrapper
 from rmq.protocol.encoded_members import LargeObject
 from rmq.protocol.flags import PERM_READ

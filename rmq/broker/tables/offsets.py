@@ -16,10 +16,10 @@ import msgspec
 
 from rmq.broker.commits_here import CommitsHere
 from rmq.broker.quota import NamedQuota, Quota, host_of
-from rmq.clock import Clock
-from rmq.errors import RequestRejected
-from rmq.files import replace_file
-from rmq.json_table import JsonTable
+from rmq.config.json_table import JsonTable
+from rmq.core.clock import Clock
+from rmq.core.errors import RequestRejected
+from rmq.core.files import replace_file
 from rmq.native import CommitTable
 from rmq.protocol.bodies.queues import LmqOffsetSerializeWrapper
 from rmq.protocol.encoded_members import FILE_LINE, LargeObject

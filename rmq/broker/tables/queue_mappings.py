@@ -9,9 +9,9 @@ from typing import Any, Final
 
 import msgspec
 
-from rmq.clock import Clock
-from rmq.errors import RequestRejected
-from rmq.json_table import JsonTable
+from rmq.config.json_table import JsonTable
+from rmq.core.clock import Clock
+from rmq.core.errors import RequestRejected
 from rmq.protocol.bodies.common import DataVersion
 from rmq.protocol.bodies.queue_mapping import (
     TopicQueueMappingDetail,

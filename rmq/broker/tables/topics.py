@@ -15,9 +15,9 @@ import msgspec
 from rmq.broker.config import BrokerConfig
 from rmq.broker.quota import NamedQuota, host_of
 from rmq.broker.tables.journal import TopicChange, TopicJournal
-from rmq.clock import Clock
-from rmq.errors import RequestRejected
-from rmq.json_table import JsonTable, encode_in_turns
+from rmq.config.json_table import JsonTable, encode_in_turns
+from rmq.core.clock import Clock
+from rmq.core.errors import RequestRejected
 from rmq.protocol import topics as names
 from rmq.protocol.bodies.topics import TopicConfig, TopicConfigSerializeWrapper
 from rmq.protocol.encoded_members import LargeObject

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Final
 
-from rmq.clock import Clock
+from rmq.core.clock import Clock
 from rmq.remoting.connection import Connection
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from rmq.broker.watch.queries import (
     number_of,
 )
 from rmq.broker.watch.records import MAX_OPENED, Body, message_row, record_at
-from rmq.offsets import PhysicalOffset
+from rmq.core.offsets import PhysicalOffset
 from rmq.protocol.properties import KEYS
 from rmq.protocol.records import StoredMessage
 

@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
-from rmq.offsets import PhysicalOffset
+from rmq.core.offsets import PhysicalOffset
 from rmq.protocol import properties as names
 from rmq.protocol.hosts import host_text
 from rmq.protocol.topics import DLQ_PREFIX, RETRY_PREFIX

@@ -20,8 +20,8 @@ from rmq.broker.watch.queries import (
     unknown,
 )
 from rmq.broker.watch.records import record_at
-from rmq.errors import RemoteProtocolError, RequestRejected, RmqError
-from rmq.offsets import QueueOffset
+from rmq.core.errors import RemoteProtocolError, RequestRejected, RmqError
+from rmq.core.offsets import QueueOffset
 from rmq.protocol import properties as names
 from rmq.protocol.bodies.route import ClusterInfo
 from rmq.protocol.codes import OwnRequestCode, RequestCode, ResponseCode

@@ -25,8 +25,9 @@ from rmq.broker.watch.queries import (
     unknown,
 )
 from rmq.broker.watch.records import MAX_OPENED, Body, body_of, message_row, record_at
-from rmq.errors import RequestRejected
-from rmq.offsets import PhysicalOffset, QueueOffset
+from rmq.core.errors import RequestRejected
+from rmq.core.offsets import PhysicalOffset, QueueOffset
+from rmq.core.threads import in_thread
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.hosts import host_text
 from rmq.protocol.properties import KEYS, TAGS
@@ -34,7 +35,6 @@ from rmq.protocol.records import StoredMessage, offset_of_message_id
 from rmq.protocol.topics import DLQ_PREFIX
 from rmq.store.reader import StoreReader
 from rmq.store.results import Boundary
-from rmq.threads import in_thread
 
 if TYPE_CHECKING:
     from rmq.broker.context import BrokerContext

@@ -10,7 +10,8 @@ import trio
 
 from rmq._fastpath import RecordLayout
 from rmq.broker.watch.queries import Row
-from rmq.offsets import PhysicalOffset
+from rmq.core.offsets import PhysicalOffset
+from rmq.core.threads import in_thread
 from rmq.protocol.flags import (
     COMPRESSED,
     COMPRESSION_LZ4,
@@ -20,7 +21,6 @@ from rmq.protocol.flags import (
 from rmq.protocol.properties import KEYS, TAGS, UNIQ_KEY
 from rmq.protocol.records import StoredMessage
 from rmq.store.cold import NotInMemory
-from rmq.threads import in_thread
 
 if TYPE_CHECKING:
     from rmq.broker.context import BrokerContext

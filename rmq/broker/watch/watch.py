@@ -21,8 +21,8 @@ from rmq.broker.watch.machine import DeadLetters, Growth, SenderClocks
 from rmq.broker.watch.progress import Progress
 from rmq.broker.watch.queries import Busiest
 from rmq.broker.watch.rings import Rings
-from rmq.clock import Clock
-from rmq.words import span
+from rmq.core.clock import Clock
+from rmq.core.humanize import span
 
 if TYPE_CHECKING:
     from rmq.broker.context import BrokerContext

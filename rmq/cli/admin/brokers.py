@@ -18,7 +18,7 @@ from rmq.cli.admin.command import (
     targets,
 )
 from rmq.client.admin import AdminClient, BrokerAddress
-from rmq.errors import PeerError
+from rmq.core.errors import PeerError
 from rmq.outgoing.refused import AnswerRefused
 from rmq.protocol.codes import RequestCode
 

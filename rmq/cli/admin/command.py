@@ -18,7 +18,7 @@ from rmq.cli.table import Table, cell_text, plain, plain_text
 from rmq.cli.text import harmless, harmless_json
 from rmq.cli.tool_settings import connection_options, settings_of
 from rmq.client.admin import AdminClient, BrokerAddress
-from rmq.errors import RmqError
+from rmq.core.errors import RmqError
 
 __all__ = ["Shown", "Table", "admin_command", "emit", "targets"]
 

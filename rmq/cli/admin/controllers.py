@@ -8,7 +8,7 @@ import click
 from rmq.cli.admin.brokers import read_text
 from rmq.cli.admin.command import Shown, Table, admin_command, cluster_option, emit
 from rmq.client.admin import AdminClient, BrokerAddress
-from rmq.errors import ConnectFailed
+from rmq.core.errors import ConnectFailed
 from rmq.protocol import fastjson
 from rmq.protocol.codes import RequestCode
 

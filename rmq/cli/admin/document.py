@@ -17,8 +17,8 @@ from rmq.broker.config import BrokerConfig
 from rmq.broker.register import MethodOnUse
 from rmq.cli.admin.catalogue import ENTRIES, LOCAL, UNSERVED
 from rmq.client.admin import AdminClient
-from rmq.config import build
-from rmq.errors import RequestRejected
+from rmq.config.option import build
+from rmq.core.errors import RequestRejected
 from rmq.plugins import PluginSet
 from rmq.protocol.codes import OwnRequestCode, RequestCode, ResponseCode
 from rmq.protocol.command import Command

@@ -18,7 +18,7 @@ from rmq.cli.admin.groups import progress
 from rmq.cli.admin.topics import groups_of
 from rmq.cli.text import time_ms
 from rmq.client.admin import AdminClient, Queue
-from rmq.errors import RequestRejected
+from rmq.core.errors import RequestRejected
 from rmq.outgoing.refused import AnswerRefused
 from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.hosts import host_text

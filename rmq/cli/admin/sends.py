@@ -12,7 +12,7 @@ from rmq.cli.admin.command import (
     topic_option,
 )
 from rmq.client.admin import AdminClient, Queue, message_ids
-from rmq.errors import RmqError
+from rmq.core.errors import RmqError
 from rmq.protocol.properties import encode_properties
 
 

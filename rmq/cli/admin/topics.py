@@ -21,7 +21,7 @@ from rmq.cli.admin.command import (
 )
 from rmq.client.admin import AdminClient
 from rmq.client.core.allocate import average
-from rmq.errors import PeerError
+from rmq.core.errors import PeerError
 from rmq.outgoing.refused import AnswerRefused
 from rmq.protocol import fastjson
 from rmq.protocol.codes import RequestCode, ResponseCode

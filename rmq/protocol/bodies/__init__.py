@@ -14,7 +14,7 @@ from typing import Any, Final, Self, TypeVar
 
 import msgspec
 
-from rmq.errors import RemoteProtocolError, RequestRejected
+from rmq.core.errors import RemoteProtocolError, RequestRejected
 from rmq.protocol import fastjson
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.json_dialect import standard_json

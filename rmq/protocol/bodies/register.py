@@ -28,7 +28,7 @@ from typing import Any, Final, Self, TypeVar
 import msgspec
 from msgspec import field
 
-from rmq.errors import RemoteProtocolError, RequestRejected
+from rmq.core.errors import RemoteProtocolError, RequestRejected
 from rmq.protocol import fastjson
 from rmq.protocol.bodies import MAX_OBJECTS, Body, decode_quickly
 from rmq.protocol.bodies.common import DataVersion

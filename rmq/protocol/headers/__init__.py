@@ -17,7 +17,7 @@ from typing import Annotated, Any, Final, Self, TypeVar, get_args
 
 import msgspec
 
-from rmq.errors import LocalProtocolError, RequestRejected
+from rmq.core.errors import LocalProtocolError, RequestRejected
 from rmq.protocol.codes import ResponseCode
 
 I32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from pyarrow.fs import FileSystem, LocalFileSystem, S3FileSystem
 
-from rmq.errors import ConfigError
+from rmq.core.errors import ConfigError
 from rmq_spark.export import ExportJob
 from rmq_spark.folder import Folder, folder_of
 from rmq_spark.manifest import STORE, DataFile, ExportLog, Manifest, brokers_of

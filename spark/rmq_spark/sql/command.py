@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TextIO
 
 import click
 
-from rmq.errors import ConfigError, RmqError
+from rmq.core.errors import ConfigError, RmqError
 
 if TYPE_CHECKING:
     from rmq_spark.sql.database import Database

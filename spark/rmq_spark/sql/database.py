@@ -24,7 +24,7 @@ from typing import Any, Final, NamedTuple
 import duckdb
 import pyarrow as pa
 
-from rmq.errors import RmqError
+from rmq.core.errors import RmqError
 from rmq_spark.sql.archive import Archive
 from rmq_spark.sql.dataset import MessageDataset
 from rmq_spark.sql.origin import Origin

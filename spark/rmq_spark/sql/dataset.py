@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from rmq.errors import RmqError
+from rmq.core.errors import RmqError
 from rmq_spark.options import Options
 from rmq_spark.plan import SegmentRange
 from rmq_spark.schema import OFFSET_ID, arrow_schema, columns_of

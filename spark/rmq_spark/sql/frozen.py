@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Final
 
 from rmq._fastpath.columns import find_record
-from rmq.errors import ConfigError, StoreError
-from rmq.segments import Segment
+from rmq.core.errors import ConfigError, StoreError
+from rmq.core.segments import Segment
 from rmq_spark.commit_log import (
     SETTLE_MS,
     covered,

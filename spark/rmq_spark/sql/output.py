@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from rmq.cli.table import LEAST_WIDTH, aligned
 from rmq.cli.text import harmless, harmless_json
-from rmq.errors import StoreError
+from rmq.core.errors import StoreError
 from rmq_spark.sql.database import Result
 
 SHOWN_ROWS: Final = 1_000

@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from rmq.segments import Segment
+from rmq.core.segments import Segment
 from rmq_spark.commit_log import follow_in, open_segment
 
 SPLIT_BYTES: Final = 16 << 20

@@ -12,7 +12,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rmq.errors import StoreError
+from rmq.core.errors import StoreError
 from rmq_spark.commit import (
     IcebergCommitter,
     Target,

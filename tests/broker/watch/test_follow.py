@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from rmq.broker.watch import follow
 from rmq.broker.watch.events import MAX_EVENTS, Events
-from rmq.errors import RequestRejected
+from rmq.core.errors import RequestRejected
 from rmq.findings import Problem
 from rmq.protocol.codes import RequestCode
 from rmq.testing import ManualClock

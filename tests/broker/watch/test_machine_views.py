@@ -6,7 +6,7 @@ import pytest
 
 from rmq.broker.watch.machine_views import HALF_HOUR_MS, HALF_HOURS
 from rmq.broker.watch.views import show_view
-from rmq.errors import RequestRejected
+from rmq.core.errors import RequestRejected
 from rmq.protocol.codes import RequestCode
 from rmq.protocol.message import Message
 from rmq.testing import RawClient, running_node

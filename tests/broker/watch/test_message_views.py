@@ -7,7 +7,7 @@ import pytest
 
 from rmq.broker.watch import message_views, records
 from rmq.broker.watch.views import show_view
-from rmq.errors import RequestRejected
+from rmq.core.errors import RequestRejected
 from rmq.protocol.flags import COMPRESSED, COMPRESSION_LZ4
 from rmq.protocol.message import Message
 from tests.broker.watch.test_watch import incident  # noqa: F401

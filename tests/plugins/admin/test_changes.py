@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from rmq.config import option
+from rmq.config.option import option
 from rmq.plugin import hookimpl
 from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.fastjson import dumps

@@ -11,8 +11,8 @@ from rmq.access.config import AuthConfig
 from rmq.access.networks import LOOPBACK, networks
 from rmq.access.signature import signature_of, signed_content
 from rmq.access.tables import UserTable
-from rmq.clock import SystemClock
-from rmq.errors import ConfigError, RequestRejected
+from rmq.core.clock import SystemClock
+from rmq.core.errors import ConfigError, RequestRejected
 from rmq.protocol.bodies.auth import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
 from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.command import Command

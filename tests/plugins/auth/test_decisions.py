@@ -14,7 +14,7 @@ from rmq.access.config import AuthConfig
 from rmq.access.policies import is_source, is_within
 from rmq.access.signature import signature_of, signed_content
 from rmq.access.tables import AclTable, UserTable
-from rmq.errors import RequestRejected
+from rmq.core.errors import RequestRejected
 from rmq.protocol.bodies.auth import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
 from rmq.protocol.codes import RequestCode
 from rmq.protocol.command import Command

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from rmq.errors import PeerClosed
+from rmq.core.errors import PeerClosed
 from rmq.protocol import fastjson
 from rmq.protocol.bodies.common import MessageQueue
 from rmq.protocol.bodies.heartbeat import ConsumerData

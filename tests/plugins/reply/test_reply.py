@@ -2,7 +2,7 @@
 
 import pytest
 
-from rmq.errors import PeerClosed
+from rmq.core.errors import PeerClosed
 from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.command import Command
 from rmq.protocol.headers.send import ReplyMessageRequestHeader

@@ -3,7 +3,7 @@
 import pytest
 import trio
 
-from rmq.errors import ConnectFailed
+from rmq.core.errors import ConnectFailed
 from rmq.protocol.bodies.queue_mapping import (
     LogicQueueMappingItem,
     TopicQueueMappingDetail,

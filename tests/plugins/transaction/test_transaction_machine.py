@@ -21,7 +21,7 @@ from hypothesis.stateful import (
 
 from rmq.broker.config import BrokerConfig
 from rmq.broker.put import PutInterceptor
-from rmq.errors import RequestRejected
+from rmq.core.errors import RequestRejected
 from rmq.protocol.codes import RequestCode
 from rmq.protocol.command import Command
 from rmq.protocol.hosts import host_bytes

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmq.errors import RequestRejected
+from rmq.core.errors import RequestRejected
 from rmq.protocol.bodies.common import DataVersion, KVTable, MessageQueue
 from rmq.protocol.bodies.groups import SubscriptionGroupConfig
 from rmq.protocol.bodies.queues import (

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmq.errors import RequestRejected
+from rmq.core.errors import RequestRejected
 from rmq.protocol.bodies import register
 from rmq.protocol.bodies.common import DataVersion
 from rmq.protocol.bodies.register import RegisterBrokerBody

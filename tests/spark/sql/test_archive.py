@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 from msgspec.structs import replace
 
-from rmq.errors import ConfigError, RmqError, StoreError
+from rmq.core.errors import ConfigError, RmqError, StoreError
 from rmq_spark.commit_log import LostData
 from rmq_spark.sql.archive import Archive
 from tests.spark.exports import SETTINGS, export_all, exporter, folder_files

@@ -5,7 +5,7 @@ import json
 import pyarrow.parquet as pq
 import pytest
 
-from rmq.errors import StoreError
+from rmq.core.errors import StoreError
 from rmq_spark.sql import output
 from rmq_spark.sql.output import write_parquet, write_rows
 from tests.spark.stores import orders

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from rmq.errors import ConfigError
+from rmq.core.errors import ConfigError
 from rmq_spark.sql.database import SqlError
 from rmq_spark.sql.query import query
 from tests.spark.exports import export_all, exporter

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 from msgspec.structs import replace
 
-from rmq.errors import ConfigError, StoreError
+from rmq.core.errors import ConfigError, StoreError
 from rmq_spark.folder import MANIFESTS
 from rmq_spark.manifest import ExportLog
 from rmq_spark.sql import tables

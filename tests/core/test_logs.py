@@ -3,7 +3,7 @@ import sys
 
 import pytest
 
-from rmq.logs import (
+from rmq.core.logs import (
     ADDRESS_LIMIT,
     FOREIGN_LIMIT,
     LINES,

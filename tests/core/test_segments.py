@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from rmq.segments import Segment, segments_of
+from rmq.core.segments import Segment, segments_of
 
 SIZE = 100
 

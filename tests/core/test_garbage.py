@@ -5,7 +5,7 @@ import weakref
 
 import pytest
 
-from rmq.garbage import LONG_COLLECTION_S, exempt_start, keep_survivors
+from rmq.core.garbage import LONG_COLLECTION_S, exempt_start, keep_survivors
 
 
 class Loop:

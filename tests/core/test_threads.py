@@ -6,7 +6,7 @@ import threading
 import pytest
 import trio
 
-from rmq.threads import in_thread
+from rmq.core.threads import in_thread
 
 
 async def test_it_returns_what_the_work_returns():

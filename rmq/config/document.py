@@ -7,8 +7,8 @@ import dataclasses
 import os
 from collections.abc import Iterable, Iterator
 
-from rmq.config import Option, as_text, options
-from rmq.config_keys import unused
+from rmq.config.keys import unused
+from rmq.config.option import Option, as_text, options
 
 HEAD = """\
 # Configuration of rmq

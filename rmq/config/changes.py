@@ -15,19 +15,19 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rmq import config_keys
-from rmq.config import (
+from rmq.config.option import (
     Option,
     as_text,
     describe,
+    keys,
     nearest,
     options,
     parse_properties,
     parse_value,
     shortened,
 )
-from rmq.errors import ConfigError
-from rmq.files import replace_file
+from rmq.core.errors import ConfigError
+from rmq.core.files import replace_file
 
 MAX_CHANGES = 1024
 """Keys of one request."""
@@ -139,7 +139,7 @@ def _places(configs: Iterable[object]) -> dict[str, list[_Place]]:
 def _why_unknown(key: str, known: Iterable[str]) -> str:
     near = nearest(key, known)
     hint = f"; did you mean {near}?" if near else ""
-    return config_keys.reason(key) or f"unknown key{hint}"
+    return keys.reason(key) or f"unknown key{hint}"
 
 
 def _values_of(text: str, places: Sequence[_Place]) -> list[tuple[_Place, Any]]:
@@ -199,7 +199,7 @@ def differences(
 def rewrite(path: Path, changes: Mapping[str, str]) -> None:
     """Set keys in a properties file; its comments and other keys stay.
 
-    The old file stays as `<name>.bak`; the crash contract is that of `rmq/files.py`.
+    The old file stays as `<name>.bak`; the crash contract is that of `rmq/core/files.py`.
     """
     # imported on use: it imports XML and HTTP
     import javaproperties

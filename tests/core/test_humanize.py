@@ -2,7 +2,7 @@
 
 import pytest
 
-from rmq.words import count, members, names_text, rate_text, span
+from rmq.core.humanize import count, members, names_text, rate_text, span
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmq.broker.config import BrokerConfig
-from rmq.config import (
+from rmq.config.keys import unused
+from rmq.config.option import (
     Configuration,
     as_text,
     build,
@@ -20,8 +21,7 @@ from rmq.config import (
     options,
     read_properties,
 )
-from rmq.config_keys import unused
-from rmq.errors import ConfigError
+from rmq.core.errors import ConfigError
 from rmq.namesrv.config import NamesrvConfig, NamesrvListenConfig
 from rmq.replication.config import ReplicationConfig
 from rmq.store.config import BrokerRole, FlushDiskType, StoreConfig

@@ -4,10 +4,10 @@ from dataclasses import dataclass
 
 import pytest
 
-from rmq import config_changes as module
-from rmq.config import option
-from rmq.config_changes import apply_changes, as_properties, differences, rewrite
-from rmq.errors import ConfigError
+from rmq.config.changes import apply_changes, as_properties, differences, rewrite
+from rmq.config.option import changes as module
+from rmq.config.option import option
+from rmq.core.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from rmq import files
-from rmq.files import replace_file
+from rmq.core import files
+from rmq.core.files import replace_file
 
 
 class Disk:

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from rmq.broker.config import BrokerConfig
-from rmq.config import check, options
-from rmq.config_keys import unused
+from rmq.config.keys import unused
+from rmq.config.option import check, options
 from rmq.namesrv.config import NamesrvConfig, NamesrvListenConfig
 from rmq.replication.config import ReplicationConfig
 from rmq.store.config import StoreConfig

@@ -1,7 +1,7 @@
 """JsonTable: a table in memory and in one of RocketMQ's JSON files.
 
 Layout: the text of the table; `<name>.bak` in the same folder holds the text before.
-Crash contract: that of `rmq/files.py`.
+Crash contract: that of `rmq/core/files.py`.
 A file that cannot be read is renamed to `<name>.bad` and the `.bak` is used instead; if
 that is bad, too, the process does not start.
 """
@@ -16,15 +16,15 @@ from typing import Any, Final, TypeVar
 
 import trio
 
-from rmq.clock import Clock
-from rmq.errors import RemoteProtocolError, RequestRejected, StoreError
-from rmq.files import replace_file
+from rmq.core.clock import Clock
+from rmq.core.errors import RemoteProtocolError, RequestRejected, StoreError
+from rmq.core.files import replace_file
+from rmq.core.threads import in_thread
 from rmq.protocol import fastjson
 from rmq.protocol.bodies import Body
 from rmq.protocol.bodies.common import DataVersion
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.encoded_members import EncodedMembers, LargeObject
-from rmq.threads import in_thread
 
 LONG_TEXT: Final = 1024 * 1024
 """Bytes from which on `bytes.join` lets other threads run, and takes a millisecond."""

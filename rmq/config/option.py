@@ -17,8 +17,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from rmq import config_keys
-from rmq.errors import ConfigError
+from rmq.config.option import keys
+from rmq.core.errors import ConfigError
 
 T = TypeVar("T")
 INT_MAX = (1 << 31) - 1
@@ -296,7 +296,7 @@ def _check_one(
         )
     if key in known:
         return
-    unused = config_keys.unused().get(key)
+    unused = keys.unused().get(key)
     if unused is not None:
         yield Finding(
             key,
@@ -308,7 +308,7 @@ def _check_one(
         name = key.split(".")[1]
         yield Finding(key, f"{key} rests: plugins.disabled has {name}", False)
         return
-    near = nearest(key, known | config_keys.unused().keys())
+    near = nearest(key, known | keys.unused().keys())
     hint = f"; did you mean {near}?" if near else ""
     yield Finding(key, f"unknown key {key}{hint}", True)
 

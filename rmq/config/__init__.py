@@ -1,0 +1,1 @@
+"""Configuration: options, their keys and documents, live changes, tables in JSON files."""

@@ -1,0 +1,1 @@
+"""The ground floor: clock, threads, files, logs, addresses and texts for people."""
