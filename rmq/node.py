@@ -326,7 +326,7 @@ def _serve_pages(
 
 async def _serve_http(node: Node, broker: Broker, http: "HttpServer") -> None:
     """Serve metrics and health until cancelled."""
-    from rmq.http.pages import pages
+    from rmq.observe.pages import pages
 
     logger.info("metrics are on http://%s:%d", broker.config.metrics_host, http.port)
     await http.run(pages(broker.context, node.server, lambda: node.is_stopping))
@@ -436,7 +436,7 @@ async def _controlling(
     async with _open_http(config) as http, trio.open_nursery() as nursery:
         await nursery.start(one.run)
         if http is not None:
-            from rmq.http.controller_pages import pages
+            from rmq.controller.pages import pages
 
             logger.info("metrics are on http://%s:%d", config.metrics_host, http.port)
             nursery.start_soon(http.run, pages(one, node.server))

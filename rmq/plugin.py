@@ -15,15 +15,7 @@ from rmq.broker.put import PutInterceptor
 from rmq.broker.queue_order import ANOTHER_POP, NOT_THERE, QueueOrder
 from rmq.broker.register import Around, Facts, PluginInfo, Register, Service
 from rmq.broker.rights import RequestRights
-from rmq.broker.statistics import (
-    COMMIT_NUMS,
-    GROUP_GET_NUMS,
-    ROLLBACK_NUMS,
-    SNDBCK2DLQ_TIMES,
-    TOPIC_PUT_NUMS,
-)
 from rmq.broker.tables.filters import FilterTable
-from rmq.broker.watch.watch import MAX_FOLLOWERS
 from rmq.config.changes import apply_changes, as_properties
 from rmq.config.json_table import JsonTable
 from rmq.config.option import Configuration, option, parse_properties
@@ -34,6 +26,14 @@ from rmq.core.offsets import PhysicalOffset, QueueOffset
 from rmq.filters.sql import Predicate, SelectorError, compile_selector
 from rmq.filters.tags import is_tag_type, tag_codes
 from rmq.hookspecs import hookimpl
+from rmq.observe.monitor import MAX_FOLLOWERS
+from rmq.observe.statistics import (
+    COMMIT_NUMS,
+    GROUP_GET_NUMS,
+    ROLLBACK_NUMS,
+    SNDBCK2DLQ_TIMES,
+    TOPIC_PUT_NUMS,
+)
 from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.command import Command
 from rmq.protocol.flags import PERM_READ, PERM_WRITE

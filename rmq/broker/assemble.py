@@ -23,15 +23,15 @@ from rmq.broker.queue_locks import QueueLocks
 from rmq.broker.register import PORTS, Registrations
 from rmq.broker.replication import Replication
 from rmq.broker.role import Role
-from rmq.broker.statistics import BrokerStatistics
 from rmq.broker.tables.filters import FilterTable
 from rmq.broker.tables.groups import GroupTable
 from rmq.broker.tables.offsets import MAX_ENTRIES, OffsetTable
 from rmq.broker.tables.queue_mappings import QueueMappings
 from rmq.broker.tables.topics import TopicTable
-from rmq.broker.watch.watch import Watch
 from rmq.config.json_table import JsonTable
 from rmq.core.clock import Clock
+from rmq.observe.monitor import Watch
+from rmq.observe.statistics import BrokerStatistics
 from rmq.plugins import PluginSet
 from rmq.protocol.bodies.queue_mapping import CopiedMappings
 from rmq.protocol.bodies.topics import TopicConfig

@@ -21,15 +21,15 @@ from rmq.broker.register import Facts, PluginInfo, Registrations
 from rmq.broker.replication import Replication
 from rmq.broker.rights import AllRights, RequestRights
 from rmq.broker.role import Role
-from rmq.broker.statistics import BrokerStatistics
 from rmq.broker.tables.filters import FilterTable
 from rmq.broker.tables.groups import GroupTable
 from rmq.broker.tables.offsets import OffsetTable
 from rmq.broker.tables.queue_mappings import QueueMappings
 from rmq.broker.tables.topics import TopicTable
-from rmq.broker.watch.watch import Watch
 from rmq.core.clock import Clock
 from rmq.core.errors import RequestRejected
+from rmq.observe.monitor import Watch
+from rmq.observe.statistics import BrokerStatistics
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.flags import PERM_WRITE
 from rmq.protocol.message import Message

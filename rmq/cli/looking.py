@@ -1,7 +1,7 @@
 """Looking: asks brokers for what `rmq top` shows.
 
 A broker of rmq tells all of it with one request; one of Java's does not know it, and is
-asked for what it tells, see `rmq/broker/watch/java_broker.py`.
+asked for what it tells, see `rmq/observe/java_broker.py`.
 """
 
 from typing import TYPE_CHECKING, Any, Final
@@ -13,7 +13,7 @@ from rmq.outgoing.refused import AnswerRefused
 from rmq.protocol.codes import OwnRequestCode, ResponseCode
 
 if TYPE_CHECKING:
-    from rmq.broker.watch.java_broker import JavaBroker
+    from rmq.observe.java_broker import JavaBroker
 
 ROWS: Final = 100
 """Groups and topics that a broker is asked for."""
@@ -74,7 +74,7 @@ class Looking:
             else:
                 return own
             # imported on use: most clusters have no broker of Java
-            from rmq.broker.watch.java_broker import JavaBroker
+            from rmq.observe.java_broker import JavaBroker
 
             told = JavaBroker(broker.name, broker.cluster, SystemClock().now_ms)
             self._of_java[broker.address] = told

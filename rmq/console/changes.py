@@ -13,10 +13,10 @@ import msgspec
 import trio
 
 from rmq.broker.own_requests import check, serve
-from rmq.broker.watch.queries import Turns
 from rmq.console.replaced import ReplacedOffsets
 from rmq.core.errors import RequestRejected, StoreError
 from rmq.core.humanize import count, names_text
+from rmq.observe.queries import Turns
 from rmq.protocol.bodies.groups import SubscriptionGroupConfig
 from rmq.protocol.codes import OwnRequestCode, RequestCode, ResponseCode
 from rmq.protocol.command import Command

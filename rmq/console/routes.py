@@ -13,9 +13,6 @@ import msgspec
 import trio
 
 from rmq import __version__
-from rmq.broker.watch.message_views import MESSAGE_VIEWS, placed_record
-from rmq.broker.watch.queries import MAX_TEXT, Turns
-from rmq.broker.watch.views import VIEWS, show_view
 from rmq.config.option import describe
 from rmq.console.changes import Changes
 from rmq.console.config import ConsoleConfig
@@ -25,6 +22,9 @@ from rmq.console.history import History
 from rmq.console.live import Compute, Live
 from rmq.console.sessions import SESSION_MS, Sessions
 from rmq.core.errors import RequestRejected
+from rmq.observe.message_views import MESSAGE_VIEWS, placed_record
+from rmq.observe.queries import MAX_TEXT, Turns
+from rmq.observe.views import VIEWS, show_view
 from rmq.protocol.codes import ResponseCode
 
 if TYPE_CHECKING:

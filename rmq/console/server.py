@@ -21,7 +21,7 @@ from rmq.console.live import SILENCE_S, event
 from rmq.console.routes import Answer, Request, Routes, Stream, refusal
 from rmq.core.errors import ConfigError
 from rmq.core.logs import Foreign
-from rmq.http.places import Places
+from rmq.http.connection_slots import Places
 from rmq.remoting.tls import TlsConfig, WatchedContext, server_context
 
 if TYPE_CHECKING:

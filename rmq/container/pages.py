@@ -14,8 +14,8 @@ import h11
 import trio
 
 from rmq.core.threads import in_thread
-from rmq.http.exposition import CONTENT_TYPE, Family, Sample, expose
 from rmq.http.server import Page, Pages
+from rmq.observe.metrics.exposition import CONTENT_TYPE, Family, Sample, expose
 
 if TYPE_CHECKING:
     from rmq.container.child import Child

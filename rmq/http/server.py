@@ -18,7 +18,7 @@ import trio
 from rmq import __version__
 from rmq.core.errors import ConfigError
 from rmq.core.logs import Foreign
-from rmq.http.places import Places
+from rmq.http.connection_slots import Places
 
 logger = logging.getLogger(__name__)
 

@@ -20,8 +20,8 @@ import trio
 from rmq.cli.service_manager import notify
 from rmq.core.clock import Clock
 from rmq.core.errors import ConnectFailed
-from rmq.http.exposition import CONTENT_TYPE, Family, Sample, expose
 from rmq.http.server import HttpServer, Page, Pages
+from rmq.observe.metrics.exposition import CONTENT_TYPE, Family, Sample, expose
 from rmq_spark.exporter import Exporter
 from rmq_spark.manifest import Manifest
 

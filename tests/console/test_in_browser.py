@@ -9,19 +9,19 @@ import json
 import pytest
 import trio
 
-from rmq.broker.watch import machine_views
-from rmq.broker.watch.java_broker import JavaBroker
 from rmq.console import routes
 from rmq.core.errors import PeerError
+from rmq.observe import machine_views
+from rmq.observe.java_broker import JavaBroker
 from rmq.protocol.bodies.heartbeat import HeartbeatData
 from rmq.protocol.codes import RequestCode
 from rmq.replication.control import Control
 from rmq.replication.sync_set import SyncSet
 from rmq.testing import RawClient, running_node
-from tests.broker.watch.test_watch import ask
 from tests.console.browser import LOOKS, browser, missing
 from tests.console.test_server import AUTH
 from tests.console.world import HOSTILE, NOW, console, put
+from tests.observe.test_monitor import ask
 
 pytestmark = [
     pytest.mark.browser, pytest.mark.timeout(240),

@@ -14,15 +14,15 @@ from rmq.broker.config import BrokerConfig
 from rmq.broker.controllers import Term
 from rmq.broker.identity import Asked, Boot, Identity
 from rmq.broker.membership import Membership
-from rmq.broker.watch.group_view import group_of
 from rmq.cli import main
 from rmq.core.errors import ConfigError, RmqError
-from rmq.http.own_metrics import group_families
+from rmq.observe.group_view import group_of
+from rmq.observe.metrics.own import group_families
 from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.replication.config import ReplicationConfig
 from rmq.store.checkpoint import Checkpoint
 from rmq.testing import BrokerThread, NameServerThread
-from tests.http.test_metrics import OF_A_GROUP
+from tests.observe.test_pages import OF_A_GROUP
 
 from .conftest import put
 from .controller import Controller

@@ -12,7 +12,7 @@ from rmq.broker.role import Role
 from rmq.cli.group_findings import group_findings
 from rmq.client.admin import AdminClient
 from rmq.core.errors import ConfigError
-from rmq.http.own_metrics import families
+from rmq.observe.metrics.own import families
 from rmq.outgoing.identity import Identity
 from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.command import Command

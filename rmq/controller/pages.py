@@ -1,0 +1,115 @@
+"""/metrics, /healthz and /readyz of a controller.
+
+/healthz answers as long as the process serves.  /readyz answers 200 if this controller
+knows which one leads; else 503 with the reason: brokers get no answer from it, and no
+group gets a new master.
+"""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from http import HTTPStatus
+
+import trio
+
+from rmq.controller.server import Controller
+from rmq.controller.statistics import ControllerStatistics, GroupStatistics
+from rmq.http.server import Page, Pages
+from rmq.observe.metrics.exposition import CONTENT_TYPE, Family, Sample, expose
+from rmq.observe.metrics.own import (
+    build_family,
+    counter,
+    gauge,
+    network_families,
+    process_families,
+)
+from rmq.remoting.server import RemotingServer
+
+NOBODY_LEADS = (
+    "no controller leads: its state is away (rmq.etcdEndpoints), or this one has just "
+    "started\n"
+)
+
+
+def pages(controller: Controller, server: RemotingServer) -> Pages:
+    """Return the pages by path."""
+    return {
+        "/metrics": partial(_metrics, controller, server),
+        "/healthz": _health,
+        "/readyz": partial(_readiness, controller),
+    }
+
+
+async def _metrics(controller: Controller, server: RemotingServer) -> Page:
+    labels = {"node_type": "controller", "node_id": controller.address}
+    text = await expose(families(controller, server), labels)
+    return Page(text, content_type=CONTENT_TYPE)
+
+
+async def _health() -> Page:
+    await trio.lowlevel.checkpoint()
+    return Page(b"alive\n")
+
+
+async def _readiness(controller: Controller) -> Page:
+    await trio.lowlevel.checkpoint()
+    if controller.statistics().leader is None:
+        return Page(NOBODY_LEADS.encode(), HTTPStatus.SERVICE_UNAVAILABLE)
+    return Page(b"ready\n")
+
+
+def families(controller: Controller, server: RemotingServer) -> Iterator[Family]:
+    """Yield every family of a controller."""
+    found = controller.statistics()
+    yield build_family()
+    yield from _own_families(found)
+    yield from _group_families(found)
+    yield from network_families(server)
+    yield from process_families()
+
+
+def _own_families(found: ControllerStatistics) -> Iterator[Family]:
+    yield gauge("rmq_controller_leading", "1: this one leads", found.is_leading)
+    yield gauge(
+        "rmq_controller_leader_known",
+        "1: this one knows which controller leads",
+        found.leader is not None,
+    )
+    yield gauge(
+        "rmq_controller_running", "controllers that run", len(found.controllers)
+    )
+    counts = found.counts
+    yield Family(
+        "rmq_controller_elections_total",
+        "counter",
+        "elections of this controller, by their result",
+        [
+            Sample(counts.elected, {"result": "elected"}),
+            Sample(counts.kept, {"result": "kept"}),
+            Sample(counts.failed, {"result": "failed"}),
+        ],
+    )
+    yield counter(
+        "rmq_controller_unconfirmed_total",
+        "requests and elections that etcd, or the file, did not confirm",
+        counts.unconfirmed,
+    )
+
+
+def _group_families(found: ControllerStatistics) -> Iterator[Family]:
+    values: tuple[tuple[str, str, Callable[[GroupStatistics], float]], ...] = (
+        ("group_master", "1: the group has a master, and that lives",
+         lambda group: group.has_master),
+        ("group_epoch", "epoch of the group's master",
+         lambda group: group.master_epoch),
+        ("group_in_sync", "brokers of the set", lambda group: group.in_set),
+        ("group_members", "brokers that have registered",
+         lambda group: group.members),
+        ("group_living", "brokers of the group that live",
+         lambda group: group.living),
+    )  # fmt: skip
+    for name, text, value in values:
+        samples = [
+            Sample(value(each), {"cluster": each.cluster, "broker_set": each.name})
+            for each in found.groups
+        ]
+        yield Family(f"rmq_controller_{name}", "gauge", text, samples)

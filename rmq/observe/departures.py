@@ -1,0 +1,37 @@
+"""Departures: which client left a group last, when and how."""
+
+from typing import TYPE_CHECKING, Final
+
+from rmq.core.clock import Clock
+from rmq.remoting.connection import Connection
+
+if TYPE_CHECKING:
+    from rmq.observe.reasons import Left
+
+MAX_GROUPS: Final = 1_000
+"""Groups with a client that left; about 300 bytes each. The oldest goes."""
+
+
+class Departures:
+    """Known since the start of this process."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._now_ms = clock.now_ms
+        self._last: dict[str, Left] = {}
+
+    def add(
+        self, group: str, client_id: str, connection: Connection, is_in_order: bool
+    ) -> None:
+        """Keep that a client left: a callback of `ConsumerTable`."""
+        # imported on use: nobody leaves before somebody has come
+        from rmq.observe.reasons import Left
+
+        self._last.pop(group, None)
+        if len(self._last) >= MAX_GROUPS:
+            del self._last[next(iter(self._last))]
+        client = f"{client_id} at {connection.remote_address}"
+        self._last[group] = Left(client, self._now_ms(), is_in_order)
+
+    def last(self, group: str) -> "Left | None":
+        """Return who left last; None if nobody did."""
+        return self._last.get(group)

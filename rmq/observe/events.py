@@ -1,0 +1,93 @@
+"""Events: what happened to clients, what became a problem, and what was changed.
+
+For `rmq tail`: the newest `MAX_EVENTS`, each with a number that only grows.
+"""
+
+from collections import deque
+from typing import TYPE_CHECKING, Final, Literal
+
+import msgspec
+
+from rmq.remoting.changes import Change
+from rmq.remoting.connection import Connection
+
+if TYPE_CHECKING:
+    from rmq.broker.context import BrokerContext
+    from rmq.observe.findings import Problem
+
+MAX_EVENTS: Final = 1_000
+"""About 300 bytes each."""
+
+MAX_TEXT: Final = 300
+
+
+class Event(msgspec.Struct, frozen=True):
+    """Something that happened; `place` is a group, a user or the broker."""
+
+    number: int
+    at_ms: int
+    kind: Literal["came", "left", "problem", "admin"]
+    place: str
+    say: str
+
+
+class Events:
+    """Belongs to the trio thread."""
+
+    def __init__(self) -> None:
+        self._events: deque[Event] = deque(maxlen=MAX_EVENTS)
+        self._broker: BrokerContext | None = None
+        self.last = 0
+        """The number of the newest event."""
+
+    def attach(self, broker: "BrokerContext") -> None:
+        """Begin to listen to this broker."""
+        self._broker = broker
+        broker.consumers.on_join.append(self._came)
+        broker.consumers.on_leave.append(self._left)
+        broker.audit.on_add.append(self._changed)
+
+    def since(self, number: int) -> list[Event]:
+        """Return the events after a number, as far as they are kept."""
+        newer = min(len(self._events), max(0, self.last - number))
+        return [self._events[at] for at in range(-newer, 0)]
+
+    def problem(self, problem: "Problem") -> None:
+        """Add a problem that was not there before."""
+        self._add("problem", problem.place, problem.say)
+
+    def _came(self, group: str, client_id: str, connection: Connection) -> None:
+        assert self._broker is not None, "attach it first"
+        # imported on use: a start has no clients yet
+        from rmq.observe.snapshot import language_name
+
+        member = self._broker.consumers.members(group).get(connection)
+        language = f" ({language_name(member.language)})" if member else ""
+        host = connection.remote_address.rpartition(":")[0]
+        self._add("came", group, f"{client_id} came from {host}{language}")
+
+    def _left(
+        self, group: str, client_id: str, connection: Connection, is_in_order: bool
+    ) -> None:
+        assert self._broker is not None, "attach it first"
+        how = "left in order" if is_in_order else "is gone, its connection was lost"
+        rest = len(self._broker.consumers.members(group))
+        last = "" if rest else "; nobody is left"
+        host = connection.remote_address.rpartition(":")[0]
+        self._add("left", group, f"{client_id} at {host} {how}{last}")
+
+    def _changed(self, change: Change) -> None:
+        text = f"{change.action} {change.subject}"
+        if change.change:
+            text += f": {change.change}"
+        self._add("admin", change.user or change.source, text)
+
+    def _add(
+        self, kind: Literal["came", "left", "problem", "admin"], place: str, say: str
+    ) -> None:
+        assert self._broker is not None, "attach it first"
+        self.last += 1
+        now_ms = self._broker.clock.now_ms()
+        self._events.append(
+            Event(self.last, now_ms, kind, place[:MAX_TEXT], say[:MAX_TEXT])
+        )

@@ -1,0 +1,336 @@
+"""What is wrong with a broker: sentences, each with what to do about it.
+
+`problems` is a pure function of a `Picture`.  The console, `rmq doctor`, `rmq top`,
+`/metrics` and `/api/problems` show the same list, the worst first.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from shlex import quote
+from typing import Final
+
+import msgspec
+
+from rmq.core.humanize import count, names_text, span
+from rmq.observe.reasons import GroupFacts, Level, why
+
+CLOCK_TOLERANCE_MS: Final = 2_000
+FORECAST_HOURS: Final = 72
+"""A disk that will be full later is no problem yet."""
+
+SOON_HOURS: Final = 1
+"""How far the growth of some seconds is believed."""
+
+MIN_GROWTH: Final = 1 << 20
+"""Bytes an hour below which a forecast says nothing."""
+
+OPEN_TRANSACTION_MS: Final = 60_000
+"""A sender may rightly not know the outcome for some time."""
+
+REPLICA_LAG: Final = 64 << 20
+NEARLY_FULL: Final = 0.9
+MAX_PROBLEMS: Final = 200
+"""The rest is one sentence with their number."""
+
+LEVELS: Final[tuple[Level, ...]] = ("bad", "warn", "note")
+
+
+class Problem(msgspec.Struct, frozen=True, kw_only=True):
+    """A sentence about one thing that somebody should look at."""
+
+    level: Level
+    kind: str
+    place: str
+    """What it is about: a group, a topic, or the broker itself."""
+
+    say: str
+    do: str
+    command: str = ""
+    brief: str = ""
+    """What it says in a few words, for a column; of groups only."""
+
+    more: tuple[str, ...] = ()
+    group: str = ""
+    """The group, if it is about one."""
+
+    since_ms: int = 0
+    """When this was first seen; 0 if nobody watches."""
+
+
+class Disk(msgspec.Struct, frozen=True, kw_only=True):
+    """The disk of the log."""
+
+    total: int
+    used: int
+    early_ratio: float
+    """Above this old files are deleted early."""
+
+    refuse_ratio: float
+    growth_per_hour: float | None = None
+    lately_per_hour: float | None = None
+    """The same from the last seconds."""
+
+    kept_ms: int | None = None
+    """Age of the oldest message."""
+
+    reserved_ms: int = 0
+    """How long messages are kept; then files go, and the log stops growing."""
+
+    @property
+    def ratio(self) -> float:
+        """The used part, 0 to 1."""
+        return self.used / max(1, self.total)
+
+    @property
+    def hours_left(self) -> float | None:
+        """Hours until old files are deleted early; None: never, or not known."""
+        soon = self._hours_at(self.lately_per_hour)
+        if soon is not None and soon < SOON_HOURS:
+            return soon
+        return self._hours_at(self.growth_per_hour)
+
+    def _hours_at(self, growth: float | None) -> float | None:
+        if growth is None or growth < MIN_GROWTH or self.ratio >= self.early_ratio:
+            return None
+        if not self.total:
+            return None  # ramfs does not tell its size
+        if self.kept_ms is not None and self.kept_ms >= self.reserved_ms:
+            return None  # as much goes as comes
+        hours = (self.early_ratio * self.total - self.used) / growth
+        left_ms = self.reserved_ms - (self.kept_ms or 0)
+        return hours if hours * 3_600_000 < left_ms else None
+
+
+class Picture(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known about a broker at one moment."""
+
+    broker: str
+    now_ms: int
+    refusal: str = ""
+    """Why messages are refused; empty if they are accepted."""
+
+    disk: Disk | None = None
+    skews: Sequence[tuple[str, int]] = ()
+    """Hosts of senders, and how far their clocks are ahead, in milliseconds."""
+
+    open_transactions: int = 0
+    """Transactions that their senders did not end in time."""
+
+    silent_senders: Sequence[str] = ()
+    """Groups of such senders of which nobody is connected, who could be asked."""
+
+    oldest_transaction_ms: int | None = None
+    dead_letters: Sequence[tuple[str, int]] = ()
+    """Groups, and their new dead letters of the last hour."""
+
+    lost_name_servers: Sequence[tuple[str, str]] = ()
+    """Addresses that do not know this broker, each with the error."""
+
+    name_servers: int = 0
+    replicas: Sequence[tuple[str, int, bool]] = ()
+    """Addresses of replicas, bytes that each lacks, whether it is in sync."""
+
+    not_following: str = ""
+    """Why this slave does not follow its master."""
+
+    connections: tuple[int, int] = (0, 0)
+    """Open connections, and the limit."""
+
+
+def problems(picture: Picture, of_groups: Sequence[Problem] = ()) -> list[Problem]:
+    """Return what somebody should look at, the worst first."""
+    found = [each for row in CHECKS for each in row(picture)]
+    found += of_groups
+    found.sort(key=lambda each: LEVELS.index(each.level))
+    if len(found) > MAX_PROBLEMS:
+        rest = len(found) - MAX_PROBLEMS
+        found[MAX_PROBLEMS:] = [
+            Problem(
+                level=found[MAX_PROBLEMS].level,
+                kind="more",
+                place=picture.broker,
+                say=f"{rest:,} more problems are not listed.",
+                do="Begin with the first of this list.",
+            )
+        ]
+    return found
+
+
+def group_problems(group: GroupFacts) -> list[Problem]:
+    """Return what somebody should look at in a group: nothing, or its reason."""
+    reason = why(group)
+    if reason.level == "ok":
+        return []
+    problem = Problem(
+        level=reason.level,
+        kind=reason.kind,
+        place=group.name,
+        say=reason.say,
+        do=reason.do,
+        command=reason.command,
+        brief=reason.brief,
+        more=reason.more + ((f"{reason.even}.",) if reason.even else ()),
+        group=group.name,
+    )
+    return [problem]
+
+
+# -- the checks
+
+
+def _refuses(picture: Picture) -> Iterator[Problem]:
+    if picture.refusal:
+        yield Problem(
+            level="bad",
+            kind="refuses",
+            place=picture.broker,
+            say=f"It takes no messages: {picture.refusal}.",
+            do="Read the log of the broker; free space on its disk if that is full.",
+            command="rmq doctor",
+        )
+
+
+def _disk(picture: Picture) -> Iterator[Problem]:
+    disk = picture.disk
+    if disk is None:
+        return
+    percent, hours = round(100 * disk.ratio), disk.hours_left
+    if disk.ratio >= disk.early_ratio:
+        yield Problem(
+            level="bad" if disk.ratio >= disk.refuse_ratio else "warn",
+            kind="disk",
+            place=picture.broker,
+            say=f"{percent} % of the disk is used: old files are deleted early, and "
+            f"from {disk.refuse_ratio:.0%} on messages are refused.",
+            do="Free space, add some, or lower fileReservedTime.",
+            command="rmq admin updateBrokerConfig -k fileReservedTime -v 36",
+        )
+    elif hours is not None and hours < FORECAST_HOURS:
+        yield Problem(
+            level="warn" if hours < FORECAST_HOURS / 3 else "note",
+            kind="disk-forecast",
+            place=picture.broker,
+            say=f"The disk reaches {disk.early_ratio:.0%} in "
+            f"{span(int(hours * 3_600_000))}; from then on old files go early.",
+            do="Add space, or lower fileReservedTime.",
+            command="rmq admin updateBrokerConfig -k fileReservedTime -v 36",
+        )
+
+
+def _clocks(picture: Picture) -> Iterator[Problem]:
+    wrong = [(host, ms) for host, ms in picture.skews if abs(ms) >= CLOCK_TOLERANCE_MS]
+    if not wrong:
+        return
+    host, worst = max(wrong, key=lambda each: abs(each[1]))
+    side = "ahead" if worst > 0 else "late"
+    yield Problem(
+        level="warn",
+        kind="clock",
+        place=picture.broker,
+        say=f"The clock of sender {host} is {span(abs(worst))} {side}.",
+        do="Let NTP set the clocks: delays, ages and queries by time depend on them.",
+        more=tuple(f"{each}: {ms} ms" for each, ms in wrong[:3] if each != host),
+    )
+
+
+def _transactions(picture: Picture) -> Iterator[Problem]:
+    oldest = picture.oldest_transaction_ms
+    if not picture.open_transactions or oldest is None:
+        return
+    number = picture.open_transactions
+    noun = "transaction is" if number == 1 else "transactions are"
+    why_open, do = "although the sender was asked", "Let the sender's"
+    if silent := picture.silent_senders:
+        why_open = f"and no sender of {names_text(silent)} is connected"
+        do = f"Start a sender of {silent[0]}: let its"
+    yield Problem(
+        level="warn" if oldest >= OPEN_TRANSACTION_MS else "note",
+        kind="transactions",
+        place=picture.broker,
+        say=f"{number:,} {noun} open {why_open}; the oldest for {span(oldest)}.",
+        do=f"{do} checkLocalTransaction answer commit or rollback.",
+        command="rmq admin producerConnection",
+    )
+
+
+def _dead_letters(picture: Picture) -> Iterator[Problem]:
+    for group, number in picture.dead_letters:
+        if number <= 0:
+            continue
+        yield Problem(
+            level="warn",
+            kind="dead-letters",
+            place=group,
+            say=f"{count(number)} became dead letters in the last hour.",
+            do="Mend the consumer, then send them again.",
+            command=f"rmq consume {quote(f'%DLQ%{group}')}",
+            brief=f"{number:,} dead letters in an hour",
+            group=group,
+        )
+
+
+def _name_servers(picture: Picture) -> Iterator[Problem]:
+    lost = picture.lost_name_servers
+    if not lost:
+        return
+    is_alone = len(lost) == picture.name_servers
+    address, error = lost[0]
+    yield Problem(
+        level="bad" if is_alone else "warn",
+        kind="name-server",
+        place=picture.broker,
+        say=f"{names_text([each for each, _ in lost])} "
+        f"{'does' if len(lost) == 1 else 'do'} not know this broker"
+        f"{f': {error}' if error else ''}.",
+        do=f"Start the name server {address}, or correct namesrvAddr.",
+        command=f"rmq doctor -n {address}",
+    )
+
+
+def _replicas(picture: Picture) -> Iterator[Problem]:
+    for address, behind, is_in_sync in picture.replicas:
+        if not is_in_sync or behind > REPLICA_LAG:
+            yield Problem(
+                level="warn",
+                kind="replica",
+                place=picture.broker,
+                say=f"The replica {address} lacks {behind / 2**20:,.0f} MiB.",
+                do="Look at its disk and at the network between the two.",
+                command="rmq admin haStatus",
+            )
+    if picture.not_following:
+        yield Problem(
+            level="bad",
+            kind="not-following",
+            place=picture.broker,
+            say=f"This slave does not follow: {picture.not_following}.",
+            do="docs/replication.md has the sentences, and what to do.",
+        )
+
+
+def _limits(picture: Picture) -> Iterator[Problem]:
+    used, limit = picture.connections
+    if limit and used >= NEARLY_FULL * limit:
+        yield Problem(
+            level="warn",
+            kind="connections",
+            place=picture.broker,
+            say=f"{used:,} of {limit:,} connections are open.",
+            do="Raise rmq.maxConnections, or find out who opens so many.",
+        )
+
+
+CHECKS: Final[tuple[Callable[[Picture], Iterator[Problem]], ...]] = (
+    _refuses,
+    _clocks,
+    _disk,
+    _transactions,
+    _dead_letters,
+    _name_servers,
+    _replicas,
+    _limits,
+)
+
+
+def level_counts(found: Sequence[Problem]) -> dict[str, int]:
+    """Return how many problems each level has."""
+    return {level: sum(each.level == level for each in found) for level in LEVELS}

@@ -1,0 +1,154 @@
+"""Following the log: the messages of all topics in the order in which they came.
+
+For `rmq tail`: one sequential read instead of a pull of each queue.  A request looks at
+`MAX_LOOKED` records at most and gives way after each millisecond.
+"""
+
+from collections.abc import Callable
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+import trio
+
+from rmq.core.offsets import PhysicalOffset
+from rmq.observe.queries import (
+    MAX_ROWS,
+    MAX_TEXT,
+    Query,
+    Row,
+    Turns,
+    large_number_of,
+    number_of,
+)
+from rmq.observe.record_reader import MAX_OPENED, Body, message_row, record_at
+from rmq.protocol.properties import KEYS
+from rmq.protocol.records import StoredMessage
+
+if TYPE_CHECKING:
+    from rmq.broker.context import BrokerContext
+
+MAX_LOOKED: Final = 2_000
+MAX_WAIT_MS: Final = 10_000
+LOOK_AGAIN_S: Final = 0.1
+"""How often a request that waits looks at the end of the log."""
+
+
+async def follow_log(
+    broker: "BrokerContext", query: Query, may_read: Callable[[str], bool]
+) -> dict[str, Any]:
+    """Return messages from `offset` in the log on, and events after `event`.
+
+    Without these fields it begins now.  `topics` is a pattern with * and ?, `key` and
+    `text` must be in a message, `system=1` adds internal topics.  Waits up to `waitMs`
+    until there is something.  `skip=1` continues at the end of the log after `n` rows.
+    `hidden` counts messages of topics that the user may not read.
+    """
+    follower = _Follower(broker, query, may_read)
+    wait_ms = number_of(query, "waitMs", 0, MAX_WAIT_MS)
+    count = number_of(query, "n", MAX_ROWS, MAX_ROWS)
+    deadline = trio.current_time() + wait_ms / 1_000
+    while True:
+        await follower.read(count)
+        is_late = trio.current_time() >= deadline
+        if follower.rows or follower.has_events or follower.is_behind or is_late:
+            return follower.answer(is_short=query.get("skip") == "1")
+        await trio.sleep(LOOK_AGAIN_S)
+
+
+class _Follower:
+    """One request."""
+
+    def __init__(
+        self, broker: "BrokerContext", query: Query, may_read: Callable[[str], bool]
+    ) -> None:
+        self._broker = broker
+        self._log = broker.store.log
+        self._may_read = may_read
+        self._known: dict[str, bool] = {}
+        self._pattern = query.get("topics", "")[:MAX_TEXT]
+        self._key = query.get("key", "")[:MAX_TEXT]
+        self._text = query.get("text", "")[:MAX_TEXT].encode("utf-8", "replace")
+        self._system = query.get("system") == "1"
+        event = large_number_of(query, "event")
+        self._event = broker.watch.events.last if event is None else event
+        offset = large_number_of(query, "offset")
+        self._offset = self._end if offset is None else offset
+        if not self._is_known(self._offset):
+            self._offset = self._end
+        self._turns = Turns(broker)
+        self._looked = self._hidden = 0
+        self.rows: list[Row] = []
+
+    @property
+    def _end(self) -> int:
+        return int(self._broker.store.durability.confirm_offset)
+
+    def _is_known(self, offset: int) -> bool:
+        """Whether an offset of the user may be believed: no part of a body is read."""
+        if offset >= self._end:
+            return offset == self._end  # else of another log
+        reads = self._broker.store.reads
+        is_blank = reads.message_at(PhysicalOffset(offset)) is None
+        return is_blank or reads.vouched_at(PhysicalOffset(offset)) is not None
+
+    @property
+    def has_events(self) -> bool:
+        """Whether something happened."""
+        return self._broker.watch.events.last > self._event
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether the answer must say where to go on, because there is much more."""
+        return self._looked >= MAX_LOOKED
+
+    async def read(self, count: int) -> None:
+        """Read on until the end, so many rows, or the most that a request looks at."""
+        self._offset = max(self._offset, self._log.min_offset)
+        while self._offset < self._end and len(self.rows) < count:
+            if self._looked >= MAX_LOOKED:
+                return
+            record = await record_at(self._broker, self._offset)
+            if record is None:
+                self._skip_blank()
+            else:
+                self._offset += record.size
+                self._take(record)
+            await self._turns()
+
+    def _skip_blank(self) -> None:
+        """Go to the next file: nothing but a blank is at the end of one."""
+        size = self._broker.store_config.commit_log_file_size
+        self._offset = min(self._end, (self._offset // size + 1) * size)
+
+    def _take(self, record: StoredMessage) -> None:
+        self._looked += 1
+        topic = record.topic
+        if not self._system and self._broker.topics.is_system(topic):
+            return
+        if self._pattern and not fnmatchcase(topic, self._pattern):
+            return
+        if topic not in self._known:
+            self._known[topic] = self._may_read(topic)
+        if not self._known[topic]:
+            self._hidden += 1
+            return
+        if self._key and self._key not in record.properties.get(KEYS, ""):
+            return
+        if self._text and self._text not in Body(record, MAX_OPENED).content:
+            return
+        self.rows.append(message_row(record))
+
+    def answer(self, *, is_short: bool) -> dict[str, Any]:
+        """Return what was found, and where to go on."""
+        broker = self._broker
+        events = broker.watch.events.since(self._event)
+        return {
+            "now": broker.clock.now_ms(), "node": broker.config.broker_name,
+            "offset": str(self._end if is_short else self._offset),
+            "behind": 0 if is_short else max(0, self._end - self._offset),
+            "event": str(broker.watch.events.last),
+            "put": broker.store.statistics().put_messages,
+            "looked": self._looked, "hidden": self._hidden, "rows": self.rows,
+            "events": [msgspec.to_builtins(each) for each in events],
+        }  # fmt: skip

@@ -1,0 +1,231 @@
+"""Machine: growth of the log, faults, clocks of senders, new dead letters."""
+
+import resource
+import shutil
+from bisect import bisect_left
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+from rmq.core.offsets import PhysicalOffset
+from rmq.protocol import properties as names
+from rmq.protocol.hosts import host_text
+from rmq.protocol.topics import DLQ_PREFIX, RETRY_PREFIX
+from rmq.store.results import Boundary
+
+if TYPE_CHECKING:
+    from rmq.broker.context import BrokerContext
+    from rmq.observe.findings import Disk
+
+GROWTH_NOTES: Final = 61
+NOTE_MS: Final = 60_000
+LEAST_GROWTH_MS: Final = 600_000
+"""A forecast of days from less time than this would be noise."""
+
+LATELY_MS: Final = 30_000
+LEAST_LATELY_MS: Final = 7_000
+MAX_LATELY: Final = 32
+"""Samples of the last seconds; one comes every 2 s at most."""
+
+HOUR_MS: Final = 3_600_000
+MAX_HOSTS: Final = 100
+"""Hosts of senders whose clocks are compared; the one seen longest ago goes."""
+
+SKEWS_KEPT: Final = 3
+SKEW_MS: Final = 600_000
+"""A sender of which nothing came for so long is forgotten."""
+
+SAMPLED_QUEUES: Final = 20
+"""Newest messages that one sample reads: 0.4 ms."""
+
+SAMPLED_SIZE: Final = 64 * 1024
+DEAD_NOTES: Final = 60
+MAX_DEAD: Final = 1_000
+"""Groups whose dead letters of the last hour are counted."""
+
+MAX_RESENT: Final = 10_000
+"""As many as one request sends again."""
+
+OLD_BIRTHS: Final = (
+    names.REAL_TOPIC, names.DELAY, names.RECONSUME_TIME, names.RETRY_TOPIC,
+    names.TRAN_MSG,
+)  # fmt: skip
+"""A message with one of these was stored long after its birth, and rightly so."""
+
+
+class Growth:
+    """The end of the log over the last hour, and pages read from the disk."""
+
+    def __init__(self) -> None:
+        self._ends: deque[tuple[int, int]] = deque(maxlen=GROWTH_NOTES)
+        self._lately: deque[tuple[int, int]] = deque(maxlen=MAX_LATELY)
+        self._faults: tuple[int, int] = 0, resource.getrusage(0).ru_majflt
+        self._oldest: tuple[int, int] = -1, 0
+        self.faults_per_s = 0.0
+
+    def sample(self, broker: "BrokerContext", now_ms: int) -> None:
+        """Take a sample."""
+        end = now_ms, broker.store.log.end_offset
+        if not self._ends or now_ms - self._ends[-1][0] >= NOTE_MS:
+            self._ends.append(end)
+        while self._lately and now_ms - self._lately[0][0] > LATELY_MS:
+            self._lately.popleft()
+        self._lately.append(end)
+        at_ms, count = self._faults
+        faults = resource.getrusage(resource.RUSAGE_SELF).ru_majflt
+        if at_ms and now_ms > at_ms:
+            self.faults_per_s = (faults - count) * 1_000 / (now_ms - at_ms)
+        self._faults = now_ms, faults
+
+    def per_hour(self) -> float | None:
+        """Return the bytes by which the log grows in an hour; None: not known yet."""
+        return _per_hour(self._ends, LEAST_GROWTH_MS)
+
+    def disk(self, broker: "BrokerContext", now_ms: int) -> "Disk":
+        """Return the facts about the disk of the log."""
+        # imported on use: the first sample comes seconds after the start
+        from rmq.observe.findings import Disk
+
+        usage = shutil.disk_usage(broker.store.directory.commit_log)
+        config = broker.store_config
+        return Disk(
+            total=usage.used + usage.free,
+            used=usage.used,
+            early_ratio=config.disk_max_used_ratio / 100,
+            refuse_ratio=config.disk_warning_ratio / 100,
+            growth_per_hour=self.per_hour(),
+            lately_per_hour=_per_hour(self._lately, LEAST_LATELY_MS),
+            kept_ms=self.kept_ms(broker, now_ms),
+            reserved_ms=config.reserved_hours * HOUR_MS,
+        )
+
+    def kept_ms(self, broker: "BrokerContext", now_ms: int) -> int | None:
+        """Return the age of the oldest message, which is read once for each file."""
+        start = broker.store.statistics().min_physical_offset
+        if start < 0:
+            return None
+        if start != self._oldest[0]:
+            self._oldest = start, broker.store.log.store_ms_at(start)
+        stored_ms = self._oldest[1]
+        return max(0, now_ms - stored_ms) if stored_ms > 0 else None
+
+
+def _per_hour(ends: deque[tuple[int, int]], least_ms: int) -> float | None:
+    """Return the growth between the first and the last; None if they are too near."""
+    if len(ends) < 2 or ends[-1][0] - ends[0][0] < least_ms:
+        return None
+    (first_ms, first), (last_ms, last) = ends[0], ends[-1]
+    return (last - first) * HOUR_MS / (last_ms - first_ms)
+
+
+class SenderClocks:
+    """How far the clocks of senders are ahead, from new messages."""
+
+    def __init__(self) -> None:
+        self._skews: dict[str, tuple[int, deque[int]]] = {}
+        """When a message of each host came last, and the differences."""
+
+    def sample(
+        self, broker: "BrokerContext", touched: dict[tuple[str, int], int]
+    ) -> None:
+        """Read the newest message of some queues."""
+        for (topic, queue_id), end in list(touched.items())[:SAMPLED_QUEUES]:
+            queue = broker.store.queues.get(topic, queue_id)
+            is_own = topic.startswith((RETRY_PREFIX, DLQ_PREFIX))
+            if queue is None or is_own or broker.topics.is_system(topic):
+                continue
+            if not queue.min_offset <= end - 1 < queue.next_offset:
+                continue
+            offset, size, _ = queue.entry(end - 1)
+            if size > SAMPLED_SIZE:
+                continue
+            message = broker.store.reads.message_at(PhysicalOffset(offset))
+            if message is None or any(
+                name in message.properties for name in OLD_BIRTHS
+            ):
+                continue
+            host = host_text(message.born_host).rpartition(":")[0]
+            stored_ms = message.store_timestamp
+            self._note(host, stored_ms, message.born_timestamp - stored_ms)
+
+    def _note(self, host: str, stored_ms: int, ahead_ms: int) -> None:
+        _, known = self._skews.pop(host, (0, deque[int](maxlen=SKEWS_KEPT)))
+        known.append(ahead_ms)
+        if len(self._skews) >= MAX_HOSTS:
+            del self._skews[next(iter(self._skews))]
+        self._skews[host] = stored_ms, known
+
+    def skews(self, now_ms: int) -> list[tuple[str, int]]:
+        """Return hosts with the least difference of their last messages.
+
+        A single message may be late for other reasons.
+        """
+        return [
+            (host, min(known, key=abs))
+            for host, (stored_ms, known) in self._skews.items()
+            if len(known) > 1 and now_ms - stored_ms < SKEW_MS
+        ]
+
+
+class DeadLetters:
+    """New dead letters of the last hour, by group, without those sent again."""
+
+    def __init__(self) -> None:
+        self._ends: dict[str, deque[tuple[int, int]]] = {}
+        self._resent: dict[str, list[int]] = {}
+        """Offsets after the oldest that counts, in order: those of a tag have gaps."""
+
+    def sample(
+        self,
+        broker: "BrokerContext",
+        touched: dict[tuple[str, int], int],
+        now_ms: int,
+    ) -> None:
+        """Note the ends of the queues that grew."""
+        for (topic, _), end in touched.items():
+            if not topic.startswith(DLQ_PREFIX):
+                continue
+            group = topic.removeprefix(DLQ_PREFIX)
+            ends = self._ends.get(group)
+            if ends is None:
+                if len(self._ends) >= MAX_DEAD:
+                    continue
+                since = now_ms - HOUR_MS
+                first = broker.store.reads.offset_by_time(
+                    topic, 0, since, Boundary.LOWER
+                )
+                ends = self._ends[group] = deque([(now_ms, first)], DEAD_NOTES)
+            if now_ms - ends[-1][0] >= NOTE_MS or len(ends) == 1:
+                ends.append((now_ms, end))
+            else:
+                ends[-1] = ends[-1][0], end
+
+    def settle(self, group: str, resent: set[int]) -> None:
+        """Leave out what was sent again; of a group at most `MAX_RESENT` with gaps."""
+        ends = self._ends.get(group)
+        if ends is None:
+            return
+        first, known = ends[0][1], resent.union(self._resent.get(group, ()))
+        while first in known:
+            first += 1
+        self._ends[group] = deque(
+            [(ms, max(first, end)) for ms, end in ends], DEAD_NOTES
+        )
+        self._resent[group] = sorted(each for each in known if each > first)[
+            :MAX_RESENT
+        ]
+
+    def of_hour(self, now_ms: int) -> list[tuple[str, int]]:
+        """Return groups and the number of their new dead letters."""
+        found = []
+        for group, ends in list(self._ends.items()):
+            while len(ends) > 1 and ends[1][0] < now_ms - HOUR_MS:
+                ends.popleft()
+            if ends[-1][0] < now_ms - HOUR_MS:
+                del self._ends[group]
+                self._resent.pop(group, None)
+            else:
+                resent = self._resent.get(group, ())
+                settled = bisect_left(resent, ends[-1][1])
+                settled -= bisect_left(resent, ends[0][1])
+                found.append((group, ends[-1][1] - ends[0][1] - settled))
+        return found

@@ -1,0 +1,288 @@
+"""Views of the machine: delays, open transactions, the brokers of the cluster."""
+
+import resource
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+import trio
+
+from rmq.core.errors import RemoteProtocolError, RequestRejected, RmqError
+from rmq.core.offsets import QueueOffset
+from rmq.observe.group_view import group_of
+from rmq.observe.java_broker import JavaBroker
+from rmq.observe.queries import (
+    MAX_ROWS,
+    MAX_TEXT,
+    Query,
+    Row,
+    Turns,
+    head,
+    unknown,
+)
+from rmq.observe.record_reader import record_at
+from rmq.protocol import properties as names
+from rmq.protocol.bodies.route import ClusterInfo
+from rmq.protocol.codes import OwnRequestCode, RequestCode, ResponseCode
+from rmq.protocol.command import Command
+from rmq.protocol.topics import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
+
+if TYPE_CHECKING:
+    from rmq.broker.context import BrokerContext
+
+HALF_HOURS: Final = 48
+HALF_HOUR_MS: Final = 1_800_000
+MAX_BROKERS: Final = 20
+ASK_TIMEOUT_MS: Final = 2_000
+MAX_TOLD: Final = 80 * 1024
+"""Bytes of an answer that are read here, with 500 queues: 4.5 ms.
+
+What is longer is not told; `rmq top` reads it.
+"""
+
+PAGE_SIZE: Final = resource.getpagesize()
+
+
+async def delays(broker: "BrokerContext", _query: Query) -> dict[str, Any]:
+    """Return what waits for a time: by level, and of the timer by half hour."""
+    now_ms, turns = broker.clock.now_ms(), Turns(broker)
+    told = (broker.facts("delayOffset") or {"offsetTable": {}})["offsetTable"]
+    levels: list[Row] = []
+    for number, delay_ms in enumerate(broker.store_config.delay_table(), 1):
+        end = int(broker.store.reads.max_offset(SCHEDULE_TOPIC, number - 1))
+        done = min(end, int(told.get(str(number), 0)))
+        place = SCHEDULE_TOPIC, number - 1, QueueOffset(done)
+        stored_ms = broker.store.reads.store_time_at(*place) if done < end else -1
+        due_ms = stored_ms + delay_ms if stored_ms >= 0 else None
+        late_ms = None if due_ms is None else max(0, now_ms - due_ms)
+        levels.append({
+            "level": number, "delay_ms": delay_ms, "waiting": end - done,
+            "next": due_ms, "late_ms": late_ms,
+        })  # fmt: skip
+        await turns()
+    return {**head(broker), "levels": levels, "timer": await _timer(broker, turns)}
+
+
+async def _timer(broker: "BrokerContext", turns: Turns) -> dict[str, Any] | None:
+    timer = broker.store.timer
+    if not timer.is_open:
+        return None
+    now_ms, wheel = broker.clock.now_ms(), timer.wheel
+    counts = [0] * HALF_HOURS
+    later = waiting = 0
+    for slot in wheel.numbers():
+        count = max(0, wheel.count_of(slot))
+        at = max(0, slot * timer.precision_ms - now_ms) // HALF_HOUR_MS
+        waiting += count
+        if at < HALF_HOURS:
+            counts[at] += count
+        else:
+            later += count
+        await turns()
+    first = wheel.first()
+    due_ms = None if first is None else (first + 1) * timer.precision_ms
+    return {
+        "waiting": waiting, "half_hours": counts, "later": later, "next": due_ms,
+        "late_ms": 0 if due_ms is None else max(0, now_ms - due_ms),
+        "precision_ms": timer.precision_ms,
+    }  # fmt: skip
+
+
+async def transactions(broker: "BrokerContext", _query: Query) -> dict[str, Any]:
+    """Return transactions that are neither committed nor rolled back, the oldest first.
+
+    `checks`: how often their sender was asked; `client`: who can be asked.
+    """
+    now_ms, turns, rows = broker.clock.now_ms(), Turns(broker), list[Row]()
+    told = broker.facts("openTransactions") or {"offsets": []}
+    for offset in told["offsets"][:MAX_ROWS]:
+        place = TRANS_HALF_TOPIC, 0, QueueOffset(offset)
+        physical = broker.store.reads.physical_at(*place)
+        record = await record_at(broker, physical) if physical >= 0 else None
+        if record is not None:
+            properties = record.properties
+            root = properties.get(names.TRAN_PREPARED_QUEUE_OFFSET, "")
+            first = int(root) if root.isdecimal() and len(root) < 19 else offset
+            place = TRANS_HALF_TOPIC, 0, QueueOffset(first)
+            stored_ms = broker.store.reads.store_time_at(*place)
+            stored_ms = stored_ms if stored_ms > 0 else record.store_timestamp
+            rows.append({
+                "topic": properties.get(names.REAL_TOPIC, ""),
+                "group": properties.get(names.PRODUCER_GROUP, ""),
+                "key": properties.get(names.KEYS, ""),
+                "id": properties.get(names.UNIQ_KEY) or record.offset_msg_id,
+                "since": stored_ms, "age_ms": max(0, now_ms - stored_ms),
+                "checks": properties.get(names.TRANSACTION_CHECK_TIMES, "0"),
+                "client": _sender(broker, properties.get(names.PRODUCER_GROUP, "")),
+                "size": len(record.body),
+            })  # fmt: skip
+        await turns()
+    by_topic = dict(broker.statistics.open_transactions)
+    return {
+        **head(broker), "total": sum(by_topic.values()), "rows": rows,
+        "limit": MAX_ROWS, "check_max": broker.config.transaction_check_max,
+    }  # fmt: skip
+
+
+def _sender(broker: "BrokerContext", group: str) -> str | None:
+    """Return a client that can be asked; None if none of its group is connected."""
+    members = iter(broker.producers.members(group).values())
+    first = next(members, None)
+    return None if first is None else first.client_id
+
+
+async def brokers(broker: "BrokerContext", _query: Query) -> dict[str, Any]:
+    """Return this broker, who copies it, its name servers, and its cluster."""
+    stats, usage = broker.store.statistics(), resource.getrusage(resource.RUSAGE_SELF)
+    replica = broker.replication.replica
+    servers = broker.name_servers.statistics()
+    disk = broker.watch.growth.disk(broker, broker.clock.now_ms())
+    return {
+        **head(broker),
+        "own": {
+            "name": broker.config.broker_name, "id": broker.role.broker_id,
+            "role": broker.role.kind.value, "address": broker.address,
+            "connections": broker.watch.connection_count(),
+            "memory": _resident(), "cpu_s": round(usage.ru_utime + usage.ru_stime, 1),
+            "faults": usage.ru_majflt, "log_size": stats.end_offset
+            - max(0, stats.min_physical_offset),
+            "not_durable": stats.end_offset - stats.durable_offset,
+            "kept_ms": disk.kept_ms, "disk_used": disk.used, "disk_total": disk.total,
+            "disk_hours": disk.hours_left, "disk_growth": disk.growth_per_hour,
+            "disk_early": disk.early_ratio, "disk_refuse": disk.refuse_ratio,
+            "flush_p99_ms": broker.watch.flushes.p99_ms(),
+        },
+        "replicas": [
+            {"address": each.address, "behind": each.behind,
+             "in_sync": each.is_in_sync, "rate": each.bytes_per_second}
+            for each in broker.replication.primary.statuses()
+        ],
+        "following": None if replica is None else {
+            "master": broker.role.master_ha_address, "is": replica.is_following,
+            "state": replica.state,
+        },
+        "group": group_of(broker),
+        "name_servers": [
+            {"address": each.address, "registered": each.is_registered,
+             "error": each.error}
+            for each in servers
+        ],
+        "cluster_rows": await _cluster(broker, [s.address for s in servers]),
+    }  # fmt: skip
+
+
+def _resident() -> int:
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * PAGE_SIZE
+
+
+async def other_broker(broker: "BrokerContext", query: Query) -> dict[str, Any]:
+    """Return the overview of another broker of the cluster, of rmq or of Java.
+
+    It is asked as this broker asks, and only if a name server knows it.
+    """
+    address = query.get("address", "")
+    servers = [each.address for each in broker.name_servers.statistics()]
+    places = await _places(broker, servers) or []
+    names = [name for name, _, known in places if known == address]
+    if not names:
+        unknown("other broker", address[:MAX_TEXT], [place[2] for place in places])
+    told = broker.watch.others.get(address)
+    if told is None:
+        view = {"view": "overview", "n": str(MAX_ROWS)}
+        body = await _ask(broker, address, OwnRequestCode.GET_VIEW, view)
+        if body is not None:
+            found: dict[str, Any] = msgspec.json.decode(body)
+            return found
+        told = JavaBroker(
+            names[0], broker.config.broker_cluster_name, broker.clock.now_ms
+        )
+        if len(broker.watch.others) >= MAX_BROKERS:
+            broker.watch.others.clear()
+        broker.watch.others[address] = told
+    try:
+        await _ask_all(broker, address, told)
+    except RemoteProtocolError as error:
+        raise RequestRejected(ResponseCode.SYSTEM_ERROR, str(error)) from error
+    return told.overview()
+
+
+async def _ask_all(broker: "BrokerContext", address: str, told: JavaBroker) -> None:
+    questions = told.questions()
+    code, fields = next(questions)
+    body = await _ask(broker, address, code, fields)
+    if body is None:
+        del broker.watch.others[address]
+        raise RequestRejected(ResponseCode.SYSTEM_ERROR, f"{address} does not answer")
+    with suppress(StopIteration):
+        while True:
+            code, fields = questions.send(body)
+            body = await _ask(broker, address, code, fields)
+
+
+async def _cluster(broker: "BrokerContext", servers: list[str]) -> list[Row] | None:
+    """Return what the other brokers tell; None if no name server answers."""
+    places = await _places(broker, servers)
+    if places is None:
+        return None
+    rows: list[Row] = []
+    async with trio.open_nursery() as nursery:
+        for place in places:
+            nursery.start_soon(_ask_about, broker, place, rows)
+    return sorted(rows, key=lambda row: (row["name"], row["id"]))
+
+
+async def _places(
+    broker: "BrokerContext", servers: list[str]
+) -> list[tuple[str, int, str]] | None:
+    """Return names, ids and addresses of the others, as a name server knows them."""
+    for address in servers:
+        body = await _ask(broker, address, RequestCode.GET_BROKER_CLUSTER_INFO)
+        if body is not None:
+            table = ClusterInfo.decode(body).broker_addr_table
+            return [
+                (name, int(number), address)
+                for name, data in sorted(table.items())
+                for number, address in sorted(data.broker_addrs.items())
+                if address != broker.address
+            ][:MAX_BROKERS]
+    return None
+
+
+async def _ask_about(
+    broker: "BrokerContext", place: tuple[str, int, str], rows: list[Row]
+) -> None:
+    """Add what request 28 tells about a broker; Java's brokers tell the same."""
+    name, number, address = place
+    body = await _ask(broker, address, RequestCode.GET_BROKER_RUNTIME_INFO)
+    table = msgspec.json.decode(body)["table"] if body else {}
+    rates = (
+        str(table.get("putTps", "")).split(),
+        str(table.get("getTotalTps", "")).split(),
+    )
+    rows.append({
+        "name": name, "id": int(number), "address": address,
+        "answers": body is not None,
+        "version": table.get("brokerVersionDesc"),
+        "in": float(rates[0][0]) if rates[0] else None,
+        "out": float(rates[1][0]) if rates[1] else None,
+        "disk": table.get("commitLogDiskRatio"), "up": table.get("runtime"),
+    })  # fmt: skip
+
+
+async def _ask(
+    broker: "BrokerContext",
+    address: str,
+    code: int,
+    fields: Mapping[str, str] | None = None,
+) -> bytes | None:
+    """Return the body of an answer; None if it is refused, too long, or never comes."""
+    request = Command.request(code)
+    request.ext_fields.update(fields or {})
+    try:
+        answer = await broker.name_servers.ask(address, request, ASK_TIMEOUT_MS)
+    except (RmqError, OSError):
+        return None
+    is_told = answer.code == ResponseCode.SUCCESS and len(answer.body) <= MAX_TOLD
+    return bytes(answer.body) if is_told else None

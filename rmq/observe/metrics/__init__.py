@@ -1,0 +1,1 @@
+"""Metrics for Prometheus: Java's names, rmq's own, and the text format."""

@@ -1,0 +1,407 @@
+"""The metrics of Java's broker, with its names and labels.
+
+Names are those of a scrape of 5.5.0, where the exporter adds units (`_milliseconds`,
+`_bytes`), and those that its classes register.  All figures come from data that the
+broker has anyway: sizes come from the queues' entries, and compiled code counts
+latencies once for each batch.  docs/operations.md lists the metrics that are missing.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from enum import IntEnum
+from itertools import islice
+from typing import NamedTuple
+
+from rmq._fastpath import RPC_BOUNDS_MS, SIZE_BOUNDS, RpcTime
+from rmq.broker.context import BrokerContext
+from rmq.core.offsets import PhysicalOffset, QueueOffset
+from rmq.observe.metrics.exposition import MAX_SAMPLES, Family, Sample, histogram
+from rmq.observe.metrics.timer import pop_families, timer_families
+from rmq.observe.statistics import (
+    COMMIT_NUMS,
+    GROUP_GET_NUMS,
+    GROUP_GET_SIZE,
+    ROLLBACK_NUMS,
+    SNDBCK2DLQ_TIMES,
+    TOPIC_PUT_NUMS,
+    TOPIC_PUT_SIZE,
+)
+from rmq.observe.timings import Timings
+from rmq.protocol.codes import LanguageCode, RequestCode, ResponseCode
+from rmq.protocol.records import decode_stored
+from rmq.protocol.topics import is_retry_topic
+from rmq.protocol.versions import version_text
+
+SCOPE = {"otel_scope_name": "broker-meter"}
+STORAGE = {"storage_type": "local", "storage_medium": "disk"}
+MAX_LATENCIES = 2_000
+"""Pairs of group and topic for which the age of the next message is looked up."""
+
+_MESSAGE_TYPE = "message.type"
+_MODES = {
+    "CONSUME_ACTIVELY": "pull",
+    "CONSUME_PASSIVELY": "push",
+    "CONSUME_POP": "pop",
+}
+
+
+_PROCESSORS = {
+    "send": (10, 310, 320, 36, 370),
+    "pull": (11,),
+    "lite_pull": (361,),
+    "query_message": (12, 33),
+    "client_manager": (35, 46),
+    "heartbeat": (34,),
+    "transaction": (37,),
+    "consumer_manager": (14, 15, 38),
+    "reply": (324, 325),
+}
+"""Request codes of Java's queues; `admin` has the others."""
+
+
+class Requests(NamedTuple):
+    """The data of the network side: latencies, waiting requests, held replies."""
+
+    times: list[RpcTime]
+    waiting: Mapping[int, int]
+    held: int
+
+
+def base_labels(broker: BrokerContext) -> dict[str, str]:
+    """Return the labels of every metric: cluster, node, and those of `metricsLabel`."""
+    config = broker.config
+    return {
+        "cluster": config.broker_cluster_name,
+        "node_type": "broker",
+        "node_id": config.broker_name,
+        **config.metric_labels(),
+    }
+
+
+def families(broker: BrokerContext, requests: Requests) -> Iterator[Family]:
+    """Yield every family of Java that rmq serves."""
+    yield from _table_families(broker)
+    yield from _creation_families(broker)
+    yield Family(
+        "rocketmq_processor_watermark",
+        "gauge",
+        "requests that wait for others of their kind",
+        _watermarks(requests),
+    )
+    yield from _traffic_families(broker)
+    yield from _transaction_families(broker)
+    yield Family(
+        "rocketmq_rpc_latency_milliseconds",
+        "histogram",
+        "from the arrival of a request to its answer",
+        _latencies(requests.times),
+    )
+    yield from _client_families(broker)
+    yield from _storage_families(broker)
+    yield Family(
+        "rocketmq_consumer_lag_messages",
+        "gauge",
+        "messages between the committed or popped offset and the end of the queue",
+        _lag(broker),
+    )
+    yield Family(
+        "rocketmq_consumer_lag_latency_milliseconds",
+        "gauge",
+        "age of the first message that a group has not consumed",
+        _lag_latency(broker),
+    )
+    yield from _hand_out_families(broker)
+    timer = broker.facts("timer")
+    if timer:
+        yield from timer_families(timer)
+    pop = broker.facts("pop")
+    if pop:
+        yield from pop_families(pop)
+
+
+def _gauge(name: str, text: str, value: float, **labels: str) -> Family:
+    return Family(name, "gauge", text, [Sample(value, labels)])
+
+
+def _table_families(broker: BrokerContext) -> Iterator[Family]:
+    permission = broker.config.broker_permission
+    yield _gauge("rocketmq_broker_permission", "4 read + 2 write", permission)
+    topics, groups = len(broker.topics.all()), len(broker.groups.all())
+    yield _gauge("rocketmq_topic_number", "topics of this broker", topics)
+    yield _gauge("rocketmq_consumer_group_number", "groups of this broker", groups)
+
+
+def _creation_families(broker: BrokerContext) -> Iterator[Family]:
+    statistics = broker.statistics
+    for name, text, timings in (
+        ("topic_create_execution_time", "topics", statistics.topic_creations),
+        ("consumer_group_create_execution_time", "groups", statistics.group_creations),
+    ):
+        yield Family(
+            f"rocketmq_{name}_milliseconds",
+            "histogram",
+            f"how long it took to make or change {text}, in memory",
+            _timed(timings),
+        )
+    yield Family(
+        "rocketmq_finish_message_latency_milliseconds",
+        "histogram",
+        "from the birth of a half message to its commit, in seconds as in Java",
+        _timed(statistics.commit_ages),
+    )
+
+
+def _timed(timings: Timings) -> Iterator[Sample]:
+    for one in timings.series():
+        yield from histogram(timings.bounds, one.counts, one.total, one.labels)
+
+
+def _watermarks(requests: Requests) -> Iterator[Sample]:
+    waiting = Counter(requests.waiting)
+    for processor, codes in _PROCESSORS.items():
+        yield Sample(sum(waiting.pop(c, 0) for c in codes), {"processor": processor})
+    yield Sample(waiting.total(), {"processor": "admin"})
+    yield Sample(requests.held, {"processor": "async_put"})
+
+
+def _traffic_families(broker: BrokerContext) -> Iterator[Family]:
+    for name, text, item in (
+        ("rocketmq_messages_in_total", "messages stored", TOPIC_PUT_NUMS),
+        ("rocketmq_throughput_in_total", "bytes stored", TOPIC_PUT_SIZE),
+    ):
+        yield Family(name, "counter", text, _puts(broker, item))
+    for name, text, item in (
+        ("rocketmq_messages_out_total", "messages pulled", GROUP_GET_NUMS),
+        ("rocketmq_throughput_out_total", "bytes pulled", GROUP_GET_SIZE),
+    ):
+        yield Family(name, "counter", text, _gets(broker, item))
+    yield Family(
+        "rocketmq_message_size", "histogram", "bytes of stored messages", _sizes(broker)
+    )
+    yield Family(
+        "rocketmq_send_to_dlq_messages_total",
+        "counter",
+        "messages moved to dead letters",
+        _gets(broker, SNDBCK2DLQ_TIMES),
+    )
+
+
+def _puts(broker: BrokerContext, item: str) -> Iterator[Sample]:
+    for topic, value in broker.statistics.totals(item):
+        yield Sample(value, _of_topic(broker, topic))
+
+
+def _of_topic(broker: BrokerContext, topic: str) -> dict[str, str]:
+    config = broker.topics.get(topic)
+    kind = config.attributes.get(_MESSAGE_TYPE, "") if config else ""
+    labels = {"topic": topic, "message_type": kind.lower() or "normal"}
+    return labels | _is_system(broker, topic)
+
+
+def _sizes(broker: BrokerContext) -> Iterator[Sample]:
+    totals = dict(broker.statistics.totals(TOPIC_PUT_SIZE))
+    for topic, counts in broker.statistics.sizes().items():
+        labels = _of_topic(broker, topic)
+        yield from histogram(SIZE_BOUNDS, counts, totals.get(topic, 0), labels)
+
+
+def _gets(broker: BrokerContext, item: str) -> Iterator[Sample]:
+    for key, value in broker.statistics.totals(item):
+        topic, _, group = key.partition("@")
+        labels = {"topic": topic, "consumer_group": group}
+        yield Sample(value, labels | _is_system(broker, topic))
+
+
+def _is_system(broker: BrokerContext, topic: str) -> dict[str, str]:
+    return {"is_system": "true" if broker.topics.is_system(topic) else "false"}
+
+
+def _latencies(times: list[RpcTime]) -> Iterator[Sample]:
+    for time in times:
+        labels = {
+            "protocol_type": "remoting",
+            "request_code": _code_name(RequestCode, time.code),
+            "response_code": _code_name(ResponseCode, time.response),
+            "is_long_polling": "false",
+            "result": "success",
+        }
+        yield from histogram(RPC_BOUNDS_MS, time.counts, time.sum_ms, labels)
+
+
+def _code_name(codes: type[IntEnum], code: int) -> str:
+    known = code in codes.__members__.values()
+    return codes(code).name.lower() if known else str(code)
+
+
+def _transaction_families(broker: BrokerContext) -> Iterator[Family]:
+    for name, text, item in (
+        ("rocketmq_commit_messages_total", "transactions committed", COMMIT_NUMS),
+        ("rocketmq_rollback_messages_total", "and rolled back", ROLLBACK_NUMS),
+    ):
+        totals = broker.statistics.totals(item)
+        samples = [Sample(count, {"topic": topic}) for topic, count in totals]
+        yield Family(name, "counter", text, samples)
+    yield Family(
+        "rocketmq_half_messages",
+        "gauge",
+        "transactions that are open",
+        (
+            Sample(count, {"topic": topic})
+            for topic, count in broker.statistics.open_transactions.items()
+        ),
+    )
+
+
+def _client_families(broker: BrokerContext) -> Iterator[Family]:
+    producers = Counter(
+        _client(member.language, member.version)
+        for _, _, member in broker.producers.all()
+    )
+    consumers: Counter[tuple[str, tuple[str, str]]] = Counter(
+        (group, _client(member.language, member.version))
+        for group, _, member in broker.consumers.all()
+    )
+    yield Family(
+        "rocketmq_producer_connections",
+        "gauge",
+        "producers online",
+        (Sample(n, _of_client(client)) for client, n in producers.items()),
+    )
+    yield Family(
+        "rocketmq_consumer_connections",
+        "gauge",
+        "consumers online",
+        (
+            Sample(n, _of_client(client) | _of_group(broker, group))
+            for (group, client), n in consumers.items()
+        ),
+    )
+
+
+def _client(language: int | str | None, version: int) -> tuple[str, str]:
+    """Return language and version as Java writes them, in small letters."""
+    if isinstance(language, int):
+        known = language in LanguageCode.__members__.values()
+        language = LanguageCode(language).name if known else "OTHER"
+    return (language or "OTHER").lower(), version_name(version)
+
+
+def version_name(number: int) -> str:
+    """Return the exporter's name of a version: v5_5_0, v5_5_0_snapshot."""
+    text = version_text(number).lower().replace("-", "_").replace(".", "_")
+    return f"v{text}" if text else f"ordinal_{number}"
+
+
+def _of_client(client: tuple[str, str]) -> dict[str, str]:
+    language, version = client
+    return {"language": language, "version": version, "protocol_type": "remoting"}
+
+
+def _of_group(broker: BrokerContext, name: str) -> dict[str, str]:
+    group = broker.consumers.group(name)
+    mode = _MODES.get(group.consume_type or "", "unknown") if group else "unknown"
+    return {"consumer_group": name, "consume_mode": mode, "is_system": "false"}
+
+
+def _storage_families(broker: BrokerContext) -> Iterator[Family]:
+    stats = broker.store.statistics()
+    size = stats.end_offset - stats.min_physical_offset
+    yield _gauge("rocketmq_storage_size_bytes", "bytes of the log", size, **STORAGE)
+    yield _gauge(
+        "rocketmq_storage_flush_behind_bytes",
+        "bytes of the log that are not on the disk yet",
+        stats.end_offset - stats.durable_offset,
+        **STORAGE,
+    )
+    yield _gauge(
+        "rocketmq_storage_dispatch_behind_bytes",
+        "bytes of the log that no queue has yet: a put fills both",
+        0,
+        **STORAGE,
+    )
+    first = broker.store.reads.record_at(PhysicalOffset(stats.min_physical_offset))
+    if first is not None:
+        yield _gauge(
+            "rocketmq_storage_message_reserve_time_milliseconds",
+            "age of the oldest message",
+            broker.clock.now_ms() - decode_stored(first)[0].store_timestamp,
+            **STORAGE,
+        )
+
+
+def _pairs(broker: BrokerContext) -> Iterator[tuple[str, str]]:
+    """Yield topic and group of all committed offsets of existing topics."""
+    for topic, group in broker.offsets.pairs(MAX_SAMPLES):
+        if broker.topics.get(topic) is not None:
+            yield topic, group
+
+
+def _of_pair(broker: BrokerContext, topic: str, group: str) -> dict[str, str]:
+    is_retry = "true" if is_retry_topic(topic) else "false"
+    labels = {"topic": topic, "consumer_group": group, "is_retry": is_retry}
+    return labels | _is_system(broker, topic)
+
+
+def _lag(broker: BrokerContext) -> Iterator[Sample]:
+    max_offset, reached = broker.store.reads.max_offset, broker.offsets.reached
+    for topic, group in _pairs(broker):
+        queues = broker.offsets.queues(group, topic)
+        lag = sum(
+            max(0, max_offset(topic, q) - reached(group, topic, q)) for q in queues
+        )
+        yield Sample(lag, _of_pair(broker, topic, group))
+
+
+def _lag_latency(broker: BrokerContext) -> Iterator[Sample]:
+    now_ms = broker.clock.now_ms()
+    for topic, group in islice(_pairs(broker), MAX_LATENCIES):
+        queues = broker.offsets.queues(group, topic)
+        times = (
+            broker.store.reads.store_time_at(
+                topic, q, QueueOffset(broker.offsets.reached(group, topic, q))
+            )
+            for q in queues
+        )
+        first_ms = min((ms for ms in times if ms >= 0), default=now_ms)
+        yield Sample(max(0, now_ms - first_ms), _of_pair(broker, topic, group))
+
+
+def _hand_out_families(broker: BrokerContext) -> Iterator[Family]:
+    """Yield messages that groups have pulled but not committed, or can pull."""
+    names = (
+        ("rocketmq_consumer_inflight_messages", "given, not committed yet"),
+        ("rocketmq_consumer_ready_messages", "not given yet"),
+    )
+    for place, (name, text) in enumerate(names):
+        yield Family(name, "gauge", text, _handed(broker, place))
+    yield Family(
+        "rocketmq_consumer_queueing_latency_milliseconds",
+        "gauge",
+        "age of the first message that a group was not given",
+        _queueing(broker),
+    )
+
+
+def _handed(broker: BrokerContext, place: int) -> Iterator[Sample]:
+    """Yield inflight (0) or ready (1) messages of each pair."""
+    assert place in (0, 1), place
+    max_offset = broker.store.reads.max_offset
+    for topic, group in _pairs(broker):
+        total = 0
+        for queue_id, committed in broker.offsets.queues(group, topic).items():
+            given = max(committed, broker.statistics.pulled(group, topic, queue_id))
+            end = max_offset(topic, queue_id)
+            total += max(0, end - given) if place else min(given, end) - committed
+        yield Sample(max(0, total), _of_pair(broker, topic, group))
+
+
+def _queueing(broker: BrokerContext) -> Iterator[Sample]:
+    now_ms = broker.clock.now_ms()
+    for topic, group in islice(_pairs(broker), MAX_LATENCIES):
+        times = []
+        for queue_id, committed in broker.offsets.queues(group, topic).items():
+            given = max(committed, broker.statistics.pulled(group, topic, queue_id))
+            place = topic, queue_id, QueueOffset(given)
+            times.append(broker.store.reads.store_time_at(*place))
+        first_ms = min((ms for ms in times if ms >= 0), default=now_ms)
+        yield Sample(max(0, now_ms - first_ms), _of_pair(broker, topic, group))

@@ -1,0 +1,85 @@
+"""/metrics, /healthz, /readyz and /api/problems of a broker.
+
+/healthz answers as long as the process serves: a supervisor may kill it otherwise.
+/readyz answers 200 if clients are served: the store accepts messages (a slave's: it is
+a copy of the master's), a name server knows this broker, no stop is in progress; else
+503, with one line for each reason.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from http import HTTPStatus
+
+import msgspec
+import trio
+
+from rmq.broker.context import BrokerContext
+from rmq.http.server import Page, Pages
+from rmq.observe import views
+from rmq.observe.metrics import java, own
+from rmq.observe.metrics.exposition import CONTENT_TYPE, expose
+from rmq.remoting.server import RemotingServer
+
+PORTS = ("main", "fast")
+"""The broker's ports; its metrics do not count requests to the name server."""
+
+
+def pages(
+    broker: BrokerContext, server: RemotingServer, is_stopping: Callable[[], bool]
+) -> Pages:
+    """Return the pages by path."""
+    return {
+        "/metrics": partial(_metrics, broker, server),
+        "/healthz": _health,
+        "/readyz": partial(_readiness, broker, is_stopping),
+        "/api/problems": partial(_problems, broker),
+    }
+
+
+async def _metrics(broker: BrokerContext, server: RemotingServer) -> Page:
+    labels = java.base_labels(broker)
+    requests = java.Requests(
+        server.rpc_times(), server.waiting(*PORTS), server.statistics().reactor.held
+    )
+    of_java = await expose(java.families(broker, requests), labels | java.SCOPE)
+    own = await expose(own.families(broker, server), labels)
+    return Page(of_java + own, content_type=CONTENT_TYPE)
+
+
+async def _problems(broker: BrokerContext) -> Page:
+    found = await views.problems(broker, {})
+    return Page(msgspec.json.encode(found), content_type="application/json")
+
+
+async def _health() -> Page:
+    await trio.lowlevel.checkpoint()
+    return Page(b"alive\n")
+
+
+async def _readiness(broker: BrokerContext, is_stopping: Callable[[], bool]) -> Page:
+    await trio.lowlevel.checkpoint()
+    reasons = list(reasons_against(broker, is_stopping=is_stopping()))
+    if reasons:
+        text = "".join(f"{reason}\n" for reason in reasons)
+        return Page(text.encode(), HTTPStatus.SERVICE_UNAVAILABLE)
+    return Page(b"ready\n")
+
+
+def reasons_against(broker: BrokerContext, *, is_stopping: bool) -> list[str]:
+    """Return the reasons why this broker is not ready, empty if it is."""
+    reasons = ["a stop is in progress"] if is_stopping else []
+    durability, replica = broker.store.durability, broker.replication.replica
+    if replica is None:
+        if not durability.is_writable:
+            reasons.append(durability.refuse_reason)
+    elif durability.refusal is not None:
+        reasons.append(durability.refusal.text)
+    elif not replica.is_copy:
+        reasons.append(replica.state)
+    servers = broker.name_servers.statistics()
+    if servers and not any(one.is_registered for one in servers):
+        reasons += [
+            f"name server {one.address}: {one.error or 'it refused the registration'}"
+            for one in servers
+        ]
+    return reasons

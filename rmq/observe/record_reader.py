@@ -1,0 +1,98 @@
+"""Records for views: read without waiting for the disk, opened up to a limit.
+
+A worker thread reads what is not in memory.  Bodies are foreign: the number of their
+bytes that are opened has a limit, also after decompression.
+"""
+
+from typing import TYPE_CHECKING, Any, Final
+
+import trio
+
+from rmq._fastpath import RecordLayout
+from rmq.core.offsets import PhysicalOffset
+from rmq.core.threads import in_thread
+from rmq.observe.queries import Row
+from rmq.protocol.flags import (
+    COMPRESSED,
+    COMPRESSION_LZ4,
+    COMPRESSION_MASK,
+    COMPRESSION_ZSTD,
+)
+from rmq.protocol.properties import KEYS, TAGS, UNIQ_KEY
+from rmq.protocol.records import StoredMessage
+from rmq.store.cold import NotInMemory
+
+if TYPE_CHECKING:
+    from rmq.broker.context import BrokerContext
+
+MAX_OPENED: Final = 65_536
+"""Bytes of a body that are shown."""
+
+PREVIEW: Final = 200
+"""Bytes of a body in a list."""
+
+NOT_OPENED: Final = {COMPRESSION_LZ4: "lz4", COMPRESSION_ZSTD: "zstd"}
+
+_cold_readers = trio.CapacityLimiter(1)
+
+
+class Body:
+    """The first bytes of a body as the sender gave it."""
+
+    def __init__(self, record: StoredMessage, limit: int) -> None:
+        self.compression = ""
+        content = record.body
+        if record.sys_flag & COMPRESSED:
+            kind = record.sys_flag & COMPRESSION_MASK
+            self.compression = NOT_OPENED.get(kind, "zlib")
+            if self.compression == "zlib":
+                content = _inflated(content, limit + 1)
+        self.is_cut = len(content) > limit
+        self.content = content[:limit]
+
+
+def _inflated(data: bytes, limit: int) -> bytes:
+    # imported on use: most brokers never look into bodies
+    import zlib
+
+    try:
+        return zlib.decompressobj().decompress(data, limit)
+    except zlib.error:
+        return data
+
+
+async def record_at(broker: "BrokerContext", physical: int) -> StoredMessage | None:
+    """Read the record at an offset that the broker knows; None if it is gone."""
+    log = broker.store.log
+    head_size = int(RecordLayout.HEAD_SIZE)
+    for size_of in (lambda _: head_size, log.record_size_at):
+        size = size_of(physical)
+        missing = log.reader.missing(physical, size) if size else None
+        if missing is not None:
+            await in_thread(NotInMemory([missing]).load, limiter=_cold_readers)
+    return broker.store.reads.message_at(PhysicalOffset(physical))
+
+
+def message_row(record: StoredMessage) -> Row:
+    """Return a message as a line of a list; offsets are texts."""
+    properties = record.properties
+    body = Body(record, PREVIEW)
+    return {
+        "topic": record.topic, "queue": record.queue_id,
+        "offset": str(record.queue_offset),
+        "id": properties.get(UNIQ_KEY) or record.offset_msg_id,
+        "stored": record.store_timestamp, "born": record.born_timestamp,
+        "key": properties.get(KEYS, ""), "tag": properties.get(TAGS, ""),
+        "size": len(record.body), "again": record.reconsume_times,
+        "text": body.content.decode("utf-8", "backslashreplace"),
+        "cut": body.is_cut, "compressed": body.compression,
+    }  # fmt: skip
+
+
+def body_of(record: StoredMessage) -> dict[str, Any]:
+    """Return the opened body, in base64, and what is known about it."""
+    body = Body(record, MAX_OPENED)
+    return {
+        "body": body.content, "cut": body.is_cut, "compressed": body.compression,
+        "stored_size": len(record.body),
+    }  # fmt: skip

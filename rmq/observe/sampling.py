@@ -1,0 +1,101 @@
+"""One sample of a broker: what changed, which groups need a reason, what is wrong."""
+
+import heapq
+from collections.abc import Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from rmq._fastpath import RPC_BOUNDS_MS
+from rmq.observe.findings import Problem, group_problems, problems
+from rmq.observe.reasons import BEHIND_MS, NOBODY_MS
+from rmq.observe.snapshot import group_facts, take_picture
+from rmq.observe.statistics import TOPIC_PUT_NUMS
+from rmq.observe.time_series import MAX_RINGS
+from rmq.protocol.codes import RequestCode
+from rmq.protocol.topics import RETRY_PREFIX
+
+if TYPE_CHECKING:
+    from rmq.broker.context import BrokerContext
+    from rmq.observe.monitor import Watch
+
+MAX_GROUPS: Final = 300
+"""Groups, those that wait longest first, for which a reason is looked for."""
+
+FAILING_MS: Final = 120_000
+SENDS: Final = (
+    RequestCode.SEND_MESSAGE,
+    RequestCode.SEND_MESSAGE_V2,
+    RequestCode.SEND_BATCH_MESSAGE,
+)
+
+
+def sample(broker: "BrokerContext", watch: "Watch") -> Iterator[None]:
+    """Bring the watch up to date; the caller may pause at each step."""
+    now_ms = broker.clock.now_ms()
+    touched = watch.touched
+    for part in watch.take_touched():
+        touched |= part
+        yield
+    watch.growth.sample(broker, now_ms)
+    _sample_times(broker, watch, now_ms)
+    watch.clocks.sample(broker, touched)
+    yield
+    watch.dead.sample(broker, touched, now_ms)
+    yield
+    watch.of_topics.add_all(partial(broker.statistics.total, TOPIC_PUT_NUMS), now_ms)
+    yield
+    topics = {topic for topic, _ in touched}
+    yield
+    _note_failing(watch, topics, now_ms)
+    watch.progress.touch(topics)
+    yield from watch.progress.sample(broker)
+    names: list[str] = []
+    yield from _choose(broker, watch, names, now_ms)
+    of_groups: list[Problem] = []
+    for name in names:
+        of_groups += group_problems((yield from group_facts(broker, watch, name)))
+        yield
+    watch.keep(problems(take_picture(broker, watch), of_groups), now_ms)
+    watch.touched = {}
+
+
+def _sample_times(broker: "BrokerContext", watch: "Watch", now_ms: int) -> None:
+    """Take the times of sends, of all codes together, and of flushes."""
+    sends = [0] * (len(RPC_BOUNDS_MS) + 1)
+    for row in watch.rpc_times():
+        if row.code in SENDS:
+            sends = [a + b for a, b in zip(sends, row.counts, strict=True)]
+    watch.sends.sample(now_ms, sends)
+    watch.flushes.sample(now_ms, tuple(broker.store.statistics().flush_counts))
+
+
+def _note_failing(watch: "Watch", topics: set[str], now_ms: int) -> None:
+    failing = watch.failing
+    for topic in topics:
+        if topic.startswith(RETRY_PREFIX) and len(failing) < MAX_GROUPS:
+            failing[topic.removeprefix(RETRY_PREFIX)] = now_ms
+    for group in [g for g, at_ms in failing.items() if now_ms - at_ms > FAILING_MS]:
+        del failing[group]
+
+
+def _choose(
+    broker: "BrokerContext", watch: "Watch", names: list[str], now_ms: int
+) -> Iterator[None]:
+    """Add the groups that need a reason to `names`, the longest wait first."""
+    consumers = broker.consumers
+    watch.is_uncertain = False
+    waits = dict.fromkeys(consumers.mismatches.differing(), BEHIND_MS)
+    waits |= dict.fromkeys(watch.failing, BEHIND_MS)
+    lags = dict.fromkeys(waits, 0)
+    for name, topics in list(watch.progress.groups.items()):
+        queues = [queue for each in topics.values() for queue in each.values()]
+        waited = max((queue.waits_ms(now_ms) for queue in queues), default=0)
+        waits[name] = max(waited, waits.get(name, 0))
+        lags[name] = sum(queue.lag for queue in queues)
+        if lags[name] and waited < NOBODY_MS:
+            watch.is_uncertain |= not consumers.client_ids(name)
+        yield
+    names += heapq.nlargest(MAX_GROUPS, waits, key=waits.__getitem__)
+    yield
+    kept = {name: lags[name] for name in names[:MAX_RINGS]}
+    watch.of_groups.put_all(kept, now_ms)

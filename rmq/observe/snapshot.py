@@ -1,0 +1,243 @@
+"""The facts about groups and about the broker, as `rmq.observe.findings` wants them."""
+
+from collections.abc import Generator, Iterator, Mapping
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Final
+
+from rmq.observe.findings import Picture
+from rmq.observe.group_progress import LEAST_RATE_MS, QueueProgress
+from rmq.observe.reasons import Client, GroupFacts, QueueFacts
+from rmq.observe.statistics import GROUP_AGAIN, QUEUE_PUT_NUMS
+from rmq.protocol.codes import LanguageCode
+from rmq.protocol.flags import PERM_READ
+from rmq.protocol.topics import RETRY_PREFIX
+from rmq.protocol.versions import version_text
+
+if TYPE_CHECKING:
+    from rmq.broker.clients import Member
+    from rmq.broker.context import BrokerContext
+    from rmq.observe.monitor import Watch
+    from rmq.remoting.connection import Connection
+
+MAX_FACTS: Final = 400
+"""Topics and queues of a group, and clients, that are looked at for one sentence.
+
+Topics where messages wait are the first."""
+
+QUEUES_AT_ONCE: Final = 16
+"""Queues that are looked at before the caller may pause: 0.1 ms."""
+
+HOUR_MS: Final = 3_600_000
+
+
+def group_facts(
+    broker: "BrokerContext", watch: "Watch", group: str
+) -> Generator[None, None, GroupFacts]:
+    """Return what is known about a group at the last sample; the caller may pause."""
+    now_ms = broker.clock.now_ms()
+    waiting = watch.progress.groups.get(group, {})
+    topics = topics_of(broker, group, waiting)
+    yield
+    queues: list[QueueFacts] = []
+    found = islice(_queues(broker, group, topics, waiting), MAX_FACTS)
+    while part := list(islice(found, QUEUES_AT_ONCE)):
+        queues += part
+        yield
+    minute, hour = broker.statistics.rates(GROUP_AGAIN, f"@{group}")
+    behind = max((queue.waits_ms for queue in queues), default=0)
+    return GroupFacts(
+        name=group,
+        now_ms=now_ms,
+        clients=clients_of(broker, group, queues),
+        queues=queues,
+        left=watch.departures.last(group),
+        pauses=tuple(_pauses(broker, watch, group, topics)),
+        sides=tuple(broker.consumers.mismatches.sides(group)),
+        again_per_s=minute,
+        again_before_per_s=hour,
+        faults_per_s=watch.growth.faults_per_s,
+        deleted_in_ms=max(0, broker.store_config.reserved_hours * HOUR_MS - behind),
+    )
+
+
+def topics_of(
+    broker: "BrokerContext", group: str, waiting: Mapping[str, object]
+) -> list[str]:
+    """Return topics that a group reads: those that wait first, its retry topic last."""
+    online = broker.consumers.group(group)
+    every = chain(
+        waiting,
+        broker.offsets.topics_of(group),
+        online.subscriptions if online else (),
+    )
+    known = (name for name in every if broker.topics.get(name) is not None)
+    names = dict.fromkeys(islice(known, MAX_FACTS + len(waiting)))
+    return sorted(
+        islice(names, MAX_FACTS),
+        key=lambda name: (name not in waiting, name.startswith(RETRY_PREFIX), name),
+    )
+
+
+def _queues(
+    broker: "BrokerContext",
+    group: str,
+    topics: list[str],
+    waiting: Mapping[str, Mapping[int, QueueProgress]],
+) -> Iterator[QueueFacts]:
+    now_ms = broker.clock.now_ms()
+    for topic in topics:
+        config = broker.topics.get(topic)
+        for queue_id in range(config.read_queue_nums if config else 0):
+            known = waiting.get(topic, {}).get(queue_id)
+            arriving = broker.statistics.minute_rate(
+                QUEUE_PUT_NUMS, f"{topic}@{queue_id}"
+            )
+            given = broker.statistics.pulled(group, topic, queue_id)
+            committed = broker.offsets.query(group, topic, queue_id)
+            owner = owner_of(broker, group, topic, queue_id)
+            if known is None:
+                yield QueueFacts(
+                    topic=topic, queue_id=queue_id, lag=0, owner=owner,
+                    end=int(broker.store.reads.max_offset(topic, queue_id)),
+                    committed=committed if committed >= 0 else None,
+                    arriving_per_s=arriving, done_per_s=arriving,
+                )  # fmt: skip
+                continue
+            rate, done = known.arriving_per_s, known.done_per_s
+            waits_ms = known.waits_ms(now_ms)
+            if done is None and waits_ms < LEAST_RATE_MS:
+                done = arriving  # nothing waited a moment ago
+            yield QueueFacts(
+                topic=topic,
+                queue_id=queue_id,
+                lag=known.lag,
+                end=known.end,
+                committed=committed if committed >= 0 else None,
+                in_hand=max(0, min(given, known.end) - known.offset),
+                owner=owner,
+                arriving_per_s=arriving if rate is None else rate,
+                done_per_s=done,
+                still_ms=max(0, now_ms - known.still_since_ms) if known.lag else 0,
+                waits_ms=waits_ms,
+            )
+
+
+def owner_of(
+    broker: "BrokerContext", group: str, topic: str, queue_id: int
+) -> str | None:
+    """Return the client that got messages of a queue last, if it is still there."""
+    token = broker.statistics.puller(group, topic, queue_id)
+    connection = broker.connection_of(token) if token else None
+    online = broker.consumers.group(group)
+    member = online.members.get(connection) if online and connection else None
+    return None if member is None else member.client_id
+
+
+def clients_of(
+    broker: "BrokerContext", group: str, queues: list[QueueFacts]
+) -> tuple[Client, ...]:
+    """Return the members of a group, and how much each finishes."""
+    done: dict[str, float] = {}
+    for queue in queues:
+        if queue.owner is not None and queue.done_per_s is not None:
+            done[queue.owner] = done.get(queue.owner, 0.0) + queue.done_per_s
+    online = broker.consumers.group(group)
+    members = islice(online.members.items(), MAX_FACTS) if online else ()
+    return tuple(
+        Client(
+            member.client_id,
+            connection.remote_address,
+            language_name(member.language),
+            done.get(member.client_id),
+        )
+        for connection, member in members
+    )
+
+
+def language_name(language: int | str | None) -> str:
+    """Return the name of a client's language, as in heartbeats and commands."""
+    if isinstance(language, int):
+        known = language in LanguageCode.__members__.values()
+        return LanguageCode(language).name if known else "OTHER"
+    return language or "OTHER"
+
+
+def library_text(member: "Member") -> str:
+    """Return a client's library as people say it: Java 4.9.8."""
+    version = version_text(member.version)
+    return f"{language_name(member.language)} {version}".rstrip()
+
+
+def work_of(
+    broker: "BrokerContext", group: str, connection: "Connection"
+) -> tuple[float | None, int | None]:
+    """Return what a member finishes a second, and how many messages it has in hand.
+
+    None where nothing waits in a queue of which it got messages last.
+    """
+    done: float | None = None
+    in_hand: int | None = None
+    places = (
+        (topic, queue_id, queue)
+        for topic, queues in broker.watch.progress.groups.get(group, {}).items()
+        for queue_id, queue in queues.items()
+    )
+    for topic, queue_id, queue in islice(places, MAX_FACTS):
+        token = broker.statistics.puller(group, topic, queue_id)
+        if not token or broker.connection_of(token) is not connection:
+            continue
+        given = broker.statistics.pulled(group, topic, queue_id)
+        in_hand = (in_hand or 0) + max(0, min(given, queue.end) - queue.offset)
+        if queue.done_per_s is not None:
+            done = (done or 0.0) + queue.done_per_s
+    return done, in_hand
+
+
+def _pauses(
+    broker: "BrokerContext", watch: "Watch", group: str, topics: list[str]
+) -> Iterator[str]:
+    settings = broker.groups.get(group)
+    if settings is not None and not settings.consume_enable:
+        yield f"consumeEnable is false{watch.set_by(f'group {group}')}"
+    if not broker.config.broker_permission & PERM_READ:
+        yield f"brokerPermission forbids reading{watch.set_by('configuration')}"
+    for topic in topics:
+        config = broker.topics.get(topic)
+        if config is not None and not config.perm & PERM_READ:
+            yield f"topic {topic} may not be read{watch.set_by(f'topic {topic}')}"
+        if broker.groups.is_forbidden(group, topic):
+            yield f"the group may not read {topic}"
+
+
+def take_picture(broker: "BrokerContext", watch: "Watch") -> Picture:
+    """Return what is known about the broker, without its groups."""
+    now_ms = broker.clock.now_ms()
+    servers = broker.name_servers.statistics()
+    replica = broker.replication.replica
+    durability = broker.store.durability
+    refusal = durability.refusal
+    transactions = broker.facts("transactions") or {}
+    asked, oldest_ms = transactions.get("asked", (0, -1))
+    return Picture(
+        broker=broker.config.broker_name,
+        now_ms=now_ms,
+        refusal="" if refusal is None else refusal.text,
+        disk=watch.growth.disk(broker, now_ms),
+        skews=watch.clocks.skews(now_ms),
+        open_transactions=asked,
+        silent_senders=transactions.get("silent", ()),
+        oldest_transaction_ms=max(0, now_ms - oldest_ms) if oldest_ms > 0 else None,
+        dead_letters=watch.dead.of_hour(now_ms),
+        lost_name_servers=[
+            (each.address, each.error) for each in servers if not each.is_registered
+        ],
+        name_servers=len(servers),
+        replicas=[
+            (each.address, each.behind, each.is_in_sync)
+            for each in broker.replication.primary.statuses()
+        ],
+        not_following=""
+        if replica is None or replica.is_following
+        else replica.state or "it has no connection to its master",
+        connections=(watch.connection_count(), broker.config.max_connections),
+    )

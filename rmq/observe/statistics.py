@@ -1,0 +1,455 @@
+"""BrokerStatistics: messages in and out by topic and group, per minute, hour and day.
+
+An item is a sum and a count of additions that only grow, see `counters.py`. Samples of all
+are taken every 10 s, 10 minutes and hour; a window is the difference between now and
+its oldest sample (one minute, one hour, one day ago).
+
+Puts cost one update of a set per poll: the queues count new messages themselves, and
+are asked a second after they came and before each reading. Gets are counted once per
+pull. Call everything from the trio thread.
+"""
+
+from array import array
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
+
+import trio
+
+from rmq._fastpath import SIZE_BOUNDS
+from rmq.broker.arrivals import QueueKey
+from rmq.core.clock import Clock
+from rmq.observe.counters import Samples, Sums
+from rmq.observe.timings import COMMIT_BOUNDS_S, CREATION_BOUNDS_MS, Timings
+from rmq.protocol.bodies.statistics import BrokerStatsData, BrokerStatsItem
+from rmq.store.message_store import MessageStore
+
+TOPIC_PUT_NUMS: Final = "TOPIC_PUT_NUMS"
+TOPIC_PUT_SIZE: Final = "TOPIC_PUT_SIZE"
+QUEUE_PUT_NUMS: Final = "QUEUE_PUT_NUMS"
+QUEUE_PUT_SIZE: Final = "QUEUE_PUT_SIZE"
+GROUP_GET_NUMS: Final = "GROUP_GET_NUMS"
+GROUP_GET_SIZE: Final = "GROUP_GET_SIZE"
+QUEUE_GET_NUMS: Final = "QUEUE_GET_NUMS"
+QUEUE_GET_SIZE: Final = "QUEUE_GET_SIZE"
+BROKER_PUT_NUMS: Final = "BROKER_PUT_NUMS"
+BROKER_GET_NUMS: Final = "BROKER_GET_NUMS"
+SNDBCK_PUT_NUMS: Final = "SNDBCK_PUT_NUMS"
+SNDBCK2DLQ_TIMES: Final = "SNDBCK2DLQ_TIMES"
+COMMIT_NUMS: Final = "COMMIT_NUMS"
+ROLLBACK_NUMS: Final = "ROLLBACK_NUMS"
+
+TOPIC_OUT: Final = "TOPIC_OUT"
+GROUP_OUT: Final = "GROUP_OUT"
+GROUP_AGAIN: Final = "GROUP_AGAIN"
+"""Of a topic for all groups, and of a group for all topics (its key is `@group`): views
+of groups with ten thousand topics do not add these up. Java has no such items."""
+
+SAMPLE_INTERVAL_S: Final = 10
+ROUNDS_OF_HOUR: Final = 60
+"""Samples after which the hour gets one: every 10 minutes."""
+
+ROUNDS_OF_DAY: Final = 360
+MINUTE_SAMPLES, HOUR_SAMPLES, DAY_SAMPLES = 7, 7, 25
+
+COUNTED_AT_ONCE: Final = 500
+"""Queues and items that are handled before others run: at most a millisecond."""
+
+COUNT_PAUSE_S: Final = 0.05
+"""Between two such parts, while nobody asks: 10,000 queues a second, 5 % of a core."""
+
+ITEM_LIMIT: Final = 200_000
+"""Items of topics and groups; one takes 0.9 kB. More are not counted."""
+
+QUEUE_ITEM_LIMIT: Final = 60_000
+"""Items of single queues, which have four times as many with one group. These have a
+limit of their own, so that each topic has its rates however many queues there are."""
+
+PULL_LIMIT: Final = 100_000
+"""Places of pulls, by group and queue; beyond it those of one topic are forgotten."""
+
+SIZES_LIMIT: Final = 20_000
+"""Topics whose messages are counted by size."""
+
+_OF_QUEUES: Final = "QUEUE_"
+_OF_BROKER: Final = BROKER_PUT_NUMS, BROKER_GET_NUMS
+_OF_GROUP: Final = GROUP_OUT, GROUP_AGAIN
+
+Rows = tuple[int, ...]
+"""Items that are counted together: some of messages, the last two of bytes."""
+
+
+class _Pull:
+    """Where the last pull of a group at a queue ended, and whose it was."""
+
+    __slots__ = ("next_offset", "rows", "token")
+
+    def __init__(self) -> None:
+        self.rows: Rows | None = None
+        self.next_offset, self.token = -1, 0
+
+
+class BrokerStatistics:
+    """Known in Java as `BrokerStatsManager`."""
+
+    def __init__(self, store: MessageStore, clock: Clock, cluster: str) -> None:
+        self._tails = store.queues.tails
+        self._now_ms: Callable[[], int] = clock.now_ms
+        self._cluster = cluster
+        self.sources: list[Callable[[], None]] = []
+        """Callbacks that count what other parts have collected."""
+        self._rounds = 0
+        for queue in self._tails.take_uncounted(self._tails.uncounted_count):
+            queue.take_counts(None)  # from before the start
+        self._sums = Sums(clock.now_ms)
+        self._minute = Samples(MINUTE_SAMPLES)
+        self._hour = Samples(HOUR_SAMPLES)
+        self._day = Samples(DAY_SAMPLES)
+        self._uncounted = self._sums.begin()
+        """The item of all for which there is no room."""
+
+        self._items: dict[str, dict[tuple[str, str], int]] = {}
+        """By topic: the row of each name and rest of the key."""
+
+        self._queue_item_count = 0
+        self._puts: dict[str, dict[int, Rows]] = {}
+        """By topic and queue."""
+
+        self._pulls: dict[str, dict[tuple[str, int], _Pull]] = {}
+        """By topic, group and queue."""
+
+        self._pull_count = 0
+        self._has_arrived = trio.Event()
+        self._sizes: dict[str, array[int]] = {}
+        self.open_transactions: Counter[str] = Counter()
+        """Open half messages, by topic."""
+        self.topic_creations = Timings(CREATION_BOUNDS_MS, clock.now_ms)
+        self.group_creations = Timings(CREATION_BOUNDS_MS, clock.now_ms)
+        self.commit_ages = Timings(COMMIT_BOUNDS_S, clock.now_ms)
+        """Seconds from the birth of a half message to its commit, by topic."""
+
+    # -- counting
+
+    def on_arrivals(self, _: Mapping[QueueKey, int]) -> None:
+        """Wake the task that counts: a listener of arrivals."""
+        self._has_arrived.set()
+
+    def count_up(self) -> None:
+        """Count the messages in and out since the last call."""
+        for source in self.sources:
+            source()
+        self._count_arrived(self._tails.uncounted_count)
+
+    def _count_arrived(self, count: int) -> None:
+        """Count the new messages of so many queues."""
+        for queue in self._tails.take_uncounted(count):
+            if not queue.is_deleted:
+                messages, size = queue.take_counts(self._sizes_of(queue.topic))
+                if messages:
+                    self._count_put(queue.key, messages, size)
+
+    def _count_parts(self) -> Iterator[None]:
+        """Count what is new now, some queues at a time."""
+        for _ in range(self._tails.uncounted_count // COUNTED_AT_ONCE):
+            self._count_arrived(COUNTED_AT_ONCE)
+            yield
+        self._count_arrived(COUNTED_AT_ONCE)
+
+    def _count_put(self, key: QueueKey, messages: int, size: int) -> None:
+        assert messages > 0, f"{key}: {messages} messages of {size} bytes"
+        topic, queue_id = key
+        rows = self._puts.get(topic, {}).get(queue_id)
+        if rows is None:
+            queue = f"{topic}@{queue_id}"
+            rows = (
+                self._row(TOPIC_PUT_NUMS, topic),
+                self._row(QUEUE_PUT_NUMS, queue),
+                self._row(BROKER_PUT_NUMS, self._cluster),
+                self._row(TOPIC_PUT_SIZE, topic),
+                self._row(QUEUE_PUT_SIZE, queue),
+            )
+            if self._uncounted not in rows:
+                self._puts.setdefault(topic, {})[queue_id] = rows
+        self._add(rows, messages, size, messages)
+
+    def _add(self, rows: Rows, messages: int, size: int, times: int) -> None:
+        sums, counts = self._sums.values, self._sums.times
+        for row in rows[:-2]:
+            sums[row] += messages
+            counts[row] += times
+        for row in rows[-2:]:
+            sums[row] += size
+            counts[row] += times
+
+    def count_get(
+        self,
+        group: str,
+        topic: str,
+        queue_id: int,
+        pulls: int,
+        messages: int,
+        size: int,
+        next_offset: int,
+        token: int = 0,
+    ) -> None:
+        """Count the messages that pulls returned, up to before `next_offset`.
+
+        `token` names the connection of the last of these pulls.
+        """
+        assert messages >= pulls > 0, f"{pulls} pulls brought {messages} messages"
+        pull = self._pull(group, topic, queue_id)
+        pull.next_offset, pull.token = next_offset, token
+        rows = pull.rows
+        if rows is None:
+            queue = f"{topic}@{queue_id}@{group}"
+            rows = (
+                self._row(GROUP_GET_NUMS, f"{topic}@{group}"),
+                self._row(QUEUE_GET_NUMS, queue),
+                self._row(BROKER_GET_NUMS, self._cluster),
+                self._row(TOPIC_OUT, topic),
+                self._row(GROUP_OUT, f"@{group}"),
+                self._row(GROUP_GET_SIZE, f"{topic}@{group}"),
+                self._row(QUEUE_GET_SIZE, queue),
+            )
+            pull.rows = None if self._uncounted in rows else rows
+        self._add(rows, messages, size, pulls)
+
+    def _pull(self, group: str, topic: str, queue_id: int) -> _Pull:
+        """Return what is known of a group's pulls at a queue."""
+        pulls = self._pulls.get(topic)
+        pull = None if pulls is None else pulls.get((group, queue_id))
+        if pull is None:
+            if self._pull_count >= PULL_LIMIT:
+                self._forget_pulls(next(iter(self._pulls)))
+            pull = self._pulls.setdefault(topic, {})[group, queue_id] = _Pull()
+            self._pull_count += 1
+        return pull
+
+    def _forget_pulls(self, topic: str) -> None:
+        self._pull_count -= len(self._pulls.pop(topic, ()))
+
+    def _sizes_of(self, topic: str) -> "array[int]":
+        """Return the counts of a topic, new ones if there is room."""
+        counts = self._sizes.get(topic)
+        if counts is None:
+            counts = array("q", bytes(8 * (len(SIZE_BOUNDS) + 1)))
+            if len(self._sizes) < SIZES_LIMIT:
+                self._sizes[topic] = counts
+        return counts
+
+    def count(self, name: str, key: str) -> None:
+        """Count one more of something."""
+        row = self._row(name, key)
+        self._sums.values[row] += 1
+        self._sums.times[row] += 1
+
+    def count_send_back(self, group: str, topic: str) -> None:
+        """Count a message that a consumer gave back."""
+        self.count(SNDBCK_PUT_NUMS, f"{topic}@{group}")
+        self.count(GROUP_AGAIN, f"@{group}")
+
+    def _row(self, name: str, key: str) -> int:
+        """Return the row of an item, a new one if there is room."""
+        row = self._find(name, key)
+        if row is not None:
+            return row
+        is_of_queue = name.startswith(_OF_QUEUES)
+        if is_of_queue:
+            is_full = self._queue_item_count >= QUEUE_ITEM_LIMIT
+        else:
+            is_full = len(self._sums) - self._queue_item_count > ITEM_LIMIT
+        if is_full:
+            return self._uncounted
+        topic, at, rest = key.partition("@")
+        row = self._items.setdefault(topic, {})[name, at + rest] = self._sums.begin()
+        self._queue_item_count += is_of_queue
+        return row
+
+    def _find(self, name: str, key: str) -> int | None:
+        """Return the row of an item that is counted."""
+        topic, at, rest = key.partition("@")
+        return self._items.get(topic, {}).get((name, at + rest))
+
+    # -- reading
+
+    def view(self, name: str, key: str) -> BrokerStatsData | None:
+        """Return the three windows of an item; None if nothing was ever added."""
+        self.count_up()
+        row = self._find(name, key)
+        if row is None:
+            return None
+        return BrokerStatsData(
+            stats_minute=self._window(self._minute, row),
+            stats_hour=self._window(self._hour, row),
+            stats_day=self._window(self._day, row),
+        )
+
+    def _window(self, samples: Samples, row: int) -> BrokerStatsItem:
+        """Return what was added since the oldest sample.
+
+        A rate is over one sample interval at least, so that a single message one
+        millisecond ago is not reported as 1,000/s.
+        """
+        added, additions, elapsed_ms = self._sums.since(samples, row)
+        elapsed_ms = max(elapsed_ms, SAMPLE_INTERVAL_S * 1_000)
+        return BrokerStatsItem(
+            sum=added,
+            tps=added * 1_000 / elapsed_ms,
+            avgpt=added / additions if additions else 0.0,
+        )
+
+    def totals(self, name: str) -> list[tuple[str, int]]:
+        """Return the sums of all items of one name, by key."""
+        self.count_up()
+        values = self._sums.values
+        return [
+            (topic + rest, values[row])
+            for topic, items in self._items.items()
+            for (one, rest), row in items.items()
+            if one == name
+        ]
+
+    def sizes(self) -> "dict[str, array[int]]":
+        """Return the number of messages of each topic in each class of SIZE_BOUNDS."""
+        self.count_up()
+        return self._sizes
+
+    def pulled(self, group: str, topic: str, queue_id: int) -> int:
+        """Return the offset after the last message that a group has pulled, or -1."""
+        pull = self._pulls.get(topic, {}).get((group, queue_id))
+        return -1 if pull is None else pull.next_offset
+
+    def puller(self, group: str, topic: str, queue_id: int) -> int:
+        """Return the token of the connection that got messages last; 0: unknown."""
+        pull = self._pulls.get(topic, {}).get((group, queue_id))
+        return 0 if pull is None else pull.token
+
+    def total(self, name: str, key: str) -> int:
+        """Return the sum of an item at the last count; new messages may be missing."""
+        row = self._find(name, key)
+        return 0 if row is None else self._sums.values[row]
+
+    def rates(self, name: str, key: str) -> tuple[float, float]:
+        """Return the additions a second over the last minute and hour, as counted."""
+        row = self._find(name, key)
+        if row is None:
+            return 0.0, 0.0
+        return self._window(self._minute, row).tps, self._window(self._hour, row).tps
+
+    def minute_rate(self, name: str, key: str) -> float:
+        """Return the additions a second over the last minute, as counted."""
+        row = self._find(name, key)
+        return 0.0 if row is None else self._window(self._minute, row).tps
+
+    def rate(self, name: str, key: str) -> float:
+        """Return the additions per second over the last minute."""
+        self.count_up()
+        return self.minute_rate(name, key)
+
+    # -- samples
+
+    async def sample_regularly(
+        self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        """Run until cancelled: the service that takes samples."""
+        task_status.started()
+        while True:
+            with trio.move_on_after(SAMPLE_INTERVAL_S):
+                while True:
+                    await self._has_arrived.wait()
+                    self._has_arrived = trio.Event()
+                    await trio.sleep(1)
+                    for _ in self._count_parts():
+                        await trio.sleep(COUNT_PAUSE_S)
+                    for source in self.sources:
+                        source()
+            for _ in self._sample_parts():
+                await trio.lowlevel.checkpoint()
+
+    def sample(self) -> None:
+        """Take a sample of every item; remove items that were idle for a day."""
+        for _ in self._sample_parts():
+            pass
+
+    def _sample_parts(self) -> Iterator[None]:
+        """Sample, some items at a time, so that nobody waits long for it."""
+        for source in self.sources:
+            source()
+        yield from self._count_parts()
+        self._rounds += 1
+        self._sums.sample(self._minute)
+        if self._rounds % ROUNDS_OF_HOUR == 0:
+            yield
+            self._sums.sample(self._hour)
+        if self._rounds % ROUNDS_OF_DAY == 0:
+            yield
+            self._sums.sample(self._day)
+            yield from self._forget(self._is_idle)
+
+    def _is_idle(self, key: tuple[str, str], row: int) -> bool:
+        """Whether a day passed without one; a group keeps its items until it goes.
+
+        Places of pulls know their rows, and these two have no topic to find them by.
+        """
+        return key[0] not in _OF_GROUP and self._sums.is_idle(self._day, row)
+
+    def forget_topic(self, topic: str) -> Iterator[None]:
+        """Drop the items of a topic that was deleted, some at a time."""
+        self._sizes.pop(topic, None)
+        self.commit_ages.forget(topic=topic)
+        self._forget_pulls(topic)
+        yield from self._forget_of(topic, lambda _key, _row: True)
+
+    def forget_group(self, group: str) -> Iterator[None]:
+        """Drop the items of a group that was deleted, some at a time."""
+        seen = 0
+        for topic in list(self._pulls):
+            pulls = self._pulls.get(topic, {})
+            seen += len(pulls)
+            for key in [key for key in pulls if key[0] == group]:
+                del pulls[key]
+                self._pull_count -= 1
+            if seen >= COUNTED_AT_ONCE:
+                seen = 0
+                yield
+        yield from self._forget(lambda key, _row: key[1].rpartition("@")[2] == group)
+
+    def _forget(
+        self, matches: Callable[[tuple[str, str], int], bool]
+    ) -> Iterator[None]:
+        """Drop the items for which `matches((name, rest of key), row)`, in parts."""
+        seen = 0
+        for topic in list(self._items):
+            seen += len(self._items.get(topic, ()))
+            yield from self._forget_of(topic, matches)
+            if seen >= COUNTED_AT_ONCE:
+                seen = 0
+                yield
+
+    def _forget_of(
+        self, topic: str, matches: Callable[[tuple[str, str], int], bool]
+    ) -> Iterator[None]:
+        items = self._items.get(topic, {})
+        keys = [key for key in items if key[0] not in _OF_BROKER]
+        for start in range(0, len(keys), COUNTED_AT_ONCE):
+            if start:
+                yield
+            gone = [
+                (key, row)
+                for key in keys[start : start + COUNTED_AT_ONCE]
+                if (row := items.get(key)) is not None and matches(key, row)
+            ]
+            if gone:
+                self._forget_rows(topic)
+            for key, row in gone:
+                del items[key]
+                self._sums.end(row)
+                self._queue_item_count -= key[0].startswith(_OF_QUEUES)
+        if not items and self._items.get(topic) is items:
+            del self._items[topic]
+
+    def _forget_rows(self, topic: str) -> None:
+        """Look up the rows of a topic again: some are given back."""
+        self._puts.pop(topic, None)
+        for pull in self._pulls.get(topic, {}).values():
+            pull.rows = None
