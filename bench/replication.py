@@ -27,9 +27,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench.compare_java import java_broker
 from bench.load import run
+from tests.cluster.test_link_tls import Keys
 from tests.interop import wire
 from tests.interop.toolchains import JavaServers
-from tests.replication.test_link_tls import Keys
 
 READY = r"ready broker=\S+ address=[\d.]+:(\d+)"
 NAMESRV = r"ready namesrv=[\d.]+:(\d+)"

@@ -18,6 +18,7 @@ import trio
 from rmq.access.config import AuthConfig
 from rmq.broker.broker import Broker, open_broker
 from rmq.broker.config import BrokerConfig
+from rmq.cluster.config import ReplicationConfig
 from rmq.config.option import MetricsExporter, build
 from rmq.console.config import ConsoleConfig, ConsoleTls
 from rmq.core.clock import Clock, SystemClock
@@ -29,11 +30,10 @@ from rmq.plugins import PluginSet
 from rmq.remoting.client import RemotingClient
 from rmq.remoting.server import RemotingServer
 from rmq.remoting.tls import TlsConfig, read_tls_config
-from rmq.replication.config import ReplicationConfig
 from rmq.store.config import StoreConfig
 
 if TYPE_CHECKING:
-    from rmq.broker.membership import Membership
+    from rmq.cluster.membership import Membership
     from rmq.console.server import ConsoleServer
     from rmq.controller.config import ControllerConfig
     from rmq.controller.server import Controller
@@ -158,7 +158,7 @@ def _membership(
     if not build(ReplicationConfig, values).is_controlled:
         return None
     # imported on use: most groups have no controller
-    from rmq.broker.membership import Membership
+    from rmq.cluster.membership import Membership
 
     return Membership.of(config, store_config, values, client, clock)
 

@@ -13,21 +13,22 @@ import msgspec
 from rmq.broker.arrivals import Arrivals
 from rmq.broker.audit import AuditTable
 from rmq.broker.clients import ConsumerTable, ProducerTable
-from rmq.broker.commits_here import CommitsHere
 from rmq.broker.config import BrokerConfig
 from rmq.broker.context import BrokerContext
-from rmq.broker.copied_tables import telling_end
 from rmq.broker.nameservers import NameServers
 from rmq.broker.put import PutPipeline
 from rmq.broker.queue_locks import QueueLocks
 from rmq.broker.register import PORTS, Registrations
-from rmq.broker.replication import Replication
-from rmq.broker.role import Role
 from rmq.broker.tables.filters import FilterTable
 from rmq.broker.tables.groups import GroupTable
 from rmq.broker.tables.offsets import MAX_ENTRIES, OffsetTable
 from rmq.broker.tables.queue_mappings import QueueMappings
 from rmq.broker.tables.topics import TopicTable
+from rmq.cluster.config import ReplicationConfig
+from rmq.cluster.local_commits import CommitsHere
+from rmq.cluster.replication import Replication
+from rmq.cluster.role import Role
+from rmq.cluster.slave_synchronize import telling_end
 from rmq.config.json_table import JsonTable
 from rmq.core.clock import Clock
 from rmq.observe.monitor import Watch
@@ -38,13 +39,12 @@ from rmq.protocol.bodies.topics import TopicConfig
 from rmq.protocol.codes import RequestCode
 from rmq.remoting.client import RemotingClient
 from rmq.remoting.server import RemotingServer
-from rmq.replication.config import ReplicationConfig
 from rmq.store.message_store import MessageStore
 from rmq.store.service import StoreService
 
 if TYPE_CHECKING:
-    from rmq.broker.membership import Membership
-    from rmq.replication.link_tls import LinkTls
+    from rmq.cluster.link_tls import LinkTls
+    from rmq.cluster.membership import Membership
 
 logger = logging.getLogger(__name__)
 

@@ -24,8 +24,9 @@ from rmq.broker.assemble import assemble, copy_last_offsets, set_up_plugins
 from rmq.broker.audit import audited
 from rmq.broker.config import BrokerConfig
 from rmq.broker.context import BrokerContext
-from rmq.broker.directory import asking
 from rmq.broker.register import PORTS, PluginService, Registrations
+from rmq.cluster.config import ReplicationConfig
+from rmq.cluster.directory import asking
 from rmq.config.json_table import JsonTable
 from rmq.config.option import build
 from rmq.core.clock import Clock
@@ -39,14 +40,13 @@ from rmq.remoting.dispatch import HandlerTable
 from rmq.remoting.listener import open_listener
 from rmq.remoting.server import RemotingServer
 from rmq.remoting.tls import TlsMode, read_tls_config
-from rmq.replication.config import ReplicationConfig
 from rmq.store.config import StoreConfig
 from rmq.store.message_store import MessageStore
 
 if TYPE_CHECKING:
-    from rmq.broker.membership import Membership
-    from rmq.broker.take_back import TakeBack
-    from rmq.replication.link_tls import LinkTls
+    from rmq.cluster.link_tls import LinkTls
+    from rmq.cluster.membership import Membership
+    from rmq.cluster.recovery import TakeBack
 
 logger = logging.getLogger(__name__)
 
@@ -155,7 +155,7 @@ def _link_tls(config: ReplicationConfig, values: Mapping[str, str]) -> "LinkTls 
     if config.ha_tls is TlsMode.disabled:
         return None
     # imported on use: most groups are inside one network
-    from rmq.replication.link_tls import LinkTls
+    from rmq.cluster.link_tls import LinkTls
 
     return LinkTls(config.ha_tls, read_tls_config(values))
 
@@ -167,7 +167,7 @@ def _take_back(
     link_tls: "LinkTls | None",
 ) -> "TakeBack":
     # imported on use: a master without slaves has nobody to ask
-    from rmq.broker.take_back import TakeBack
+    from rmq.cluster.recovery import TakeBack
 
     return TakeBack(config, replication, name_servers, link_tls)
 
@@ -177,7 +177,7 @@ async def _take_offsets(context: BrokerContext, membership: "Membership") -> Non
     if not membership.master_before:
         return
     # imported on use: most groups have no controller
-    from rmq.broker.last_offsets import take_last_offsets
+    from rmq.cluster.last_offsets import take_last_offsets
 
     ask = context.name_servers.ask
     apply = partial(copy_last_offsets, context)

@@ -12,20 +12,20 @@ from msgspec import Struct, field
 from rmq.broker.arrivals import Arrivals
 from rmq.broker.audit import AuditTable
 from rmq.broker.clients import ConsumerTable, ProducerTable
-from rmq.broker.commits_here import CommitsHere
 from rmq.broker.config import BrokerConfig
 from rmq.broker.nameservers import NameServers
 from rmq.broker.put import PutPipeline
 from rmq.broker.queue_locks import QueueLocks
 from rmq.broker.register import Facts, PluginInfo, Registrations
-from rmq.broker.replication import Replication
 from rmq.broker.rights import AllRights, RequestRights
-from rmq.broker.role import Role
 from rmq.broker.tables.filters import FilterTable
 from rmq.broker.tables.groups import GroupTable
 from rmq.broker.tables.offsets import OffsetTable
 from rmq.broker.tables.queue_mappings import QueueMappings
 from rmq.broker.tables.topics import TopicTable
+from rmq.cluster.local_commits import CommitsHere
+from rmq.cluster.replication import Replication
+from rmq.cluster.role import Role
 from rmq.core.clock import Clock
 from rmq.core.errors import RequestRejected
 from rmq.observe.monitor import Watch

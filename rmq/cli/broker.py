@@ -28,13 +28,13 @@ from rmq.cli.options import (
     wanted_plugins,
 )
 from rmq.cli.service_manager import notify
+from rmq.cluster.config import ReplicationConfig
 from rmq.config.option import build, describe
 from rmq.console.config import ConsoleConfig
 from rmq.core.errors import RmqError
 from rmq.core.garbage import keep_survivors
 from rmq.namesrv.config import NamesrvConfig
 from rmq.remoting.tls import TlsConfig
-from rmq.replication.config import ReplicationConfig
 from rmq.store.config import StoreConfig
 
 logger = logging.getLogger("rmq")

@@ -16,6 +16,7 @@ from rmq.cli.options import (
     read_sources,
     wanted_plugins,
 )
+from rmq.cluster.config import ReplicationConfig
 from rmq.config.document import document
 from rmq.config.option import (
     Finding,
@@ -36,7 +37,6 @@ from rmq.remoting.tls import (
     read_tls_config,
     server_context,
 )
-from rmq.replication.config import ReplicationConfig
 from rmq.store.config import StoreConfig
 
 ROLES: dict[str, tuple[type, ...]] = {

@@ -25,6 +25,7 @@ from rmq.cli.options import wanted_plugins
 from rmq.cli.told_problems import told_problems
 from rmq.cli.tool_settings import ToolSettings
 from rmq.client.admin import AdminClient, BrokerAddress, request
+from rmq.cluster.config import ReplicationConfig
 from rmq.config.option import build, check, parse_properties
 from rmq.core.errors import ConfigError, PeerError, RmqError
 from rmq.outgoing.identity import ANY_NAME, Identity, Trust
@@ -33,7 +34,6 @@ from rmq.outgoing.refused import AnswerRefused
 from rmq.protocol import fastjson
 from rmq.protocol.codes import RequestCode
 from rmq.remoting.tls import TlsConfig, TlsMode, read_tls_config, server_context
-from rmq.replication.config import ReplicationConfig
 from rmq.store.config import StoreConfig
 
 LOOPBACK: Final = "127.0.0.1"

@@ -13,8 +13,8 @@ from rmq.broker.nameservers import (
     TOPICS_ONE_BY_ONE,
     NameServers,
 )
-from rmq.broker.role import Role
 from rmq.broker.tables.topics import TopicTable
+from rmq.cluster.role import Role
 from rmq.core.errors import ConnectFailed, RequestRejected
 from rmq.namesrv.config import NamesrvConfig, NamesrvListenConfig
 from rmq.namesrv.handlers import NameServerHandlers, NameServerParts

@@ -5,10 +5,10 @@ import json
 import pytest
 
 from rmq.broker.config import BrokerConfig
+from rmq.cluster.config import ReplicationConfig
 from rmq.config.keys import unused
 from rmq.config.option import check, options
 from rmq.namesrv.config import NamesrvConfig, NamesrvListenConfig
-from rmq.replication.config import ReplicationConfig
 from rmq.store.config import StoreConfig
 from rmq_plugins.lite.config import LiteConfig
 

@@ -8,12 +8,12 @@ import pytest
 
 import rmq_plugins
 from rmq.broker.config import BrokerConfig
+from rmq.cluster.config import ReplicationConfig
 from rmq.config.changes import MAX_REASONS, MAX_TEXT_SIZE, apply_changes, read_changes
 from rmq.config.option import Configuration, bad_values, build, option, options
 from rmq.core.errors import ConfigError
 from rmq.namesrv.config import NamesrvConfig
 from rmq.plugins import PluginSet
-from rmq.replication.config import ReplicationConfig
 from rmq.store.config import StoreConfig
 
 

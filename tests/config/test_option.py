@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmq.broker.config import BrokerConfig
+from rmq.cluster.config import ReplicationConfig
 from rmq.config.keys import unused
 from rmq.config.option import (
     Configuration,
@@ -23,7 +24,6 @@ from rmq.config.option import (
 )
 from rmq.core.errors import ConfigError
 from rmq.namesrv.config import NamesrvConfig, NamesrvListenConfig
-from rmq.replication.config import ReplicationConfig
 from rmq.store.config import BrokerRole, FlushDiskType, StoreConfig
 
 ALL = (BrokerConfig, StoreConfig, ReplicationConfig, NamesrvConfig, NamesrvListenConfig)

@@ -9,14 +9,14 @@ import json
 import pytest
 import trio
 
+from rmq.cluster.sync_set import SyncSet
+from rmq.cluster.term_state import Control
 from rmq.console import routes
 from rmq.core.errors import PeerError
 from rmq.observe import machine_views
 from rmq.observe.java_broker import JavaBroker
 from rmq.protocol.bodies.heartbeat import HeartbeatData
 from rmq.protocol.codes import RequestCode
-from rmq.replication.control import Control
-from rmq.replication.sync_set import SyncSet
 from rmq.testing import RawClient, running_node
 from tests.console.browser import LOOKS, browser, missing
 from tests.console.test_server import AUTH

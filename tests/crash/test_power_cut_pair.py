@@ -14,10 +14,11 @@ from pathlib import Path
 import pytest
 import trio
 
+from rmq.cluster.upstream import Bounds
 from rmq.core.clock import SystemClock
-from rmq.replication.upstream import Bounds
 from rmq.store.message_store import MessageStore
 from rmq.testing import NameServerThread
+from tests.cluster.conftest import following, serving, until
 from tests.crash.laboratory import (
     Load,
     broker,
@@ -32,7 +33,6 @@ from tests.crash.power_cut import Disk
 from tests.crash.test_kill_replicas import GROUP, log_of, wait_for_slave
 from tests.crash.test_power_cut import FILE_SIZES, judge, traced
 from tests.history import Kind
-from tests.replication.conftest import following, serving, until
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(3600)]
 

@@ -9,11 +9,11 @@ import pytest
 
 from rmq.broker.config import BrokerConfig
 from rmq.cli import main
+from rmq.cluster.config import ReplicationConfig
 from rmq.config.option import check, options, read_properties
 from rmq.controller.config import ControllerConfig
 from rmq.namesrv.config import NamesrvConfig, NamesrvListenConfig
 from rmq.plugin import Register
-from rmq.replication.config import ReplicationConfig
 from rmq.store.config import StoreConfig
 
 ROOT = Path(__file__).resolve().parents[2]

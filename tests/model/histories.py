@@ -13,7 +13,7 @@ from collections import defaultdict, deque
 from functools import cache
 from itertools import chain, permutations, product
 
-from rmq.replication.wire import Epoch
+from rmq.cluster.wire import Epoch
 from tests.model.replication import Broker, Model, State, Violation
 
 PLAIN = Broker._fields.index("follows")

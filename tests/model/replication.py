@@ -30,9 +30,9 @@ from functools import cache
 from itertools import chain, product
 from typing import NamedTuple
 
-from rmq.replication.epochs import Epochs
-from rmq.replication.sync_set import SyncSet
-from rmq.replication.wire import Epoch
+from rmq.cluster.epochs import Epochs
+from rmq.cluster.sync_set import SyncSet
+from rmq.cluster.wire import Epoch
 
 PATIENCE_MS = 1
 NAMES = "abcdefgh"

@@ -343,13 +343,13 @@ async def test_every_name_is_javas_or_begins_with_rmq(scrape):
 
 
 OF_A_PAIR = {"rmq_replica_lag_bytes", "rmq_replica_bytes_per_second", "rmq_following"}
-"""Of a master with slaves, and of a slave: tests/replication/test_pair.py."""
+"""Of a master with slaves, and of a slave: tests/cluster/test_pair.py."""
 
 OF_A_GROUP = {
     "rmq_group_epoch", "rmq_group_master", "rmq_sync_set_absent", "rmq_sync_set_size",
     "rmq_unconfirmed_bytes",
 }  # fmt: skip
-"""Of brokers with a controller: tests/replication/test_membership.py."""
+"""Of brokers with a controller: tests/cluster/test_membership.py."""
 
 
 async def test_every_metric_of_the_dashboard_is_served(scrape):

@@ -9,9 +9,9 @@ from rmq.broker.register import MethodOnUse
 from rmq.protocol.codes import RequestCode
 
 NOT_AT_A_START = (
-    "rmq.access.policies", "rmq.broker.upstream", "rmq.observe.views",
+    "rmq.access.policies", "rmq.cluster.master_requests", "rmq.observe.views",
     "rmq.console.server", "rmq.container.container", "rmq.filters.values",
-    "rmq.observe.findings", "rmq.http.server", "rmq.observe.reasons", "rmq.replication.replica",
+    "rmq.observe.findings", "rmq.http.server", "rmq.observe.reasons", "rmq.cluster.fetcher",
     "rmq_plugins.admin.topics", "rmq_plugins.auth.guard", "rmq_plugins.pop.handler",
     "rmq_plugins.query.handler", "rmq_plugins.relay.consumers",
     "rmq_plugins.reply.handler", "rmq_plugins.timer.recall", "anyio", "asyncio",

@@ -13,12 +13,12 @@ import pytest
 import trio
 
 from rmq.broker.config import BrokerConfig
+from rmq.cluster.config import ReplicationConfig
 from rmq.config.keys import unused
 from rmq.config.option import options, read_properties
 from rmq.namesrv.config import NamesrvConfig
 from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.command import Command
-from rmq.replication.config import ReplicationConfig
 from rmq.store.config import StoreConfig
 from rmq.testing import RawClient, running_node
 

@@ -6,15 +6,15 @@ mistakes.  ARCHITECTURE.md, Simulation by seed, names the rules.
 
 from typing import Any, NamedTuple
 
-from rmq.broker.membership import Membership
-from rmq.broker.replication import Replication
+from rmq.cluster.fetcher import Replica
+from rmq.cluster.log_server import Primary
+from rmq.cluster.membership import Membership
+from rmq.cluster.replication import Replication
+from rmq.cluster.session import Follower
+from rmq.cluster.set_acks import SetAcks
+from rmq.cluster.sync_set import SyncSet
 from rmq.controller import groups
 from rmq.controller.election import choose
-from rmq.replication.follower import Follower
-from rmq.replication.primary import Primary
-from rmq.replication.replica import Replica
-from rmq.replication.set_acks import SetAcks
-from rmq.replication.sync_set import SyncSet
 from rmq.store.consume_queue import ConsumeQueue
 from rmq.store.durability import Durability
 

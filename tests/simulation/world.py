@@ -15,8 +15,9 @@ from pathlib import Path
 import trio
 
 from rmq import node as nodes
-from rmq.broker import broker, identity
+from rmq.broker import broker
 from rmq.broker.config import BrokerConfig
+from rmq.cluster import identity
 from rmq.config.option import build
 from rmq.core.clock import SystemClock
 from rmq.namesrv.config import NamesrvConfig, NamesrvListenConfig

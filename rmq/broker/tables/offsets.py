@@ -14,8 +14,8 @@ from typing import Any
 
 import msgspec
 
-from rmq.broker.commits_here import CommitsHere
 from rmq.broker.quota import NamedQuota, Quota, host_of
+from rmq.cluster.local_commits import CommitsHere
 from rmq.config.json_table import JsonTable
 from rmq.core.clock import Clock
 from rmq.core.errors import RequestRejected

@@ -1,0 +1,1 @@
+"""A group of brokers: replication of the log, roles, controllers, recovery."""

@@ -1,0 +1,333 @@
+"""Controllers: what a broker asks of them, in terms of its group.
+
+One of them leads, and answers; which one, any of them says.
+Known in Java as the part of `BrokerOuterAPI` for controllers.
+"""
+
+import logging
+from collections.abc import Collection
+from typing import NamedTuple
+
+import trio
+
+from rmq.broker.config import BrokerConfig
+from rmq.cluster.config import ReplicationConfig
+from rmq.cluster.directory import Ask
+from rmq.cluster.identity import Asked
+from rmq.core.clock import Clock
+from rmq.core.errors import (
+    ConnectFailed,
+    PeerError,
+    RemoteProtocolError,
+    RequestRejected,
+    RmqError,
+)
+from rmq.core.logs import Foreign
+from rmq.protocol.bodies.controller import ElectMasterResponseBody, SyncStateSet
+from rmq.protocol.codes import RequestCode, ResponseCode
+from rmq.protocol.command import Command
+from rmq.protocol.headers import Header
+from rmq.protocol.headers.cluster import BrokerHeartbeatRequestHeader
+from rmq.protocol.headers.controller import (
+    AlterSyncStateSetRequestHeader,
+    AlterSyncStateSetResponseHeader,
+    ApplyBrokerIdRequestHeader,
+    ElectMasterRequestHeader,
+    ElectMasterResponseHeader,
+    GetMetaDataResponseHeader,
+    GetNextBrokerIdRequestHeader,
+    GetNextBrokerIdResponseHeader,
+    GetReplicaInfoRequestHeader,
+    GetReplicaInfoResponseHeader,
+    RegisterBrokerToControllerRequestHeader,
+    RegisterBrokerToControllerResponseHeader,
+)
+from rmq.store.config import BrokerRole, StoreConfig
+
+logger = logging.getLogger(__name__)
+
+ASK_TIMEOUT_MS = 3_000
+
+
+class Refused(RmqError):
+    """A controller has refused a request."""
+
+    def __init__(self, answer: Command) -> None:
+        self.code = answer.code
+        super().__init__(f"the controller answers {answer.code}: {answer.remark}")
+
+
+class MixedControllers(ConnectFailed):
+    """The controllers of a list do not belong together."""
+
+
+class Term(NamedTuple):
+    """A role of this broker, from one election to the next."""
+
+    epoch: int = 0
+    """0: nobody has told a role yet."""
+
+    master_id: int = 0
+    master_address: str = ""
+    own_id: int = 0
+    members: frozenset[int] = frozenset()
+    number: int = 0
+    """Of the set `members`."""
+
+    @property
+    def is_master(self) -> bool:
+        """Whether this broker is the master."""
+        return self.epoch > 0 and self.master_id == self.own_id
+
+    def roles(
+        self, config: BrokerConfig, store: StoreConfig
+    ) -> tuple[BrokerConfig, StoreConfig]:
+        """Return the configurations of a broker in this role."""
+        kind = BrokerRole.SYNC_MASTER if self.is_master else BrokerRole.SLAVE
+        broker_id = 0 if self.is_master else max(self.own_id, 1)
+        return (
+            BrokerConfig(**config.__dict__ | {"broker_id": broker_id}),
+            StoreConfig(**store.__dict__ | {"broker_role": kind}),
+        )
+
+
+class Controllers:
+    """The controllers of one group of brokers; each method asks the leader.
+
+    PeerError if it does not answer, `Refused` if it does not want to.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        replication: ReplicationConfig,
+        ask: Ask,
+        address: str,
+        clock: Clock,
+    ) -> None:
+        """`address` is that of this broker."""
+        self.addresses = replication.controllers()
+        self.leader = ""
+        self.address = address
+        self._known: dict[str, str] = {}
+        """The group of each controller that has answered; all are the same."""
+
+        self._replication = replication
+        self._ask = ask
+        self._clock = clock
+        self._cluster = config.broker_cluster_name
+        self._broker = config.broker_name
+
+    async def find_leader(self) -> None:
+        """Ask the controllers who leads them.
+
+        Those of two groups, such as Java's and rmq's, do not know of each other: each
+        would name a master of its own. So all have to be of the first one's group.
+        """
+        if not self._known:
+            await self._compare()
+        failure: PeerError = ConnectFailed("no controller knows a leader")
+        for address in self.addresses:
+            try:
+                found = await self._metadata(address)
+            except PeerError as error:
+                failure = error
+                continue
+            leader = found.controller_leader_address
+            if leader:
+                if self.leader != leader:
+                    logger.info("the controller is %s", Foreign(leader))
+                self.leader = leader
+                return
+        raise failure
+
+    async def _compare(self) -> None:
+        """Ask all controllers for their group; ConnectFailed if there are two."""
+        failures: list[PeerError] = []
+
+        async def ask(address: str) -> None:
+            try:
+                await self._metadata(address)
+            except PeerError as error:
+                failures.append(error)
+
+        async with trio.open_nursery() as nursery:
+            for address in self.addresses:
+                nursery.start_soon(ask, address)
+        mixed = [error for error in failures if isinstance(error, MixedControllers)]
+        if mixed:
+            self._known.clear()  # which of them is wrong is not known
+            raise mixed[0]
+
+    async def _metadata(self, address: str) -> GetMetaDataResponseHeader:
+        """Ask a controller for its group and leader."""
+        request = Command.request(RequestCode.CONTROLLER_GET_METADATA_INFO)
+        answer = await self._ask(address, request, ASK_TIMEOUT_MS)
+        if answer.code != ResponseCode.SUCCESS:
+            raise ConnectFailed(f"the controller {address} answers {answer.code}")
+        try:
+            found = answer.header(GetMetaDataResponseHeader)
+        except RequestRejected as error:
+            raise ConnectFailed(str(error)) from error
+        if found.group:
+            first, group = next(iter(self._known.items()), (address, found.group))
+            if group != found.group:
+                raise MixedControllers(
+                    f"controllerAddr has controllers that do not know of each other: "
+                    f"{first} is of group {group}, {address} of {found.group}; leave "
+                    "those of one group"
+                )
+            self._known[address] = found.group
+        return found
+
+    async def _request(
+        self,
+        code: RequestCode,
+        header: Header,
+        body: bytes = b"",
+        known: Collection[int] = (ResponseCode.SUCCESS,),
+    ) -> Command:
+        if not self.leader:
+            await self.find_leader()
+        request = Command.request(code, header, body)
+        try:
+            answer = await self._ask(self.leader, request, ASK_TIMEOUT_MS)
+        except PeerError:
+            self.leader = ""
+            raise
+        if answer.code == ResponseCode.CONTROLLER_NOT_LEADER:
+            self.leader = ""
+        if answer.code not in known:
+            raise Refused(answer)
+        return answer
+
+    # -- identity
+
+    async def next_id(self) -> Asked:
+        """Ask which id is free, and make a code with which to apply for it."""
+        header = GetNextBrokerIdRequestHeader(
+            cluster_name=self._cluster, broker_name=self._broker
+        )
+        answer = await self._request(RequestCode.CONTROLLER_GET_NEXT_BROKER_ID, header)
+        found = answer.header(GetNextBrokerIdResponseHeader).next_broker_id
+        if not found or found < 1:
+            raise RemoteProtocolError(f"the controller gave the id {found}")
+        return self.code_for(found)
+
+    def code_for(self, broker_id: int) -> Asked:
+        """Return an id with a code of this broker."""
+        return Asked(broker_id, f"{self.address};{self._clock.now_ms()}")
+
+    async def apply(self, asked: Asked) -> None:
+        """Ask to have an id."""
+        header = ApplyBrokerIdRequestHeader(
+            cluster_name=self._cluster,
+            broker_name=self._broker,
+            applied_broker_id=asked.broker_id,
+            register_check_code=asked.code,
+        )
+        await self._request(RequestCode.CONTROLLER_APPLY_BROKER_ID, header)
+
+    # -- roles
+
+    async def register(self, own_id: int) -> Term:
+        """Tell where this broker is; return its role, with epoch 0 if none is known."""
+        header = RegisterBrokerToControllerRequestHeader(
+            cluster_name=self._cluster,
+            broker_name=self._broker,
+            broker_id=own_id,
+            broker_address=self.address,
+            invoke_time=self._clock.now_ms(),
+        )
+        answer = await self._request(RequestCode.CONTROLLER_REGISTER_BROKER, header)
+        found = answer.header(RegisterBrokerToControllerResponseHeader)
+        if found.master_broker_id is None or not found.master_address:
+            return Term(own_id=own_id)
+        return _term(found, answer.body, own_id)
+
+    async def role(self, own_id: int) -> Term:
+        """Ask for the role; `master_id` is 0 if there is no master."""
+        header = GetReplicaInfoRequestHeader(broker_name=self._broker)
+        answer = await self._request(RequestCode.CONTROLLER_GET_REPLICA_INFO, header)
+        return _term(answer.header(GetReplicaInfoResponseHeader), answer.body, own_id)
+
+    async def elect(self, own_id: int) -> Term:
+        """Ask to become the master of a group that has none; return what came of it."""
+        header = ElectMasterRequestHeader(
+            cluster_name=self._cluster,
+            broker_name=self._broker,
+            broker_id=own_id,
+            designate_elect=False,
+            invoke_time=self._clock.now_ms(),
+        )
+        known = ResponseCode.SUCCESS, ResponseCode.CONTROLLER_MASTER_STILL_EXIST
+        code = RequestCode.CONTROLLER_ELECT_MASTER
+        answer = await self._request(code, header, known=known)
+        found = answer.header(ElectMasterResponseHeader)
+        members = ElectMasterResponseBody.decode(answer.body or b"{}").sync_state_set
+        if found.master_broker_id is None or not found.master_address:
+            raise RemoteProtocolError("the controller elected nobody")
+        return Term(
+            found.master_epoch or 0,
+            found.master_broker_id,
+            found.master_address,
+            own_id,
+            frozenset(members),
+            found.sync_state_set_epoch or 0,
+        )
+
+    async def alter(
+        self, term: Term, wanted: Collection[int], number: int
+    ) -> tuple[Collection[int], int]:
+        """Ask to replace the set with this number; return the new set and number."""
+        header = AlterSyncStateSetRequestHeader(
+            broker_name=self._broker,
+            master_broker_id=term.own_id,
+            master_epoch=term.epoch,
+            invoke_time=self._clock.now_ms(),
+        )
+        body = SyncStateSet(sync_state_set=sorted(wanted), sync_state_set_epoch=number)
+        code = RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET
+        answer = await self._request(code, header, body.encode())
+        found = answer.header(AlterSyncStateSetResponseHeader).new_sync_state_set_epoch
+        return SyncStateSet.decode(answer.body).sync_state_set, found
+
+    # -- heartbeats
+
+    async def beat(
+        self, address: str, own_id: int, *, epoch: int, end: int, confirmed: int
+    ) -> None:
+        """Tell a controller that this broker lives, and what it has."""
+        replication = self._replication
+        header = BrokerHeartbeatRequestHeader(
+            cluster_name=self._cluster,
+            broker_addr=self.address,
+            broker_name=self._broker,
+            broker_id=own_id,
+            epoch=epoch,
+            max_offset=end,
+            confirm_offset=confirmed,
+            heartbeat_timeout_mills=replication.controller_timeout_ms,
+            election_priority=replication.election_priority,
+        )
+        request = Command.request(RequestCode.BROKER_HEARTBEAT, header)
+        try:
+            await self._ask(address, request, ASK_TIMEOUT_MS)
+        except PeerError as error:
+            logger.debug("heartbeat to %s: %s", address, Foreign(error))
+
+
+def _term(
+    found: RegisterBrokerToControllerResponseHeader | GetReplicaInfoResponseHeader,
+    body: bytes,
+    own_id: int,
+) -> Term:
+    known = SyncStateSet.decode(body) if body else SyncStateSet()
+    return Term(
+        found.master_epoch or 0,
+        found.master_broker_id or 0,
+        found.master_address or "",
+        own_id,
+        frozenset(known.sync_state_set),
+        known.sync_state_set_epoch,
+    )

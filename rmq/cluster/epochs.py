@@ -1,0 +1,166 @@
+"""Epochs: which master wrote which part of the log, in memory and in a file.
+
+An epoch begins where the log ended when its broker became the master.  Two logs with
+the same epoch, begun at the same offset, are equal up to where the first of them left
+it; so two lists tell where two logs part (`consistent_point`), unless a power cut took
+the end of an epoch from its master and that went on in it: bytes have the last word.
+Invariant: numbers and starts grow.  An epoch without bytes is replaced by the next one,
+which begins at the same offset: so every pair of number and start names one master, and
+the number of the last epoch is that of whoever wrote last.  (Java does not record the
+next one; then two logs may share a pair and differ.)
+
+File `epochFileCheckpoint`, text: the number of epochs; the CRC-32 of what follows the
+second line end, in decimal, without its highest bit (0: unchecked); a line
+`epoch-start` for each.  Its predecessor is `epochFileCheckpoint.bak`.
+Crash contract: an epoch is durable before the first byte of it is in the log; what is
+in the file and begins after the end of the log is dropped by a start.
+Known in Java as `EpochFileCache`, `CheckpointFile`.
+"""
+
+import logging
+import re
+import zlib
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from rmq.cluster.wire import MAX_EPOCHS, Epoch, check_order
+from rmq.core.errors import RemoteProtocolError
+from rmq.core.files import replace_file
+
+logger = logging.getLogger(__name__)
+
+CRC_MASK = 0x7FFF_FFFF
+_LINE = re.compile(r"(\d{1,10})-(\d{1,19})")
+
+
+class Epochs:
+    """The epochs of one log."""
+
+    def __init__(self, epochs: Iterable[Epoch] = ()) -> None:
+        self._epochs = list(epochs)
+        check_order(self._epochs)
+
+    def all(self) -> tuple[Epoch, ...]:
+        """Return all epochs, the oldest first."""
+        return tuple(self._epochs)
+
+    @property
+    def last(self) -> int:
+        """Number of the last epoch; 0 without one."""
+        return self._epochs[-1].number if self._epochs else 0
+
+    def begin(self, epoch: Epoch) -> bool:
+        """Add an epoch; False if it is the last one already.
+
+        RemoteProtocolError if it is older than the last, or begins before that.
+        """
+        if self._epochs and self._epochs[-1] == epoch:
+            return False
+        kept = list(self._epochs)
+        if kept and kept[-1].start == epoch.start:
+            kept.pop()
+        kept.append(epoch)
+        if self._epochs and self._epochs[-1].number >= epoch.number:
+            raise RemoteProtocolError(f"epoch {epoch} comes after {self._epochs[-1]}")
+        check_order(kept)
+        self._epochs = kept[-MAX_EPOCHS:]
+        return True
+
+    def cut(self, end: int) -> bool:
+        """Drop epochs without bytes in a log that ends at `end`; False if none is."""
+        kept = [epoch for epoch in self._epochs if epoch.start < end]
+        is_changed = len(kept) < len(self._epochs)
+        self._epochs = kept
+        return is_changed
+
+    def at(self, offset: int) -> tuple[Epoch, int | None] | None:
+        """Return the epoch of the byte at `offset`, and where that epoch ends.
+
+        The last one has no end.  None for an offset before the first epoch.
+        """
+        following: int | None = None
+        for epoch in reversed(self._epochs):
+            if epoch.start <= offset:
+                return epoch, following
+            following = epoch.start
+        return None
+
+    def consistent_point(
+        self, end: int, others: Sequence[Epoch], other_end: int
+    ) -> int | None:
+        """Return up to where this log and another are equal by their epochs.
+
+        They end at `end` and `other_end`.  None if no epoch is in both.
+        """
+        their_ends = dict(zip(others, _ends(others, other_end), strict=True))
+        own = list(zip(self._epochs, _ends(self._epochs, end), strict=True))
+        for epoch, own_end in reversed(own):
+            if epoch in their_ends:
+                return min(own_end, their_ends[epoch])
+        return None
+
+
+def _ends(epochs: Sequence[Epoch], end: int) -> list[int]:
+    """Return where each epoch ends."""
+    return [epoch.start for epoch in epochs[1:]] + [end] * bool(epochs)
+
+
+class EpochFile(Epochs):
+    """Epochs that are in a file; each change is durable at the return."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        super().__init__(self._load())
+
+    def begin(self, epoch: Epoch) -> bool:
+        """Add an epoch, see `Epochs.begin`."""
+        is_new = super().begin(epoch)
+        if is_new:
+            self._save()
+        return is_new
+
+    def cut(self, end: int) -> bool:
+        """Drop epochs without bytes, see `Epochs.cut`."""
+        is_changed = super().cut(end)
+        if is_changed:
+            self._save()
+        return is_changed
+
+    def _load(self) -> list[Epoch]:
+        for path in (self._path, self._path.with_name(self._path.name + ".bak")):
+            try:
+                found = decode_epochs(path.read_bytes())
+            except FileNotFoundError:
+                continue
+            except RemoteProtocolError as error:
+                logger.error("%s: %s", path, error)
+                continue
+            return found
+        return []
+
+    def _save(self) -> None:
+        replace_file(self._path, encode_epochs(self.all()), backup=True)
+
+
+def encode_epochs(epochs: Sequence[Epoch]) -> bytes:
+    """Return the text of a file."""
+    lines = "".join(f"{epoch.number}-{epoch.start}\n" for epoch in epochs).encode()
+    checksum = zlib.crc32(lines) & CRC_MASK
+    return b"%d\n%d\n" % (len(epochs), checksum) + lines
+
+
+def decode_epochs(data: bytes) -> list[Epoch]:
+    """Read the text of a file; RemoteProtocolError if it is damaged."""
+    count, _, rest = data.partition(b"\n")
+    checksum, _, lines = rest.partition(b"\n")
+    if not count.strip().isdigit() or not checksum.strip().isdigit():
+        raise RemoteProtocolError("it has no count and checksum of epochs")
+    if int(checksum) and int(checksum) != zlib.crc32(lines) & CRC_MASK:
+        raise RemoteProtocolError("its checksum is wrong")
+    texts = lines.decode("ascii", "replace").split()
+    found = [_LINE.fullmatch(text) for text in texts]
+    if len(found) != int(count) or None in found:
+        raise RemoteProtocolError(f"it has {len(found)} epochs instead of {int(count)}")
+    epochs = [Epoch(int(each[1]), int(each[2])) for each in found if each]
+    check_order(epochs)
+    return epochs

@@ -1,0 +1,498 @@
+"""Replica: follows a master, checks what it sends, and reports what is safe here.
+
+connect, prove that the own log is the beginning of the master's (`log_prefix.py`), then
+receive, append, report.  Under SYNC_FLUSH a report is what the disk has confirmed: the
+master then answers senders for two disks.  A report is always a whole record, checked.
+Every end of a connection is a sentence in `state`, for tools and the log; a log that
+cannot follow is tried again later, and `divergence.py` has the rules for what is given up.
+Known in Java as `DefaultHAClient`.
+"""
+
+import logging
+import os
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING
+
+import trio
+
+from rmq._fastpath import Watermark
+from rmq.cluster.byte_rate import ByteRate
+from rmq.cluster.config import ReplicationConfig
+from rmq.cluster.divergence import Fork, equal_count
+from rmq.cluster.link import CONNECT_TIMEOUT_S, connect, greet
+from rmq.cluster.log_prefix import Overlap
+from rmq.cluster.term_state import Control
+from rmq.cluster.upstream import Bounds, Upstream
+from rmq.cluster.wire import (
+    WHOLE_LOG,
+    FrameReader,
+    LineageReader,
+    Part,
+    PartReader,
+    encode_ack,
+    encode_report,
+)
+from rmq.core.errors import Diverged, PeerError, RemoteProtocolError, RmqError
+from rmq.core.logs import Foreign
+from rmq.core.threads import in_thread
+from rmq.store.replica_writer import ReplicaWriter
+
+if TYPE_CHECKING:
+    from rmq.cluster.link_tls import LinkTls
+
+logger = logging.getLogger(__name__)
+
+RECEIVE_SIZE = 1 << 20
+RETRY_S = 5.0
+FIRST_RETRY_S = 0.1
+"""Pause before the next attempt; it doubles up to RETRY_S, as long as all fail."""
+
+STABLE_S = 10.0
+"""A link that lasted so long did not fail at once, also if nothing came."""
+
+NUMBERS = re.compile(r"\d+")
+
+Cut = Callable[[int], Awaitable[Sequence[object]]]
+"""Ends the log at an offset, at NO_RECORD by setting all of it aside; returns a
+sentence for each copy of what was there."""
+
+NO_RECORD = 0
+
+
+class Ended(PeerError):
+    """A connection to the master has ended; the text is the reason."""
+
+
+class Parted(Diverged):
+    """The two logs have parted, and nothing was cut; the text says what to do."""
+
+    def __init__(self, offset: int, text: str) -> None:
+        super().__init__(offset, text)
+        self.text = text
+
+    def __str__(self) -> str:
+        """The sentence alone."""
+        return self.text
+
+
+class Replica:
+    """The link of a slave to its master."""
+
+    def __init__(
+        self,
+        config: ReplicationConfig,
+        writer: ReplicaWriter,
+        upstream: Upstream,
+        *,
+        on_append: Callable[[], None],
+        durable: Watermark | None = None,
+        cut: Cut | None = None,
+        tls: "LinkTls | None" = None,
+        control: Control | None = None,
+    ) -> None:
+        """`on_append` is called after bytes were appended.
+
+        With `durable` only what it has passed is reported.  Without `cut` nothing is
+        ever cut.  With `tls` the master is asked to use it.  With `control` the
+        master's log is right where it differs.
+        """
+        self.state = "no master is known"
+        self.is_following = False
+        """Whether the log is proven to be a part of the master's, and grows with it."""
+
+        self.is_copy = False
+        """Whether nothing is known that speaks against the log: a slave whose master is
+        away serves readers."""
+
+        self.on_follow: Callable[[], None] = lambda: None
+        """Called when `is_following` begins."""
+
+        self.master = ""
+        self.last_read_ms = self.last_write_ms = 0
+        self.rate = ByteRate()
+        self._config = config
+        self._writer = writer
+        self._upstream = upstream
+        self._on_append = on_append
+        self._cut = cut
+        self._durable = durable
+        self._tls = tls
+        self._control = control
+        self._encode_report = encode_report if control is None else encode_ack
+        self._links: trio.Nursery | None = None
+        self._reported, self._unsent = -1, b""
+        self._fork_found: Fork | None = None
+        self._has_begun_anew = False
+        self._noted = ""
+
+    @property
+    def end_offset(self) -> int:
+        """End of the whole records here."""
+        return self._writer.whole_offset
+
+    @property
+    def safe_offset(self) -> int:
+        """Where the records end that are as safe here as they should be."""
+        whole = self._writer.whole_offset
+        return whole if self._durable is None else min(whole, self._durable.value)
+
+    async def run(self) -> None:
+        """Follow until cancelled."""
+        async with trio.open_nursery() as self._links:
+            await self._follow_again_and_again()
+
+    async def _follow_again_and_again(self) -> None:
+        pause_s = FIRST_RETRY_S
+        while True:
+            began_s, end = trio.current_time(), self.end_offset
+            was_well = False
+            try:
+                await self._follow_once()
+            except (RmqError, OSError, trio.BrokenResourceError) as error:
+                lasted_s = trio.current_time() - began_s
+                has_grown = self.end_offset > end or lasted_s > STABLE_S
+                was_well = self.is_following and has_grown
+                self._note(error, is_new=was_well)
+            finally:
+                self.is_following = False
+                self._writer.rewind()
+            pause_s = FIRST_RETRY_S if was_well else min(2 * pause_s, RETRY_S)
+            await trio.sleep(pause_s)
+
+    def _note(self, error: Exception, *, is_new: bool) -> None:
+        """Keep why the connection ended; log a reason once until all is well."""
+        text = str(error)
+        if isinstance(error, Diverged) and not isinstance(error, Parted):
+            self.is_copy = False
+            text = f"this log is not the beginning of the master's: {error}"
+        where = f"master {self.master}: " if self.master else ""
+        what = where + NUMBERS.sub("", text)  # ends of logs that grow
+        if is_new or self._noted != what:
+            logger.warning("%s%s", where, Foreign(text, 400))
+        self.state, self._noted = where + text, what
+
+    async def _follow_once(self) -> None:
+        self.master = await self._upstream.find()
+        if not self.master:
+            raise Ended("no master is known; name servers have none for this group")
+        tail = self._writer.tail()
+        if self._control is None:
+            if tail is not None and await self._has_surely_parted(*tail):
+                await self._settle("the master does not have the end of this log")
+        elif await self._has_cut_by_epochs(self._control):
+            return
+        overlap = await self._overlap()
+        try:
+            async with await self._connect() as stream:
+                rest = await self._greet(stream)
+                await self._follow(stream, overlap, rest)
+        except Diverged as error:
+            if tail is None or self.is_following:
+                raise
+            await self._settle(
+                f"this log is not the beginning of the master's: {error}"
+            )
+
+    async def _connect(self) -> trio.SocketStream:
+        return await connect(self.master, self._tls, self._links)
+
+    async def _greet(self, stream: trio.SocketStream) -> LineageReader:
+        """Return what the master answers to a greeting, if this group has them."""
+        if self._control is None:
+            return LineageReader()
+        return await greet(stream, self._control.own)
+
+    async def _has_cut_by_epochs(self, control: Control) -> bool:
+        """Cut what the master lacks by its epochs, or by its bytes: see `epochs.py`."""
+        bounds = await self._upstream.bounds()
+        async with await self._connect() as stream:
+            lineage = (await self._greet(stream)).lineage
+        last = lineage.epochs[-1].number if lineage.epochs else 0
+        if last != control.epoch and not bounds.tells_records:
+            raise Ended(f"it is in epoch {last}, the controller in {control.epoch}")
+        end = self._writer.whole_offset
+        point = control.parting(end, lineage)
+        if point is None or not 0 < point < end or self._cut is None:
+            return False
+        if self._writer.ends_record(point):
+            await self._end_log(point, self._cut)
+        else:
+            await self._settle(f"by their epochs they part at {point}, in a record")
+        return True
+
+    async def _overlap(self) -> Overlap:
+        """Return what to ask for first."""
+        tail = self._writer.tail()
+        if self._control is not None:
+            return Overlap(tail, names_first_byte=True)
+        if tail is not None:
+            return Overlap(tail)
+        try:
+            oldest = (await self._upstream.bounds()).oldest
+        except PeerError:
+            if not self._config.ha_master_address:
+                raise
+            oldest = 0  # without a name server nobody knows whom to ask
+        return Overlap(None, oldest)
+
+    async def _follow(
+        self, stream: trio.SocketStream, overlap: Overlap, greeted: LineageReader
+    ) -> None:
+        self._reported, self._unsent = -1, b""
+        self.state = f"comparing logs with the master {self.master}"
+        self._report(stream, overlap.report)
+        if overlap.is_proven:
+            self._begin_to_follow()
+        ended: Exception = Ended("it ended")
+        async with trio.open_nursery() as nursery:
+            if self._durable is not None:
+                nursery.start_soon(self._report_durable, stream, self._durable)
+            nursery.start_soon(self._report_regularly, stream)
+            try:
+                await self._receive(stream, overlap, greeted.rest)
+            except (RmqError, OSError) as error:
+                ended = error
+            nursery.cancel_scope.cancel()
+        raise ended
+
+    def _begin_to_follow(self) -> None:
+        self.is_following = self.is_copy = True
+        self.on_follow()
+        self.state = f"following {self.master}"
+        logger.info("following the master %s from %d", self.master, self.end_offset)
+
+    # -- what comes
+
+    async def _receive(
+        self, stream: trio.SocketStream, overlap: Overlap, first: bytes
+    ) -> None:
+        reader = FrameReader() if self._control is None else PartReader()
+        reader.feed(memoryview(first))
+        buffer = memoryview(bytearray(RECEIVE_SIZE))
+        silence_s = self._config.ha_silence_limit_ms / 1000
+        count = 1
+        with trio.CancelScope() as scope:
+            while count:
+                scope.deadline = trio.current_time() + silence_s
+                count = await stream.socket.recv_into(buffer)
+                self.last_read_ms = self._writer.clock.now_ms()
+                self.rate.add(count)
+                try:
+                    pieces = reader.feed(buffer[:count])
+                except RemoteProtocolError as error:
+                    raise Ended(f"it sent {error}") from error
+                for piece in pieces:
+                    if self._control is not None and isinstance(piece, Part):
+                        await self._take_part(piece, overlap, self._control)
+                    else:
+                        await self._take(piece[0], piece[1], overlap)
+                self._on_append()
+                self._report_if_grown(stream)
+        if scope.cancelled_caught:
+            raise Ended(f"it was silent for {silence_s:g} s")
+        if self.is_following:
+            raise Ended("it closed the connection")
+        raise Ended(await self._compared("it closed the connection"))
+
+    async def _take_part(self, part: Part, overlap: Overlap, control: Control) -> None:
+        """Take bytes of one epoch; readers see what the master's group has."""
+        grows = part.offset + len(part.data) > self._writer.received_offset
+        if part.data and grows and overlap.is_proven:
+            control.enter(part.epoch)
+        await self._take(part.offset, part.data, overlap)
+        if self.is_following:
+            control.show(self.safe_offset, part.confirmed)
+
+    async def _take(self, offset: int, piece: memoryview, overlap: Overlap) -> None:
+        if not piece:
+            if not overlap.is_proven:
+                what = "it does not have the last record of this log"
+                raise Ended(await self._compared(what))
+            return
+        offset, new = overlap.take(offset, piece)
+        if overlap.is_proven and not self.is_following:
+            self._begin_to_follow()
+        self._writer.append(offset, new)
+
+    async def _compared(self, what: str) -> str:
+        """Add to what the master did the bounds of the two logs."""
+        try:
+            bounds = await self._upstream.bounds()
+        except PeerError as error:
+            return f"{what}; the bounds of its log are unknown: {error}"
+        end = self._writer.whole_offset
+        return f"{what}; its log has {bounds.oldest} to {bounds.end}, this one to {end}"
+
+    # -- where the logs part
+
+    async def _has_surely_parted(self, start: int, data: bytes) -> bool:
+        """Whether the master is known not to have the last record of this log.
+
+        Java counts every report as an acknowledgement, also that with which a replica
+        asks for its last record: so Java is asked for the record before.
+        """
+        try:
+            bounds = await self._upstream.bounds()
+            if bounds.end < start + len(data) or start < bounds.oldest:
+                return True
+            if not bounds.tells_records:
+                return False
+            record = await self._upstream.record_at(start)
+        except PeerError:
+            return False  # the log itself will tell
+        return record is None or not data.startswith(record)
+
+    async def _settle(self, what: str) -> None:
+        """Find where the logs part, and cut this one if it may be cut.
+
+        Parted with the reason, if not.
+        """
+        try:
+            fork = await self._fork()
+        except PeerError as error:
+            self.is_copy = False
+            raise Parted(-1, f"{what}; where they part is unknown: {error}") from error
+        if fork.offset == fork.end:
+            return  # they have not; the master did not answer with its record before
+        self.is_copy &= fork.offset == fork.bounds.end
+        try:
+            is_promised = await self._upstream.waits_for_replicas()
+        except PeerError:
+            is_promised = True  # who knows
+        # a controller has decided which log is right
+        may_discard = self._config.may_discard or self._control is not None
+        may_reseed = self._config.may_reseed and not self._has_begun_anew
+        refusal = fork.refusal(is_promised=is_promised, may_discard=may_discard)
+        begins_anew = fork.begins_anew(may_reseed=may_reseed, may_discard=may_discard)
+        if begins_anew and self._cut is not None:
+            await self._begin_anew(fork, self._cut)
+            return
+        if refusal or self._cut is None:
+            text = refusal or f"the logs part at {fork.offset}, and this one is not cut"
+            raise Parted(fork.offset, text)
+        await self._end_log(fork.offset, self._cut)
+
+    async def _end_log(self, end: int, cut: Cut) -> None:
+        """End this log where it leaves the master's."""
+        logger.warning(
+            "the logs of master %s and of this broker part at %d: %d bytes are cut",
+            Foreign(self.master),
+            end,
+            self._writer.whole_offset - end,
+        )
+        self.state = f"cutting this log at {end}"
+        self._fork_found = None
+        for sentence in await cut(end):
+            logger.warning("%s", sentence)
+
+    async def _begin_anew(self, fork: Fork, cut: Cut) -> None:
+        """Set the whole log aside: once in a run, as each time costs a whole log."""
+        self._fork_found, self.is_copy = None, False
+        logger.warning(
+            "this log, which ends at %d, has nothing in common with that of master %s, "
+            "%d to %d: it is set aside, and this broker begins with an empty one",
+            fork.end,
+            Foreign(self.master),
+            fork.bounds.oldest,
+            fork.bounds.end,
+        )
+        self.state = "setting this log aside, to begin with an empty one"
+        for sentence in await cut(NO_RECORD):
+            logger.warning("%s", sentence)
+        self._has_begun_anew = True
+
+    async def _fork(self) -> Fork:
+        """Compare records with the master's, from file to file by halves."""
+        bounds = await self._upstream.bounds()
+        end = self._writer.whole_offset
+        known = self._fork_found
+        if known is not None and known.end == end and known.goes_on(bounds):
+            return known._replace(bounds=bounds)
+        searched = min(self._config.cut_limit, end)
+        self.state = f"looking for where this log and that of {self.master} part"
+        records = await in_thread(partial(self._writer.records, end - searched))
+        search = equal_count(len(records))
+        try:
+            number = next(search)
+            while True:
+                offset, size = records[number]
+                is_equal = await self._master_has(bounds, offset, size)
+                number = search.send(is_equal)
+        except StopIteration as found:
+            count = found.value
+        offset = sum(records[count - 1]) if count else -1
+        self._fork_found = Fork(offset, end, bounds, searched)
+        return self._fork_found
+
+    async def _master_has(self, bounds: Bounds, offset: int, size: int) -> bool:
+        """Whether the master has this log's record at the offset."""
+        if not bounds.oldest <= offset <= bounds.end - size:
+            return False
+        record = self._writer.read(offset, size)
+        if bounds.tells_records:
+            return await self._upstream.record_at(offset) == record
+        is_controlled = self._control is not None
+        overlap = Overlap((offset, record), names_first_byte=is_controlled)
+        async with await self._connect() as stream:
+            await self._greet(stream)
+            await stream.send_all(self._encode_report(overlap.report))
+            reader = PartReader() if is_controlled else FrameReader()
+            with trio.move_on_after(CONNECT_TIMEOUT_S):
+                while data := await stream.receive_some(RECEIVE_SIZE):
+                    try:
+                        for piece in reader.feed(memoryview(data)):
+                            overlap.take(piece[0], piece[1])
+                    except Diverged:
+                        return False
+                    if overlap.is_proven:
+                        return True
+        raise Ended(f"it does not send the record at {offset}, which it should have")
+
+    # -- what goes
+
+    def _report(self, stream: trio.SocketStream, offset: int) -> None:
+        """Send a report; whoever receives meets an error of the connection.
+
+        It goes at once, past trio, because a sender waits for it.  One that the
+        socket does not take is left out; one that it took a part of is completed by
+        the next.
+        """
+        self._reported = max(self._reported, offset)
+        self.last_write_ms = self._writer.clock.now_ms()
+        rest, report = self._unsent, self._encode_report(self._reported)
+        with suppress(OSError):
+            sent = os.write(stream.socket.fileno(), rest + report)
+            is_left_out = sent <= len(rest)
+            self._unsent = rest[sent:] if is_left_out else report[sent - len(rest) :]
+
+    def _report_if_grown(self, stream: trio.SocketStream) -> None:
+        if self.is_following and self.safe_offset > self._reported:
+            self._report(stream, self.safe_offset)
+
+    async def _report_durable(
+        self, stream: trio.SocketStream, durable: Watermark
+    ) -> None:
+        """Report when the disk has confirmed more."""
+        descriptor = durable.subscribe()
+        try:
+            while True:
+                await trio.lowlevel.wait_readable(descriptor)
+                os.eventfd_read(descriptor)
+                self._report_if_grown(stream)
+                if self.is_following and self._control is not None:
+                    self._control.show(self.safe_offset)
+                    self._on_append()
+        finally:
+            durable.unsubscribe(descriptor)
+
+    async def _report_regularly(self, stream: trio.SocketStream) -> None:
+        interval_s = self._config.ha_heartbeat_interval_ms / 1000
+        while True:
+            await trio.sleep(interval_s)
+            # before the proof a second report would count, and so would bytes that
+            # are not safe yet
+            if self.is_following and self._reported <= max(self.safe_offset, WHOLE_LOG):
+                self._report(stream, self._reported)

@@ -1,0 +1,49 @@
+"""LastOffsets: a new master asks the one before for the offsets that it lacks.
+
+A slave copies committed offsets every few seconds.  When the controller makes it the
+master while the master before runs on, that one has newer ones: consumers would get the
+messages of these seconds again.  It begins again in its new role at the same moment, so
+it is asked until it answers, or `LIMIT_S` have passed: it may be dead.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+import trio
+
+from rmq.cluster.directory import Ask
+from rmq.core.errors import PeerError, RequestRejected
+from rmq.core.logs import Foreign
+from rmq.protocol.codes import RequestCode, ResponseCode
+from rmq.protocol.command import Command
+
+logger = logging.getLogger(__name__)
+
+LIMIT_S: Final = 0.5
+PAUSE_S: Final = 0.02
+
+
+async def take_last_offsets(
+    ask: Ask, address: str, apply: Callable[[bytes], None]
+) -> bool:
+    """Apply the offsets of the master before; return whether it answered in time."""
+    why = f"no answer in {LIMIT_S:g} s"
+    with trio.move_on_after(LIMIT_S):
+        while True:
+            request = Command.request(RequestCode.GET_ALL_CONSUMER_OFFSET)
+            try:
+                answer = await ask(address, request, int(LIMIT_S * 1000))
+                if answer.code == ResponseCode.SUCCESS:
+                    apply(answer.body)
+                    return True
+                why = f"it answers {answer.code}: {answer.remark}"
+            except (PeerError, RequestRejected) as error:
+                why = str(error)
+            await trio.sleep(PAUSE_S)
+    logger.warning(
+        "the last offsets of consumers are unknown: the master before, %s: %s",
+        Foreign(address),
+        Foreign(why, 200),
+    )
+    return False

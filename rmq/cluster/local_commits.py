@@ -1,0 +1,138 @@
+"""CommitsHere: what consumers committed at a slave, until its master has it.
+
+While the master is away consumers read from a slave, and commit there.  When it is back
+it has the offsets of before: a consumer that starts then would get all those messages
+again.  So after each copy of the master's offsets the slave commits at the master those
+that were committed here and are larger.  A broker of Java takes them, too; Java's slave
+sends nothing back.
+File: `config/commitsHere.json`, {"commitsHere": {topic@group: {queue id: offset}}},
+saved every few seconds: a slave may stop and start again while its master is away.
+"""
+
+import logging
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from rmq.cluster.directory import Ask
+from rmq.config.json_table import JsonTable
+from rmq.core.clock import Clock
+from rmq.core.errors import RequestRejected
+from rmq.core.logs import Foreign
+from rmq.protocol.codes import RequestCode, ResponseCode
+from rmq.protocol.command import Command
+from rmq.protocol.encoded_members import LargeObject
+from rmq.protocol.headers import I32, I64
+
+logger = logging.getLogger(__name__)
+
+ASK_TIMEOUT_MS = 3_000
+GIVEN_AT_ONCE = 10_000
+"""Offsets that are given after one copy; the rest waits for the next."""
+
+
+class CommitsHere(JsonTable):
+    """Offsets that the master may not have; each is in the table of offsets, too.
+
+    So the limits of that table hold for this one.
+    """
+
+    def __init__(self, folder: Path, clock: Clock) -> None:
+        super().__init__(folder / "commitsHere.json", clock)
+        self._offsets: dict[str, dict[int, int]] = {}
+        self._texts: LargeObject[dict[int, int]] = LargeObject()
+        self._large = {"commitsHere": self._texts}
+
+    def _read(self, value: dict[str, Any]) -> None:
+        try:
+            found = msgspec.convert(
+                value.get("commitsHere") or {}, dict[str, dict[I32, I64]], strict=False
+            )
+        except msgspec.ValidationError as error:
+            raise RequestRejected(1, f"commitsHere: {error}") from error
+        for key, queues in found.items():
+            self._offsets[key] = queues
+            self._texts.put(key, queues)
+
+    def remove(self) -> None:
+        """Forget all, and remove the file: a master has what there is."""
+        self.forget(list(self._offsets))
+        self._path.unlink(missing_ok=True)
+
+    def _content(self) -> dict[str, object]:
+        return {"commitsHere": {}}
+
+    def note(self, key: str, queue_id: int, offset: int) -> None:
+        """Keep what a consumer committed in a queue of `key`, "topic@group"."""
+        queues = self._offsets.setdefault(key, {})
+        queues[queue_id] = offset
+        self._texts.put(key, queues)
+        self.changed.set()
+
+    def drop_up_to(self, key: str, queue_id: int, offset: int) -> bool:
+        """Forget a commit that is not larger than the master's `offset`.
+
+        Return whether there is one that is larger.
+        """
+        queues = self._offsets.get(key)
+        if queues is None or queue_id not in queues:
+            return False
+        if queues[queue_id] > offset:
+            return True
+        self._forget(key, queue_id)
+        return False
+
+    def _forget(self, key: str, queue_id: int) -> None:
+        queues = self._offsets[key]
+        del queues[queue_id]
+        self._texts.put(key, queues)
+        if not queues:
+            del self._offsets[key]
+            self._texts.remove(key)
+        self.changed.set()
+
+    def forget(self, keys: list[str]) -> None:
+        """Forget pairs of topic and group that have no offsets any more."""
+        for key in keys:
+            for queue_id in list(self._offsets.get(key, ())):
+                self._forget(key, queue_id)
+
+    def _all(self) -> Iterator[tuple[str, int, int]]:
+        for key, queues in self._offsets.items():
+            for queue_id, offset in queues.items():
+                yield key, queue_id, offset
+
+    async def give(self, ask: Ask, master: str) -> None:
+        """Commit them at the master, which has been asked for its offsets just now.
+
+        PeerError if it does not answer: then the rest is given later.
+        """
+        given, refusal = 0, ""
+        for key, queue_id, offset in list(islice(self._all(), GIVEN_AT_ONCE)):
+            topic, _, group = key.partition("@")
+            fields = {
+                "consumerGroup": group,
+                "topic": topic,
+                "queueId": str(queue_id),
+                "commitOffset": str(offset),
+            }
+            request = Command(int(RequestCode.UPDATE_CONSUMER_OFFSET), fields)
+            answer = await ask(master, request, ASK_TIMEOUT_MS)
+            self.drop_up_to(key, queue_id, offset)
+            if answer.code == ResponseCode.SUCCESS:
+                given += 1
+            else:
+                refusal = f"{key} queue {queue_id}: {answer.code} {answer.remark}"
+        if given:
+            logger.warning(
+                "%d offsets that consumers committed here were given to the master %s",
+                given,
+                Foreign(master),
+            )
+        if refusal:
+            logger.warning(
+                "the master %s refused offsets: %s", master, Foreign(refusal)
+            )

@@ -1,0 +1,73 @@
+"""Prefix: the proof that a replica's log is the beginning of its master's.
+
+A replica does not report the end of its log first but the start of its last record, so
+that its master sends that record again.  A record has its own offset, its place in its
+queue, its store time and a checksum; the replica has checked all records before it.  So
+if the last record of the one log is in the other at the same place, all before it is
+equal.  Nothing is appended, and nothing acknowledged, before that.
+
+No I/O: feed what the master sends.
+"""
+
+from rmq.cluster.wire import FIRST_BYTE, WHOLE_LOG
+from rmq.core.errors import Diverged
+
+
+class Overlap:
+    """What the master has to send again before anything new."""
+
+    def __init__(
+        self,
+        tail: tuple[int, bytes] | None,
+        oldest: int = 0,
+        *,
+        names_first_byte: bool = False,
+    ) -> None:
+        """`tail`: offset and bytes of the last record up to the end of the own log.
+
+        Without one the log is empty, and begins with `oldest`, the offset with which
+        the master's log begins.  `names_first_byte`: a report of 0 asks for all of it.
+        """
+        self._offset, self._left = (oldest, b"") if tail is None else tail
+        self._first_byte = b""
+        if self._offset == 0 and not names_first_byte:
+            # 0 would ask for the newest file only
+            self._first_byte, self._left = FIRST_BYTE, self._left[1:]
+            self._offset = WHOLE_LOG
+            if tail is not None:
+                self._first_byte = b""
+
+    @property
+    def report(self) -> int:
+        """The first report: where the master has to begin."""
+        return self._offset
+
+    @property
+    def is_proven(self) -> bool:
+        """Whether the master has sent all of it."""
+        return not self._left
+
+    def take(self, offset: int, data: memoryview) -> tuple[int, bytes | memoryview]:
+        """Compare a piece; return what of it is new, and its offset.
+
+        Diverged at the first byte that differs.
+        """
+        if self._first_byte and data:
+            if offset != WHOLE_LOG:
+                raise Diverged(offset, "the master begins there instead of at 1")
+            first, self._first_byte = self._first_byte, b""
+            return 0, first + data
+        if not self._left:
+            return offset, data
+        if offset != self._offset:
+            raise Diverged(
+                offset, f"the master begins there instead of at {self._offset}"
+            )
+        size = min(len(data), len(self._left))
+        if data[:size] != self._left[:size]:
+            raise Diverged(
+                offset, "the master has another record where this log has its last"
+            )
+        self._left = self._left[size:]
+        self._offset += size
+        return self._offset, data[size:]

@@ -1,0 +1,166 @@
+"""MasterUpstream: what a slave asks its master beside the log.
+
+`RemoteBroker` is any broker that is asked; a master is found by the name servers.
+"""
+
+import trio
+
+from rmq.broker.nameservers import NameServers
+from rmq.cluster.config import ReplicationConfig
+from rmq.cluster.directory import Ask
+from rmq.cluster.role import Role
+from rmq.cluster.upstream import Bounds
+from rmq.core.errors import ConnectFailed, RequestRejected
+from rmq.protocol.bodies.common import KVTable
+from rmq.protocol.codes import RequestCode, ResponseCode
+from rmq.protocol.command import Command
+from rmq.protocol.headers.cluster import ExchangeHAInfoResponseHeader
+from rmq.store.config import BrokerRole
+
+ASK_TIMEOUT_MS = 3_000
+LOOK_UP_PAUSE_S = 1.0
+LOOK_UP_LIMIT_S = 30.0
+"""A slave without a master asks the name servers at such a pause, which doubles."""
+
+OWN_FACTS = "rmq."
+"""Names of facts about a running broker that only rmq has begin so."""
+
+LOG_ADDRESS = f"{OWN_FACTS}replica.address"
+"""The fact that tells where rmq serves its log."""
+
+
+class RemoteBroker:
+    """A broker at an address."""
+
+    def __init__(self, address: str, ask: Ask) -> None:
+        self.address = address
+        self._ask = ask
+
+    async def request(self, code: int, fields: dict[str, str] | None = None) -> Command:
+        """Ask; PeerError if it does not answer."""
+        request = Command(int(code), fields or {})
+        return await self._ask(self.address, request, ASK_TIMEOUT_MS)
+
+    async def bounds(self) -> Bounds:
+        """Ask where its log begins and ends."""
+        answer = await self._needed(RequestCode.GET_BROKER_RUNTIME_INFO)
+        try:
+            facts = KVTable.decode(answer.body).table
+            oldest, end = facts["commitLogMinOffset"], facts["commitLogMaxOffset"]
+            is_java = not any(name.startswith(OWN_FACTS) for name in facts)
+            return Bounds(max(0, int(oldest)), int(end), is_java)
+        except (KeyError, ValueError, RequestRejected) as error:
+            raise ConnectFailed(f"it does not tell the bounds: {error}") from error
+
+    async def record_at(self, offset: int) -> bytes | None:
+        """Ask for the record at an offset."""
+        fields = {"offset": str(offset)}
+        answer = await self.request(RequestCode.VIEW_MESSAGE_BY_ID, fields)
+        if answer.code == ResponseCode.SYSTEM_ERROR:
+            return None
+        self._check(answer)
+        return answer.body
+
+    async def settings(self) -> dict[str, str]:
+        """Ask for its keys; no text that needs escapes is wanted of them."""
+        answer = await self._needed(RequestCode.GET_BROKER_CONFIG)
+        lines = answer.body.decode(errors="replace").splitlines()
+        pairs = (line.partition("=") for line in lines)
+        return {key.strip(): value.strip() for key, _, value in pairs}
+
+    async def log_address(self) -> str:
+        """Ask where it serves its log; Java's keys name a port only."""
+        answer = await self._needed(RequestCode.GET_BROKER_RUNTIME_INFO)
+        try:
+            known = KVTable.decode(answer.body).table.get(LOG_ADDRESS)
+        except RequestRejected as error:
+            raise ConnectFailed(f"it does not tell its state: {error}") from error
+        if known:
+            return known
+        host, _, port = self.address.rpartition(":")
+        settings = await self.settings()
+        ha_port = settings.get("haListenPort", "0")
+        return f"{host}:{ha_port if int(ha_port) > 0 else int(port) + 1}"
+
+    async def waits_for_replicas(self) -> bool:
+        """Whether it acknowledges only what replicas have; 4.9 has one key for it."""
+        settings = await self.settings()
+        is_sync = settings.get("brokerRole") == BrokerRole.SYNC_MASTER.value
+        return is_sync and settings.get("inSyncReplicas", "2") != "1"
+
+    async def _needed(self, code: int) -> Command:
+        answer = await self.request(code)
+        self._check(answer)
+        return answer
+
+    def _check(self, answer: Command) -> None:
+        if answer.code != ResponseCode.SUCCESS:
+            raise ConnectFailed(f"it answers {answer.code}: {answer.remark}")
+
+
+class AppointedMaster(RemoteBroker):
+    """The master that a controller named: it says itself where its log is.
+
+    A name server may still know the log of the one before.
+    """
+
+    async def find(self) -> str:
+        """Ask for the address of its log; empty if it is no master, or not yet."""
+        if not self.address:
+            return ""
+        answer = await self._needed(RequestCode.EXCHANGE_BROKER_HA_INFO)
+        return answer.header(ExchangeHAInfoResponseHeader).master_ha_address or ""
+
+
+class MasterUpstream:
+    """The master of a slave."""
+
+    def __init__(
+        self, config: ReplicationConfig, role: Role, name_servers: NameServers
+    ) -> None:
+        self._config = config
+        self._role = role
+        self._name_servers = name_servers
+        self._found = trio.Event()
+        role.on_change.append(self._found.set)
+        self._look_up_s = LOOK_UP_PAUSE_S
+        self._tried_s = self._asked_s = -LOOK_UP_LIMIT_S
+
+    async def find(self) -> str:
+        """Return the HA address of the master, as far as it is known.
+
+        It is asked for again as long as it cannot be followed.
+        """
+        if not self._config.ha_master_address and not self._role.master_ha_address:
+            with trio.move_on_after(LOOK_UP_PAUSE_S):
+                await self._found.wait()
+        self._look_up()
+        return self._config.ha_master_address or self._role.master_ha_address
+
+    def _look_up(self) -> None:
+        """Register soon, as the answer names the master, but ever less often."""
+        now = trio.current_time()
+        if now - self._tried_s > LOOK_UP_LIMIT_S:  # a start, or it has followed
+            self._look_up_s, self._asked_s = LOOK_UP_PAUSE_S, now
+        self._tried_s = now
+        if now - self._asked_s >= self._look_up_s:
+            self._asked_s = now
+            self._look_up_s = min(2 * self._look_up_s, LOOK_UP_LIMIT_S)
+            self._name_servers.register_soon()
+
+    def _broker(self) -> RemoteBroker:
+        if not self._role.master_address:
+            raise ConnectFailed("no name server names the master")
+        return RemoteBroker(self._role.master_address, self._name_servers.ask)
+
+    async def bounds(self) -> Bounds:
+        """Ask where its log begins and ends."""
+        return await self._broker().bounds()
+
+    async def record_at(self, offset: int) -> bytes | None:
+        """Ask for the record at an offset."""
+        return await self._broker().record_at(offset)
+
+    async def waits_for_replicas(self) -> bool:
+        """Ask whether it acknowledges only what replicas have."""
+        return await self._broker().waits_for_replicas()

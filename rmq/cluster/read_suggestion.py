@@ -1,0 +1,94 @@
+"""Suggestion: from which broker a consumer that is far behind should read.
+
+Old messages come from the disk.  A master that has a slave may leave such reads to it
+(`slaveReadEnable`, and `whichBrokerWhenConsumeSlowly` of the group).  The client keeps
+the advice until it gets another one, so the slave is asked first: it has to be there,
+to serve readers, and to have what the consumer reads next.  What was learned is kept
+for a while, and renewed only if somebody asks again.
+"""
+
+from typing import TYPE_CHECKING
+
+import trio
+
+from rmq.broker.config import BrokerConfig
+from rmq.broker.nameservers import NameServers
+from rmq.cluster.directory import group_addresses
+from rmq.cluster.role import Role
+from rmq.core.errors import PeerError
+from rmq.store.commit_log import memory_window
+from rmq.store.message_store import MessageStore
+
+if TYPE_CHECKING:
+    from rmq.cluster.master_requests import RemoteBroker
+
+MASTER_ID = 0
+KEPT_S = 10.0
+
+
+class Suggestion:
+    """The advice of one broker."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        role: Role,
+        store: MessageStore,
+        name_servers: NameServers,
+    ) -> None:
+        self._config = config
+        self._role = role
+        self._log = store.log
+        self._window = memory_window(store.config.memory_ratio)
+        self._name_servers = name_servers
+        self._serving: frozenset[int] = frozenset()
+        self._wanted = trio.Event()
+
+    def broker_for(self, broker_id: int) -> int:
+        """Return whom a group with this choice should read from, if it is far behind.
+
+        A slave that serves keeps its readers.
+        """
+        if not self._config.slave_read_enable:
+            return MASTER_ID
+        if not self._role.is_master:
+            return self._role.broker_id
+        self._wanted.set()
+        return broker_id if broker_id in self._serving else MASTER_ID
+
+    async def run(self) -> None:
+        """Learn who serves, whenever somebody wants to know; until cancelled."""
+        while True:
+            await self._wanted.wait()
+            self._wanted = trio.Event()
+            await self._learn()
+            await trio.sleep(KEPT_S)
+            if not self._wanted.is_set():
+                self._serving = frozenset()  # too old for the next who asks
+
+    async def _learn(self) -> None:
+        # imported on use: most groups of brokers have one
+        from rmq.cluster.master_requests import RemoteBroker
+
+        ask = self._name_servers.ask
+        try:
+            members = await group_addresses(
+                ask, self._name_servers.addresses, self._config
+            )
+        except PeerError:
+            members = {}
+        found = set()
+        for broker_id, address in members.items():
+            if broker_id != MASTER_ID and await self._serves(
+                RemoteBroker(address, ask)
+            ):
+                found.add(broker_id)
+        self._serving = frozenset(found)
+
+    async def _serves(self, slave: "RemoteBroker") -> bool:
+        try:
+            settings, bounds = await slave.settings(), await slave.bounds()
+        except PeerError:
+            return False
+        is_near = bounds.end >= self._log.end_offset - self._window
+        return is_near and settings.get("slaveReadEnable") == "true"

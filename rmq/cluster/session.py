@@ -1,0 +1,296 @@
+"""Follower: one replica as its master serves it, over a connection of its own.
+
+The log leaves straight from the mapped files, a frame in one system call.  At the end
+of the log a follower is *idle*: the next poll that stored something sends it at once
+(`push`).  A file is held while it is sent; pages that are not in memory are read by a
+worker thread first, so that nobody waits for the disk.
+"""
+
+import logging
+import socket
+from collections.abc import Callable
+from contextlib import suppress
+
+import trio
+
+from rmq._fastpath import MappedFile
+from rmq.cluster.byte_rate import ByteRate
+from rmq.cluster.config import ReplicationConfig
+from rmq.cluster.term_state import Control
+from rmq.cluster.wire import (
+    NEWEST_FILE,
+    WHOLE_LOG,
+    AckReader,
+    Greeting,
+    ReportReader,
+    encode_head,
+    encode_lineage,
+)
+from rmq.core.errors import RemoteProtocolError
+from rmq.core.threads import in_thread
+from rmq.store.commit_log import CommitLog
+
+logger = logging.getLogger(__name__)
+
+RECEIVE_SIZE = 4096
+PUSH_LIMIT = 1 << 20
+"""Bytes for one replica before other tasks run."""
+
+FLOW_PAUSE_S = 0.02
+"""Pause of a follower that has had what a second allows."""
+
+TRUSTED_REPORTS = 2
+"""A replica that has reported so often takes larger frames."""
+
+
+class Follower:
+    """A replica that reads the log."""
+
+    def __init__(
+        self,
+        connected: socket.socket,
+        address: str,
+        log: CommitLog,
+        config: ReplicationConfig,
+        on_report: Callable[["Follower", int], None],
+        control: Control | None = None,
+        on_greeting: Callable[["Follower"], None] = lambda _follower: None,
+    ) -> None:
+        """With `control` the two speak the dialect of groups with a controller."""
+        self.address = address
+        self.greeting: Greeting | None = None
+        self.next_offset = -1
+        """What is sent next; -1 before the first report."""
+
+        self.rate = ByteRate()
+        self._socket = connected
+        self._log = log
+        self._config = config
+        self._on_report = on_report
+        self._control = control
+        self._on_greeting = on_greeting
+        self._reports = 0
+        self._head = b""
+        self._left = 0
+        self._told = -1
+        """What it knows to be confirmed."""
+
+        self._is_idle = False
+        self._wake = trio.Event()
+
+    async def run(self) -> None:
+        """Serve until the connection ends; RemoteProtocolError for impossible input."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._send)
+            await self._receive()
+            nursery.cancel_scope.cancel()
+
+    # -- what it reports
+
+    async def _receive(self) -> None:
+        reader = ReportReader() if self._control is None else AckReader()
+        silence_s = self._config.ha_silence_limit_ms / 1000
+        with trio.CancelScope() as scope:
+            while True:
+                scope.deadline = trio.current_time() + silence_s
+                await trio.lowlevel.wait_readable(self._socket)
+                try:
+                    data = self._socket.recv(RECEIVE_SIZE)
+                except BlockingIOError:
+                    continue
+                if not data:
+                    return
+                reports: list[int] = []
+                for found in reader.feed(data):
+                    if isinstance(found, Greeting):
+                        self._answer(found)
+                    else:
+                        reports.append(found)
+                if reports and self.next_offset < 0:
+                    self._take_report(reports.pop(0))
+                if reports:
+                    self._take_report(reports[-1])
+        raise RemoteProtocolError(f"it was silent for {silence_s:g} s")
+
+    def _answer(self, greeting: Greeting) -> None:
+        """Send end and epochs of this log; a socket without room is given up."""
+        assert self._control is not None, "only groups with a controller greet"
+        if self.next_offset >= 0:
+            return
+        self.greeting = greeting
+        self._on_greeting(self)
+        answer = encode_lineage(self._control.lineage(self._log.end_offset))
+        if self._socket.send(answer) < len(answer):
+            raise RemoteProtocolError("it does not take an answer")
+
+    def _take_report(self, offset: int) -> None:
+        if self.next_offset < 0:
+            self.next_offset = self._start(offset)
+            self._wake.set()
+        self._reports += 1
+        self._on_report(self, offset)
+
+    def _start(self, offset: int) -> int:
+        """Return where to begin for a first report."""
+        log = self._log
+        end, files = log.end_offset, log.files
+        if offset == NEWEST_FILE:
+            if self.greeting is None or self.greeting.wants_newest_file:
+                return end - end % files.file_size
+            return max(log.min_offset, 0)
+        if offset > max(end, WHOLE_LOG):
+            raise RemoteProtocolError(
+                f"its log ends at {offset}, this one at {end}: it has what this broker "
+                "lost, or the log of another one"
+            )
+        if offset < log.min_offset:
+            raise RemoteProtocolError(
+                f"it asked for offset {offset}, the oldest that is left here is "
+                f"{log.min_offset}: it has to begin with an empty log"
+            )
+        return offset
+
+    # -- what it gets
+
+    def push(self) -> None:
+        """Send what was stored since, if all before has been sent.
+
+        If nothing was, but more is confirmed, send that: its readers wait for it.
+        """
+        if not self._is_idle:
+            return
+        if self.next_offset >= self._log.end_offset:
+            self._push_confirmed()
+            return
+        file = self._log.files.find(self.next_offset)
+        try:
+            if file is not None and self._is_hot(file) and self._send_some(PUSH_LIMIT):
+                return
+        except (OSError, RemoteProtocolError):
+            pass  # its own task meets the error again, and ends
+        self._is_idle = False
+        self._wake.set()
+
+    def _push_confirmed(self) -> None:
+        control = self._control
+        if control is None or control.confirm.value <= self._told:
+            return  # it is asked after each poll
+        if control.confirmed(self._log.end_offset) <= self._told:
+            return
+        self._head = self._encode_head()
+        with suppress(OSError):  # its own task meets the error again, and ends
+            self._send_part()
+        if self._head:
+            self._is_idle = False
+            self._wake.set()
+
+    async def _send(self) -> None:
+        heartbeat_s = self._config.ha_heartbeat_interval_ms / 1000
+        await self._wake.wait()
+        while True:
+            if not self._send_some(PUSH_LIMIT):
+                await trio.lowlevel.wait_writable(self._socket)
+            elif not self._left and not self._allowance():
+                await trio.sleep(FLOW_PAUSE_S)
+            elif self._left or self.next_offset < self._log.end_offset:
+                await self._read_ahead()
+            else:
+                self._is_idle, self._wake = True, trio.Event()
+                with trio.move_on_after(heartbeat_s) as scope:
+                    await self._wake.wait()
+                self._is_idle = False
+                if scope.cancelled_caught and not self._left:
+                    self._head = self._encode_head()
+
+    async def _read_ahead(self) -> None:
+        """Have the next bytes in memory; other tasks run meanwhile."""
+        file = self._log.files.find(self.next_offset)
+        if file is None or self._is_hot(file):
+            await trio.lowlevel.checkpoint()
+            return
+        position = self.next_offset - file.base_offset
+        size = min(PUSH_LIMIT, file.size - position)
+        await in_thread(file.load, position, size)
+
+    def _is_hot(self, file: MappedFile) -> bool:
+        """Whether the next bytes are in memory; what follows the end may not be."""
+        if self._log.writer is not None:
+            return True
+        position = self.next_offset - file.base_offset
+        end = min(file.size, self._log.end_offset - file.base_offset)
+        size = min(self._frame_limit, end - position)
+        return size <= 0 or file.is_resident(position, size)
+
+    @property
+    def _frame_limit(self) -> int:
+        config = self._config
+        if self._reports < TRUSTED_REPORTS:
+            return config.ha_first_frame_size
+        return config.ha_frame_size
+
+    def _send_some(self, limit: int) -> bool:
+        """Send up to the log's end, or `limit` bytes; False if it takes no more."""
+        while limit > 0:
+            if not self._head and not self._left:
+                self._left = self._next_size()
+                if not self._left:
+                    return True
+                self._head = self._encode_head()
+            sent = self._send_part()
+            if sent == 0:
+                return False
+            limit -= sent
+        return True
+
+    def _encode_head(self) -> bytes:
+        """Return what comes before the bytes that are left; a heartbeat has none."""
+        if self._control is None:
+            return encode_head(self.next_offset, self._left)
+        end = self._log.end_offset
+        self._told = self._control.confirmed(end)
+        return self._control.part_head(self.next_offset, self._left, end)
+
+    def _next_size(self) -> int:
+        """Return the size of the next frame, 0 at the end of the log."""
+        log = self._log
+        rest = log.end_offset - self.next_offset
+        if self._control is not None and rest > 0:
+            rest = self._control.rest_of_epoch(self.next_offset, log.end_offset)
+        to_next_file = log.files.end_of(self.next_offset) - self.next_offset
+        return max(0, min(rest, to_next_file, self._frame_limit, self._allowance()))
+
+    def _allowance(self) -> int:
+        """Return how many bytes may go in this second; Java counts heads only."""
+        config = self._config
+        if not config.ha_flow_control:
+            return config.ha_frame_size
+        return max(0, config.ha_bytes_per_second - self.rate.of_this_second())
+
+    def _send_part(self) -> int:
+        """Send what is left of the frame; return how many bytes went, 0 if none."""
+        with self._bytes() as body:
+            try:
+                sent = self._socket.sendmsg([self._head, body])
+            except BlockingIOError:
+                return 0
+        self.rate.add(sent)
+        of_head = min(sent, len(self._head))
+        self._head = self._head[of_head:]
+        self.next_offset += sent - of_head
+        self._left -= sent - of_head
+        return sent
+
+    def _bytes(self) -> memoryview:
+        """Return what is left of the frame's bytes."""
+        if not self._left:
+            return memoryview(b"")
+        file = self._log.files.find(self.next_offset)
+        if file is None:
+            raise RemoteProtocolError(
+                f"offset {self.next_offset}, which it needs next, was deleted here"
+            )
+        if self._log.writer is None:
+            return file.view(self.next_offset - file.base_offset, self._left)
+        data = self._log.read(self.next_offset, self._left)
+        assert data is not None, f"the log has no bytes at {self.next_offset}"
+        return memoryview(data)

@@ -1,0 +1,74 @@
+"""What replicas have, against a slow model."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rmq.cluster.acks import Acks
+from rmq.core.errors import RemoteProtocolError
+
+STEPS = st.lists(
+    st.tuples(st.sampled_from("abc"), st.one_of(st.none(), st.integers(0, 9)))
+)
+
+
+@given(needed=st.integers(0, 3), steps=STEPS)
+def test_enough_replicas_have_what_is_replicated(needed, steps):
+    acks, model, proven = Acks(needed), {}, {}
+    for replica, offset in steps:
+        if offset is None:
+            acks.leave(replica)
+            model.pop(replica, None)
+            proven.pop(replica, None)
+        elif offset < model.get(replica, 0):
+            with pytest.raises(RemoteProtocolError):
+                acks.report(replica, offset, sent=9)
+        else:
+            acks.report(replica, offset, sent=9)
+            if replica in model:  # the first report asks where to begin
+                proven[replica] = offset
+            model[replica] = offset
+        reached = [
+            offset
+            for offset in range(10)
+            if sum(has >= offset for has in proven.values()) >= needed > 0
+        ]
+        assert acks.replicated() == max(reached, default=0)
+        for replica in "abc":
+            assert acks.of(replica) == model.get(replica, -1)
+        assert acks.in_sync(9, 3) == sum(has > 6 for has in model.values())
+
+
+def test_a_replica_cannot_have_what_it_was_not_sent():
+    acks = Acks(1)
+    with pytest.raises(RemoteProtocolError, match=r"reported 101.*up to 100 only"):
+        acks.report("a", 101, sent=100)
+    assert acks.replicated() == 0
+
+
+def test_a_report_never_sinks():
+    acks = Acks(1)
+    acks.report("a", 50, sent=100)
+    acks.report("a", 50, sent=100)
+    with pytest.raises(RemoteProtocolError, match="reported 49 after 50"):
+        acks.report("a", 49, sent=100)
+    assert acks.replicated() == 50
+
+
+def test_one_replica_counts_once_however_often_it_reports():
+    acks = Acks(2)
+    for offset in (10, 20, 30):
+        acks.report("a", offset, sent=100)
+    assert acks.replicated() == 0
+
+
+def test_the_first_report_of_a_connection_counts_for_nobody():
+    """A forked replica asks for its last record, which the master does not have."""
+    acks = Acks(1)
+    acks.report("a", 50, sent=50)
+    assert (acks.of("a"), acks.replicated()) == (50, 0)
+    acks.report("a", 60, sent=100)
+    assert acks.replicated() == 60
+    acks.leave("a")
+    acks.report("a", 60, sent=100)
+    assert acks.replicated() == 0
