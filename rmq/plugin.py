@@ -43,7 +43,7 @@ from rmq.remoting.alarm import Alarm
 from rmq.remoting.connection import Connection
 from rmq.remoting.dispatch import Guard, Handler, Held, Later, Result
 from rmq.store.cold import NotInMemory
-from rmq.store.consume_queue import ConsumeQueue
+from rmq.store.queues.consume_queue import ConsumeQueue
 from rmq.store.results import (
     BatchPutResult,
     Boundary,

@@ -20,7 +20,7 @@ from rmq._fastpath import (
 )
 from rmq.protocol.command import Command
 from rmq.protocol.frames import encode
-from rmq.store.timer_wheel import TimerWheel
+from rmq.store.timer.wheel import TimerWheel
 
 WINDOW = 64
 NOW_MS = 1_700_000_000_000

@@ -11,7 +11,7 @@ from rmq._fastpath import (
     due_records,
     walk_units,
 )
-from rmq.store.timer_wheel import TimerWheel
+from rmq.store.timer.wheel import TimerWheel
 
 TEXT = (
     b"UNIQ_KEY\x01FD000000000000000000000000000002\x02TIMER_DELIVER_MS\x01150000\x02"

@@ -7,7 +7,7 @@ entries stay for readers near the end: then first_offset < flushed_offset; a que
 entries at or after `flushed_offset` is listed in its `TailSet`, or being flushed.
 `low_offset` is the first offset if `low_physical` >= the log's start; else the owner
 has to search it.
-A queue with another form of entries (`rmq/store/batch_queue.py`) keeps these itself;
+A queue with another form of entries (`rmq/store/queues/batch_queue.py`) keeps these itself;
 here it has only its ends, first_offset = next_offset, so that no compiled reader finds
 an entry.
 Crash contract: a kill loses the entries that are only here; recovery makes them again

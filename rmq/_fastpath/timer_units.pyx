@@ -2,7 +2,7 @@
 
 `add_units` writes those of records that were read from the timer's queue, `walk_units`
 follows the chain of a slot, and `due_records` reads the records of its units.  Layout:
-`rmq/store/timer_log.py`.
+`rmq/store/timer/log.py`.
 `add_units` serves what it can prove plain, and ends before the rest, which the plugin
 `timer` takes one by one: recalls, messages that are due or roll on, odd properties.
 Belongs to the thread that owns the store.

@@ -20,7 +20,7 @@ from rmq.core.errors import ConfigError
 from rmq.remoting.admission import TLS_DESCRIPTORS
 from rmq.remoting.tls import TlsConfig, TlsMode
 from rmq.store.config import StoreConfig
-from rmq.store.queue_files import MAPPED_FILES_LIMIT
+from rmq.store.queues.queue_files import MAPPED_FILES_LIMIT
 
 KIB: Final = 1 << 10
 MIB: Final = 1 << 20

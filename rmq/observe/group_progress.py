@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from rmq.protocol.bodies.heartbeat import MessageModel
-from rmq.store.consume_queue import ConsumeQueue
+from rmq.store.queues.consume_queue import ConsumeQueue
 
 if TYPE_CHECKING:
     from rmq.broker.context import BrokerContext

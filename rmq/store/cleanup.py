@@ -24,9 +24,9 @@ from rmq._fastpath import MappedFile
 from rmq.core.clock import Clock
 from rmq.store.commit_log import CommitLog
 from rmq.store.config import StoreConfig
-from rmq.store.consume_queues import ConsumeQueues, Step
 from rmq.store.durability import Durability
 from rmq.store.index import MessageIndex
+from rmq.store.queues.consume_queues import ConsumeQueues, Step
 
 logger = logging.getLogger(__name__)
 

@@ -21,7 +21,7 @@ from rmq.store.checkpoint import Checkpoint
 from rmq.store.data_dir import DataDirectory
 from rmq.store.deleted_topics import DeletedTopics
 from rmq.store.mapped_files import MappedFileQueue
-from rmq.store.queue_ends import QueueEnds
+from rmq.store.queues.queue_ends import QueueEnds
 from rmq.store.salvage import data_end, whole_records
 
 COPY_SIZE = 1 << 20

@@ -18,11 +18,11 @@ from rmq._fastpath import (
 from rmq.core.errors import RequestRejected
 from rmq.protocol.flags import INNER_BATCH, NOT_QUEUED, TRANSACTION_MASK
 from rmq.protocol.topics import may_dispatch, split_lite_queue
-from rmq.store.batch_queue import BatchQueue, inner_count
 from rmq.store.commit_log import CommitLog
-from rmq.store.consume_queue import ConsumeQueue
-from rmq.store.consume_queues import ConsumeQueues
-from rmq.store.multi_dispatch import (
+from rmq.store.queues.batch_queue import BatchQueue, inner_count
+from rmq.store.queues.consume_queue import ConsumeQueue
+from rmq.store.queues.consume_queues import ConsumeQueues
+from rmq.store.queues.multi_dispatch import (
     LMQ_QUEUE_ID,
     MARK,
     MAX_FILLERS,

@@ -12,8 +12,8 @@ from collections.abc import Awaitable, Callable
 import trio
 
 from rmq._fastpath import TailRing
-from rmq.store.consume_queues import PAGE_SIZE
 from rmq.store.message_store import MessageStore
+from rmq.store.queues.consume_queues import PAGE_SIZE
 from rmq.store.worker import Worker
 
 PREPARE_INTERVAL_S = 0.05

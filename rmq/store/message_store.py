@@ -24,7 +24,6 @@ from rmq.store.checkpoint import Checkpoint
 from rmq.store.cleanup import Cleaner
 from rmq.store.commit_log import WINDOW_SIZE, CommitLog
 from rmq.store.config import StoreConfig
-from rmq.store.consume_queues import ConsumeQueues, Step
 from rmq.store.cut import CutMark, finish_cut
 from rmq.store.data_dir import DataDirectory
 from rmq.store.deleted_topics import DeletedTopics
@@ -34,12 +33,13 @@ from rmq.store.durability import Durability, RefusalKind
 from rmq.store.index import MessageIndex
 from rmq.store.left_ring import LeftRing
 from rmq.store.mapped_files import MappedFileQueue
-from rmq.store.queue_ends import QueueEnds
+from rmq.store.queues.consume_queues import ConsumeQueues, Step
+from rmq.store.queues.queue_ends import QueueEnds
 from rmq.store.reader import StoreReader
 from rmq.store.recovery import Recovery, RecoveryReport
 from rmq.store.stats import StoreCounters, StoreStatistics
 from rmq.store.tags import TagsCodes
-from rmq.store.timer import TimerStore
+from rmq.store.timer.timer_store import TimerStore
 from rmq.store.writer import StoreWriter
 
 logger = logging.getLogger(__name__)

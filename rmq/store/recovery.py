@@ -25,14 +25,14 @@ from rmq.core.files import sync_directory
 from rmq.protocol.topics import is_lmq
 from rmq.store.checkpoint import Checkpoint
 from rmq.store.commit_log import CommitLog
-from rmq.store.consume_queue import FILLER_SIZE, ConsumeQueue
-from rmq.store.consume_queues import ConsumeQueues
 from rmq.store.cut import Cut, set_aside
 from rmq.store.data_dir import DataDirectory
 from rmq.store.deleted_topics import DeletedTopics
 from rmq.store.dispatch import LogDispatch, Placed
 from rmq.store.left_ring import LeftRing
-from rmq.store.queue_ends import QueueEnds
+from rmq.store.queues.consume_queue import FILLER_SIZE, ConsumeQueue
+from rmq.store.queues.consume_queues import ConsumeQueues
+from rmq.store.queues.queue_ends import QueueEnds
 from rmq.store.salvage import has_torn_end, last_record, next_record
 from rmq.store.tags import TagsCodes
 

@@ -19,7 +19,6 @@ from rmq._fastpath import MappedFile, RecordStatus, RecordView, walk_log
 from rmq.core.errors import DiskFull, Diverged
 from rmq.core.files import sync_directory
 from rmq.store.aside import Aside
-from rmq.store.consume_queues import Step
 from rmq.store.cut import (
     Cut,
     CutMark,
@@ -31,6 +30,7 @@ from rmq.store.cut import (
 from rmq.store.dispatch import LogDispatch, Placed
 from rmq.store.durability import RefusalKind
 from rmq.store.message_store import MessageStore
+from rmq.store.queues.consume_queues import Step
 from rmq.store.salvage import last_record, next_record
 
 logger = logging.getLogger(__name__)

@@ -21,17 +21,17 @@ from rmq.protocol.properties import (
     WAIT,
 )
 from rmq.protocol.topics import may_dispatch
-from rmq.store.batch_queue import BatchQueue, inner_count
 from rmq.store.commit_log import CommitLog
 from rmq.store.config import StoreConfig
-from rmq.store.consume_queue import ConsumeQueue
-from rmq.store.consume_queues import ConsumeQueues
 from rmq.store.durability import Durability, RefusalKind
-from rmq.store.multi_dispatch import LMQ_QUEUE_ID, MARK, parse_targets
+from rmq.store.queues.batch_queue import BatchQueue, inner_count
+from rmq.store.queues.consume_queue import ConsumeQueue
+from rmq.store.queues.consume_queues import ConsumeQueues
+from rmq.store.queues.multi_dispatch import LMQ_QUEUE_ID, MARK, parse_targets
+from rmq.store.queues.touched import TouchedQueues
 from rmq.store.results import BatchPutResult, PutResult, PutStatus
 from rmq.store.stats import StoreCounters
 from rmq.store.tags import SCHEDULE_TOPIC, TagsCodes
-from rmq.store.touched import TouchedQueues
 
 MAX_PROPERTIES_SIZE = 32_767
 PLAIN_SIZE = 512

@@ -16,7 +16,7 @@ import numpy as np
 from rmq._fastpath import MappedFile, Record, decode_record, topic_hash
 from rmq.core.errors import StoreError
 from rmq.protocol.properties import KEYS, UNIQ_KEY, decode_properties
-from rmq.store.consume_queue import FILLER_SIZE
+from rmq.store.queues.consume_queue import FILLER_SIZE
 from rmq.tools.queue_view import view_queue
 from rmq.tools.store_files import StoreFiles
 from rmq.tools.survey import Column, Survey

@@ -11,8 +11,8 @@ import msgspec
 
 from rmq._fastpath import RecordStatus, walk_log
 from rmq.store.checkpoint import Checkpoint
-from rmq.store.consume_queue import FILLER_SIZE
 from rmq.store.foreign import find_foreign
+from rmq.store.queues.consume_queue import FILLER_SIZE
 from rmq.tools.index_view import HEADER, IndexHeader
 from rmq.tools.queue_view import BATCH_ENTRY, ENTRY, view_queue
 from rmq.tools.store_files import StoreFiles

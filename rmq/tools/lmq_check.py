@@ -7,7 +7,7 @@ in the log, so that a block of records finds its own among those of 20,000 queue
 import numpy as np
 from numpy.typing import NDArray
 
-from rmq.store.consume_queue import FILLER_SIZE
+from rmq.store.queues.consume_queue import FILLER_SIZE
 from rmq.tools.queue_view import QueueView, view_queue
 from rmq.tools.store_files import QueueFolder
 from rmq.tools.survey import Block, Column

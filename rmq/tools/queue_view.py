@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmq._fastpath import MappedFile
-from rmq.store.consume_queue import ENTRY_SIZE, FILLER_SIZE
+from rmq.store.queues.consume_queue import ENTRY_SIZE, FILLER_SIZE
 from rmq.store.salvage import data_end
 from rmq.tools.store_files import segment_paths
 

@@ -21,12 +21,12 @@ from rmq.core.clock import SystemClock
 from rmq.core.errors import StoreError
 from rmq.protocol.message import Message
 from rmq.protocol.properties import decode_properties
-from rmq.store.batch_queue import BATCH_ENTRY_SIZE
 from rmq.store.checkpoint import Checkpoint
 from rmq.store.config import StoreConfig
-from rmq.store.consume_queue import ENTRY_SIZE
 from rmq.store.data_dir import DataDirectory
 from rmq.store.message_store import MessageStore
+from rmq.store.queues.batch_queue import BATCH_ENTRY_SIZE
+from rmq.store.queues.consume_queue import ENTRY_SIZE
 from rmq.store.results import PutStatus
 from rmq.store.salvage import count_records, records_in
 from rmq.tools.index_view import view_index

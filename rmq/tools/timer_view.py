@@ -1,6 +1,6 @@
 """TimerView: the files of messages that wait for a time of their own, read only.
 
-Formats: `rmq/store/timer_log.py`, `timer_wheel.py`, `timer_checkpoint.py`.  A unit
+Formats: `rmq/store/timer/log.py`, `wheel.py`, `checkpoint.py`.  A unit
 waits if its slot is not before the checkpoint's `read_ms`; the others are history, and
 Java leaves such units also where a shorter log has other records now.
 """
@@ -11,8 +11,8 @@ import numpy as np
 
 from rmq._fastpath import MappedFile, walk_log
 from rmq.protocol.topics import TIMER_TOPIC
-from rmq.store.timer_checkpoint import TimerCheckpoint
-from rmq.store.timer_log import (
+from rmq.store.timer.checkpoint import TimerCheckpoint
+from rmq.store.timer.log import (
     FILLER_SIZE,
     NO_UNIT,
     RECALLS,

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from rmq._fastpath import MappedFile, topic_hash
 from rmq.protocol.topics import is_lmq
 from rmq.store.checkpoint import Checkpoint
-from rmq.store.consume_queue import FILLER_SIZE
+from rmq.store.queues.consume_queue import FILLER_SIZE
 from rmq.store.tags import SCHEDULE_TOPIC
 from rmq.tools.index_view import IndexCheck, view_index
 from rmq.tools.lmq_check import LmqCheck

@@ -107,7 +107,7 @@ def checkpoint_early():
     Every second topic is left out: recovery reads the whole log when it meets a queue
     that has lost entries, so that only a queue that rests can lose them for good.
     """
-    from rmq.store.consume_queues import ConsumeQueues
+    from rmq.store.queues.consume_queues import ConsumeQueues
 
     start_flush = ConsumeQueues._start_flush
 
@@ -119,7 +119,7 @@ def checkpoint_early():
 
 def delivered_early():
     """Bug: timercheck says what was delivered before the log has it on the disk."""
-    from rmq.store.timer import TimerStore
+    from rmq.store.timer.timer_store import TimerStore
 
     flush_steps = TimerStore.flush_steps
 

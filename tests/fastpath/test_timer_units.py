@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from rmq._fastpath import RecordEncoder, add_units, java_hash, walk_units
 from rmq.protocol.records import decode_stored
 from rmq.store.allocate import FileAllocator
-from rmq.store.timer_log import NO_UNIT, UNIT_SIZE, TimerLog, TimerUnit
-from rmq.store.timer_wheel import TimerWheel
+from rmq.store.timer.log import NO_UNIT, UNIT_SIZE, TimerLog, TimerUnit
+from rmq.store.timer.wheel import TimerWheel
 
 NOW, READ_SLOT, END = 100, 98, 200
 PLAIN = (

@@ -15,8 +15,8 @@ from rmq.cluster.set_acks import SetAcks
 from rmq.cluster.sync_set import SyncSet
 from rmq.controller import groups
 from rmq.controller.election import choose
-from rmq.store.consume_queue import ConsumeQueue
 from rmq.store.durability import Durability
+from rmq.store.queues.consume_queue import ConsumeQueue
 
 MINUTES = 2.0
 """Simulated time in which each mistake is found."""

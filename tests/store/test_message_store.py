@@ -16,9 +16,10 @@ from rmq._fastpath import (
 )
 from rmq.core.errors import DiskFull, LogFailed, StoreClosed, StoreError
 from rmq.protocol.batch import BatchItem
-from rmq.store import allocate, message_store, queue_flush
+from rmq.store import allocate, message_store
 from rmq.store.commit_log import CommitLog
 from rmq.store.config import FlushDiskType
+from rmq.store.queues import queue_flush
 from rmq.store.results import Boundary, GetStatus, PutResult, PutStatus
 from tests.store.steps import result_of
 

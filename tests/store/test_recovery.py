@@ -6,8 +6,8 @@ import pytest
 
 from rmq._fastpath import decode_record, find_entries_end
 from rmq.core.errors import CorruptLog
-from rmq.store import consume_queue
 from rmq.store.checkpoint import Checkpoint
+from rmq.store.queues import consume_queue
 from rmq.store.results import GetStatus, PutStatus
 
 

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from rmq.protocol.records import decode_stored_at, encode_stored
 from rmq.protocol.topics import TIMER_TOPIC
 from rmq.store.allocate import FileAllocator
-from rmq.store.timer_log import RECALLS, ROLLS, UNIT_SIZE, TimerLog, TimerUnit
+from rmq.store.timer.log import RECALLS, ROLLS, UNIT_SIZE, TimerLog, TimerUnit
 
 HEAD_SIZE = 91 - 3
 COUNT = 30

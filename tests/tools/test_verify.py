@@ -14,7 +14,7 @@ from rmq._fastpath import (
     walk_log,
 )
 from rmq.protocol.message import Message
-from rmq.store.consume_queue import ENTRY_SIZE
+from rmq.store.queues.consume_queue import ENTRY_SIZE
 from rmq.tools.store_files import StoreFiles
 from rmq.tools.survey import Column
 from rmq.tools.verify import Verification, by_queue

@@ -13,7 +13,7 @@ from rmq.protocol.command import Command
 from rmq.protocol.handles import RecallHandle
 from rmq.protocol.topics import TIMER_TOPIC
 from rmq.store.durability import RefusalKind
-from rmq.store.timer_checkpoint import TimerCheckpoint
+from rmq.store.timer.checkpoint import TimerCheckpoint
 from rmq.testing import TrioClock
 from rmq_plugins.timer.deliver import NEVER_IN_A_SLOT, RETRY_S, Deliveries
 from rmq_plugins.timer.intake import due_time, out_time

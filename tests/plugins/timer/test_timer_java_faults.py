@@ -10,7 +10,7 @@ from trio.testing import MockClock
 from rmq.protocol.codes import RequestCode
 from rmq.protocol.topics import TIMER_TOPIC
 from rmq.store.durability import RefusalKind
-from rmq.store.timer_checkpoint import TimerCheckpoint
+from rmq.store.timer.checkpoint import TimerCheckpoint
 from rmq_plugins.timer.deliver import COPIES, RETRY_S, Deliveries
 from tests.plugins.conftest import bodies, records
 from tests.plugins.timer.timing import flush, recall, send_timed, work

@@ -11,10 +11,10 @@ from rmq._fastpath import TailSet
 from rmq.core.errors import StoreError
 from rmq.protocol.flags import INNER_BATCH, NEED_UNWRAP
 from rmq.protocol.records import decode_stored
-from rmq.store.batch_queue import KEPT_ENTRIES, BatchQueue, inner_count
 from rmq.store.descriptors import DescriptorReserve
-from rmq.store.queue_files import QueueFiles
-from rmq.store.queue_flush import QueueFlush
+from rmq.store.queues.batch_queue import KEPT_ENTRIES, BatchQueue, inner_count
+from rmq.store.queues.queue_files import QueueFiles
+from rmq.store.queues.queue_flush import QueueFlush
 from rmq.store.results import Boundary, GetStatus, PutStatus
 from tests.golden.recordings import copy_store
 from tests.model.batch_queue import BatchQueueModel

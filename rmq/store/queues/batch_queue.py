@@ -23,8 +23,8 @@ from rmq.core.offsets import QueueOffset
 from rmq.protocol.batch import MAX_INNER_ITEMS
 from rmq.protocol.flags import INNER_BATCH
 from rmq.protocol.properties import INNER_NUM, decode_properties
-from rmq.store.consume_queue import NO_OFFSET, ConsumeQueue
-from rmq.store.queue_files import QueueFiles
+from rmq.store.queues.consume_queue import NO_OFFSET, ConsumeQueue
+from rmq.store.queues.queue_files import QueueFiles
 
 _ENTRY: Final = struct.Struct(">qiqqqhii")
 BATCH_ENTRY_SIZE: Final = _ENTRY.size

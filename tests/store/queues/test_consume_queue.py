@@ -6,10 +6,10 @@ import pytest
 
 from rmq._fastpath import TailSet
 from rmq.core.errors import CorruptLog, StoreError
-from rmq.store.consume_queue import FILLER_SIZE, ConsumeQueue
 from rmq.store.descriptors import DescriptorReserve
-from rmq.store.queue_files import QueueFiles
-from rmq.store.queue_flush import QueueFlush
+from rmq.store.queues.consume_queue import FILLER_SIZE, ConsumeQueue
+from rmq.store.queues.queue_files import QueueFiles
+from rmq.store.queues.queue_flush import QueueFlush
 
 FILE_SIZE = 200
 SIZE = 100

@@ -31,7 +31,7 @@ from rmq._fastpath import (
 from rmq.core.errors import CorruptLog
 from rmq.core.offsets import QueueOffset
 from rmq.core.segments import is_name
-from rmq.store.queue_files import QueueFiles
+from rmq.store.queues.queue_files import QueueFiles
 
 ENTRY_SIZE = int(QueueEntryLayout.ENTRY_SIZE)
 FILLER_SIZE = int(QueueEntryLayout.FILLER_SIZE)

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from rmq._fastpath import write_entries
 from rmq.store.allocate import as_store_error
-from rmq.store.consume_queue import ConsumeQueue, FileWrite
 from rmq.store.descriptors import SHORTAGES, DescriptorReserve
+from rmq.store.queues.consume_queue import ConsumeQueue, FileWrite
 
 GROUP_SIZE = 64
 """Queues of one flush: their files are open together, and share a journal's commit."""

@@ -1,7 +1,7 @@
 """The ends of queues are made when somebody looks at them."""
 
 from rmq._fastpath import QueueTail
-from rmq.store.touched import TouchedQueues
+from rmq.store.queues.touched import TouchedQueues
 
 
 def test_ends_are_those_of_the_first_look():

@@ -3,9 +3,9 @@
 import pytest
 
 from rmq.store.allocate import FileAllocator
-from rmq.store.timer_checkpoint import TimerCheckpoint
-from rmq.store.timer_log import UNIT_SIZE, TimerLog, TimerUnit
-from rmq.store.timer_wheel import FILE_SIZE, TimerWheel, read_wheel
+from rmq.store.timer.checkpoint import TimerCheckpoint
+from rmq.store.timer.log import UNIT_SIZE, TimerLog, TimerUnit
+from rmq.store.timer.wheel import FILE_SIZE, TimerWheel, read_wheel
 from tests.golden.recordings import copy_store
 
 SMALL = 10 * UNIT_SIZE + 20

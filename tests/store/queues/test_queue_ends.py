@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 from rmq._fastpath import decode_record
-from rmq.store.queue_ends import NAME
+from rmq.store.queues.queue_ends import NAME
 
 
 def numbers(store, topic="Topic", queue_id=0):

@@ -13,7 +13,7 @@ from rmq.protocol.message import Message
 from rmq.protocol.records import decode_stored
 from rmq.store.config import StoreConfig
 from rmq.store.message_store import MessageStore
-from rmq.store.multi_dispatch import Target, parse_targets, stored_targets
+from rmq.store.queues.multi_dispatch import Target, parse_targets, stored_targets
 from rmq.store.results import GetStatus, PutStatus
 
 LMQ = {"lmq_enabled": True, "multi_dispatch_enabled": True}

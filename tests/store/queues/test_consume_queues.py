@@ -6,9 +6,9 @@ import os
 import pytest
 
 from rmq.core.errors import DiskFull, StoreError
-from rmq.store import queue_flush
-from rmq.store.consume_queues import ConsumeQueues
 from rmq.store.descriptors import DescriptorReserve
+from rmq.store.queues import queue_flush
+from rmq.store.queues.consume_queues import ConsumeQueues
 
 FILE_SIZE = 200
 SIZE = 100

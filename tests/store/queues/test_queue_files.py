@@ -6,9 +6,9 @@ import os
 import pytest
 
 from rmq.core.errors import StoreError
-from rmq.store import queue_files
 from rmq.store.descriptors import DescriptorReserve
-from rmq.store.queue_files import QueueFiles
+from rmq.store.queues import queue_files
+from rmq.store.queues.queue_files import QueueFiles
 
 FILE_SIZE = 200
 

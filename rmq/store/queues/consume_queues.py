@@ -18,11 +18,11 @@ from typing import Final
 from rmq._fastpath import TailSet
 from rmq.core.files import sync_directory
 from rmq.protocol.topics import is_lmq, is_queue_topic, validate_queue_topic
-from rmq.store.batch_queue import BATCH_ENTRY_SIZE, BatchQueue
-from rmq.store.consume_queue import ENTRY_SIZE, NO_OFFSET, ConsumeQueue
 from rmq.store.descriptors import DescriptorReserve
-from rmq.store.queue_files import QueueFiles
-from rmq.store.queue_flush import GROUP_SIZE, QueueFlush
+from rmq.store.queues.batch_queue import BATCH_ENTRY_SIZE, BatchQueue
+from rmq.store.queues.consume_queue import ENTRY_SIZE, NO_OFFSET, ConsumeQueue
+from rmq.store.queues.queue_files import QueueFiles
+from rmq.store.queues.queue_flush import GROUP_SIZE, QueueFlush
 
 PAGE_SIZE: Final = 4096
 QUEUE_ID_DIGITS: Final = 10

@@ -21,7 +21,7 @@ from typing import Final
 
 import msgspec
 
-from rmq.store.timer_log import NO_UNIT
+from rmq.store.timer.log import NO_UNIT
 
 SLOTS: Final = 2 * 7 * 86_400
 FILE_SIZE: Final = SLOTS * 32

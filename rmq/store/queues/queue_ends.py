@@ -14,7 +14,7 @@ import msgspec
 from rmq.core.errors import RemoteProtocolError
 from rmq.core.files import replace_file
 from rmq.protocol import fastjson
-from rmq.store.consume_queues import ConsumeQueues
+from rmq.store.queues.consume_queues import ConsumeQueues
 
 NAME = "queueEnds.json"
 

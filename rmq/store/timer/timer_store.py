@@ -1,6 +1,6 @@
 """TimerStore: the files of messages that wait for their time.
 
-The timer log (`timer_log.py`) is the truth; the wheel is in memory, and the checkpoint
+The timer log (`log.py`) is the truth; the wheel is in memory, and the checkpoint
 says how far all is durable.  The plugin `timer` decides what is added and delivers it.
 
     queue rmq_sys_wheel_timer/0        timer log and wheel           real topics
@@ -28,11 +28,11 @@ from rmq.protocol.topics import TIMER_TOPIC
 from rmq.store.allocate import FileAllocator
 from rmq.store.commit_log import CommitLog
 from rmq.store.config import StoreConfig
-from rmq.store.consume_queues import ConsumeQueues
 from rmq.store.durability import Durability
+from rmq.store.queues.consume_queues import ConsumeQueues
 from rmq.store.reader import StoreReader
-from rmq.store.timer_checkpoint import TimerCheckpoint
-from rmq.store.timer_log import (
+from rmq.store.timer.checkpoint import TimerCheckpoint
+from rmq.store.timer.log import (
     NO_UNIT,
     PLAIN,
     RECALLS,
@@ -42,7 +42,7 @@ from rmq.store.timer_log import (
     TimerLog,
     TimerUnit,
 )
-from rmq.store.timer_wheel import TimerWheel
+from rmq.store.timer.wheel import TimerWheel
 
 logger = logging.getLogger(__name__)
 

@@ -1,0 +1,1 @@
+"""Consume queues: their entries, files, ends and flushes."""

@@ -1,0 +1,1 @@
+"""Timed messages: the timer's log, wheel and checkpoint."""
