@@ -12,8 +12,7 @@ import trio
 
 from rmq import node as nodes
 from rmq.broker.config import BrokerConfig
-from rmq.cli import greeting
-from rmq.cli.config_reload import reload_config
+from rmq.cli.config.reload import reload_config
 from rmq.cli.options import (
     check_platform,
     common_options,
@@ -27,7 +26,8 @@ from rmq.cli.options import (
     start_logging,
     wanted_plugins,
 )
-from rmq.cli.service_manager import notify
+from rmq.cli.server import greeting
+from rmq.cli.server.service_manager import notify
 from rmq.cluster.config import ReplicationConfig
 from rmq.config.option import build, describe
 from rmq.console.config import ConsoleConfig

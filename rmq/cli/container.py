@@ -23,7 +23,7 @@ from rmq.cli.options import (
     run_to_end,
     start_logging,
 )
-from rmq.cli.service_manager import notify
+from rmq.cli.server.service_manager import notify
 from rmq.config.option import build
 from rmq.container.config import ContainerConfig
 from rmq.container.container import MAX_BROKERS, Container, Wanted

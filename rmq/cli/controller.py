@@ -6,7 +6,6 @@ import click
 
 from rmq import node as nodes
 from rmq.access.config import AuthConfig
-from rmq.cli.alone import gathering, run_alone
 from rmq.cli.options import (
     check_platform,
     common_options,
@@ -14,6 +13,7 @@ from rmq.cli.options import (
     report_findings,
     start_logging,
 )
+from rmq.cli.server.runner import gathering, run_alone
 from rmq.config.option import build
 from rmq.controller.config import ControllerConfig
 from rmq.core.errors import RmqError

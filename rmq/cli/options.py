@@ -191,7 +191,7 @@ class JsonFormatter(LineFormatter):
     def format(self, record: logging.LogRecord) -> str:
         """Return the line; times are UTC with milliseconds."""
         # imported on use: most log lines are text
-        from rmq.cli.text import harmless_json
+        from rmq.cli.terminal.text import harmless_json
 
         moment = datetime.fromtimestamp(record.created, UTC)
         line = {

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from rmq.cli.options import FAILED, fail
-from rmq.cli.progress import Progress
-from rmq.cli.text import harmless, harmless_json
+from rmq.cli.terminal.progress import Progress
+from rmq.cli.terminal.text import harmless, harmless_json
 from rmq.config.option import read_properties
 from rmq.core.errors import ConfigError, RmqError
 

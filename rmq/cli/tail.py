@@ -14,9 +14,9 @@ import click
 from rmq._fastpath.client_messages import ReceivedMessage
 from rmq.cli import completion
 from rmq.cli.consume import as_object
+from rmq.cli.consume.stream import Choice, Follower, be_quiet
 from rmq.cli.failures import end
-from rmq.cli.following import Choice, Follower, be_quiet
-from rmq.cli.text import clock, fitted, harmless, harmless_json, iso
+from rmq.cli.terminal.text import clock, fitted, harmless, harmless_json, iso
 from rmq.cli.tool_settings import ToolSettings, with_settings
 from rmq.client.admin import AdminClient, request
 from rmq.core.errors import PeerError, RmqError

@@ -17,7 +17,7 @@ import click
 import msgspec
 import trio
 
-from rmq.cli.service_manager import notify
+from rmq.cli.server.service_manager import notify
 from rmq.core.clock import Clock
 from rmq.core.errors import ConnectFailed
 from rmq.http.server import HttpServer, Page, Pages

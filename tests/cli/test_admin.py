@@ -12,7 +12,7 @@ from rmq.cli import main
 from rmq.cli.admin import admin as admin_group
 from rmq.cli.admin.catalogue import ENTRIES
 from rmq.cli.admin.document import look, render
-from rmq.cli.text import time_ms
+from rmq.cli.terminal.text import time_ms
 from rmq.protocol.command import Command
 from rmq.protocol.fastjson import dumps
 from rmq.testing import RawClient, running_node

@@ -9,8 +9,9 @@ import pytest
 import trio
 from click.testing import CliRunner
 
-from rmq.cli import diagnosis, main
-from rmq.cli.diagnosis import _differences, _duration_ms
+from rmq.cli import main
+from rmq.cli.doctor import diagnosis
+from rmq.cli.doctor.diagnosis import _differences, _duration_ms
 from rmq.core.clock import SystemClock
 from rmq.testing import running_node
 

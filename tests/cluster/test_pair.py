@@ -8,7 +8,7 @@ from contextlib import ExitStack
 import pytest
 
 from rmq.broker.config import BrokerConfig
-from rmq.cli.group_findings import group_findings
+from rmq.cli.doctor.group_checks import group_findings
 from rmq.client.admin import AdminClient
 from rmq.cluster.role import Role
 from rmq.core.errors import ConfigError

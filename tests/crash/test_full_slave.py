@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from rmq.cli.group_findings import group_findings
+from rmq.cli.doctor.group_checks import group_findings
 from rmq.client.admin import AdminClient
 from rmq.outgoing.identity import Identity
 from rmq.protocol.codes import RequestCode

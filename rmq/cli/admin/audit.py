@@ -3,7 +3,7 @@
 import click
 
 from rmq.cli.admin.command import Shown, Table, admin_command, broker_option, targets
-from rmq.cli.text import harmless, iso
+from rmq.cli.terminal.text import harmless, iso
 from rmq.client.admin import AdminClient
 from rmq.protocol.codes import OwnRequestCode
 

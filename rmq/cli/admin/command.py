@@ -14,8 +14,8 @@ import click
 
 from rmq.cli import completion
 from rmq.cli.failures import Subject, end
-from rmq.cli.table import Table, cell_text, plain, plain_text
-from rmq.cli.text import harmless, harmless_json
+from rmq.cli.terminal.table import Table, cell_text, plain, plain_text
+from rmq.cli.terminal.text import harmless, harmless_json
 from rmq.cli.tool_settings import connection_options, settings_of
 from rmq.client.admin import AdminClient, BrokerAddress
 from rmq.core.errors import RmqError

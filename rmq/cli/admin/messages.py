@@ -16,7 +16,7 @@ from rmq.cli.admin.command import (
 )
 from rmq.cli.admin.groups import progress
 from rmq.cli.admin.topics import groups_of
-from rmq.cli.text import time_ms
+from rmq.cli.terminal.text import time_ms
 from rmq.client.admin import AdminClient, Queue
 from rmq.core.errors import RequestRejected
 from rmq.outgoing.refused import AnswerRefused

@@ -13,7 +13,7 @@ from rmq.cli.admin.command import (
     topic_option,
 )
 from rmq.cli.admin.groups import progress
-from rmq.cli.text import time_ms
+from rmq.cli.terminal.text import time_ms
 from rmq.client.admin import AdminClient
 from rmq.protocol.codes import RequestCode
 

@@ -16,8 +16,8 @@ from typing import Any, Final, TextIO
 
 import pyarrow as pa
 
-from rmq.cli.table import LEAST_WIDTH, aligned
-from rmq.cli.text import harmless, harmless_json
+from rmq.cli.terminal.table import LEAST_WIDTH, aligned
+from rmq.cli.terminal.text import harmless, harmless_json
 from rmq.core.errors import StoreError
 from rmq_spark.sql.database import Result
 

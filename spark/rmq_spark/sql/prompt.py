@@ -6,7 +6,7 @@ from typing import Final
 
 import click
 
-from rmq.cli.text import harmless
+from rmq.cli.terminal.text import harmless
 
 HELP: Final = """\
 A statement ends with ; and may have several lines. Ctrl-C ends it, Ctrl-D the prompt.

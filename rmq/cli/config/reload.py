@@ -1,0 +1,52 @@
+"""SIGHUP: read the settings again and apply the keys that may change live."""
+
+import logging
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Protocol
+
+import click
+
+from rmq.cli.options import report_findings
+from rmq.cli.server.service_manager import notify, reloading
+from rmq.config.changes import apply_changes, differences
+from rmq.core.errors import RmqError
+
+logger = logging.getLogger("rmq")
+
+
+class Changeable(Protocol):
+    """A server with configurations."""
+
+    def configs(self) -> Sequence[object]:
+        """Return the configurations that may change."""
+
+    def config_changed(self, keys: Collection[str]) -> None:
+        """Use the new values of these keys."""
+
+
+def reload_config(gather: Callable[[], Mapping[str, str]], running: Changeable) -> None:
+    """Compare the settings with those in use; apply live keys, log the others.
+
+    A file that is absent, cannot be read or has a wrong value changes nothing.
+    """
+    notify(reloading())
+    configs = running.configs()
+    try:
+        values = dict(gather())
+        report_findings(values, [type(config) for config in configs], strict=False)
+        changes, fixed = differences(values, configs)
+        outcome = apply_changes(changes, configs)
+    except (RmqError, click.UsageError) as error:
+        logger.error("the configuration is unchanged: %s", error)
+    else:
+        for key, value in outcome.changed.items():
+            logger.info("%s=%s is in effect", key, value)
+        for key in fixed:
+            logger.warning("%s has changed; it takes effect at the next start", key)
+        if not (outcome.changed or fixed):
+            logger.info("the configuration was read again: nothing has changed")
+        if outcome.changed:
+            running.config_changed(outcome.changed)
+        if outcome.refused:
+            logger.error("the configuration is unchanged: %s", outcome.remark)
+    notify("READY=1")

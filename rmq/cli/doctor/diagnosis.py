@@ -1,0 +1,490 @@
+"""The checks of `rmq doctor`.
+
+It checks configuration and machine without a broker. Then it asks the name servers, and
+checks whether they agree, whether this host can reach the addresses that clients get,
+whether the clocks agree, and whether the members of each group have the same
+subscriptions. A broker that does not run is a finding like any other.
+"""
+
+import os
+import resource
+import shutil
+import time
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from rmq.access.config import AuthConfig
+from rmq.broker.config import BrokerConfig
+from rmq.cli.config import ROLES
+from rmq.cli.config.file_sizes import size_findings
+from rmq.cli.doctor.findings import Finding, Findings
+from rmq.cli.doctor.group_checks import group_findings
+from rmq.cli.doctor.reported_problems import told_problems
+from rmq.cli.failures import explain
+from rmq.cli.options import wanted_plugins
+from rmq.cli.tool_settings import ToolSettings
+from rmq.client.admin import AdminClient, BrokerAddress, request
+from rmq.cluster.config import ReplicationConfig
+from rmq.config.option import build, check, parse_properties
+from rmq.core.errors import ConfigError, PeerError, RmqError
+from rmq.outgoing.identity import ANY_NAME, Identity, Trust
+from rmq.outgoing.link import Link
+from rmq.outgoing.refused import AnswerRefused
+from rmq.protocol import fastjson
+from rmq.protocol.codes import RequestCode
+from rmq.remoting.tls import TlsConfig, TlsMode, read_tls_config, server_context
+from rmq.store.config import StoreConfig
+
+LOOPBACK: Final = "127.0.0.1"
+ANY_ADDRESSES: Final = ("0.0.0.0", "::")
+FAST_PORT_DISTANCE: Final = 2
+HA_PORT_DISTANCE: Final = 1
+LEAST_DESCRIPTORS: Final = 16_384
+GOOD_DESCRIPTORS: Final = 65_536
+CLOCK_TOLERANCE_MS: Final = 2_000
+MAX_MAP_COUNT: Final = Path("/proc/sys/vm/max_map_count")
+MAPPED_SHARE: Final = 0.8
+DAY_S: Final = 86_400
+CERTIFICATE_DAYS: Final = 30
+MAX_GROUPS: Final = 1_000
+"""Most groups whose members are compared."""
+
+
+def diagnose(values: Mapping[str, str], settings: ToolSettings) -> list[Finding]:
+    """Make every check for these keys; `settings` win over the keys."""
+    found = list(_configuration(values))
+    name = values.get("brokerName")
+    try:
+        config, store = build(BrokerConfig, values), build(StoreConfig, values)
+        replication = build(ReplicationConfig, values)
+        tls, auth = read_tls_config(values), build(AuthConfig, values)
+        server_context(tls)
+        identity = _identity(settings.identity, tls, auth)
+    except ConfigError as error:
+        remedy = "correct this key; nothing else was checked"
+        return [*found, Finding("configuration", str(error), True, remedy)]
+    found += _disk(store)
+    found += _file_sizes(store)
+    found += _descriptors()
+    found += _mappings(store)
+    found += _open_ports(config, auth)
+    found += _log_port(config, replication)
+    servers = (
+        settings.name_servers or config.name_servers or (_own_name_server(config),)
+    )
+    timeout_s = settings.timeout_s
+    with AdminClient(servers, identity, timeout_s=timeout_s) as admin:
+        reachable = []
+        for address in servers:
+            finding = _name_server(admin, address)
+            found.append(finding)
+            if not finding.is_problem:
+                reachable.append(address)
+        if reachable:
+            with AdminClient(reachable, identity, timeout_s=timeout_s) as rest:
+                found += _brokers(rest, name)
+    return found
+
+
+def _identity(given: Identity, tls: TlsConfig, auth: AuthConfig) -> Identity:
+    """Return the user and the files of TLS that are given, else those of the keys."""
+    trust = given.trust
+    if trust is None and (tls.enable or tls.mode is TlsMode.enforcing):
+        signers = tls.client_trust_path or tls.cert_path
+        trust = Trust(signers, tls.client_cert_path, tls.client_key_path, ANY_NAME)
+    user, password = given.user, given.password
+    if not user and auth.authentication_enabled and auth.initial_users():
+        user, password = auth.initial_users()[-1]
+    return Identity(user, password, trust)
+
+
+def _own_name_server(config: BrokerConfig) -> str:
+    """Return the address of a broker's embedded name server."""
+    host = config.bind_address
+    reached = LOOPBACK if host in ANY_ADDRESSES else host
+    return f"{reached}:{config.embedded_namesrv_port}"
+
+
+def _configuration(values: Mapping[str, str]) -> Findings:
+    classes = (*ROLES["broker"], *wanted_plugins(values).config_classes())
+    problems = [f for f in check(values, classes) if f.is_problem]
+    for problem in problems:
+        remedy = "correct it in the file; rmq config check shows all of them"
+        yield Finding("configuration", problem.text, True, remedy)
+    if not problems:
+        yield Finding("configuration", "all keys are known")
+
+
+# -- this machine
+
+
+def _disk(store: StoreConfig) -> Findings:
+    """Check the free space for the store, which may not exist yet; each disk once."""
+    seen: set[int] = set()
+    for place in (store.root / "commitlog", store.root):
+        folder = _existing(place)
+        device = folder.stat().st_dev
+        if device in seen:
+            continue
+        seen.add(device)
+        usage = shutil.disk_usage(folder)
+        percent = round(100 * usage.used / max(1, usage.used + usage.free))
+        limit = store.disk_max_used_ratio
+        text = f"{folder}: {percent} % used, {usage.free >> 20} MiB free"
+        if not usage.total:
+            text = f"{folder}: its file system does not say how large it is"
+        if percent >= limit:
+            yield Finding(
+                "disk", text, True,
+                f"free some space, or lower fileReservedTime: above {limit} % old "
+                "files are deleted early, and a full disk refuses sends",
+            )  # fmt: skip
+        elif not os.access(folder, os.W_OK):
+            yield Finding(
+                "disk", f"{folder} cannot be written", True,
+                "give the directory to the user that runs the broker",
+            )  # fmt: skip
+        else:
+            yield Finding("disk", text)
+
+
+def _existing(path: Path) -> Path:
+    """Return the path, or the nearest existing folder above it."""
+    while not path.exists():
+        path = path.parent
+    return path
+
+
+def _descriptors() -> Findings:
+    """Check the hard limit: a broker raises its own limit up to it."""
+    _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    text = f"{hard} files and connections may be open at once"
+    if hard < LEAST_DESCRIPTORS:
+        yield Finding(
+            "file handles", text, True,
+            f"start the broker with ulimit -n {GOOD_DESCRIPTORS} (systemd: "
+            f"LimitNOFILE={GOOD_DESCRIPTORS})",
+        )  # fmt: skip
+    else:
+        yield Finding("file handles", text)
+
+
+def _mappings(store: StoreConfig) -> Findings:
+    """Compare the files that a broker maps with the system's limit."""
+    try:
+        limit = int(MAX_MAP_COUNT.read_text())
+    except (OSError, ValueError):
+        return
+    folders = store.root / "consumequeue", store.root / "commitlog"
+    count = sum(1 for folder in folders for path in folder.rglob("*") if path.is_file())
+    text = f"{count} files of the store, the system maps {limit} for a process"
+    if count > MAPPED_SHARE * limit:
+        yield Finding(
+            "mapped files", text, True, f"sysctl -w vm.max_map_count={4 * limit}"
+        )
+    else:
+        yield Finding("mapped files", text)
+
+
+def _file_sizes(store: StoreConfig) -> Findings:
+    problems = size_findings(store)
+    for each in problems:
+        remedy = "correct the key: a store does not open with files of other sizes"
+        yield Finding("file sizes", each.text, True, remedy)
+    if not problems:
+        yield Finding("file sizes", "the files of the store have the configured sizes")
+
+
+def _open_ports(config: BrokerConfig, auth: AuthConfig) -> Findings:
+    """Whether strangers may use the ports."""
+    port, host = config.listen_port, config.bind_address
+    ports = f"ports {port} and {port - FAST_PORT_DISTANCE} on {host}"
+    if not port:
+        ports = f"two free ports on {host}"
+    if host.startswith("127."):
+        yield Finding("access", f"{ports}: only this machine reaches them")
+    elif auth.authentication_enabled or config.allow_open:
+        is_signed = auth.authentication_enabled
+        what = "requests are signed" if is_signed else "open, as rmq.allowOpen says"
+        yield Finding("access", f"{ports}: {what}")
+    else:
+        yield Finding(
+            "access", f"{ports} are open to everybody, without authentication",
+            True,
+            "set authenticationEnabled, authorizationEnabled and "
+            "initAuthenticationUser (docs/security.md), or bindAddress=127.0.0.1, or "
+            "close them in the firewall",
+        )  # fmt: skip
+
+
+def _log_port(config: BrokerConfig, replication: ReplicationConfig) -> Findings:
+    """Say who reads the log, past users and policies, where others reach its port."""
+    if config.bind_address.startswith("127."):
+        return
+    port: int | str = replication.ha_listen_port
+    if not port:
+        port = config.listen_port + HA_PORT_DISTANCE if config.listen_port else "(free)"
+    is_secret = replication.ha_tls is TlsMode.enforcing
+    yield Finding(
+        "access",
+        f"port {port} on {config.bind_address} gives the whole log to the registered "
+        "brokers of the group and to rmq.haPeers, "
+        + ("by TLS" if is_secret else "in plain text (rmq.haTls=enforcing: by TLS)"),
+    )
+
+
+# -- what runs
+
+
+def _name_server(admin: AdminClient, address: str) -> Finding:
+    try:
+        admin.ask(address, RequestCode.GET_BROKER_CLUSTER_INFO)
+    except RmqError as error:
+        failure = explain(error)
+        is_absent = isinstance(error.__cause__, ConnectionRefusedError)
+        remedy = failure.remedy
+        if is_absent or not remedy:
+            remedy = (
+                "start it (rmq namesrv, or rmq broker, which has its own), or correct "
+                f"namesrvAddr; clients that use {address} hang"
+            )
+        return Finding("name server", failure.what, True, remedy)
+    return Finding("name server", f"{address} answers")
+
+
+def _brokers(admin: AdminClient, name: str | None) -> Findings:
+    """Check all brokers; one of that name is expected."""
+    infos = {
+        address: fastjson.loads(
+            admin.ask(address, RequestCode.GET_BROKER_CLUSTER_INFO).body
+        )
+        for address in admin.name_servers
+    }
+    yield from _agreement(infos)
+    brokers = admin.brokers()
+    if not brokers:
+        yield Finding(
+            "brokers", "the name server knows none", True,
+            "start one with rmq broker -n and this name server, and search its log "
+            "for errors of registration",
+        )  # fmt: skip
+    names = sorted({each.name for each in brokers})
+    if brokers and name is not None and name not in names:
+        yield Finding(
+            "brokers", f"none has the configured name {name}", True,
+            f"start it, or correct brokerName; running are {', '.join(names)}",
+        )  # fmt: skip
+    alive = []
+    for each in brokers:
+        problems = list(_ports(admin, each))
+        yield from problems
+        if not any(problem.is_problem for problem in problems):
+            alive.append(each)
+    for each in alive:
+        yield from _one_broker(admin, each)
+    yield from group_findings(admin, alive)
+    told: list[Finding] = []
+    for each in alive:
+        told += told_problems(admin, each)
+    yield from told
+    if alive:
+        yield from _groups(admin, {each.subject for each in told})
+
+
+def _agreement(infos: Mapping[str, Any]) -> Findings:
+    """Whether all name servers know the same brokers."""
+    known = {
+        address: {
+            (name, number, broker)
+            for name, data in (info.get("brokerAddrTable") or {}).items()
+            for number, broker in data["brokerAddrs"].items()
+        }
+        for address, info in infos.items()
+    }
+    assert known, "an agreement of nobody"
+    every = set().union(*known.values())
+    is_same = True
+    for address, brokers in known.items():
+        for name, _number, broker in sorted(every - brokers):
+            is_same = False
+            yield Finding(
+                "name servers", f"{address} does not know {name} at {broker}", True,
+                f"add {address} to namesrvAddr of {name}, or wait for its next "
+                "registration (30 s)",
+            )  # fmt: skip
+    if is_same and len(known) > 1:
+        yield Finding("name servers", f"all {len(known)} know the same brokers")
+
+
+def _has_fixed_ports(admin: AdminClient, broker: BrokerAddress) -> bool:
+    """Whether the fast port lies two below the main one, as clients expect it."""
+    try:
+        answer = admin.ask(broker.address, RequestCode.GET_BROKER_CONFIG)
+        return parse_properties(answer.body).get("listenPort") != "0"
+    except RmqError:
+        return True
+
+
+def _ports(admin: AdminClient, broker: BrokerAddress) -> Findings:
+    """Whether this host can connect to the addresses that clients get."""
+    host, _, port = broker.address.rpartition(":")
+    addresses = {"main port": broker.address}
+    if _has_fixed_ports(admin, broker):
+        addresses["fast port"] = f"{host}:{int(port) - FAST_PORT_DISTANCE}"
+    for what, address in addresses.items():
+        subject = f"{broker.name} {what}"
+        try:
+            with Link(address, admin.timeout_s, admin.identity) as link:
+                link.ask(request(RequestCode.GET_BROKER_RUNTIME_INFO))
+                ends = link.certificate_ends()
+        except PeerError as error:
+            failure = explain(error)
+            is_absent = isinstance(error.__cause__, OSError) and failure.remedy
+            yield Finding(
+                subject, failure.what, True,
+                failure.remedy if failure.remedy and not is_absent else
+                f"clients get {broker.address}: set brokerIP1 (or rmq.advertise) to "
+                "an address that they can reach, and open both ports in the firewall",
+            )  # fmt: skip
+        else:
+            yield Finding(subject, f"{address} serves")
+            if ends is not None:
+                yield _certificate(f"{broker.name} certificate", ends)
+
+
+def _certificate(
+    subject: str, ends: float, now: Callable[[], float] = time.time
+) -> Finding:
+    days = (ends - now()) / DAY_S
+    text = f"it is valid for {days:.0f} more days"
+    if days < CERTIFICATE_DAYS:
+        return Finding(subject, text, True, "renew it; the broker reads it by itself")
+    return Finding(subject, text)
+
+
+def _one_broker(admin: AdminClient, broker: BrokerAddress) -> Findings:
+    try:
+        before_ms = _now_ms()
+        code = RequestCode.GET_BROKER_RUNTIME_INFO
+        facts = admin.value(broker.address, code)["table"]
+        after_ms = _now_ms()
+    except RmqError as error:
+        what, why, remedy = explain(error)
+        remedy = remedy or "read its log; it accepts connections but does not serve"
+        yield Finding(broker.name, f"{what}: {why}" if why else what, True, remedy)
+        return
+    yield from _clock(broker, facts, before_ms, after_ms)
+    yield from _room(broker, facts)
+    if facts.get("brokerActive", "true") != "true":
+        remedy = "it is a standby; check its role and its master"
+        yield Finding(broker.name, "the broker is not active", True, remedy)
+
+
+def _clock(
+    broker: BrokerAddress, facts: Mapping[str, str], before_ms: int, after_ms: int
+) -> Findings:
+    """Compare the broker's clock, start time plus running time, with ours."""
+    started_ms = int(facts.get("bootTimestamp", 0))
+    ran_ms = _duration_ms(facts.get("runtime", ""))
+    if not started_ms or ran_ms is None:
+        return
+    ahead_ms = started_ms + ran_ms - before_ms
+    # the running time is given in whole seconds
+    if -CLOCK_TOLERANCE_MS <= ahead_ms <= after_ms - before_ms + CLOCK_TOLERANCE_MS:
+        yield Finding(f"{broker.name} clock", "agrees with the clock here")
+        return
+    yield Finding(
+        f"{broker.name} clock",
+        f"differs from the clock here by {ahead_ms / 1_000:.0f} s",
+        True,
+        "let NTP set both clocks: store times, delays and queries by time depend on it",
+    )
+
+
+def _duration_ms(text: str) -> int | None:
+    """Read `[ 0 days, 0 hours, 1 minutes, 2 seconds ]`."""
+    numbers = [int(word) for word in text.split() if word.isdecimal()]
+    if len(numbers) != 4:
+        return None
+    days, hours, minutes, seconds = numbers
+    return 1_000 * (seconds + 60 * (minutes + 60 * (hours + 24 * days)))
+
+
+def _room(broker: BrokerAddress, facts: Mapping[str, str]) -> Findings:
+    ratio = float(facts.get("commitLogDiskRatio", 0))
+    text = f"{100 * ratio:.0f} % of its disk is used"
+    if ratio >= StoreConfig().disk_max_used_ratio / 100:
+        yield Finding(
+            f"{broker.name} disk", text, True,
+            "free some space there: old files are deleted early, and a full disk "
+            "refuses sends",
+        )  # fmt: skip
+    else:
+        yield Finding(f"{broker.name} disk", text)
+
+
+def _groups(admin: AdminClient, told: Collection[str]) -> Findings:
+    """Whether the members of each group subscribe to the same topics.
+
+    Groups of which a broker has told something are left out.
+    """
+    groups = [group for group in admin.groups() if group not in told]
+    is_well = True
+    for group in groups[:MAX_GROUPS]:
+        differences = _differences(_subscriptions(admin, group))
+        for difference in differences:
+            is_well = False
+            yield Finding(
+                f"group {group}", difference, True,
+                "give all its members the same subscriptions, or groups of their own: "
+                "now they miss messages",
+            )  # fmt: skip
+    if is_well:
+        text = f"{len(groups)}, and the members of each have the same subscriptions"
+        yield Finding("groups", text)
+
+
+def _subscriptions(admin: AdminClient, group: str) -> dict[str, dict[str, str]]:
+    """Ask each member of a group for its topics and expressions."""
+    try:
+        members = admin.consumers(group)["connectionSet"]
+    except AnswerRefused:
+        return {}
+    if len(members) < 2:
+        return {}
+    found = {}
+    for member in members:
+        for broker in admin.masters():
+            fields = {"consumerGroup": group, "clientId": member["clientId"]}
+            code = RequestCode.GET_CONSUMER_RUNNING_INFO
+            try:
+                info = admin.value(broker.address, code, fields)
+            except RmqError:
+                continue
+            found[member["clientId"]] = {
+                each["topic"]: each.get("subString") or "*"
+                for each in info.get("subscriptionSet") or ()
+            }
+            break
+    return found
+
+
+def _differences(wanted: Mapping[str, Mapping[str, str]]) -> list[str]:
+    """Compare every member with the first one."""
+    found = []
+    clients = sorted(wanted)
+    for client in clients[1:]:
+        first = clients[0]
+        for topic in sorted(set(wanted[first]) | set(wanted[client])):
+            ours, theirs = wanted[first].get(topic), wanted[client].get(topic)
+            if ours != theirs:
+                found.append(
+                    f"{first} wants {ours or 'nothing'} of {topic}, {client} wants "
+                    f"{theirs or 'nothing'}"
+                )
+    return found
+
+
+def _now_ms(now: Callable[[], float] = time.time) -> int:
+    return int(now() * 1_000)

@@ -1,0 +1,119 @@
+"""The checks of `rmq doctor` about masters and their slaves.
+
+Both ends of each group are asked whether the slave follows, how far it is, and whether
+the keys of the two fit together.
+"""
+
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from typing import Any, Final
+
+from rmq.cli.doctor.findings import Finding, Findings
+from rmq.client.admin import AdminClient, BrokerAddress
+from rmq.config.option import parse_properties
+from rmq.core.errors import RmqError
+from rmq.protocol.codes import RequestCode
+
+MASTER: Final = "0"
+
+
+def group_findings(admin: AdminClient, brokers: Sequence[BrokerAddress]) -> Findings:
+    """Check every group that has a slave, or whose master waits for one."""
+    ordered = sorted(brokers, key=lambda each: (each.name, int(each.broker_id)))
+    for name, members in groupby(ordered, key=lambda each: each.name):
+        group = list(members)
+        try:
+            keys = {each.broker_id: _keys(admin, each) for each in group}
+            states = {each.broker_id: _state(admin, each) for each in group}
+        except RmqError:
+            continue  # another check has its sentence
+        yield from _waiting(name, keys.get(MASTER, {}), len(group) - 1)
+        yield from _refusals(name, states.get(MASTER, {}))
+        for each in group:
+            if each.broker_id == MASTER:
+                continue
+            subject = f"{name} slave {each.broker_id}"
+            yield from _pair(subject, keys.get(MASTER), keys[each.broker_id])
+            yield from _link(subject, states[each.broker_id])
+
+
+def _keys(admin: AdminClient, broker: BrokerAddress) -> Mapping[str, str]:
+    answer = admin.ask(broker.address, RequestCode.GET_BROKER_CONFIG)
+    return parse_properties(answer.body)
+
+
+def _state(admin: AdminClient, broker: BrokerAddress) -> Mapping[str, Any]:
+    state: Mapping[str, Any] = admin.value(
+        broker.address, RequestCode.GET_BROKER_HA_STATUS
+    )
+    return state
+
+
+def _waiting(name: str, master: Mapping[str, str], slaves: int) -> Findings:
+    """Whether a SYNC_MASTER waits for somebody, and somebody is there."""
+    if master.get("brokerRole") != "SYNC_MASTER":
+        return
+    wanted = int(master.get("inSyncReplicas", "1"))
+    if wanted == 1:
+        yield Finding(
+            name, "is a SYNC_MASTER that waits for no slave (inSyncReplicas=1)", True,
+            "set inSyncReplicas=2: else an acknowledged message is in one broker only",
+        )  # fmt: skip
+    elif slaves < wanted - 1:
+        yield Finding(
+            name, f"waits for {wanted - 1} slaves and has {slaves}", True,
+            "start them: until then every send is answered late, with code 12",
+        )  # fmt: skip
+    else:
+        yield Finding(name, f"waits for {wanted - 1} of {slaves} slaves")
+
+
+def _refusals(name: str, state: Mapping[str, Any]) -> Findings:
+    """Who was refused at the port of the log in the last minutes; Java keeps nobody."""
+    refusals = state.get("refusals") or []
+    if refusals:
+        yield Finding(
+            name, f"refused {len(refusals)} peers lately, the last: {refusals[-1]}",
+            True, "close haListenPort to strangers; docs/replication.md has sentences",
+        )  # fmt: skip
+
+
+def _pair(
+    subject: str, master: Mapping[str, str] | None, slave: Mapping[str, str]
+) -> Findings:
+    """Whether the keys of a slave fit those of its master."""
+    if master is None:
+        yield Finding(
+            subject, "its group has no master", True,
+            "start the master, or make this slave the master (docs/replication.md)",
+        )  # fmt: skip
+        return
+    key = "mappedFileSizeCommitLog"
+    if master.get(key) != slave.get(key):
+        yield Finding(
+            subject, f"{key} is {slave.get(key)}, the master's {master.get(key)}", True,
+            "give both the same value, and the slave an empty directory",
+        )  # fmt: skip
+    key = "slaveReadEnable"
+    if master.get(key) == "true" != slave.get(key):
+        yield Finding(
+            subject, f"{key} is true on its master, and false here", True,
+            "set it here too: consumers that come while the master is away are refused",
+        )  # fmt: skip
+
+
+def _link(subject: str, state: Mapping[str, Any]) -> Findings:
+    """Whether a slave follows its master; Java's has no sentence if it does not."""
+    if state.get("master", True):
+        yield Finding(
+            subject, "is registered with an id of a slave, and says it is a master",
+            True, "correct brokerRole and brokerId",
+        )  # fmt: skip
+        return
+    link = state.get("haClientRuntimeInfo") or {}
+    master = str(link.get("masterAddr") or "")
+    if "(" in master or not master:
+        remedy = "docs/replication.md has the sentences, and what to do"
+        yield Finding(subject, f"does not follow: {master or '-'}", True, remedy)
+    else:
+        yield Finding(subject, f"follows {master}, its log ends at {link['maxOffset']}")

@@ -1,0 +1,195 @@
+"""What a load needs in memory, descriptors, mappings, disk and CPU.
+
+The costs were measured; docs/capacity.md says how.  `rmq doctor --plan` compares them
+with this machine and the configuration.
+"""
+
+import math
+import os
+import resource
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
+from pathlib import Path
+from typing import Final
+
+from rmq.broker.config import BrokerConfig
+from rmq.cli.doctor.diagnosis import MAX_MAP_COUNT
+from rmq.cli.doctor.findings import Finding
+from rmq.config.option import build
+from rmq.core.errors import ConfigError
+from rmq.remoting.admission import TLS_DESCRIPTORS
+from rmq.remoting.tls import TlsConfig, TlsMode
+from rmq.store.config import StoreConfig
+from rmq.store.queues.queue_files import MAPPED_FILES_LIMIT
+
+KIB: Final = 1 << 10
+MIB: Final = 1 << 20
+GIB: Final = 1 << 30
+
+BASE_MEMORY: Final = 41 * MIB
+MEMORY: Final = {
+    "topics": 1.6 * KIB,
+    "queues": 2.8 * KIB,
+    "clients": 2.0 * KIB,
+    "pulls": 2.1 * KIB,
+    "transactions": 0.3 * KIB,
+}
+"""Bytes for each: queues with messages, connections, pulls that wait, open halves."""
+
+RECORD_SIZE: Final = 170
+"""Bytes of a record beside its body, with some properties and a key."""
+
+ENTRY_SIZE: Final = 20
+INDEX_ENTRIES: Final = 2
+"""Of a message with a unique key and one key; each has ENTRY_SIZE bytes."""
+
+QUEUE_DISK: Final = 4 * KIB
+BASE_DESCRIPTORS: Final = 40
+BASE_MAPPINGS: Final = 320
+SPARE: Final = 1.5
+"""Descriptors and disk should not be used up."""
+
+SEND_US: Final = ((100, 200.0), (1_000, 69.0), (3_000, 53.0), (400_000, 2.0))
+"""CPU of a send at a rate: at few messages a second each one wakes the process."""
+
+DELIVERY_US: Final = ((1_000, 19.0), (3_000, 18.0), (400_000, 0.6))
+
+DEFAULTS: Final = {
+    "topics": 1, "queues": 8, "clients": 100, "pulls": 0, "transactions": 0,
+    "rate": 1_000, "size": 1_024, "groups": 1, "hours": 0,
+}  # fmt: skip
+"""Topics; queues of each; connections; pulls that wait; open transactions; messages a
+second; bytes of a body; groups that read each message; hours that messages are kept, 0
+for fileReservedTime."""
+
+
+def read_plan(text: str) -> dict[str, int]:
+    """Parse `topics=10000,queues=8`; ConfigError names what is wrong."""
+    load = dict(DEFAULTS)
+    for part in text.split(","):
+        name, equals, number = part.partition("=")
+        if name not in load or not equals or not number.isdecimal():
+            raise ConfigError(
+                f"--plan {part}: write NAME=NUMBER; names are {', '.join(load)}"
+            )
+        load[name] = int(number)
+    return load
+
+
+def plan(text: str, values: Mapping[str, str]) -> list[Finding]:
+    """Return what the load needs, each compared with what there is."""
+    load, store = read_plan(text), build(StoreConfig, values)
+    config = build(BrokerConfig, values)
+    hours = load["hours"] or store.reserved_hours
+    queues = load["topics"] * load["queues"]
+    message = load["size"] + RECORD_SIZE
+    kept = load["rate"] * 3600 * hours
+    log_files = math.ceil(kept * message / store.commit_log_file_size) + 1
+    return [
+        _memory(load, queues),
+        *_descriptors(load, values, log_files, config),
+        _mappings(log_files),
+        _disk(store, queues, kept, message, hours),
+        _cpu(load),
+    ]
+
+
+def _memory(load: Mapping[str, int], queues: int) -> Finding:
+    counts = {**load, "queues": queues}
+    needed = BASE_MEMORY + sum(MEMORY[name] * counts[name] for name in MEMORY)
+    present = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    text = (
+        f"{_size(needed)} of its own, of {_size(present)}; the more of the rest is "
+        "free, the longer messages are read from memory"
+    )
+    return Finding("memory", text, needed > present / 2, "fewer topics, or more memory")
+
+
+def _descriptors(
+    load: Mapping[str, int],
+    values: Mapping[str, str],
+    log_files: int,
+    config: BrokerConfig,
+) -> Iterator[Finding]:
+    is_tls = build(TlsConfig, values).mode is TlsMode.enforcing
+    each = 1 + TLS_DESCRIPTORS if is_tls else 1
+    needed = BASE_DESCRIPTORS + each * load["clients"] + MAPPED_FILES_LIMIT + log_files
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    wanted = 1 << math.ceil(math.log2(needed * SPARE))
+    yield Finding(
+        "descriptors",
+        f"{needed:,} of {hard:,}: connections, files of the log, {MAPPED_FILES_LIMIT} "
+        "queue files; queues need none",
+        needed * SPARE > hard,
+        f"start the broker with ulimit -n {wanted} (systemd: LimitNOFILE={wanted})",
+    )
+    limit = config.max_connections
+    if limit:
+        yield Finding(
+            "connections",
+            f"{each * load['clients']:,} of {limit:,}",
+            each * load["clients"] > limit,
+            f"--set rmq.maxConnections={2 * each * load['clients']}",
+        )
+
+
+def _mappings(log_files: int) -> Finding:
+    needed = BASE_MAPPINGS + MAPPED_FILES_LIMIT + 2 * log_files
+    limit = int(MAX_MAP_COUNT.read_text())
+    return Finding(
+        "mappings",
+        f"{needed:,} of {limit:,}: files of log and index; queues need none",
+        needed * SPARE > limit,
+        f"sysctl -w vm.max_map_count={4 * needed}",
+    )
+
+
+def _disk(
+    store: StoreConfig, queues: int, kept: int, message: int, hours: int
+) -> Finding:
+    entries = ENTRY_SIZE * (1 + INDEX_ENTRIES)
+    needed = (
+        kept * (message + entries) + queues * QUEUE_DISK + store.commit_log_file_size
+    )
+    folder = next(
+        each for each in (store.root, *store.root.resolve().parents) if each.exists()
+    )
+    found = os.statvfs(Path(folder))
+    free = found.f_bavail * found.f_frsize
+    return Finding(
+        "disk",
+        f"{_size(needed)} after {hours} hours, {_size(free)} are free in {folder}",
+        needed * SPARE > free,
+        "a larger disk, or keep messages for less long (fileReservedTime)",
+    )
+
+
+def _cpu(load: Mapping[str, int]) -> Finding:
+    rate, groups = load["rate"], load["groups"]
+    deliveries = rate * groups
+    busy = rate * _cost_us(SEND_US, rate)
+    busy += deliveries * _cost_us(DELIVERY_US, deliveries)
+    share = busy / 1e6
+    cores = len(os.sched_getaffinity(0))
+    text = f"{100 * share:.0f} % of a core for {rate:,} messages/s and their deliveries"
+    brokers = math.ceil(share / 0.7)
+    remedy = f"rmq broker --brokers {brokers}" if brokers <= cores else "more machines"
+    return Finding("CPU", text, brokers > 1, remedy)
+
+
+def _cost_us(points: tuple[tuple[int, float], ...], rate: int) -> float:
+    """Return the cost at a rate, between two measured ones by their logarithms."""
+    if rate <= points[0][0]:
+        return points[0][1]
+    for (low, first), (high, last) in pairwise(points):
+        if rate <= high:
+            part = math.log(rate / low) / math.log(high / low)
+            return float(first * (last / first) ** part)
+    return points[-1][1]
+
+
+def _size(count: float) -> str:
+    for unit, size in (("TiB", 1 << 40), ("GiB", GIB)):
+        if count >= size:
+            return f"{count / size:.1f} {unit}"
+    return f"{count / MIB:.0f} MiB"

@@ -1,0 +1,229 @@
+"""Sending: many messages at once, for `rmq send`, with a `Producer`.
+
+Where they go is looked up before: what is wrong then ends the command with a sentence.
+"""
+
+import asyncio
+import itertools
+import time
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import IO, Final, NamedTuple, Protocol
+
+import anyio
+
+from rmq._fastpath.client_messages import SendResult
+from rmq.cli.consume.stream import be_quiet
+from rmq.cli.tool_settings import ToolSettings
+from rmq.client import Message, MessageQueue, Producer, SendFailed, SendRefused
+from rmq.client.admin import AdminClient
+from rmq.core.errors import RmqError
+from rmq.outgoing.refused import AnswerRefused
+
+GROUP: Final = "rmq-send"
+WINDOW: Final = 256
+"""Sends without an answer: enough to hide the way to the broker and back."""
+
+MAX_BODY_BYTES: Final = 128 << 20
+"""The highest maxMessageSize of a broker."""
+
+INTERRUPTED_WAIT_S: Final = 3.0
+"""After Ctrl-C, for answers: those of a new topic take a second or two."""
+
+MINUTE_MS: Final = 60_000
+LEVELS_MS: Final = (
+    1_000, 5_000, 10_000, 30_000, *(MINUTE_MS * minutes for minutes in range(1, 11)),
+    20 * MINUTE_MS, 30 * MINUTE_MS, 60 * MINUTE_MS, 120 * MINUTE_MS,
+)  # fmt: skip
+"""The default of messageDelayLevel."""
+
+Bodies = Iterable[bytes | None]
+"""Bodies; None before more is read, which may take long."""
+
+
+class Wanted(NamedTuple):
+    """What all messages have in common; they come after `wait_ms`."""
+
+    topic: str
+    queue_id: int | None
+    tag: str
+    keys: tuple[str, ...]
+    properties: dict[str, str]
+    wait_ms: int | None
+    rate: float | None
+
+    def message(self, body: bytes) -> Message:
+        """Return a message; ValueError if it cannot be sent."""
+        return Message(
+            self.topic, body, tags=self.tag, keys=self.keys, properties=self.properties
+        )
+
+
+class Printer(Protocol):
+    """What a command says of its messages."""
+
+    is_interrupted: bool
+    unanswered: int
+
+    def show(self, result: SendResult, took_s: float) -> None:
+        """Show a message that is stored."""
+
+    def refuse(self, error: AnswerRefused) -> None:
+        """Note a message that is refused."""
+
+    def progress(self) -> None:
+        """Show how many there are now."""
+
+
+class Sending:
+    """The sends of one command."""
+
+    def __init__(
+        self,
+        settings: ToolSettings,
+        admin: AdminClient,
+        wanted: Wanted,
+        printer: Printer,
+    ) -> None:
+        self._settings = settings
+        self._wanted = wanted
+        self._printer = printer
+        self._queues = self._chosen(admin)
+        self._level, self._delay = _later(wanted.wait_ms)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._changed: asyncio.Event
+        self._input: asyncio.Event
+        self._failure: Exception | None = None
+
+    def _chosen(self, admin: AdminClient) -> "itertools.cycle[MessageQueue] | None":
+        """Return the queues of a given number in turn; None to have them chosen."""
+        topic, number = self._wanted.topic, self._wanted.queue_id
+        queues = [
+            MessageQueue(topic, each.broker, each.queue_id)
+            for each in admin.writable_queues(topic)
+            if number in (None, each.queue_id)
+        ]
+        if not queues:
+            which = "" if number is None else f" {number}"
+            raise RmqError(f"{topic} has no queue{which} that can be written")
+        return None if number is None else itertools.cycle(queues)
+
+    def run(self, bodies: Bodies, source: IO[bytes] | None) -> None:
+        """Send bodies until there are no more; Ctrl-C ends after the answers.
+
+        `source` is what the bodies come from, if that may have to be waited for.
+        """
+        be_quiet()
+        asyncio.run(self._run(bodies, source))
+
+    async def _run(self, bodies: Bodies, source: IO[bytes] | None) -> None:
+        self._changed, self._input = asyncio.Event(), asyncio.Event()
+        timeout_ms = int(1_000 * self._settings.timeout_s)
+        async with (
+            self._settings.client() as client,
+            Producer(
+                client,
+                group=GROUP,
+                attempts=1,
+                timeout_ms=timeout_ms,
+                max_message_bytes=MAX_BODY_BYTES,
+                compress_over=None,
+            ) as producer,
+        ):
+            try:
+                await self._send_all(producer, bodies, source)
+                await self._until(0)
+            except asyncio.CancelledError:
+                task = asyncio.current_task()
+                if task is None or task.uncancel():
+                    raise
+                self._printer.is_interrupted = True
+                with anyio.move_on_after(INTERRUPTED_WAIT_S):
+                    await self._until(0)
+                self._printer.unanswered = len(self._tasks)
+            finally:
+                for each in self._tasks:
+                    each.cancel()
+            if self._failure is not None:
+                raise self._failure
+
+    async def _send_all(
+        self, producer: Producer, bodies: Bodies, source: IO[bytes] | None
+    ) -> None:
+        began, number, rate = time.monotonic(), 0, self._wanted.rate
+        for body in bodies:
+            if body is None:
+                await self._until_readable(source)
+                if self._failure is not None:
+                    return
+                continue
+            if rate is not None:
+                await asyncio.sleep(began + number / rate - time.monotonic())
+            await self._until(WINDOW - 1)
+            if self._failure is not None:
+                return
+            number += 1
+            task = asyncio.create_task(self._send(producer, body))
+            self._tasks.add(task)
+            task.add_done_callback(self._done)
+
+    async def _send(self, producer: Producer, body: bytes) -> None:
+        wanted = self._wanted
+        began = time.perf_counter()
+        try:
+            result = await producer.send(
+                wanted.message(body),
+                queue=next(self._queues) if self._queues is not None else None,
+                delay=self._delay,
+                delay_level=self._level,
+            )
+        except SendRefused as error:
+            self._printer.refuse(AnswerRefused(error.address, error.code, error.remark))
+        except ValueError as error:
+            raise RmqError(str(error)) from error
+        except SendFailed as error:
+            cause = error.__cause__
+            raise cause if isinstance(cause, RmqError) else error from None
+        else:
+            self._printer.show(result, time.perf_counter() - began)
+        self._printer.progress()
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        self._changed.set()
+        error = None if task.cancelled() else task.exception()
+        if isinstance(error, Exception) and self._failure is None:
+            self._failure = error
+            self._input.set()
+
+    async def _until_readable(self, source: IO[bytes] | None) -> None:
+        """Wait for input, or a failure; a file has its input now."""
+        if source is None:
+            return
+        self._input.clear()
+        loop = asyncio.get_running_loop()
+        try:
+            descriptor = source.fileno()
+            loop.add_reader(descriptor, self._input.set)
+        except (OSError, ValueError):  # a file, or bytes of a test
+            return
+        try:
+            if self._failure is None:
+                await self._input.wait()
+        finally:
+            loop.remove_reader(descriptor)
+
+    async def _until(self, limit: int) -> None:
+        """Wait until at most so many have no answer, or until one has failed."""
+        while len(self._tasks) > limit and self._failure is None:
+            self._changed.clear()
+            await self._changed.wait()
+
+
+def _later(wait_ms: int | None) -> tuple[int | None, timedelta | None]:
+    """Return the level of a delay, which all brokers know, or else the delay."""
+    if not wait_ms:
+        return None, None
+    if wait_ms in LEVELS_MS:
+        return LEVELS_MS.index(wait_ms) + 1, None
+    return None, timedelta(milliseconds=wait_ms)

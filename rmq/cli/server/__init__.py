@@ -1,0 +1,1 @@
+"""What the commands that run servers share: start, greeting, service manager."""

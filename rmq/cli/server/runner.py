@@ -1,0 +1,76 @@
+"""A server without a broker, from its first task to its end."""
+
+import logging
+import os
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
+from typing import Any
+
+import click
+import trio
+
+from rmq import node as nodes
+from rmq.access.config import AuthConfig
+from rmq.cli.config.reload import reload_config
+from rmq.cli.options import gather_values, located, run_to_end
+from rmq.cli.server.service_manager import notify
+from rmq.config.option import build
+
+logger = logging.getLogger("rmq")
+
+
+def gathering(
+    path: str | None, settings: Iterable[str], classes: Iterable[type]
+) -> Callable[[], dict[str, str]]:
+    """Return what reads the settings, each time anew.
+
+    Requests that change them rewrite the file that was given.
+    """
+
+    def gather() -> dict[str, str]:
+        values = gather_values(path, settings, classes)
+        if path:
+            values.setdefault("configStorePath", os.path.abspath(located(path)))
+        return values
+
+    return gather
+
+
+def run_alone(
+    run: Callable[..., Awaitable[Any]],
+    gather: Callable[[], Mapping[str, str]],
+    values: Mapping[str, str],
+    ports: Callable[[nodes.Node], dict[str, str]],
+) -> None:
+    """Run until a signal. `gather` reads the settings again at SIGHUP.
+
+    `ports` says what is ready: names of servers and their addresses.
+    """
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            node: nodes.Node = await nursery.start(run)
+            await nursery.start(
+                nodes.until_signalled,
+                node,
+                nursery.cancel_scope,
+                partial(reload_config, gather, node),
+                partial(notify, "STOPPING=1"),
+            )
+            ready = ports(node)
+            warn_of_open_ports(values, ready)
+            text = " ".join(f"{name}={address}" for name, address in ready.items())
+            click.echo(f"ready {text}", err=True)
+            notify("READY=1")
+
+    run_to_end(main)
+
+
+def warn_of_open_ports(values: Mapping[str, str], ready: Mapping[str, str]) -> None:
+    """Log the ports that others reach without a signature."""
+    host = values.get("bindAddress", "127.0.0.1")
+    if host.startswith("127.") or build(AuthConfig, values).authentication_enabled:
+        return
+    for address in ready.values():
+        port = int(address.rpartition(":")[2])
+        logger.warning("port %d is open on %s without authentication", port, host)

@@ -1,0 +1,1 @@
+"""Output for terminals: tables, texts, progress bars, full screens."""

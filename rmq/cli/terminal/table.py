@@ -1,0 +1,170 @@
+"""Table: rows under names, for a terminal, a pipe, JSON, or as mqadmin prints them.
+
+On a terminal: capitals in the header, two spaces between columns, numbers to the right,
+local times, and no line wider than the terminal: the widest text is cut in its middle.
+In a pipe: tabs between columns, the header has the keys of the JSON objects, times are
+ISO in UTC. These columns stay as they are.
+"""
+
+import json
+import re
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+from rmq.cli.terminal.text import harmless, iso, local
+from rmq.core.humanize import span
+from rmq.protocol.json_dialect import ObjectKey
+from rmq.protocol.versions import version_text
+
+TIMES: Final = frozenset(
+    {
+        "lastTime", "lastTimestamp", "lastUpdateTimestamp", "storeTimestamp",
+        "bornTimestamp", "timestamp",
+    }
+)  # fmt: skip
+"""Columns that hold milliseconds since 1970."""
+
+KINDS: Final = {
+    "CONSUME_PASSIVELY": "push", "CONSUME_ACTIVELY": "pull", "CONSUME_POP": "pop",
+}  # fmt: skip
+SPANS: Final = frozenset({"waitsMs"})
+"""Columns that hold a time span; a terminal shows it with a unit."""
+
+LEAST_WIDTH: Final = 12
+"""A column is not made narrower than this."""
+
+
+class Table(NamedTuple):
+    """Rows under names; the JSON objects have the same names."""
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[object]]
+    note: str = ""
+    """A sentence below the table, not in a pipe."""
+
+    of_mqadmin: int | None = None
+    """How many of the columns, from the first one on, mqadmin has; None for all."""
+
+    def as_json(self) -> list[dict[str, object]]:
+        """Return one object for each row."""
+        return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
+
+    def for_terminal(self, width: int) -> list[str]:
+        """Return lines that fit."""
+        titles = [_words(name.removesuffix("Ms")).upper() for name in self.columns]
+        texts = [self._texts(row, is_terminal=True) for row in self.rows]
+        lines = aligned(titles, texts, self._numbers(), width)
+        return [*lines, self.note] if self.note else lines
+
+    def for_pipe(self, *, header: bool = True) -> list[str]:
+        """Return lines with tabs; a tab or line break in a cell is an escape."""
+        lines = ["\t".join(self._texts(row, is_terminal=False)) for row in self.rows]
+        return ["\t".join(self.columns), *lines] if header else lines
+
+    def as_mqadmin(self) -> list[str]:
+        """Return mqadmin's titles and raw values, for scripts that read them."""
+        titles = ["#" + _words(name) for name in self.columns[: self.of_mqadmin]]
+        texts = [
+            [harmless(plain_text(cell)) for cell in row[: self.of_mqadmin]]
+            for row in self.rows
+        ]
+        lines = aligned(titles, texts, [False] * len(titles), None)
+        return [*lines, self.note] if self.note else lines
+
+    def _numbers(self) -> list[bool]:
+        """Return which columns hold numbers."""
+        return [
+            name not in {*TIMES, "version"}
+            and any(isinstance(row[at], int | float) for row in self.rows)
+            and all(isinstance(row[at], int | float | None) for row in self.rows)
+            for at, name in enumerate(self.columns)
+        ]
+
+    def _texts(self, row: Sequence[object], *, is_terminal: bool) -> list[str]:
+        return [
+            cell_text(name, cell, is_terminal=is_terminal)
+            for name, cell in zip(self.columns, row, strict=True)
+        ]
+
+
+def cell_text(name: str, cell: object, *, is_terminal: bool) -> str:
+    """Return the text of a value with this name; times, spans and versions are read."""
+    if name in TIMES and isinstance(cell, int):
+        return (local if is_terminal else iso)(cell) if cell > 0 else ""
+    if name in SPANS and isinstance(cell, int) and is_terminal:
+        return span(cell)
+    if name == "version" and isinstance(cell, int):
+        return version_name(cell)
+    text = plain_text(cell)
+    return harmless(KINDS.get(text, text))
+
+
+def version_name(number: int) -> str:
+    """Return Java's name of a client version, as V5_5_0."""
+    text = version_text(number).replace("-", "_").replace(".", "_")
+    return f"V{text}" if text else str(number or "")
+
+
+def plain_text(value: object) -> str:
+    """Return the text of one value; structures are JSON."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return f"{value:.2f}"
+    if isinstance(value, dict | list):
+        return json.dumps(plain(value), ensure_ascii=False)
+    return "" if value is None else str(value)
+
+
+def plain(value: object) -> Any:  # noqa: ANN401 - any JSON value
+    """Convert objects that are names of members to text."""
+    if isinstance(value, dict):
+        return {
+            _name(name) if isinstance(name, ObjectKey) else str(name): plain(each)
+            for name, each in value.items()
+        }
+    if isinstance(value, list | tuple):
+        return [plain(each) for each in value]
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "backslashreplace")
+    return value
+
+
+def _name(key: ObjectKey) -> str:
+    return f"{key['topic']}@{key['brokerName']}@{key['queueId']}"
+
+
+def _words(name: str) -> str:
+    """Turn brokerName into `Broker Name`."""
+    words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name)
+    return words[0].upper() + words[1:]
+
+
+def aligned(
+    titles: list[str], texts: list[list[str]], numbers: list[bool], room: int | None
+) -> list[str]:
+    """Return lines of columns; with `room`, no line is wider, and texts are cut."""
+    assert all(len(row) == len(titles) for row in texts), titles
+    widths = [max(map(len, column)) for column in zip(titles, *texts, strict=True)]
+    while room is not None and sum(widths) + 2 * (len(widths) - 1) > room:
+        widest = max(range(len(widths)), key=widths.__getitem__)
+        if widths[widest] <= LEAST_WIDTH:
+            break
+        widths[widest] -= 1
+    lines = []
+    for row in [titles, *texts]:
+        cells = [cut(text, width) for text, width in zip(row, widths, strict=True)]
+        line = "  ".join(
+            text.rjust(width) if is_number else text.ljust(width)
+            for text, width, is_number in zip(cells, widths, numbers, strict=True)
+        ).rstrip()
+        lines.append(line if room is None else line[:room])
+    return lines
+
+
+def cut(text: str, width: int) -> str:
+    """Return a text that fits, with … in its middle if it was too long."""
+    if len(text) <= width:
+        return text
+    right = (width - 1) // 2
+    return text[: width - 1 - right] + "…" + text[len(text) - right :]

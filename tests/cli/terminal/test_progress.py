@@ -1,0 +1,48 @@
+"""Progress: a line that fits, ends at 100 %, and is not there in a pipe."""
+
+import io
+
+from rmq.cli.terminal import progress
+from rmq.cli.terminal.progress import Progress
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_the_line():
+    shown = Progress("sent", 100_000, Terminal())
+    shown.show(63_412, "0 failed")
+    assert shown.line(3.171) == (
+        "sent  63,412 of 100,000   19,997/s   0 failed   [############........]  "
+        "2 s left"
+    )
+    assert Progress("read").line(0) == "read  0   0/s"
+
+
+def test_it_ends_with_all_of_it_on_one_line(monkeypatch):
+    monkeypatch.setattr(progress, "INTERVAL_S", 0)
+    terminal = Terminal()
+    with Progress("log", 10, terminal) as shown:
+        shown.add(4)
+    last = terminal.getvalue().rpartition("\r")[2]
+    assert last.startswith("log  10 of 10")
+    assert last.endswith("\n")
+
+
+def test_a_narrow_terminal_is_not_overrun(monkeypatch):
+    monkeypatch.setattr(progress, "INTERVAL_S", 0)
+    monkeypatch.setattr(progress, "_width", lambda stream: 20)
+    terminal = Terminal()
+    with Progress("sent", 1_000_000, terminal) as shown:
+        shown.show(63_412)
+    for line in terminal.getvalue().split("\r"):
+        assert len(line.removesuffix("\n").removesuffix("\x1b[K")) <= 19
+
+
+def test_nothing_in_a_pipe():
+    pipe = io.StringIO()
+    with Progress("sent", 10, pipe) as shown:
+        shown.show(5)
+    assert pipe.getvalue() == ""

@@ -1,0 +1,223 @@
+"""The picture of `rmq top`, line by line."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rmq.cli.terminal.text import harmless
+from rmq.cli.top.render import (
+    Choice,
+    Rates,
+    broker_rows,
+    frame,
+    merged,
+    rates,
+    short,
+    sorts,
+)
+
+PROBLEM = {"place": "search", "say": "Nobody consumes; 8.7 million messages wait."}
+
+
+def group(name, lag=0, **changes):
+    row = {"name": name, "lag": lag, "waits_ms": 90_000, "out": 12.0, "clients": 2,
+           "again": 0.0, "dead": 0, "level": "ok", "say": ""}  # fmt: skip
+    return row | changes
+
+
+def topic(name, **changes):
+    return {"name": name, "in": 15_188.0, "out": 3.0, "lag": 0, "kept": 3_700_000,
+            "groups": 1, "queues": 32} | changes  # fmt: skip
+
+
+def state(**changes):
+    return {
+        "now": 1_800_000_000_000, "node": "broker-a", "cluster": "shop",
+        "version": "0.2.0", "up_ms": 90_000_000, "problems": [PROBLEM, PROBLEM],
+        "put": 100, "got": 50, "writable": True,
+        "disk": {"used": 61, "total": 100, "growth_per_hour": 4.5e9},
+        "groups": [group("mail"), group("search", 8_730_912, say=PROBLEM["say"])],
+        "topics": [topic("clicks"), topic("carts", **{"in": 9.0})],
+        "groups_total": 60, "topics_total": 10_000, "due": 94_959.0, "connections": 7,
+    } | changes  # fmt: skip
+
+
+def shown(choice=Choice(), size=(80, 24), states=None, **more):  # noqa: B008 - a constant
+    flow = Rates(80_474, 74_612)
+    return frame(states or [state()], flow, choice, size=size, **more).lines
+
+
+def test_a_picture():
+    lines = shown(size=(80, 18))
+    assert lines[0].startswith("rmq top  shop  broker-a  0.2.0  up 1 d")
+    assert lines[0].endswith("  every 1 s   ? help")
+    assert lines[1] == "in 80.5 k/s  out 74.6 k/s of 95.0 k due   disk 61 % +4.5 GB/h"
+    assert lines[2].startswith("! search: Nobody consumes; 8.7 million messages")
+    assert lines[2].endswith("rmq doctor shows 1 more")
+    assert lines[4:10] == [
+        "GROUP             BEHIND v       WAITS     OUT/S    CL  WHY",
+        "search               8.7 M       1 min        12     2  "
+        "Nobody consumes; 8.7 mi…",
+        "mail                     0                    12     2",
+        "",
+        "TOPIC               IN/S v     OUT/S    BEHIND      KEPT    QUEUES",
+        "clicks              15.2 k         3         0     3.7 M        32",
+    ]
+    assert lines[-1].startswith("1-2 of 60 groups, 1-2 of 10,000 topics")
+    assert lines[-1].endswith("q quit")
+    assert len(lines) == 18
+
+
+def test_the_head_has_the_time_of_sends():
+    both = [state(send_p99_ms=3), state(send_p99_ms=None)]
+    assert "due   send p99 \u2264 3 ms   disk 61 %" in shown(states=both)[1]
+    slow = [state(send_p99_ms=3), state(send_p99_ms=3_001)]
+    assert "send p99 > 3.0 s " in shown(states=slow)[1]
+
+
+def test_why_is_short():
+    """Brokers of before have only the sentence."""
+    groups = [
+        group("a", 3, say=PROBLEM["say"], brief="nobody for 2 h 12 min"),
+        group("b", 2, say=PROBLEM["say"]),
+    ]
+    lines = shown(states=[state(groups=groups)])
+    assert lines[5].endswith("  nobody for 2 h 12 min")
+    assert lines[6].endswith("  Nobody consumes; 8.7 mi…")
+    worse = state(groups=[group("a", level="bad", say="S", brief="B")])
+    (row,) = merged([state(groups=[group("a", brief="")]), worse], "groups")
+    assert (row["level"], row["say"], row["brief"]) == ("bad", "S", "B")
+
+
+def test_what_the_user_chose():
+    by_name = Choice(sort="name")
+    assert [line.split()[0] for line in shown(by_name)[5:7]] == ["mail", "search"]
+    lines = shown(Choice(filter="CLI"))
+    assert not any(line.startswith(("mail", "carts")) for line in lines)
+    assert any(line.startswith("clicks") for line in lines)
+    assert shown(Choice("topics", "in"))[4].startswith("TOPIC")
+
+
+def test_a_broker_that_takes_no_messages_and_a_note():
+    lines = shown(states=[state(writable=False, problems=[])], note="paused")
+    assert "TAKES NO MESSAGES" in lines[1]
+    assert lines[2] == "nothing is wrong"
+    assert lines[-1].startswith("paused")
+
+
+def test_brokers_are_one_table():
+    both = [state(), state(node="broker-b", groups=[group("mail", 5, clients=3)])]
+    rows = {row["name"]: row for row in merged(both, "groups")}
+    assert (rows["mail"]["lag"], rows["mail"]["clients"]) == (5, 3)
+    assert rows["mail"]["out"] == 24.0
+
+
+def test_rates_are_between_two_answers():
+    later = state(now=1_800_000_002_000, put=300, got=150)
+    assert rates([state()], [later]) == Rates(100.0, 50.0)
+    assert rates([], [later]) == Rates()
+    restarted = state(now=1_800_000_002_000, put=0, got=0)
+    assert rates([state()], [restarted]) == Rates(0.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [
+        (0, "0"),
+        (9_999, "9,999"),
+        (18_400, "18.4 k"),
+        (999_950, "1.0 M"),
+        (8.7e9, "8.7 G"),
+    ],
+)
+def test_short_numbers(number, text):
+    assert short(number) == text
+
+
+NAMES = st.text(min_size=1, max_size=40)
+
+
+@given(st.lists(NAMES, max_size=30), st.integers(1, 200), st.integers(1, 60), NAMES)
+def test_every_picture_fits(names, width, height, say):
+    rows = [group(name, 7, say=say) for name in names]
+    states = [state(groups=rows, topics=[topic(name) for name in names])]
+    lines = shown(size=(width, height), states=states)
+    assert len(lines) <= height
+    assert all(len(line) <= width for line in lines)
+    assert [harmless(line) for line in lines] == lines
+
+
+def test_a_wide_picture_has_what_fails_and_the_last_two_minutes():
+    groups = [group("mail", 9, again=46.2, dead=284, say="It is slow.")]
+    lines = shown(
+        size=(120, 20), states=[state(groups=groups)], trends={"mail": "▁▂▃▄▅▆▇█" * 2}
+    )
+    assert lines[4:6] == [
+        "GROUP             BEHIND v       WAITS     OUT/S    CL  "
+        "LAST 2 MIN          AGAIN/S    DEAD  WHY",
+        "mail                     9       1 min        12     2  "
+        "▁▂▃▄▅▆▇█▁▂▃▄▅▆▇█         46     284  It is slow.",
+    ]
+    narrow = shown(size=(119, 20), states=[state(groups=groups)])
+    assert "DEAD" not in narrow[4]
+
+
+def test_what_java_does_not_tell():
+    groups = [group("mail", 9, again=None, dead=None, clients=None)]
+    lines = shown(size=(120, 20), states=[state(groups=groups, due=None)])
+    assert "due" not in lines[1]
+    assert lines[5].split()[-2:] == ["-", "-"]
+
+
+def test_a_chosen_row_is_marked_and_stays_in_sight():
+    groups = [group(f"g{number:02}", 99 - number) for number in range(40)]
+    for at, name in ((0, "g00"), (30, "g30"), (99, "g39")):
+        found = frame([state(groups=groups)], Rates(), Choice(at=at), size=(80, 24))
+        (line,) = [n for n, style in found.styles.items() if style == "chosen"]
+        assert found.lines[line].startswith(name)
+        assert found.names[min(at, 39)] == name
+        assert line < 23
+
+
+def test_problems_and_groups_have_the_look_of_their_level():
+    rows = [group("a", 3, level="bad"), group("b", 2, level="warn"), group("c")]
+    found = frame([state(groups=rows)], Rates(), Choice(at=2), size=(80, 24))
+    assert [found.styles[n] for n in (4, 5, 6, 7)] == ["head", "bad", "warn", "chosen"]
+
+
+def test_clients_and_brokers_have_a_table_of_their_own():
+    client = {"kind": "consumer", "group": "mail", "client": "10.0.0.1@7",
+              "address": "10.0.0.1:5", "language": "JAVA", "heard_ms": 400}  # fmt: skip
+    lines = shown(Choice("clients", "group"), rows=[client])
+    assert lines[4].split() == ["GROUP", "v", "KIND", "LIBRARY", "HEARD", "CLIENT"]
+    assert lines[5].split() == ["mail", "consumer", "JAVA", "400", "ms", "10.0.0.1@7"]
+    later = state(now=1_800_000_002_000, put=300, got=150)
+    rows = broker_rows([state()], [later, state(node="b", writable=False)])
+    assert [row["in"] for row in rows] == [100.0, None]
+    lines = shown(Choice("brokers", "name"), size=(120, 24), rows=rows)
+    assert "TAKES NO MESSAGES" in lines[5] + lines[6]
+    assert "1-2 of 2 brokers" in lines[-1]
+
+
+def test_the_group_of_a_broker():
+    members = [
+        {"id": 1, "in_set": True, "behind": 0},
+        {"id": 2, "in_set": True, "behind": None},
+        {"id": 3, "in_set": False, "behind": 1_200},
+    ]
+    master = {"epoch": 4, "is_master": True, "members": members}
+    slave = {"epoch": 4, "is_master": False, "members": None}
+    rows = broker_rows([], [state(group=master), state(group=slave), state(group=None)])
+    assert [row["say"].partition("up ")[0] for row in rows] == [
+        "epoch 4, in sync 1 2, 2 is not connected, 3 lacks 1,200 bytes; ",
+        "epoch 4, slave; ",
+        "",
+    ]
+
+
+@pytest.mark.parametrize("view", ["groups", "topics", "clients", "brokers"])
+def test_every_sort_of_a_view_works(view):
+    rows = [{"name": "b"}, {"name": "a", "group": "g"}]
+    for sort in sorts(view):
+        for is_up in (False, True):
+            assert shown(Choice(view, sort, is_up), rows=rows)
