@@ -30,7 +30,7 @@ from rmq.client.client import Client as AsyncClient
 from rmq.client.consumer import Consumer as AsyncConsumer
 from rmq.client.core.routes import MessageQueue
 from rmq.client.errors import ClientError
-from rmq.client.life import Life
+from rmq.client.lifecycle import Life
 from rmq.client.message import Message
 from rmq.client.message_trace import MessageTrace as AsyncMessageTrace
 from rmq.client.portal import portal

@@ -19,7 +19,7 @@ import anyio
 from rmq.client.core.routes import Route, offered, route_of
 from rmq.client.errors import ClientClosed, ClientForked, NoRoute
 from rmq.client.hooks import Hook, Hooks
-from rmq.client.life import Life
+from rmq.client.lifecycle import Life
 from rmq.client.namespaces import wrap
 from rmq.core.errors import ConfigError, PeerError, RmqError
 from rmq.core.logs import Foreign, SparseLog

@@ -21,21 +21,21 @@ import anyio
 
 from rmq._fastpath.client_handout import Handout
 from rmq._fastpath.client_messages import ReceivedMessage
+from rmq.client.assigned_queue import HeldQueue
+from rmq.client.broker_requests import answer
 from rmq.client.client import Client
 from rmq.client.core.allocate import STRATEGIES, Allocate
 from rmq.client.core.routes import MessageQueue, Route
 from rmq.client.errors import NoRoute
-from rmq.client.given_queues import GivenQueues
-from rmq.client.giving_back import GivingBack
 from rmq.client.handlers import Handler, Handlers, lease_of
-from rmq.client.held_queue import HeldQueue
 from rmq.client.iterators import Batches, Deliveries
+from rmq.client.manual_assignment import GivenQueues
 from rmq.client.members import GroupMember, QueueCallback
 from rmq.client.offsets import FileOffsets, OffsetStore, java_path
 from rmq.client.options import check_positive
 from rmq.client.popper import Popper
 from rmq.client.puller import Limits, Puller
-from rmq.client.steering import answer
+from rmq.client.redelivery import GivingBack
 from rmq.client.subscription import Sql, Start, consumer_data, expressions, subscription
 from rmq.core.errors import ConfigError, PeerError
 from rmq.outgoing.connection import Connection

@@ -17,11 +17,11 @@ from typing import Final, Literal
 
 import anyio
 
+from rmq.client.assigned_queue import HeldQueue
 from rmq.client.client import Client
 from rmq.client.core.allocate import Allocate, java_order, sorted_queues
 from rmq.client.core.routes import MessageQueue, Route
 from rmq.client.errors import ClientError, NoRoute, SubscriptionRefused
-from rmq.client.held_queue import HeldQueue
 from rmq.client.namespaces import unwrap, wrap
 from rmq.client.offsets import OffsetStore
 from rmq.client.popper import Popper

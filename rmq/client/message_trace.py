@@ -27,7 +27,7 @@ from rmq._fastpath.client_messages import ReceivedMessage, SendResult, SendStatu
 from rmq.client.client import Client
 from rmq.client.errors import ClientError
 from rmq.client.hooks import AfterSend, Outcome
-from rmq.client.life import Life
+from rmq.client.lifecycle import Life
 from rmq.client.message import Message
 from rmq.client.producer import Producer
 from rmq.core.errors import PeerError

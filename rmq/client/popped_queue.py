@@ -10,9 +10,9 @@ from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, Final
 
 from rmq._fastpath.client_messages import ReceivedMessage
-from rmq.client.asked_queue import AskedQueue
 from rmq.client.core.pop import Place
 from rmq.client.core.routes import MessageQueue
+from rmq.client.fetch_queue import AskedQueue
 from rmq.client.subscription import Subscription
 from rmq.outgoing.connection import Connection, steady_ms
 from rmq.protocol.codes import RequestCode

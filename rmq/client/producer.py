@@ -25,22 +25,22 @@ from rmq._fastpath.client_sending import (
     OpenDeliveries,
     send_packed,
 )
+from rmq.client.batch_sender import Lists, all_sent
 from rmq.client.client import Client
+from rmq.client.client_owner import Sharer
 from rmq.client.compression import Compression
 from rmq.client.core.batches import MAX_BATCH_BYTES, Sized
 from rmq.client.core.routes import MessageQueue, Route
 from rmq.client.errors import ClientError, SendFailed, SendManyFailed
-from rmq.client.keyed import KeyedSender
+from rmq.client.keyed_sender import KeyedSender
 from rmq.client.lingering import Lingering
-from rmq.client.lists import Lists, all_sent
 from rmq.client.message import Message
 from rmq.client.namespaces import wrap
-from rmq.client.opening import Opening
 from rmq.client.options import check_positive
 from rmq.client.packing import MAX_MESSAGE_BYTES, Packer
 from rmq.client.requests import Requests
+from rmq.client.route_waiters import Opening
 from rmq.client.sending import Sender
-from rmq.client.sharer import Sharer
 from rmq.client.transaction import Checker, Transaction, Transactions
 from rmq.core.errors import PeerError
 from rmq.outgoing.connection import Connection, date_ms

@@ -17,11 +17,11 @@ import anyio
 from rmq._fastpath.client_codec import Pulled
 from rmq._fastpath.client_handout import Fetched
 from rmq._fastpath.client_messages import ReceivedMessage, decode_messages
-from rmq.client.asked_queue import AskedQueue
+from rmq.client.assigned_queue import HeldQueue
 from rmq.client.client import Client
 from rmq.client.compression import inflate
 from rmq.client.errors import ClientClosed, SubscriptionRefused
-from rmq.client.held_queue import HeldQueue
+from rmq.client.fetch_queue import AskedQueue
 from rmq.core.errors import ConnectFailed, PeerError, RmqError
 from rmq.core.logs import Foreign, SparseLog
 from rmq.outgoing.connection import steady_ms

@@ -16,7 +16,7 @@ from rmq._fastpath.client_messages import SendResult
 from rmq._fastpath.client_packing import Packed
 from rmq._fastpath.client_sending import QueueChoice, Ways
 from rmq.client.client import Client
-from rmq.client.core.choice import index_of_key
+from rmq.client.core.queue_selector import index_of_key
 from rmq.client.core.retries import ANOTHER_BROKER, back_off_ms
 from rmq.client.core.routes import MAX_QUEUES, MessageQueue, Route
 from rmq.client.errors import NoRoute, SendFailed, SendRefused, SendTimeout

@@ -153,7 +153,7 @@ def test_broad_except_stands_only_in_supervisors():
         "rmq/client/handlers.py",
         "rmq/client/hooks.py",
         "rmq/client/portal.py",
-        "rmq/client/steering.py",
+        "rmq/client/broker_requests.py",
         "rmq/client/telemetry.py",
         "rmq/http/server.py",
     }

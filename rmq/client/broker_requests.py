@@ -10,9 +10,9 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from rmq._fastpath.client_messages import ReceivedMessage, decode_messages
+from rmq.client.assigned_queue import HeldQueue
 from rmq.client.compression import inflate
 from rmq.client.core.routes import MessageQueue
-from rmq.client.held_queue import HeldQueue
 from rmq.client.namespaces import named, queue_of, unwrap
 from rmq.core.errors import RmqError
 from rmq.outgoing.connection import steady_ms

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmq.client.core.batches import Sized
-from rmq.client.core.lanes import Keyed, Lane
+from rmq.client.core.ordered_sends import Keyed, Lane
 
 STEPS = st.lists(
     st.one_of(

@@ -7,7 +7,7 @@ from rmq._fastpath.client_messages import Delivery, SendResult
 from rmq._fastpath.client_packing import Packed
 from rmq.client import Message, Producer
 from rmq.client.errors import NoRoute, SendFailed
-from rmq.client.opening import Opening
+from rmq.client.route_waiters import Opening
 from tests.client.test_producer import stored
 
 RESULT = SendResult(0, "id", "offset id", None, 7)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 from rmq._fastpath.client_codec import Pulled, PullTemplate
 from rmq._fastpath.client_handout import Lease, ProcessQueue
 from rmq._fastpath.client_messages import ReceivedMessage
-from rmq.client.asked_queue import AskedQueue
 from rmq.client.core.routes import MessageQueue
+from rmq.client.fetch_queue import AskedQueue
 from rmq.client.namespaces import unwrap
 from rmq.client.subscription import Subscription
 from rmq.outgoing.connection import Connection

@@ -17,9 +17,9 @@ from typing import Final
 import anyio
 
 from rmq._fastpath.client_messages import ReceivedMessage
-from rmq.client.asked_queue import AskedQueue
+from rmq.client.assigned_queue import HeldQueue
 from rmq.client.errors import NoRoute
-from rmq.client.held_queue import HeldQueue
+from rmq.client.fetch_queue import AskedQueue
 from rmq.client.members import GroupMember
 from rmq.client.namespaces import wrap
 from rmq.client.puller import Puller

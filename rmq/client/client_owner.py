@@ -7,7 +7,7 @@ from typing import Final, Self, cast
 
 from rmq.client.client import Client, Member
 from rmq.client.errors import ClientClosed
-from rmq.client.life import Life
+from rmq.client.lifecycle import Life
 from rmq.core.errors import PeerError
 from rmq.outgoing.refused import AnswerRefused
 from rmq.protocol.bodies.heartbeat import ConsumerData, ProducerData

@@ -12,13 +12,13 @@ from typing import Literal
 import anyio
 
 from rmq._fastpath.client_messages import ReceivedMessage
+from rmq.client.assigned_queue import HeldQueue
+from rmq.client.client_owner import Sharer
 from rmq.client.core.routes import MessageQueue
 from rmq.client.errors import ClientClosed, NotAssigned
-from rmq.client.held_queue import HeldQueue
 from rmq.client.members import GroupMember
 from rmq.client.namespaces import wrap
 from rmq.client.puller import Puller
-from rmq.client.sharer import Sharer
 from rmq.client.subscription import Sql, subscription
 
 

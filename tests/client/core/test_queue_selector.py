@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmq._fastpath.client_sending import QueueChoice
-from rmq.client.core.choice import index_of_key
+from rmq.client.core.queue_selector import index_of_key
 from rmq.client.core.routes import MessageQueue
 
 QUEUES = [MessageQueue("T", broker, i) for broker in "ab" for i in range(2)]
