@@ -10,9 +10,7 @@ from rmq.broker.arrivals import ArrivalListener, QueueKey
 from rmq.broker.clients import ConsumerGroup, Member
 from rmq.broker.config import BrokerConfig
 from rmq.broker.context import BrokerContext
-from rmq.broker.held_pops import ANY_QUEUE, HeldPop, HeldPops
 from rmq.broker.put import PutInterceptor
-from rmq.broker.queue_order import ANOTHER_POP, NOT_THERE, QueueOrder
 from rmq.broker.register import Around, Facts, PluginInfo, Register, Service
 from rmq.broker.rights import RequestRights
 from rmq.broker.tables.filters import FilterTable
@@ -52,6 +50,8 @@ from rmq.store.results import (
     PutResult,
     PutStatus,
 )
+from rmq_plugins.consume.held_pops import ANY_QUEUE, HeldPop, HeldPops
+from rmq_plugins.consume.queue_order import ANOTHER_POP, NOT_THERE, QueueOrder
 
 __all__ = [
     "ANOTHER_POP",

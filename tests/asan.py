@@ -36,7 +36,7 @@ TESTS = [
 RING_TESTS = [
     "tests/store",
     "tests/plugins/send/test_compiled_sends.py",
-    "tests/plugins/pull/test_compiled_pulls.py",
+    "tests/plugins/consume/pull/test_compiled_pulls.py",
 ]
 RING = {"RMQ_TAIL_RING": "16777216"}
 """Every store has a ring of this size, if it does not ask for one."""

@@ -10,7 +10,7 @@ from rmq.config.keys import unused
 from rmq.config.option import check, options
 from rmq.namesrv.config import NamesrvConfig, NamesrvListenConfig
 from rmq.store.config import StoreConfig
-from rmq_plugins.lite.config import LiteConfig
+from rmq_plugins.consume.lite.config import LiteConfig
 
 CLASSES = (
     BrokerConfig,

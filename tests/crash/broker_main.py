@@ -134,7 +134,7 @@ def delivered_early():
 def popped_early():
     """Bug: an offset passes checkpoints that the disk does not have."""
     from rmq._fastpath import Watermark
-    from rmq_plugins.pop.checkpoints import Checkpoints
+    from rmq_plugins.consume.pop.checkpoints import Checkpoints
 
     begin = Checkpoints.__init__
 

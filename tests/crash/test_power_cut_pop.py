@@ -33,7 +33,7 @@ from tests.crash.test_kill_pop import call, handles
 from tests.crash.test_power_cut import FILE_SIZES, RECORD_OVERHEAD, traced
 from tests.history import Place
 from tests.plugins.conftest import Caller, build_context
-from tests.plugins.pop.popping import Popping
+from tests.plugins.consume.pop.popping import Popping
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(3600)]
 _ = traced  # the fixture that compiles

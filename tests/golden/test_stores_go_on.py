@@ -16,7 +16,7 @@ from rmq_plugins.schedule.deliver import Deliveries
 from rmq_plugins.transaction.check import Checker
 from tests.golden.recordings import copy_store, read_rows
 from tests.plugins.conftest import Caller, build_context
-from tests.plugins.pop.popping import Popping
+from tests.plugins.consume.pop.popping import Popping
 
 HOST = host_bytes("127.0.0.1", 22_931)
 NAME = "store-features"

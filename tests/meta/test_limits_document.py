@@ -21,7 +21,7 @@ from rmq.protocol import (
 from rmq.protocol.bodies import register
 from rmq.remoting import dispatch, sniffer
 from rmq_plugins.client import heartbeat
-from rmq_plugins.pull import held_pulls
+from rmq_plugins.consume.pull import held_pulls
 
 TEXT = (Path(__file__).resolve().parents[2] / "docs/compatibility.md").read_text()
 SECTION = TEXT.partition("## Limits that Java does not have")[2].partition("\n## ")[0]

@@ -8,7 +8,7 @@ from rmq.access.config import AuthConfig
 from rmq.config.option import as_text, options
 from rmq.protocol.codes import OwnRequestCode, RequestCode
 from rmq.remoting.tls import TlsConfig
-from rmq_plugins.auth import needs
+from rmq_plugins.auth import permissions
 
 TEXT = (Path(__file__).resolve().parents[2] / "docs/security.md").read_text()
 
@@ -23,18 +23,18 @@ def test_each_key_stands_there_with_default_and_meaning(kind):
 
 def rights_of(code):
     """What the table says of one request."""
-    if code in needs.FIELDS:
-        actions, places = needs.FIELDS[code]
+    if code in permissions.FIELDS:
+        actions, places = permissions.FIELDS[code]
         names = ", ".join(f"{kind} `{field}`" for kind, field in places)
         text = f"{' or '.join(actions)} on {names}"
     else:
-        text = (needs.SPECIAL[code].__doc__ or "").removesuffix(".")
-    found = needs.LATER.get(code)
+        text = (permissions.SPECIAL[code].__doc__ or "").removesuffix(".")
+    found = permissions.LATER.get(code)
     return f"{text}; then {found}" if found else text
 
 
 def rows():
-    codes = sorted({*needs.FIELDS, *needs.SPECIAL})
+    codes = sorted({*permissions.FIELDS, *permissions.SPECIAL})
     names = {code.value: code.name for code in (*RequestCode, *OwnRequestCode)}
     return [f"| {code} | {names[code]} | {rights_of(code)} |" for code in codes]
 
@@ -52,7 +52,9 @@ def test_no_other_row_of_needs_stands_there():
     assert found == rows()
 
 
-@pytest.mark.parametrize("codes", [needs.CLUSTER_READS, needs.CLUSTER_CHANGES])
+@pytest.mark.parametrize(
+    "codes", [permissions.CLUSTER_READS, permissions.CLUSTER_CHANGES]
+)
 def test_requests_about_the_whole_cluster_are_named(codes):
     names = ", ".join(f"{code.value} {code.name}" for code in sorted(codes))
     assert names in TEXT.replace("\n", " "), names

@@ -13,7 +13,7 @@ from rmq.protocol.hosts import host_bytes
 from rmq.store.config import StoreConfig
 from rmq.store.message_store import MessageStore
 from rmq.testing import ManualClock
-from rmq_plugins.pull.handler import PullHandler
+from rmq_plugins.consume.pull.handler import PullHandler
 from tests.plugins.conftest import (
     Caller,
     RecordingConnection,

@@ -12,7 +12,7 @@ NOT_AT_A_START = (
     "rmq.access.policies", "rmq.cluster.master_requests", "rmq.observe.views",
     "rmq.console.server", "rmq.container.container", "rmq.filters.values",
     "rmq.observe.findings", "rmq.http.server", "rmq.observe.reasons", "rmq.cluster.fetcher",
-    "rmq_plugins.admin.topics", "rmq_plugins.auth.guard", "rmq_plugins.pop.handler",
+    "rmq_plugins.admin.topics", "rmq_plugins.auth.guard", "rmq_plugins.consume.pop.handler",
     "rmq_plugins.query.handler", "rmq_plugins.relay.consumers",
     "rmq_plugins.reply.handler", "rmq_plugins.timer.recall", "anyio", "asyncio",
     "fractions", "h11",

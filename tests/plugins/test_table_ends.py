@@ -8,12 +8,12 @@ import time
 
 import pytest
 
-import rmq_plugins.pull.native
+import rmq_plugins.consume.pull.native
 from rmq._fastpath import CommitTable, HeartbeatPath, QueueTail
 from rmq.protocol.codes import RequestCode
 from rmq.protocol.command import Command
 from rmq.protocol.frames import encode
-from rmq_plugins.pull.handler import PullHandler
+from rmq_plugins.consume.pull.handler import PullHandler
 from rmq_plugins.send.handler import SendHandler
 from tests.plugins.send.frames import PLAIN, assert_equal, request
 from tests.plugins.sides import sides
@@ -126,7 +126,7 @@ def pull(group, opaque):
 
 def test_views_of_pulls(sides, monkeypatch):
     """Ten more groups than fit pull in turn: most are served compiled."""
-    monkeypatch.setattr(rmq_plugins.pull.native, "VIEW_LIMIT", 100)
+    monkeypatch.setattr(rmq_plugins.consume.pull.native, "VIEW_LIMIT", 100)
     _, compiled = sides()
     played(compiled, [request(PLAIN, opaque=0)])
     groups = [f"G{n}" for n in range(110)]

@@ -24,7 +24,7 @@ from rmq.plugin import (
     caused_by,
 )
 from rmq.protocol.command import Command
-from rmq_plugins.auth.needs import is_administrative, needs_of, resource_fields
+from rmq_plugins.auth.permissions import is_administrative, needs_of, resource_fields
 
 PORT_BYTES = 4
 """At the end of an address as records store it."""

@@ -11,7 +11,7 @@ from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import Command
 from rmq.remoting.client import RemotingClient
 from rmq.testing.broker import running_node
-from rmq_plugins.auth.needs import FIELDS, needs_of, resource_fields
+from rmq_plugins.auth.permissions import FIELDS, needs_of, resource_fields
 from tests.plugins.auth.test_auth import ON, ROOT, Signer
 
 ANN = ("ann", "pw")

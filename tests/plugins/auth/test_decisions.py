@@ -19,7 +19,7 @@ from rmq.protocol.bodies.auth import AclInfo, PolicyEntryInfo, PolicyInfo, UserI
 from rmq.protocol.codes import RequestCode
 from rmq.protocol.command import Command
 from rmq_plugins.auth.guard import AuthGuard
-from rmq_plugins.auth.needs import needs_of
+from rmq_plugins.auth.permissions import needs_of
 
 CASES = [
     json.loads(line)

@@ -1,0 +1,1 @@
+"""Consuming: pulls, POP, lite topics, and the checks that they share."""

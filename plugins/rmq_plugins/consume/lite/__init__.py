@@ -1,0 +1,159 @@
+"""Lite topics: thousands of small queues below one topic, consumed by POP in order.
+
+Requests 200070, 200071 and 200074 to 200079; 200051 and 200053 with a `liteTopic`;
+sends with the property `__LITE_TOPIC`.  docs/lite.md explains the rules.
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import trio
+
+from rmq.plugin import (
+    BrokerContext,
+    Command,
+    Connection,
+    Handler,
+    Message,
+    QueueKey,
+    Register,
+    Result,
+    hookimpl,
+)
+from rmq.protocol.codes import RequestCode
+from rmq.protocol.properties import INNER_MULTI_DISPATCH, LITE_TOPIC
+from rmq.protocol.topics import LITE_PREFIX, lite_queue, may_dispatch
+from rmq_plugins.consume.lite.config import LiteConfig
+
+if TYPE_CHECKING:
+    from rmq_plugins.consume.lite.parts import LiteParts
+
+
+@hookimpl
+def rmq_setup(broker: BrokerContext, register: Register) -> None:
+    """Serve lite topics; consumers are served by masters."""
+    lite = LiteOnUse(broker, register.config(LiteConfig))
+    register.interceptor({LITE_TOPIC}, address, first=True)
+    register.handlers(
+        lambda: lite.made().pops, {RequestCode.POP_LITE_MESSAGE: "pop"}, ports=("main",)
+    )
+    register.handlers(
+        lambda: lite.made().subscribing, {RequestCode.LITE_SUBSCRIPTION_CTL: "change"}
+    )
+    register.handlers(
+        lambda: lite.made().tools,
+        {
+            RequestCode.GET_BROKER_LITE_INFO: "broker",
+            RequestCode.GET_PARENT_TOPIC_INFO: "parent",
+            RequestCode.GET_LITE_TOPIC_INFO: "topic",
+            RequestCode.GET_LITE_CLIENT_INFO: "client",
+            RequestCode.GET_LITE_GROUP_INFO: "group",
+            RequestCode.TRIGGER_LITE_DISPATCH: "trigger",
+        },
+    )
+    register.around(RequestCode.ACK_MESSAGE, lite.ack)
+    register.around(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, lite.change)
+    register.around(RequestCode.DELETE_TOPIC_IN_BROKER, lite.delete_topic)
+    register.around(RequestCode.DELETE_SUBSCRIPTIONGROUP, lite.delete_group)
+    register.arrivals(lite.on_arrivals)
+    register.on_close(lite.drop)
+    register.on_stop(lite.stop)
+    register.service(lite.serve, masters_only=True)
+    register.service(lite.expire)
+
+
+def address(message: Message) -> None:
+    """Let a message with a lite topic have an entry in its queue."""
+    lite = message.properties[LITE_TOPIC]
+    if lite and may_dispatch(message.topic):
+        message.set_property(INNER_MULTI_DISPATCH, lite_queue(message.topic, lite))
+
+
+class LiteOnUse:
+    """Lite topics, made at the first request about them, or with the first of them.
+
+    Most brokers have none, and start without its modules.
+    """
+
+    def __init__(self, broker: BrokerContext, config: LiteConfig) -> None:
+        self._broker = broker
+        self._config = config
+        self._parts: LiteParts | None = None
+        self._wanted = trio.Event()
+        queues = broker.store.queues
+        if queues.lmq_count and any(
+            name.startswith(LITE_PREFIX) for name in queues.topics()
+        ):
+            self.made()
+
+    def made(self) -> "LiteParts":
+        """Return the parts; the first call makes them."""
+        if self._parts is None:
+            from rmq_plugins.consume.lite.parts import LiteParts
+
+            self._parts = LiteParts(self._broker, self._config)
+            self._wanted.set()
+        return self._parts
+
+    def ack(self, handler: Handler, request: Command, connection: Connection) -> Result:
+        """Ack a message of a lite topic; leave others to the handler."""
+        if not request.ext_fields.get("liteTopic", "").strip():
+            return handler(request, connection)
+        return self.made().acks.ack(request, connection)
+
+    def change(
+        self, handler: Handler, request: Command, connection: Connection
+    ) -> Result:
+        """Hide a message of a lite topic longer; leave others to the handler."""
+        if not request.ext_fields.get("liteTopic", "").strip():
+            return handler(request, connection)
+        return self.made().acks.change(request, connection)
+
+    def delete_topic(
+        self, handler: Handler, request: Command, connection: Connection
+    ) -> Result:
+        """Delete the lite topics of a parent topic before it."""
+        if self._parts is None:
+            return handler(request, connection)
+        return self._parts.expiry.delete_topic(handler, request, connection)
+
+    def delete_group(
+        self, handler: Handler, request: Command, connection: Connection
+    ) -> Result:
+        """Let a lite group go with its offsets."""
+        if self._parts is None:
+            return handler(request, connection)
+        return self._parts.expiry.delete_group(handler, request, connection)
+
+    def on_arrivals(self, touched: Mapping[QueueKey, int]) -> None:
+        """Offer the lite topics that got messages."""
+        if not self._broker.store.queues.lmq_count:
+            return
+        names = [name for name, _ in touched if name.startswith(LITE_PREFIX)]
+        if names:
+            self.made().dispatch.on_arrivals(names)
+
+    def drop(self, connection: Connection) -> None:
+        """Forget the POPs of a connection that is closed."""
+        if self._parts is not None:
+            self._parts.held.drop(connection)
+
+    def stop(self) -> None:
+        """Answer the POPs that wait."""
+        if self._parts is not None:
+            self._parts.held.end_all()
+
+    async def serve(self) -> None:
+        """Do what consumers need, until cancelled."""
+        await self._wanted.wait()
+        parts = self.made()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(parts.held.run)
+            nursery.start_soon(parts.dispatch.run)
+            nursery.start_soon(parts.dispatch.watch_clients)
+            nursery.start_soon(parts.subscribing.watch)
+
+    async def expire(self) -> None:
+        """Delete expired lite topics, until cancelled."""
+        await self._wanted.wait()
+        await self.made().expiry.run()

@@ -1,0 +1,136 @@
+"""LiteExpiry: lite topics without messages for long go, and those of a deleted parent.
+
+`lite.topic.expiration` of the parent topic says after how many minutes.  Queue, offsets
+of the groups and subscriptions go together; the records stay in the log as long as
+others.  The parent topic is deleted after its lite topics, and a lite group with its
+offsets, whatever the request says.  Known in Java as `LiteLifecycleManager`.
+"""
+
+from collections.abc import Coroutine
+from typing import Final
+
+import trio
+
+from rmq.plugin import (
+    BrokerContext,
+    Command,
+    Connection,
+    Handler,
+    Held,
+    QueueOffset,
+    Result,
+)
+from rmq_plugins.consume.lite.config import LiteConfig
+from rmq_plugins.consume.lite.dispatch import LiteDispatch
+from rmq_plugins.consume.lite.orders import LiteOrders
+from rmq_plugins.consume.lite.queues import LiteQueues
+from rmq_plugins.consume.lite.rules import LiteRules, expiration_minutes, is_lite
+from rmq_plugins.consume.lite.subscriptions import Subscriptions
+
+OF_A_TURN: Final = 50
+AT_ONCE: Final = 1_000
+"""Lite topics whose deletion is saved together."""
+
+MINUTE_MS: Final = 60_000
+
+
+class LiteExpiry:
+    """Deletes lite topics."""
+
+    def __init__(
+        self,
+        broker: BrokerContext,
+        config: LiteConfig,
+        rules: LiteRules,
+        queues: LiteQueues,
+        subscriptions: Subscriptions,
+        orders: LiteOrders,
+        dispatch: LiteDispatch,
+    ) -> None:
+        self._clock = broker.clock
+        self._started_ms = broker.clock.steady_ms()
+        self._topics = broker.topics
+        self._offsets = broker.offsets
+        self._store = broker.store
+        self._next_turn = broker.next_turn
+        self._config = config
+        self._rules = rules
+        self._queues = queues
+        self._subscriptions = subscriptions
+        self._orders = orders
+        self._dispatch = dispatch
+
+    async def run(self) -> None:
+        """Delete expired lite topics, until cancelled."""
+        while True:
+            await trio.sleep(self._config.expiration_check_ms / 1_000)
+            await self.expire()
+
+    async def expire(self) -> None:
+        """Delete the lite topics whose last message is too old."""
+        least_ms = self._config.least_expiration_ms
+        if self._clock.steady_ms() - self._started_ms < least_ms:
+            return
+        for parent in self._queues.parents():
+            topic = self._topics.get(parent)
+            minutes = -1 if topic is None else expiration_minutes(topic)
+            if minutes <= 0:
+                continue
+            limit_ms = max(minutes * MINUTE_MS, least_ms)
+            expired = []
+            for number, queue in enumerate(self._queues.of_parent(parent), 1):
+                if self._silent_ms(queue) > limit_ms:
+                    expired.append(queue)
+                if number % OF_A_TURN == 0:
+                    await self._next_turn()
+            await self._delete(expired, limit_ms)
+
+    def _silent_ms(self, queue: str) -> int:
+        """Return how old the last message is; 0 of a queue without messages."""
+        end = self._queues.end(queue)
+        if end <= 0:
+            return 0
+        at_ms = self._store.reads.store_time_at(queue, 0, QueueOffset(end - 1))
+        return self._clock.now_ms() - at_ms
+
+    async def _delete(self, queues: list[str], limit_ms: int = -1) -> None:
+        """Delete lite topics that are still older than the limit, some at once."""
+        while queues:
+            some, queues = queues[:AT_ONCE], queues[AT_ONCE:]
+            await trio.to_thread.run_sync(self._store.note_deletion(set(some)))
+            for queue in some:
+                if self._silent_ms(queue) > limit_ms:
+                    await self._delete_one(queue)
+
+    async def _delete_one(self, queue: str) -> None:
+        for group in self._offsets.groups_of(queue):
+            self._orders.drop(queue, group)
+        for client_id in self._subscriptions.drop_queue(queue):
+            self._dispatch.forget(client_id, queue)
+        self._offsets.remove_topic(queue)
+        self._queues.dropped(queue)
+        await trio.to_thread.run_sync(self._store.delete_topic(queue))
+
+    def delete_topic(
+        self, handler: Handler, request: Command, connection: Connection
+    ) -> Result:
+        """Delete the lite topics of a parent topic before it."""
+        topic = self._topics.get(request.ext_fields.get("topic", ""))
+        if topic is None or not is_lite(topic):
+            return handler(request, connection)
+        return self._delete_parent(topic.topic_name or "", handler, request, connection)
+
+    async def _delete_parent(
+        self, name: str, handler: Handler, request: Command, connection: Connection
+    ) -> Command | Held | None:
+        await self._delete(self._queues.of_parent(name))
+        answer = handler(request, connection)
+        return await answer if isinstance(answer, Coroutine) else answer
+
+    def delete_group(
+        self, handler: Handler, request: Command, connection: Connection
+    ) -> Result:
+        """Let a lite group go with its offsets."""
+        if self._rules.bound(request.ext_fields.get("groupName", "")) is not None:
+            request.ext_fields["cleanOffset"] = "true"
+        return handler(request, connection)

@@ -1,0 +1,319 @@
+"""Request 200070.
+
+POP_LITE_MESSAGE takes messages of the lite topics for which the client has events, of
+each in order: it gives no more of one until all that it gave are acked, or visible
+again.  A POP that finds nothing waits.  Known in Java as `PopLiteMessageProcessor`.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+from rmq.core.errors import RequestRejected
+from rmq.plugin import (
+    ANY_QUEUE,
+    BrokerContext,
+    Connection,
+    GetResult,
+    GetStatus,
+    HeldPop,
+    HeldPops,
+    QueueOffset,
+    QueueOrder,
+)
+from rmq.protocol.codes import FAQ, ResponseCode
+from rmq.protocol.command import Command
+from rmq.protocol.flags import is_readable
+from rmq.protocol.handles import ORDERED_REVIVE_QUEUE
+from rmq.protocol.headers.lite import (
+    PopLiteMessageRequestHeader,
+    PopLiteMessageResponseHeader,
+)
+from rmq.protocol.properties import INNER_MULTI_DISPATCH, INNER_MULTI_QUEUE_OFFSET
+from rmq.protocol.records import decode_stored
+from rmq.protocol.topics import split_lite_queue
+from rmq_plugins.consume.lite.dispatch import LiteDispatch
+from rmq_plugins.consume.lite.orders import LiteOrders
+from rmq_plugins.consume.lite.queues import LiteQueues
+from rmq_plugins.consume.lite.rules import bound_topic, is_lite
+from rmq_plugins.consume.lite.subscriptions import Subscriptions
+
+MAX_MESSAGES: Final = 32
+MAX_INVISIBLE_MS: Final = 24 * 3_600_000
+FOUND: Final = "FOUND"
+NOTHING: Final = "NO_MESSAGE_IN_QUEUE"
+
+_MOVED: Final = (
+    GetStatus.OFFSET_TOO_SMALL,
+    GetStatus.OFFSET_OVERFLOW_BADLY,
+    GetStatus.NO_MATCHED_MESSAGE,
+    GetStatus.MESSAGE_WAS_REMOVING,
+)
+
+
+class _Answer:
+    """What a POP has collected."""
+
+    def __init__(self, header: PopLiteMessageRequestHeader, pop_ms: int) -> None:
+        self.header = header
+        self.pop_ms = pop_ms
+        self.room = header.max_msg_num
+        self.records: list[bytes] = []
+        self.counts: list[str] = []
+
+    def add(self, found: GetResult, order: QueueOrder) -> None:
+        offsets = order.offsets()
+        self.room -= len(offsets)
+        self.records.append(found.body)
+        self.counts += [str(order.counts.get(offset, 0)) for offset in offsets]
+
+
+class LitePops:
+    """POPs of lite topics."""
+
+    def __init__(
+        self,
+        broker: BrokerContext,
+        queues: LiteQueues,
+        subscriptions: Subscriptions,
+        orders: LiteOrders,
+        dispatch: LiteDispatch,
+        held: HeldPops,
+    ) -> None:
+        self._broker = broker
+        self._config = broker.config
+        self._clock = broker.clock
+        self._topics = broker.topics
+        self._groups = broker.groups
+        self._offsets = broker.offsets
+        self._reads = broker.store.reads
+        self._statistics = broker.statistics
+        self._name = broker.config.broker_ip1 or broker.address
+        self._queues = queues
+        self._subscriptions = subscriptions
+        self._orders = orders
+        self._dispatch = dispatch
+        self._held = held
+
+    def pop(self, request: Command, connection: Connection) -> Command | None:
+        """Answer with messages, or keep the request until there are some."""
+        header = request.header(PopLiteMessageRequestHeader)
+        try:
+            self._check(header, connection)
+            answer = self._collect(header)
+        except RequestRejected as refusal:
+            return _refused(request, refusal)
+        if answer.records or request.is_oneway:
+            return _found(request, answer)
+        if header.poll_time <= 0:
+            return _nothing(request, answer, ResponseCode.POLLING_TIMEOUT)
+        held = HeldPop(
+            request,
+            connection,
+            (header.client_id, header.consumer_group, ANY_QUEUE),
+            self._held.deadline_ms(header.poll_time, header.born_time),
+            self._resume,
+        )
+        if self._held.hold(held):
+            return None
+        return _nothing(request, answer, ResponseCode.POLLING_FULL)
+
+    def _resume(self, held: HeldPop, is_over: bool) -> Command | None:
+        """Run a POP that waited again."""
+        request = held.request
+        header = request.header(PopLiteMessageRequestHeader)
+        try:
+            self._broker.rights.check(request, held.connection)
+            self._check(header, held.connection)
+            answer = self._collect(header)
+        except RequestRejected as refusal:
+            return _refused(request, refusal)
+        if answer.records:
+            return _found(request, answer)
+        if not is_over:
+            return None
+        return _nothing(request, answer, ResponseCode.POLLING_TIMEOUT)
+
+    # -- checks, in Java's order
+
+    def _check(
+        self, header: PopLiteMessageRequestHeader, connection: Connection
+    ) -> None:
+        if not is_readable(self._config.broker_permission):
+            raise RequestRejected(
+                ResponseCode.NO_PERMISSION,
+                f"the broker[{self._name}] pop message is forbidden",
+            )
+        if header.max_msg_num > MAX_MESSAGES:
+            raise _invalid(
+                f"the broker[{self._name}] pop message's num is greater than "
+                f"{MAX_MESSAGES}"
+            )
+        if header.max_msg_num < 1 or not 0 < header.invisible_time <= MAX_INVISIBLE_MS:
+            raise _invalid(
+                "maxMsgNum must be greater than 0 and invisibleTime within 1 and "
+                f"{MAX_INVISIBLE_MS}, they are {header.max_msg_num} and "
+                f"{header.invisible_time}"
+            )
+        self._check_topic(header.topic)
+        self._check_group(header, connection)
+
+    def _check_topic(self, name: str) -> None:
+        topic = self._topics.get(name)
+        if topic is None:
+            raise RequestRejected(
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"topic [{name}] not exist, apply first please! {FAQ}",
+            )
+        if not is_readable(topic.perm):
+            raise RequestRejected(
+                ResponseCode.NO_PERMISSION,
+                f"the topic [{name}] peeking message is forbidden",
+            )
+        if not is_lite(topic):
+            raise _invalid(f"the topic [{name}] message type not match")
+
+    def _check_group(
+        self, header: PopLiteMessageRequestHeader, connection: Connection
+    ) -> None:
+        name = header.consumer_group
+        group = self._groups.find(name, connection.remote_address)
+        if group is None:
+            raise RequestRejected(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"subscription group [{name}] not exist, {FAQ}",
+            )
+        if not group.consume_enable:
+            raise RequestRejected(
+                ResponseCode.NO_PERMISSION,
+                f"subscription group no permission, {name}",
+            )
+        if bound_topic(group) != header.topic:
+            raise _invalid(f"subscription bind topic not match, {name}")
+
+    # -- messages
+
+    def _collect(self, header: PopLiteMessageRequestHeader) -> _Answer:
+        """Take from the client's lite topics until the answer is full.
+
+        Whoever names a client of another group gets nothing of its events.
+        """
+        answer = _Answer(header, self._clock.now_ms())
+        client_id, group = header.client_id, header.consumer_group
+        events = self._dispatch.events.get(client_id)
+        if events is None or events.group != group:
+            return answer
+        while answer.room > 0:
+            queue = events.take(answer.pop_ms)
+            if queue is None:
+                break
+            if not self._subscriptions.takes(client_id, queue):
+                self._dispatch.offer(queue, group)
+            elif (split_lite_queue(queue) or ("", ""))[0] == header.topic:
+                self._pop_queue(queue, answer)
+        return answer
+
+    def _pop_queue(self, queue: str, answer: _Answer) -> None:
+        """Take messages of one lite topic, unless it gives none now."""
+        header, group = answer.header, answer.header.consumer_group
+        if self._offsets.take_reset(group, queue, 0) is not None:
+            self._orders.drop(queue, group)
+        before = self._orders.get(queue, group)
+        if before is None and self._orders.is_full:
+            self._dispatch.dispatch_later(header.client_id, group)
+            return
+        is_again = (
+            before is not None
+            and header.attempt_id is not None
+            and header.attempt_id == before.attempt_id
+        )
+        if (
+            before is not None
+            and not is_again
+            and before.free_at(header.invisible_time) > answer.pop_ms
+        ):
+            return
+        found = self._read(queue, group, answer.room)
+        if found is None:
+            return
+        order = QueueOrder.of_pop(
+            list(_offsets(found, queue)),
+            before,
+            attempt_id=header.attempt_id,
+            invisible_ms=header.invisible_time,
+            last_ms=answer.pop_ms,
+            pop_ms=answer.pop_ms,
+        )
+        self._orders.put(queue, group, order)
+        self._dispatch.popped()
+        answer.add(found, order)
+        self._statistics.count_get(
+            group,
+            header.topic,
+            0,
+            1,
+            found.message_count,
+            len(found.body),
+            self._reads.max_offset(header.topic, 0),
+        )
+
+    def _read(self, queue: str, group: str, most: int) -> GetResult | None:
+        """Return the messages from the group's offset on; None if there are none.
+
+        An offset that the queue does not have any more is corrected.
+        """
+        offset = self._position(queue, group)
+        for _ in range(2):
+            found = self._reads.get(queue, 0, QueueOffset(offset), most)
+            if found.status is GetStatus.FOUND:
+                return found
+            if found.status not in _MOVED:
+                return None
+            offset = found.next_begin_offset
+            self._offsets.commit("a POP", group, queue, 0, offset)
+        return None
+
+    def _position(self, queue: str, group: str) -> int:
+        """Return the group's offset; a new group begins at the start of what is hot."""
+        offset = self._offsets.query(group, queue, 0)
+        if offset < 0:
+            offset = 0
+            low = self._reads.min_offset(queue, 0)
+            if low > 0 or not self._reads.is_in_memory(queue, 0, QueueOffset(0)):
+                offset = max(self._queues.end(queue) - 1, 0)
+            self._offsets.commit("a POP", group, queue, 0, offset)
+        return offset
+
+
+def _offsets(found: GetResult, queue: str) -> Iterator[int]:
+    """Yield the offsets of the messages in their lite topic."""
+    for message in decode_stored(found.body):
+        names = message.properties[INNER_MULTI_DISPATCH].split(",")
+        offsets = message.properties[INNER_MULTI_QUEUE_OFFSET].split(",")
+        yield int(offsets[names.index(queue)])
+
+
+def _header(answer: _Answer) -> PopLiteMessageResponseHeader:
+    return PopLiteMessageResponseHeader(
+        pop_time=answer.pop_ms,
+        invisible_time=answer.header.invisible_time,
+        revive_qid=ORDERED_REVIVE_QUEUE,
+        order_count_info=";".join(answer.counts),
+    )
+
+
+def _found(request: Command, answer: _Answer) -> Command:
+    body = b"".join(answer.records)
+    return request.reply(header=_header(answer), body=body, remark=FOUND)
+
+
+def _nothing(request: Command, answer: _Answer, code: ResponseCode) -> Command:
+    return request.reply(code, NOTHING, header=_header(answer))
+
+
+def _refused(request: Command, refusal: RequestRejected) -> Command:
+    header = PopLiteMessageResponseHeader()
+    return request.reply(refusal.code, refusal.remark, header=header)
+
+
+def _invalid(remark: str) -> RequestRejected:
+    return RequestRejected(ResponseCode.INVALID_PARAMETER, remark)

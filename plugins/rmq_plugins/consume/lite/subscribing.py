@@ -1,0 +1,258 @@
+"""Request 200071.
+
+LITE_SUBSCRIPTION_CTL changes which lite topics clients take; a proxy sends it for its
+clients, again and again.  A client that was evicted by another one of an exclusive
+group gets request 200073.  Known in Java as `LiteSubscriptionCtlProcessor`.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+import trio
+
+from rmq.core.errors import RequestRejected
+from rmq.plugin import BrokerContext, Connection
+from rmq.protocol.bodies.lite import (
+    LiteSubscription,
+    LiteSubscriptionCtlRequestBody,
+    OffsetOption,
+)
+from rmq.protocol.codes import RequestCode, ResponseCode
+from rmq.protocol.command import Command
+from rmq.protocol.headers.lite import NotifyUnsubscribeLiteRequestHeader
+from rmq.protocol.topics import is_lite_topic, lite_queue, split_lite_queue
+from rmq_plugins.consume.lite.config import LiteConfig
+from rmq_plugins.consume.lite.dispatch import LiteDispatch
+from rmq_plugins.consume.lite.orders import LiteOrders
+from rmq_plugins.consume.lite.queues import LiteQueues
+from rmq_plugins.consume.lite.rules import LiteRules
+from rmq_plugins.consume.lite.subscriptions import Subscription, Subscriptions, wildcard
+
+FIRST: Final = OffsetOption(type="POLICY", value=1)
+
+
+class LiteSubscribing:
+    """Changes subscriptions."""
+
+    def __init__(
+        self,
+        broker: BrokerContext,
+        config: LiteConfig,
+        rules: LiteRules,
+        queues: LiteQueues,
+        subscriptions: Subscriptions,
+        orders: LiteOrders,
+        dispatch: LiteDispatch,
+    ) -> None:
+        self._clock = broker.clock
+        self._groups = broker.groups
+        self._offsets = broker.offsets
+        self._next_turn = broker.next_turn
+        self._config = config
+        self._rules = rules
+        self._queues = queues
+        self._subscriptions = subscriptions
+        self._orders = orders
+        self._dispatch = dispatch
+        self._actions = {
+            "PARTIAL_ADD": self._add,
+            "PARTIAL_REMOVE": self._remove,
+            "COMPLETE_ADD": self._replace,
+            "COMPLETE_REMOVE": self._drop,
+        }
+
+    async def change(self, request: Command, connection: Connection) -> Command:
+        """Apply the entries of a request, in their order."""
+        if not request.body:
+            raise _illegal("Request body is null.")
+        entries = LiteSubscriptionCtlRequestBody.decode(request.body).subscription_set
+        if not entries:
+            raise _illegal("LiteSubscriptionCtlRequestBody is empty.")
+        for entry in entries:
+            if not all(map(_is_set, (entry.client_id, entry.group, entry.topic))):
+                continue
+            action = self._actions.get(entry.action or "")
+            if action is None:
+                raise RequestRejected(
+                    ResponseCode.SYSTEM_ERROR, f"there is no action {entry.action}"
+                )
+            if len(entry.lite_topic_set) > self._config.max_subscriptions:
+                raise self._too_many()
+            for name in entry.lite_topic_set:
+                if not is_lite_topic(name):
+                    raise _illegal(
+                        "lite topic can only contain alphanumeric characters, "
+                        f"hyphens(-), and underscores(_), at most 64: {name}"
+                    )
+            action(_Change(entry), connection)
+            await self._next_turn()
+        return request.reply()
+
+    def _add(self, change: "_Change", connection: Connection) -> None:
+        """PARTIAL_ADD."""
+        client_id, group = change.client_id, change.group
+        self._check_group(change)
+        if self._rules.is_wildcard(group):
+            raise _illegal(
+                "java.lang.IllegalStateException: subscribe lite operation is not "
+                "supported for this group"
+            )
+        self._check_room(change, change.queues)
+        self._open(change, connection)
+        for queue in change.queues:
+            if self._rules.is_exclusive(group):
+                self._evict_others(queue, change)
+            self._move(queue, group, change.option)
+        new = self._subscriptions.add(client_id, change.queues)
+        self._dispatch.subscribed(client_id, group, new)
+
+    def _remove(self, change: "_Change", connection: Connection) -> None:
+        """PARTIAL_REMOVE."""
+        known = self._subscriptions.get(change.client_id)
+        if known is None or known.group != change.group:
+            return
+        gone = self._subscriptions.remove(change.client_id, change.queues)
+        if self._rules.resets_removed(change.group):
+            for queue in gone:
+                self._move(queue, change.group, FIRST)
+
+    def _replace(self, change: "_Change", connection: Connection) -> None:
+        """COMPLETE_ADD: these lite topics and no others."""
+        client_id, group = change.client_id, change.group
+        self._check_group(change)
+        queues: Iterable[str] = change.queues
+        if self._rules.is_wildcard(group):
+            queues = [wildcard(change.topic, group)]
+        wanted = dict.fromkeys(queues)
+        self._check_room(change, wanted)
+        mine = self._open(change, connection)
+        gone = [queue for queue in mine.queues if queue not in wanted]
+        self._subscriptions.remove(client_id, gone)
+        new = self._subscriptions.add(client_id, wanted)
+        self._dispatch.subscribed(client_id, group, new)
+
+    def _drop(self, change: "_Change", connection: Connection) -> None:
+        """COMPLETE_REMOVE: the client is going."""
+        known = self._subscriptions.get(change.client_id)
+        if known is not None and known.group == change.group:
+            self.forget(change.client_id)
+
+    def forget(self, client_id: str) -> None:
+        """Forget a client, and give its events to others."""
+        known = self._subscriptions.drop(client_id)
+        if known is not None:
+            self._dispatch.unsubscribed(client_id, known.group)
+
+    # -- parts of these
+
+    def _check_group(self, change: "_Change") -> None:
+        config = self._groups.find(change.group)
+        if config is None or not config.consume_enable:
+            raise _illegal(
+                "java.lang.IllegalStateException: Consumer group is not allowed to "
+                "consume."
+            )
+        if self._rules.bound(change.group) != change.topic:
+            raise _illegal(f"subscription bind topic not match, {change.group}")
+
+    def _check_room(self, change: "_Change", queues: Iterable[str]) -> None:
+        """Refuse what is more than `maxLiteSubscriptionCount`, also of clients."""
+        known = self._subscriptions.get(change.client_id)
+        mine = {} if known is None else known.queues
+        more = sum(queue not in mine for queue in queues)
+        most = self._config.max_subscriptions
+        if self._subscriptions.count + more > most or (
+            known is None and len(self._subscriptions) >= most
+        ):
+            raise self._too_many()
+
+    def _too_many(self) -> RequestRejected:
+        return RequestRejected(
+            ResponseCode.LITE_SUBSCRIPTION_QUOTA_EXCEEDED,
+            "org.apache.rocketmq.broker.lite.LiteQuotaException: lite subscription "
+            f"quota exceeded {self._config.max_subscriptions}",
+        )
+
+    def _open(self, change: "_Change", connection: Connection) -> Subscription:
+        return self._subscriptions.open(
+            change.client_id,
+            change.group,
+            change.topic,
+            connection,
+            self._clock.now_ms(),
+        )
+
+    def _evict_others(self, queue: str, change: "_Change") -> None:
+        """Take a lite topic from the group's other clients, and tell them."""
+        group = change.group
+        for client_id in list(self._subscriptions.clients(queue, group)):
+            if client_id == change.client_id:
+                continue
+            evicted = self._subscriptions.get(client_id)
+            self._subscriptions.remove(client_id, [queue])
+            if self._rules.resets_evicted(group):
+                self._move(queue, group, FIRST)
+            parts = split_lite_queue(queue)
+            if evicted is None or parts is None or not evicted.connection.is_open:
+                continue
+            header = NotifyUnsubscribeLiteRequestHeader(
+                lite_topic=parts[1], consumer_group=group, client_id=client_id
+            )
+            code = RequestCode.NOTIFY_UNSUBSCRIBE_LITE
+            notice = Command.request(code, header, oneway=True)
+            evicted.connection.send_nowait(notice)
+
+    def _move(self, queue: str, group: str, option: OffsetOption | None) -> None:
+        """Let a group go on in a lite topic where an option says."""
+        if option is None:
+            return
+        committed = self._offsets.query(group, queue, 0)
+        target = _target(option, committed, self._queues.end(queue))
+        if target is not None and target != committed:
+            self._offsets.reset(group, queue, 0, target)
+            self._orders.drop(queue, group)
+
+    async def watch(self) -> None:
+        """Forget silent clients, until cancelled."""
+        while True:
+            await trio.sleep(self._config.subscription_check_ms / 1_000)
+            await self.forget_silent()
+
+    async def forget_silent(self) -> None:
+        """Forget the clients that have sent no subscriptions for long."""
+        timeout_ms = self._config.subscription_timeout_ms
+        before_ms = self._clock.now_ms() - timeout_ms
+        for client_id in self._subscriptions.silent_since(before_ms):
+            self.forget(client_id)
+            await self._next_turn()
+
+
+class _Change:
+    """A checked entry of a request."""
+
+    def __init__(self, entry: LiteSubscription) -> None:
+        self.client_id = entry.client_id or ""
+        self.group = entry.group or ""
+        self.topic = entry.topic or ""
+        names = dict.fromkeys(entry.lite_topic_set)
+        self.queues = [lite_queue(self.topic, name) for name in names]
+        self.option = entry.offset_option
+
+
+def _target(option: OffsetOption, committed: int, end: int) -> int | None:
+    """Return the offset that an option means; None to leave it."""
+    if option.type == "POLICY":
+        return {1: 0, 2: end}.get(option.value)
+    if option.type == "OFFSET":
+        return max(0, option.value)
+    if option.type == "TAIL_N" and committed >= 0:
+        return max(0, committed - max(0, option.value))
+    return None
+
+
+def _is_set(text: str | None) -> bool:
+    return bool(text and text.strip())
+
+
+def _illegal(remark: str) -> RequestRejected:
+    return RequestRejected(ResponseCode.ILLEGAL_OPERATION, remark)

@@ -1,0 +1,132 @@
+"""Consuming by POP: messages are taken one by one, and acked one by one.
+
+Requests 200050 to 200056 and 200151. docs/pop.md explains the rules.
+"""
+
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, Any
+
+import trio
+
+from rmq.native import AckPath, AckTable
+from rmq.plugin import BrokerContext, Connection, Register, hookimpl
+from rmq.protocol.codes import WIRE_VERSION, RequestCode
+from rmq_plugins.consume.pop.orders import Orders
+from rmq_plugins.consume.pop.topics import revive_topic
+
+if TYPE_CHECKING:
+    from rmq_plugins.consume.pop.checkpoints import Key
+    from rmq_plugins.consume.pop.parts import PopParts
+
+
+@hookimpl(trylast=True)
+def rmq_setup(broker: BrokerContext, register: Register) -> None:
+    """Serve POP on a master; the timer is set up before."""
+    orders = Orders(broker)
+    register.table(orders)
+    pop = PopOnUse(broker, orders)
+    register.handlers(
+        pop.made,
+        {
+            RequestCode.POP_MESSAGE: "pop",
+            RequestCode.PEEK_MESSAGE: "peek",
+            RequestCode.NOTIFICATION: "notify",
+            RequestCode.POLLING_INFO: "polling_info",
+        },
+        ports=("main",),
+    )
+    register.handlers(
+        pop.made,
+        {
+            RequestCode.ACK_MESSAGE: "ack",
+            RequestCode.BATCH_ACK_MESSAGE: "ack_batch",
+            RequestCode.CHANGE_MESSAGE_INVISIBLETIME: "change",
+            RequestCode.POP_ROLLBACK: "roll_back",
+        },
+    )
+    register.native(RequestCode.ACK_MESSAGE, pop.compiled)
+    register.on_config(pop.config_changed)
+    register.arrivals(pop.on_arrivals)
+    register.on_close(pop.drop)
+    register.on_stop(pop.stop)
+    register.service(pop.hold, masters_only=True)
+    register.service(pop.revive, masters_only=True)
+    register.facts("pop", pop.facts)
+
+
+class PopOnUse:
+    """POP, made at its first request, or for records of an earlier run.
+
+    Most brokers are never asked, and start without its modules.
+    """
+
+    def __init__(self, broker: BrokerContext, orders: Orders) -> None:
+        self._broker = broker
+        self._orders = orders
+        self._parts: PopParts | None = None
+        self._acks = AckTable(broker.store.queues.tails, self._acked)
+        self._wanted = trio.Event()
+        self._revive_topic = revive_topic(broker.config)
+        if self._has_records():
+            self.made()
+
+    def _has_records(self) -> bool:
+        """Whether the revive topic ever had a record."""
+        return bool(self._broker.store.queues.of_topic(self._revive_topic))
+
+    def made(self) -> "PopParts":
+        """Return the parts; the first call makes them."""
+        if self._parts is None:
+            from rmq_plugins.consume.pop.parts import PopParts
+
+            self._parts = PopParts(self._broker, self._orders, self._acks)
+            self._wanted.set()
+        return self._parts
+
+    def compiled(self) -> AckPath:
+        """Return the handler of acks of checkpoints in memory."""
+        return AckPath(self._acks, self._broker.config.broker_name, WIRE_VERSION)
+
+    def _acked(self, acks: list[tuple["Key", int]]) -> None:
+        self.made().reviver.acked_compiled(acks)
+
+    def config_changed(self, keys: Collection[str]) -> None:
+        """Leave all acks to Python if each is to be written from now on."""
+        if "enablePopBufferMerge" in keys:
+            self._acks.forget_all()
+
+    async def hold(self) -> None:
+        """Answer POPs that wait, until cancelled."""
+        await self._wanted.wait()
+        await self.made().held.run()
+
+    async def revive(self) -> None:
+        """Revive what nobody acked in time, until cancelled."""
+        await self._wanted.wait()
+        await self.made().reviver.run()
+
+    def on_arrivals(self, touched: Mapping[tuple[str, int], int]) -> None:
+        """Wake POPs that wait for these queues, and the reviver for its own."""
+        if self._parts is None and not self._has_records():
+            return
+        parts = self.made()
+        parts.held.on_arrivals(touched)
+        parts.reviver.on_arrivals(touched)
+
+    def drop(self, connection: Connection) -> None:
+        """Forget the POPs of a connection that is closed."""
+        if self._parts is not None:
+            self._parts.held.drop(connection)
+
+    def stop(self) -> None:
+        """Answer POPs that wait, and write what is in memory."""
+        if self._parts is not None:
+            self._parts.held.end_all()
+            if self._broker.role.is_master:
+                self._parts.reviver.stop()
+
+    def facts(self) -> dict[str, Any]:
+        """Return the facts for tools and metrics."""
+        if self._parts is None:
+            return {"checkpoints": 0, "queues": 0, "revived": 0, "reviveBehind": 0}
+        return self._parts.reviver.facts()

@@ -1,0 +1,349 @@
+"""Requests 200051, 200151 and 200053: acks, and another invisible time.
+
+An ack of a checkpoint in memory clears a bit. An ack of another one, of an earlier run
+or of a Java broker, is written as a record, which the timer delivers when the
+checkpoint is due. Late and double acks are answered 0, too: the message may have been
+revived already. Only an ack that the log must have is refused, if it takes nothing.
+"""
+
+import base64
+import binascii
+from typing import Final
+
+from rmq.core.errors import RequestRejected
+from rmq.native import AckMarks
+from rmq.plugin import (
+    ANOTHER_POP,
+    NOT_THERE,
+    BrokerContext,
+    Connection,
+    HeldPops,
+    PutStatus,
+)
+from rmq.protocol.bodies.pop import BatchAck, BatchAckRequestBody
+from rmq.protocol.bodies.topics import TopicConfig
+from rmq.protocol.codes import FAQ, ResponseCode
+from rmq.protocol.command import Command
+from rmq.protocol.handles import ORDERED_REVIVE_QUEUE, PopHandle
+from rmq.protocol.headers.pop import (
+    AckMessageRequestHeader,
+    ChangeInvisibleTimeRequestHeader,
+    ChangeInvisibleTimeResponseHeader,
+)
+from rmq.protocol.topics import pop_retry_topic
+from rmq_plugins.consume.pop.checkpoints import Checkpoint, Checkpoints, PopQueue
+from rmq_plugins.consume.pop.orders import Orders
+from rmq_plugins.consume.pop.records import PopRecords
+from rmq_plugins.consume.pop.revive import Reviver
+
+MAX_BITS: Final = 1 << 13
+"""Of the set of an ack of several messages: a checkpoint has at most 32."""
+
+MAX_INVISIBLE_MS: Final = 24 * 3_600_000
+GRACE_MS: Final = 2_000
+"""An ack of an unknown checkpoint is written until so long after its time."""
+
+CHANGED: Final = "not set any response code"
+
+
+class AckHandler:
+    """Known in Java as `AckMessageProcessor` and `ChangeInvisibleTimeProcessor`."""
+
+    def __init__(
+        self,
+        broker: BrokerContext,
+        checkpoints: Checkpoints,
+        reviver: Reviver,
+        records: PopRecords,
+        orders: Orders,
+        held: HeldPops,
+    ) -> None:
+        self._topics = broker.topics
+        self._reads = broker.store.reads
+        self._log = broker.store.log
+        self._offsets = broker.offsets
+        self._clock = broker.clock
+        self._config = broker.config
+        self._checkpoints = checkpoints
+        self._reviver = reviver
+        self._records = records
+        self._orders = orders
+        self._held = held
+
+    # -- acks
+
+    def ack(self, request: Command, connection: Connection) -> Command:
+        """Ack one message."""
+        header = request.header(AckMessageRequestHeader)
+        handle = self._checked(header, connection)
+        low, high = self._bounds(header.topic, header.queue_id)
+        if not low <= header.offset <= high:
+            raise _no_message(header, low, high)
+        if handle.revive_queue == ORDERED_REVIVE_QUEUE:
+            self._ack_in_order(header, handle)
+        else:
+            self._ack_one(header, handle, [header.offset])
+        return request.reply()
+
+    def ack_batch(self, request: Command, connection: Connection) -> Command:
+        """Ack messages of several checkpoints."""
+        body = BatchAckRequestBody.decode(request.body)
+        if not body.acks:
+            raise RequestRejected(
+                ResponseCode.NO_MESSAGE, "batch ack has no acks: send ackMessage"
+            )
+        for each in body.acks:
+            self._ack_entry(each)
+        return request.reply()
+
+    def _ack_entry(self, ack: BatchAck) -> None:
+        """Ack the messages of one checkpoint; skip what does not exist."""
+        topic, group = ack.topic or "", ack.group or ""
+        if ack.retry in ("1", "2"):
+            topic = pop_retry_topic(topic, group, int(ack.retry))
+        config = self._topics.get(topic)
+        if config is None or not 0 <= ack.queue_id < config.read_queue_nums:
+            return
+        low, high = self._bounds(topic, ack.queue_id)
+        offsets = [ack.start + bit for bit in _bits(ack.bits)]
+        offsets = [offset for offset in offsets if low <= offset <= high]
+        if not offsets:
+            return
+        handle = PopHandle(
+            ack.start, ack.pop_ms, ack.invisible_ms, ack.revive_queue, "0", ""
+        )
+        header = AckMessageRequestHeader(
+            consumer_group=group, topic=topic, queue_id=ack.queue_id,
+            extra_info="", offset=offsets[0],
+        )  # fmt: skip
+        if ack.revive_queue == ORDERED_REVIVE_QUEUE:
+            for header.offset in offsets:
+                self._ack_in_order(header, handle, is_strict=False)
+        else:
+            self._ack_one(header, handle, offsets)
+
+    def _ack_one(
+        self, header: AckMessageRequestHeader, handle: PopHandle, offsets: list[int]
+    ) -> None:
+        """Ack messages of one checkpoint, in memory or by a record."""
+        key = (
+            header.topic, header.consumer_group, header.queue_id, handle.start,
+            handle.pop_ms,
+        )  # fmt: skip
+        checkpoint = self._checkpoints.by_key.get(key)
+        is_stored = True
+        if checkpoint is not None:
+            for offset in offsets:
+                is_stored &= self._reviver.acked(checkpoint, offset)
+        elif self._clock.now_ms() < handle.pop_ms + handle.invisible_ms + GRACE_MS:
+            result = self._records.put_acks(self._unknown(header, handle), offsets)
+            is_stored = result.status in (PutStatus.PUT_OK, PutStatus.MESSAGE_ILLEGAL)
+        if not is_stored:
+            raise RequestRejected(
+                ResponseCode.SYSTEM_ERROR, "the ack is not stored: the store is busy"
+            )
+
+    def _unknown(
+        self, header: AckMessageRequestHeader, handle: PopHandle
+    ) -> Checkpoint:
+        """Return what a handle says of a checkpoint that is not in memory."""
+        queue = PopQueue(
+            header.topic, header.consumer_group, header.queue_id, 0, is_gone=True
+        )
+        revive_queue = handle.revive_queue % self._config.revive_queue_nums
+        return Checkpoint(
+            queue,
+            handle.start,
+            handle.pop_ms,
+            min(handle.invisible_ms, MAX_INVISIBLE_MS),
+            revive_queue,
+            AckMarks((), 0, is_written=True),
+            self._log.end_offset,
+        )
+
+    def _ack_in_order(
+        self,
+        header: AckMessageRequestHeader,
+        handle: PopHandle,
+        *,
+        is_strict: bool = True,
+    ) -> None:
+        topic, group, queue_id = header.topic, header.consumer_group, header.queue_id
+        if header.offset < self._offsets.query(group, topic, queue_id):
+            return
+        following = self._orders.ack(
+            topic, group, queue_id, header.offset, handle.pop_ms
+        )
+        if following == NOT_THERE and is_strict:
+            raise RequestRejected(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"offset is illegal, key:{topic}@{group}@{queue_id}, {header.offset}",
+            )
+        if following in (NOT_THERE, ANOTHER_POP):
+            return
+        if not self._offsets.is_reset(group, topic, queue_id):
+            queue = self._checkpoints.queue(topic, group, queue_id)
+            if queue is None:
+                queue = self._checkpoints.begin(topic, group, queue_id, following)
+            queue.next = max(queue.next, following)
+            self._checkpoints.commit(queue)
+        free_at = self._orders.free_at(topic, group, queue_id, attempt=None, wait_ms=0)
+        if free_at <= self._clock.now_ms():
+            self._held.wake(topic, group, queue_id)
+
+    # -- another invisible time
+
+    def change(self, request: Command, connection: Connection) -> Command:
+        """Make a message visible again at another time."""
+        header = request.header(ChangeInvisibleTimeRequestHeader)
+        handle = self._checked(header, connection)
+        low, high = self._bounds(header.topic, header.queue_id)
+        if not low <= header.offset < high:
+            raise _no_message(header, low, high)
+        invisible_ms = header.invisible_time
+        if not 0 <= invisible_ms <= MAX_INVISIBLE_MS:
+            raise RequestRejected(
+                ResponseCode.INVALID_PARAMETER,
+                f"invisibleTime {invisible_ms} is not within 0 and {MAX_INVISIBLE_MS}",
+            )
+        if handle.revive_queue == ORDERED_REVIVE_QUEUE:
+            return self._change_in_order(request, header, handle)
+        pop_ms = self._move(header, handle)
+        if pop_ms is None:
+            raise RequestRejected(
+                ResponseCode.SYSTEM_ERROR, "append checkpoint error: the store is busy"
+            )
+        return _changed(request, pop_ms, invisible_ms, handle.revive_queue)
+
+    def _move(
+        self, header: ChangeInvisibleTimeRequestHeader, handle: PopHandle
+    ) -> int | None:
+        """Replace a message's place in its checkpoint by a checkpoint of its own.
+
+        Return the time in its new handle; None if the store takes nothing now.
+        """
+        pop_ms = max(self._clock.now_ms(), handle.pop_ms + 1)
+        key = (
+            header.topic, header.consumer_group, header.queue_id, handle.start,
+            handle.pop_ms,
+        )  # fmt: skip
+        old = self._checkpoints.by_key.get(key)
+        if old is not None and header.offset not in old.marks.open_offsets():
+            return pop_ms  # acked, or revived: nothing to move
+        queue = old.queue if old is not None else self._unknown(header, handle).queue
+        while self._checkpoints.is_taken(queue, header.offset, pop_ms):
+            pop_ms += 1
+        new = Checkpoint(
+            queue,
+            header.offset,
+            pop_ms,
+            header.invisible_time,
+            handle.revive_queue % self._config.revive_queue_nums,
+            AckMarks((header.offset,), 1),
+            self._log.end_offset,
+            suspend=header.suspend,
+        )
+        in_memory = old is not None and not old.is_written
+        keep = self._reviver.popped if in_memory else self._reviver.write
+        if not keep(new):
+            return None
+        self._ack_one(header, handle, [header.offset])
+        return pop_ms
+
+    def _change_in_order(
+        self,
+        request: Command,
+        header: ChangeInvisibleTimeRequestHeader,
+        handle: PopHandle,
+    ) -> Command:
+        where = header.topic, header.consumer_group, header.queue_id
+        if header.offset < self._offsets.query(where[1], where[0], where[2]):
+            return _changed(request, 0, 0, ORDERED_REVIVE_QUEUE)
+        until_ms = self._clock.now_ms() + header.invisible_time
+        self._orders.extend(where, header.offset, handle.pop_ms, until_ms)
+        left_ms = until_ms - handle.pop_ms
+        return _changed(request, handle.pop_ms, left_ms, ORDERED_REVIVE_QUEUE)
+
+    # -- checks
+
+    def _checked(
+        self, header: AckMessageRequestHeader, connection: Connection
+    ) -> PopHandle:
+        topic = self._topics.get(header.topic)
+        if topic is None:
+            raise RequestRejected(
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"topic[{header.topic}] not exist, apply first please! {FAQ}",
+            )
+        _check_queue(header, topic, connection)
+        if header.lite_topic:
+            raise RequestRejected(
+                ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
+                f"lite topics are not supported, liteTopic is {header.lite_topic}",
+            )
+        handle = PopHandle.decode(header.extra_info)
+        if handle is None:
+            raise RequestRejected(
+                ResponseCode.SYSTEM_ERROR,
+                "extraInfo is no receipt handle: it has start, time, invisible time, "
+                "revive queue, flag and broker, joined by blanks",
+            )
+        if handle.broker != self._config.broker_name:
+            raise RequestRejected(
+                ResponseCode.MESSAGE_ILLEGAL,
+                "the receipt handle belongs to another broker: send the ack there",
+            )
+        return handle
+
+    def _bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
+        return (
+            self._reads.min_offset(topic, queue_id),
+            self._reads.max_offset(topic, queue_id),
+        )
+
+
+def _check_queue(
+    header: AckMessageRequestHeader, topic: TopicConfig, connection: Connection
+) -> None:
+    if not 0 <= header.queue_id < topic.read_queue_nums:
+        raise RequestRejected(
+            ResponseCode.MESSAGE_ILLEGAL,
+            f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}] "
+            f"topicConfig.readQueueNums:[{topic.read_queue_nums}] "
+            f"consumer:[{connection.remote_address}]",
+        )
+
+
+def _no_message(
+    header: AckMessageRequestHeader, low: int, high: int
+) -> RequestRejected:
+    return RequestRejected(
+        ResponseCode.NO_MESSAGE,
+        f"offset is illegal, key:{header.topic}@{header.queue_id}, commit:"
+        f"{header.offset}, store:{low}~{high}",
+    )
+
+
+def _changed(
+    request: Command, pop_ms: int, invisible_ms: int, revive_queue: int
+) -> Command:
+    header = ChangeInvisibleTimeResponseHeader(
+        pop_time=pop_ms, invisible_time=invisible_ms, revive_qid=revive_queue
+    )
+    return request.reply(header=header, remark=CHANGED)
+
+
+def _bits(text: str | None) -> list[int]:
+    """Return the numbers of the bits in Java's `BitSet`, from Base64."""
+    try:
+        data = base64.b64decode((text or "").encode(), validate=True)
+    except (binascii.Error, UnicodeError):
+        return []
+    if len(data) * 8 > MAX_BITS:
+        return []
+    return [
+        8 * place + bit
+        for place, byte in enumerate(data)
+        for bit in range(8)
+        if byte >> bit & 1
+    ]

@@ -1,0 +1,340 @@
+"""Request 200050.
+
+POP_MESSAGE takes messages of any queue of a topic for a group, and of its retry topic.
+They are invisible for the group until they are acked, or for the invisible time. A POP
+that finds nothing waits.
+"""
+
+import itertools
+import random
+from typing import Final
+
+from rmq.core.errors import RequestRejected
+from rmq.native import AckMarks
+from rmq.plugin import BrokerContext, Connection, HeldPop, HeldPops
+from rmq.protocol.codes import ResponseCode
+from rmq.protocol.command import Command
+from rmq.protocol.handles import ORDERED_REVIVE_QUEUE, PopHandle
+from rmq.protocol.headers.pop import (
+    PopMessageRequestHeader,
+    PopMessageResponseHeader,
+)
+from rmq_plugins.consume.pop.checkpoints import Checkpoint, Checkpoints
+from rmq_plugins.consume.pop.checks import PopChecks, PopFilter, PopPlan
+from rmq_plugins.consume.pop.notification import FOUND, NOTHING, QuestionHandler
+from rmq_plugins.consume.pop.orders import Orders
+from rmq_plugins.consume.pop.reading import FROM_NEWEST, Found, PopReader, under_topic
+from rmq_plugins.consume.pop.revive import Reviver
+from rmq_plugins.consume.pop.sources import PopSources, Source
+
+MAX_INVISIBLE_MS: Final = 12 * 3_600_000 * 2
+"""A day: the timer keeps records for 3."""
+
+_PRIORITY: Final = "PRIORITY"
+
+
+class _Answer:
+    """What a POP has collected."""
+
+    def __init__(self, pop_ms: int, revive_queue: int, most: int) -> None:
+        self.pop_ms = pop_ms
+        self.revive_queue = revive_queue
+        self.room = most
+        self.records: list[bytes] = []
+        self.starts: list[str] = []
+        self.offsets: list[str] = []
+        self.counts: list[str] = []
+        self.rest = 0
+
+    def add(self, flag: str, queue_id: int, start: int, found: Found) -> None:
+        self.starts.append(f"{flag} {queue_id} {start}")
+        self.room -= len(found.offsets)
+        joined = ",".join(map(str, found.offsets))
+        self.offsets.append(f"{flag} {queue_id} {joined}")
+
+
+class PopHandler:
+    """Known in Java as `PopMessageProcessor`, `NotificationProcessor` and others."""
+
+    def __init__(
+        self,
+        broker: BrokerContext,
+        checkpoints: Checkpoints,
+        reviver: Reviver,
+        orders: Orders,
+    ) -> None:
+        self._broker_name = broker.config.broker_name
+        self._config = broker.config
+        self._clock = broker.clock
+        self._statistics = broker.statistics
+        self._broker = broker
+        self._checks = PopChecks(broker)
+        self._reader = PopReader(broker, checkpoints)
+        self._sources_of = PopSources(broker, self._reader)
+        self._checkpoints = checkpoints
+        self._reviver = reviver
+        self._orders = orders
+        self._revive_queues = itertools.count()
+        self._revive_count = broker.config.revive_queue_nums
+        self.held = HeldPops(broker)
+        self.questions = QuestionHandler(
+            broker, self._checks, self._reader, self._sources_of, orders, self.held
+        )
+        orders.on_free = self._wake_later
+
+    # -- POP
+
+    def pop(self, request: Command, connection: Connection) -> Command | None:
+        """Answer with messages, or keep the request until there are some."""
+        header = request.header(PopMessageRequestHeader)
+        try:
+            plan = self._checks.pop(header, connection)
+        except RequestRejected as refusal:
+            return _refused(request, refusal)
+        answer = self._collect(header, plan)
+        if answer.records or request.is_oneway:
+            return self._found(request, header, answer)
+        if header.poll_time <= 0:
+            return self._nothing(request, header, answer, ResponseCode.POLLING_TIMEOUT)
+        held = HeldPop(
+            request,
+            connection,
+            (header.topic, header.consumer_group, max(header.queue_id, -1)),
+            self.held.deadline_ms(header.poll_time, header.born_time),
+            self._resume_pop,
+            self._sources_of.retry_topics(header.topic, header.consumer_group),
+        )
+        if self.held.hold(held):
+            return None
+        return self._nothing(request, header, answer, ResponseCode.POLLING_FULL)
+
+    def _resume_pop(self, held: HeldPop, is_over: bool) -> Command | None:
+        """Run a POP that waited again."""
+        request = held.request
+        header = request.header(PopMessageRequestHeader)
+        try:
+            self._broker.rights.check(request, held.connection)
+            plan = self._checks.pop(header, held.connection)
+        except RequestRejected as refusal:
+            return _refused(request, refusal)
+        answer = self._collect(header, plan)
+        if answer.records:
+            return self._found(request, header, answer)
+        if not is_over:
+            return None
+        return self._nothing(request, header, answer, ResponseCode.POLLING_TIMEOUT)
+
+    def _collect(self, header: PopMessageRequestHeader, plan: PopPlan) -> _Answer:
+        """Read queue after queue until the answer is full."""
+        revive_queue = ORDERED_REVIVE_QUEUE
+        if not header.order:
+            revive_queue = next(self._revive_queues) % self._revive_count
+        answer = _Answer(self._clock.now_ms(), revive_queue, header.max_msg_nums)
+        for source in self._sources(header, plan):
+            if header.order:
+                self._pop_in_order(source, header, plan, answer)
+            else:
+                self._pop_queue(source, header, plan, answer)
+        if answer.rest > 0 and answer.records:
+            self.held.wake(header.topic, header.consumer_group, header.queue_id)
+        return answer
+
+    def _sources(self, header: PopMessageRequestHeader, plan: PopPlan) -> list[Source]:
+        """Return the queues in the order in which they are read."""
+        start = random.randrange(100)
+        config, count = self._config, plan.topic.read_queue_nums
+        chance = config.pop_from_retry_probability
+        if (
+            plan.topic.attributes.get("message.type") == _PRIORITY
+            and not header.order
+            and start < _factor(plan.group.attributes)
+        ):
+            start, chance = 0, config.pop_from_retry_probability_for_priority
+        if header.queue_id >= 0:
+            queues = [header.queue_id]
+        else:
+            queues = [(count - 1 - i + start) % count for i in range(count)]
+        own = [Source(header.topic, queue_id, "0") for queue_id in queues]
+        if header.order:
+            return own
+        again = self._sources_of.retry(header.topic, header.consumer_group)
+        return again + own if start < chance else own + again
+
+    def _pop_queue(
+        self,
+        source: Source,
+        header: PopMessageRequestHeader,
+        plan: PopPlan,
+        answer: _Answer,
+    ) -> None:
+        """Take messages of one queue, and leave a checkpoint."""
+        topic, queue_id, flag = source
+        is_newest = header.init_mode == FROM_NEWEST and flag == "0"
+        group = header.consumer_group
+        if not answer.room:
+            position = self._sources_of.position(topic, group, queue_id)
+            answer.rest += self._reader.rest(topic, queue_id, position)
+            return
+        queue = self._reader.queue(topic, group, queue_id, from_newest=is_newest)
+        start = queue.next
+        if self._checkpoints.is_taken(queue, start, answer.pop_ms):
+            answer.rest += self._reader.rest(topic, queue_id, start)
+            return
+        wanted = plan.filter if flag == "0" else PopFilter()
+        found = self._reader.read(topic, queue_id, start, answer.room, wanted)
+        if found.offsets:
+            checkpoint = Checkpoint(
+                queue,
+                start,
+                answer.pop_ms,
+                min(header.invisible_time, MAX_INVISIBLE_MS),
+                answer.revive_queue,
+                AckMarks(tuple(found.offsets), (1 << len(found.offsets)) - 1),
+                self._broker.store.log.end_offset,
+            )
+            before, queue.next = queue.next, found.next
+            if not self._reviver.popped(checkpoint):
+                queue.next = before
+                answer.rest += self._reader.rest(topic, queue_id, before)
+                return
+            self._take(source, header, answer, start, found)
+        elif found.next != queue.next:
+            queue.next = found.next
+            self._checkpoints.commit(queue)
+        answer.rest += found.rest
+
+    def _take(
+        self,
+        source: Source,
+        header: PopMessageRequestHeader,
+        answer: _Answer,
+        start: int,
+        found: Found,
+    ) -> None:
+        """Put what was found into the answer."""
+        topic, queue_id, flag = source
+        answer.add(flag, queue_id, start, found)
+        if flag == "0" or self._config.pop_response_return_actual_retry_topic:
+            answer.records += found.records
+        else:
+            handle = PopHandle(
+                start,
+                answer.pop_ms,
+                header.invisible_time,
+                answer.revive_queue,
+                flag,
+                self._broker_name,
+            )
+            answer.records += [
+                under_topic(record, header.topic, handle.encode(queue_id, offset))
+                for offset, record in zip(found.offsets, found.separate(), strict=True)
+            ]
+        self._statistics.count_get(
+            header.consumer_group,
+            topic,
+            queue_id,
+            1,
+            len(found.offsets),
+            sum(map(len, found.records)),
+            found.next,
+        )
+
+    def _pop_in_order(
+        self,
+        source: Source,
+        header: PopMessageRequestHeader,
+        plan: PopPlan,
+        answer: _Answer,
+    ) -> None:
+        """Take messages of one queue if nothing before them is open."""
+        topic, queue_id, flag = source
+        group, now_ms = header.consumer_group, answer.pop_ms
+        is_newest = header.init_mode == FROM_NEWEST
+        was_known = self._checkpoints.queue(topic, group, queue_id) is not None
+        queue = self._reader.queue(topic, group, queue_id, from_newest=is_newest)
+        if was_known and self._checkpoints.queue(topic, group, queue_id) is not queue:
+            self._orders.reset(topic, group, queue_id)
+        free_at = self._orders.free_at(
+            topic,
+            group,
+            queue_id,
+            attempt=header.attempt_id,
+            wait_ms=header.invisible_time,
+        )
+        if free_at > now_ms or not answer.room:
+            return
+        committed = self._position_in_order(queue.topic, group, queue_id)
+        found = self._reader.read(topic, queue_id, committed, answer.room, plan.filter)
+        queue.next = found.offsets[0] if found.offsets else found.next
+        self._checkpoints.commit(queue)
+        if found.offsets:
+            counts = self._orders.popped(
+                (topic, group, queue_id),
+                found.offsets,
+                attempt=header.attempt_id,
+                pop_ms=now_ms,
+                invisible_ms=header.invisible_time,
+            )
+            self._take(source, header, answer, committed, found)
+            answer.counts += [
+                f"{flag} qo{queue_id}%{offset} {count}"
+                for offset, count in counts.items()
+            ]
+            least = min((counts.get(each, 0) for each in found.offsets), default=0)
+            answer.counts.append(f"{flag} {queue_id} {least}")
+        answer.rest += found.rest
+
+    def _position_in_order(self, topic: str, group: str, queue_id: int) -> int:
+        queue = self._checkpoints.queue(topic, group, queue_id)
+        assert queue is not None, "a POP has begun the queue"
+        return queue.next
+
+    # -- answers
+
+    def _header(
+        self, header: PopMessageRequestHeader, answer: _Answer
+    ) -> PopMessageResponseHeader:
+        return PopMessageResponseHeader(
+            pop_time=answer.pop_ms,
+            invisible_time=header.invisible_time,
+            revive_qid=answer.revive_queue,
+            rest_num=answer.rest,
+            start_offset_info=";".join(answer.starts),
+            msg_offset_info=";".join(answer.offsets),
+            order_count_info=";".join(answer.counts) if header.order else None,
+        )
+
+    def _found(
+        self, request: Command, header: PopMessageRequestHeader, answer: _Answer
+    ) -> Command:
+        return request.reply(
+            header=self._header(header, answer),
+            body=b"".join(answer.records),
+            remark=FOUND,
+        )
+
+    def _nothing(
+        self,
+        request: Command,
+        header: PopMessageRequestHeader,
+        answer: _Answer,
+        code: ResponseCode,
+    ) -> Command:
+        return request.reply(code, NOTHING, header=self._header(header, answer))
+
+    def _wake_later(self, topic: str, group: str, queue_id: int, at_ms: int) -> None:
+        """Wake a POP when a queue in order gives messages again."""
+        delay_ms = at_ms - self._clock.now_ms()
+        self.held.wake_in(delay_ms, topic, group, queue_id)
+
+
+def _refused(request: Command, refusal: RequestRejected) -> Command:
+    header = PopMessageResponseHeader(
+        pop_time=0, invisible_time=0, revive_qid=0, rest_num=0
+    )
+    return request.reply(refusal.code, refusal.remark, header=header)
+
+
+def _factor(attributes: dict[str, str]) -> int:
+    text = attributes.get("priority.factor", "100")
+    return int(text) if text.isdecimal() and len(text) < 4 else 100

@@ -1,0 +1,142 @@
+"""Requests 200052, 200054, 200055 and 200056: questions about what could be popped."""
+
+from typing import Final
+
+from rmq.core.errors import RequestRejected
+from rmq.plugin import BrokerContext, Connection, HeldPop, HeldPops
+from rmq.protocol.codes import ResponseCode
+from rmq.protocol.command import Command
+from rmq.protocol.headers.pop import (
+    NotificationRequestHeader,
+    NotificationResponseHeader,
+    PeekMessageRequestHeader,
+    PollingInfoRequestHeader,
+    PollingInfoResponseHeader,
+    PopMessageResponseHeader,
+)
+from rmq_plugins.consume.pop.checks import MAX_MESSAGES, PopChecks, PopFilter, PopPlan
+from rmq_plugins.consume.pop.orders import Orders
+from rmq_plugins.consume.pop.reading import PopReader
+from rmq_plugins.consume.pop.sources import PopSources, Source
+
+NOTHING: Final = "NO_MESSAGE_IN_QUEUE"
+FOUND: Final = "FOUND"
+
+
+class QuestionHandler:
+    """Known in Java as `NotificationProcessor`, `PeekMessageProcessor` and others."""
+
+    def __init__(
+        self,
+        broker: BrokerContext,
+        checks: PopChecks,
+        reader: PopReader,
+        sources: PopSources,
+        orders: Orders,
+        held: HeldPops,
+    ) -> None:
+        self._broker = broker
+        self._clock = broker.clock
+        self._checks = checks
+        self._reader = reader
+        self._sources = sources
+        self._orders = orders
+        self._held = held
+
+    def notify(self, request: Command, connection: Connection) -> Command | None:
+        """Answer whether there are messages, or wait for some."""
+        header = request.header(NotificationRequestHeader)
+        plan = self._checks.other(header, connection, (header.exp, header.exp_type))
+        if self._has_messages(header, plan):
+            return _notified(request, has_msg=True)
+        if header.poll_time <= 0:
+            return _notified(request)
+        held = HeldPop(
+            request,
+            connection,
+            (header.topic, header.consumer_group, max(header.queue_id, -1)),
+            self._held.deadline_ms(header.poll_time, header.born_time),
+            self._resume_notify,
+            self._sources.retry_topics(header.topic, header.consumer_group),
+        )
+        if self._held.hold(held):
+            return None
+        return _notified(request, polling_full=True)
+
+    def _resume_notify(self, held: HeldPop, is_over: bool) -> Command | None:
+        request = held.request
+        header = request.header(NotificationRequestHeader)
+        try:
+            self._broker.rights.check(request, held.connection)
+            expression = header.exp, header.exp_type
+            plan = self._checks.other(header, held.connection, expression)
+        except RequestRejected as refusal:
+            return request.reply(refusal.code, refusal.remark)
+        if self._has_messages(header, plan):
+            return _notified(request, has_msg=True)
+        return _notified(request) if is_over else None
+
+    def _has_messages(self, header: NotificationRequestHeader, plan: PopPlan) -> bool:
+        group = header.consumer_group
+        queues = range(plan.topic.read_queue_nums)
+        for queue_id in [header.queue_id] if header.queue_id >= 0 else queues:
+            position = self._sources.position(header.topic, group, queue_id)
+            if not self._reader.rest(header.topic, queue_id, position):
+                continue
+            if header.order:
+                free_at = self._orders.free_at(
+                    header.topic, group, queue_id,
+                    attempt=header.attempt_id, wait_ms=0,
+                )  # fmt: skip
+                if free_at > self._clock.now_ms():
+                    continue
+            return True
+        return not header.order and bool(self._sources.retry(header.topic, group))
+
+    def polling_info(self, request: Command, connection: Connection) -> Command:
+        """Answer how many POPs wait."""
+        header = request.header(PollingInfoRequestHeader)
+        self._checks.other(header, connection)
+        key = header.topic, header.consumer_group, max(header.queue_id, -1)
+        answer = PollingInfoResponseHeader(polling_num=self._held.count(key))
+        return request.reply(header=answer)
+
+    def peek(self, request: Command, connection: Connection) -> Command:
+        """Answer messages without taking them."""
+        header = request.header(PeekMessageRequestHeader)
+        plan = self._checks.other(header, connection)
+        most, rest = max(1, min(header.max_msg_nums, MAX_MESSAGES)), 0
+        queues = range(plan.topic.read_queue_nums)
+        own = [header.queue_id] if header.queue_id >= 0 else queues
+        sources = [Source(header.topic, queue_id, "0") for queue_id in own]
+        records: list[bytes] = []
+        room = most
+        for source in sources + self._sources.retry(
+            header.topic, header.consumer_group
+        ):
+            topic, queue_id, _flag = source
+            position = self._sources.position(topic, header.consumer_group, queue_id)
+            if room:
+                found = self._reader.read(topic, queue_id, position, room, PopFilter())
+                records += found.records
+                room -= len(found.offsets)
+                position = found.next
+            rest += self._reader.rest(topic, queue_id, position)
+        shown = PopMessageResponseHeader(
+            pop_time=0, invisible_time=0, revive_qid=0, rest_num=rest
+        )
+        if not records:
+            code = ResponseCode.PULL_NOT_FOUND
+            return request.reply(code, NOTHING, header=shown)
+        return request.reply(header=shown, body=b"".join(records), remark=FOUND)
+
+    def roll_back(self, request: Command, connection: Connection) -> Command:
+        """Answer that all is in the file form already."""
+        return request.reply()
+
+
+def _notified(
+    request: Command, *, has_msg: bool = False, polling_full: bool = False
+) -> Command:
+    header = NotificationResponseHeader(has_msg=has_msg, polling_full=polling_full)
+    return request.reply(header=header)

@@ -1,0 +1,176 @@
+"""Reads messages for POPs: which queues, from where, and how they are answered.
+
+A group begins a queue where its committed offset is; without one at the minimum, or
+with initMode 1 at the last message. Messages of the retry topic are answered under the
+topic itself, with their handle in POP_CK. The messages of an inner batch are answered
+one by one, because each is acked for itself.
+"""
+
+import struct
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from msgspec.structs import replace
+
+from rmq.plugin import BrokerContext, GetStatus, QueueOffset
+from rmq.protocol import properties as names
+from rmq.protocol.flags import INNER_BATCH
+from rmq.protocol.inner_batch import inner_messages
+from rmq.protocol.properties import decode_properties, encode_properties
+from rmq.protocol.records import RecordView, decode_stored_at, encode_stored
+from rmq_plugins.consume.pop.checkpoints import Checkpoints, PopQueue
+from rmq_plugins.consume.pop.checks import PopFilter
+
+FROM_NEWEST: Final = 1
+READS: Final = 8
+"""Most reads of one queue that find nothing for a selector."""
+
+_HEAD: Final = struct.Struct(">i16xq8xi")
+"""Size, queue offset and system flags of a record."""
+
+_MOVED: Final = (
+    GetStatus.OFFSET_TOO_SMALL,
+    GetStatus.OFFSET_OVERFLOW_BADLY,
+    GetStatus.MESSAGE_WAS_REMOVING,
+)
+
+
+class Found(NamedTuple):
+    """What a queue gives."""
+
+    offsets: list[int]
+    records: list[bytes]
+    """One by one, or all of them joined."""
+
+    next: int
+    rest: int
+
+    def separate(self) -> list[bytes]:
+        """Return the records one by one."""
+        if len(self.records) == len(self.offsets):
+            return self.records
+        (body,) = self.records
+        return [record for _, record in _split(body, 0, len(self.offsets))]
+
+
+class PopReader:
+    """Reads queues for groups."""
+
+    def __init__(self, broker: BrokerContext, checkpoints: Checkpoints) -> None:
+        self._reads = broker.store.reads
+        self._queues = broker.store.queues
+        self._offsets = broker.offsets
+        self._checkpoints = checkpoints
+
+    def queue(
+        self, topic: str, group: str, queue_id: int, *, from_newest: bool
+    ) -> PopQueue:
+        """Return the queue, with the offset to go on from."""
+        known = self._checkpoints.queue(topic, group, queue_id)
+        reset = self._offsets.take_reset(group, topic, queue_id)
+        if reset is not None and known is not None:
+            return self._checkpoints.reset(known, reset)
+        if known is not None:
+            committed = self._offsets.query(group, topic, queue_id)
+            if committed > known.next:
+                return self._checkpoints.reset(known, committed)
+            return known
+        offset = reset
+        if offset is None:
+            offset = self._offsets.query(group, topic, queue_id)
+        if offset < 0:
+            offset = self._first(topic, queue_id, from_newest)
+            self._offsets.commit("a POP", group, topic, queue_id, offset)
+        return self._checkpoints.begin(topic, group, queue_id, offset)
+
+    def position(self, topic: str, group: str, queue_id: int) -> int:
+        """Return where a POP would read; nothing is noted."""
+        known = self._checkpoints.queue(topic, group, queue_id)
+        committed = self._offsets.query(group, topic, queue_id)
+        return max(committed, -1 if known is None else known.next)
+
+    def _first(self, topic: str, queue_id: int, from_newest: bool) -> int:
+        low = self._reads.min_offset(topic, queue_id)
+        if not from_newest:
+            return low
+        if low <= 0 and self._reads.is_in_memory(topic, queue_id, QueueOffset(0)):
+            return 0
+        return max(self._reads.max_offset(topic, queue_id) - 1, 0)
+
+    def rest(self, topic: str, queue_id: int, offset: int) -> int:
+        """Return how many messages a queue has from an offset on."""
+        return max(0, self._reads.max_offset(topic, queue_id) - offset)
+
+    def read(
+        self, topic: str, queue_id: int, offset: int, most: int, wanted: PopFilter
+    ) -> Found:
+        """Return at most so many messages from an offset on."""
+        offsets: list[int] = []
+        records: list[bytes] = []
+        at = max(offset, 0)
+        for _ in range(READS):
+            found = self._reads.get(
+                topic, queue_id, QueueOffset(at), most, tag_codes=wanted.tag_codes
+            )
+            begin = at
+            if found.status in _MOVED or found.next_begin_offset > at:
+                at = found.next_begin_offset
+            if found.status is GetStatus.FOUND:
+                if at - begin == found.message_count and self._is_plain(
+                    topic, queue_id, wanted
+                ):
+                    offsets, records = [*range(begin, at)], [found.body]
+                    break
+                for each, record in _split(found.body, offset, most):
+                    if len(offsets) == most:  # the rest of an inner batch
+                        at = each
+                        break
+                    if _takes(wanted, record):
+                        offsets.append(each)
+                        records.append(record)
+            elif found.status not in _MOVED:
+                break
+            if offsets:
+                break
+        return Found(offsets, records, at, self.rest(topic, queue_id, at))
+
+    def _is_plain(self, topic: str, queue_id: int, wanted: PopFilter) -> bool:
+        """Whether each record is one message, whatever it says."""
+        queue = self._queues.get(topic, queue_id)
+        assert queue is not None, f"{topic} {queue_id} has given a record"
+        return wanted.predicate is None and not queue.is_batch
+
+
+def _split(body: bytes, first: int, most: int) -> Iterator[tuple[int, bytes]]:
+    """Yield the messages of an answer with their queue offsets, from `first` on.
+
+    Of an inner batch they are one more than `most`: nobody takes those after them.
+    """
+    position = 0
+    while position < len(body):
+        size, offset, flags = _HEAD.unpack_from(body, position)
+        assert size > 0, f"a record of {size} bytes at {position}"
+        record = body[position : position + size]
+        if not flags & INNER_BATCH:
+            yield offset, record
+        else:
+            batch = decode_stored_at(record, 0)
+            for message in inner_messages(batch, first, most + 1):
+                yield message.queue_offset, encode_stored(message)
+        position += size
+
+
+def _takes(wanted: PopFilter, record: bytes) -> bool:
+    if wanted.predicate is None:
+        return True
+    text = RecordView(record, 0).properties.decode("utf-8", "replace")
+    return wanted.predicate(decode_properties(text))
+
+
+def under_topic(data: bytes, topic: str, handle: str) -> bytes:
+    """Return a record of a retry topic as one of the topic, with its handle."""
+    record = decode_stored_at(data, 0)
+    properties = dict(record.properties)
+    properties.setdefault(names.POP_CK, handle)
+    text = encode_properties(properties)
+    return encode_stored(replace(record, topic=topic, properties_text=text))

@@ -1,0 +1,181 @@
+"""The records that POP writes: checkpoints, acks, and messages to be popped again.
+
+`ck`, `ack` and `bAck` are timed messages for a queue of the revive topic, with the
+bodies, tags and unique keys of Java. They are written when a checkpoint gets old, and
+delivered by the timer when it is due: whoever has the store by then revives it.
+"""
+
+from typing import Final
+
+from rmq.core.errors import RemoteProtocolError, RequestRejected
+from rmq.plugin import BrokerContext, PutResult, PutStatus
+from rmq.protocol import fastjson
+from rmq.protocol import properties as names
+from rmq.protocol.bodies import Body
+from rmq.protocol.bodies.pop import AckRecord, CheckpointRecord
+from rmq.protocol.codes import ResponseCode
+from rmq.protocol.flags import BORN_HOST_V6, PERM_READ_WRITE
+from rmq.protocol.message import Message
+from rmq.protocol.records import StoredMessage
+from rmq.protocol.topics import RETRY_PREFIX, pop_retry_topic
+from rmq_plugins.consume.pop.checkpoints import Checkpoint
+from rmq_plugins.consume.pop.topics import revive_topic
+
+CK: Final = "ck"
+ACK: Final = "ack"
+BATCH_ACK: Final = "bAck"
+CK_EARLIER_MS: Final = 1_000
+"""A checkpoint is delivered this much before its acks."""
+
+_IPV6_HOST_SIZE: Final = 20
+_LONG_NAMES: Final = {
+    "ackOffset": "ao", "ackOffsetList": "aol", "startOffset": "so",
+    "consumerGroup": "c", "topic": "t", "queueId": "q", "popTime": "pt",
+    "brokerName": "bn", "bitMap": "bm", "num": "n", "invisibleTime": "it",
+    "queueOffsetDiff": "d", "rePutTimes": "rp", "reviveOffset": "ro", "suspend": "sp",
+}  # fmt: skip
+
+
+class PopRecords:
+    """Writes the records of one broker."""
+
+    def __init__(self, broker: BrokerContext) -> None:
+        config = broker.config
+        self.revive_topic = revive_topic(config)
+        self._broker_name = config.broker_name
+        self._put = broker.put.put
+        self._append = broker.put.append
+        self._topics = broker.topics
+        self._offsets = broker.offsets
+        self._clock = broker.clock
+        self._host = broker.store_host
+        self._config = config
+
+    def put_checkpoint(self, checkpoint: Checkpoint) -> PutResult:
+        """Write the open messages of a checkpoint."""
+        queue, offsets = checkpoint.queue, checkpoint.marks.open_offsets()
+        body = CheckpointRecord(
+            broker=self._broker_name,
+            group=queue.group,
+            diffs=[offset - checkpoint.start for offset in offsets],
+            invisible_ms=checkpoint.invisible_ms,
+            count=len(offsets),
+            pop_ms=checkpoint.pop_ms,
+            queue_id=queue.queue_id,
+            revive_ms=checkpoint.due_ms,
+            retries=str(checkpoint.retries) if checkpoint.retries else None,
+            start=checkpoint.start,
+            suspend=checkpoint.suspend,
+            topic=queue.topic,
+        )
+        at_ms = checkpoint.due_ms - CK_EARLIER_MS
+        key = self._key(checkpoint, checkpoint.start, CK)
+        return self._put_timed(checkpoint.revive_queue, body, CK, key, at_ms)
+
+    def put_acks(self, checkpoint: Checkpoint, offsets: list[int]) -> PutResult:
+        """Write that messages are acked: one record for any number of them."""
+        queue, is_one = checkpoint.queue, len(offsets) == 1
+        body = AckRecord(
+            offset=offsets[0] if is_one else -1,
+            offsets=None if is_one else offsets,
+            broker=self._broker_name,
+            group=queue.group,
+            pop_ms=checkpoint.pop_ms,
+            queue_id=queue.queue_id,
+            start=checkpoint.start,
+            topic=queue.topic,
+        )
+        kind = ACK if is_one else BATCH_ACK
+        key = self._key(checkpoint, body.offset, ACK)
+        at_ms = checkpoint.due_ms
+        return self._put_timed(checkpoint.revive_queue, body, kind, key, at_ms)
+
+    def _key(self, checkpoint: Checkpoint, offset: int, kind: str) -> str:
+        queue = checkpoint.queue
+        numbers = queue.queue_id, offset
+        parts = queue.topic, *map(str, numbers), queue.group, str(checkpoint.pop_ms)
+        return "@".join((*parts, self._broker_name, kind))
+
+    def _put_timed(
+        self, revive_queue: int, body: Body, tags: str, key: str, at_ms: int
+    ) -> PutResult:
+        message = self._message(self.revive_topic, revive_queue, body.encode())
+        message.properties = {
+            names.TAGS: tags,
+            names.TIMER_DELIVER_MS: str(at_ms),
+            names.UNIQ_KEY: key,
+        }
+        try:
+            return self._put(message)
+        except RequestRejected as refusal:
+            if refusal.code == ResponseCode.MESSAGE_ILLEGAL:  # forged: no such time
+                return PutResult(PutStatus.MESSAGE_ILLEGAL)
+            return PutResult(PutStatus.SERVICE_NOT_AVAILABLE)
+
+    def _message(self, topic: str, queue_id: int, body: bytes) -> Message:
+        flags = BORN_HOST_V6 if len(self._host) == _IPV6_HOST_SIZE else 0
+        now_ms = self._clock.now_ms()
+        return Message(topic, queue_id, body, 0, flags, now_ms, self._host)
+
+    # -- messages that become visible again
+
+    def retry_topic(self, topic: str, group: str) -> str:
+        """Return the topic in which a group pops messages of a topic again."""
+        if topic.startswith(RETRY_PREFIX):
+            return topic
+        version = 2 if self._config.enable_retry_topic_v2 else 1
+        return pop_retry_topic(topic, group, version)
+
+    def put_retry(self, record: StoredMessage, checkpoint: Checkpoint) -> PutResult:
+        """Store a message for its group again."""
+        group = checkpoint.queue.group
+        topic = self.retry_topic(checkpoint.queue.topic, group)
+        try:
+            self._topics.ensure(topic, queues=1, perm=PERM_READ_WRITE)
+            if self._offsets.query(group, topic, 0) < 0:
+                self._offsets.commit("a POP", group, topic, 0, 0)
+        except RequestRejected:
+            return PutResult(PutStatus.SERVICE_NOT_AVAILABLE)
+        message = record.to_message()
+        message.topic, message.queue_id = topic, 0
+        message.born_host = self._host
+        message.sys_flag &= ~BORN_HOST_V6
+        if len(self._host) == _IPV6_HOST_SIZE:
+            message.sys_flag |= BORN_HOST_V6
+        message.prepared_transaction_offset = 0
+        if not checkpoint.suspend:
+            message.reconsume_times += 1
+        message.remove_property(names.POP_CK)
+        if names.FIRST_POP_TIME not in message.properties:
+            message.set_property(names.FIRST_POP_TIME, str(checkpoint.pop_ms))
+        message.set_property(names.ORIGIN_GROUP, group)
+        return self._append(message)
+
+
+def read_checkpoint(body: bytes) -> CheckpointRecord | None:
+    """Read the body of a `ck` record; None if it is none."""
+    try:
+        found = CheckpointRecord.from_value(_short_names(body))
+    except RequestRejected:
+        return None
+    return found if found.topic and found.group and 0 <= found.count <= 32 else None
+
+
+def read_acks(body: bytes) -> AckRecord | None:
+    """Read the body of an `ack` or `bAck` record; None if it is none."""
+    try:
+        found = AckRecord.from_value(_short_names(body))
+    except RequestRejected:
+        return None
+    return found if found.topic and found.group else None
+
+
+def _short_names(body: bytes) -> dict[str, object]:
+    """Return the members of a body; older brokers wrote long names."""
+    try:
+        value = fastjson.loads(body)
+    except RemoteProtocolError as error:
+        raise RequestRejected(1, str(error)) from error
+    if not isinstance(value, dict):
+        raise RequestRejected(1, "no object")
+    return {_LONG_NAMES.get(str(name), str(name)): v for name, v in value.items()}

@@ -1,0 +1,443 @@
+"""Reviver: what nobody acked in time becomes visible again.
+
+One task sleeps until the first checkpoint is due. It stores the open messages in the
+retry topic of their group, and only then forgets the checkpoint. It also writes:
+checkpoints that are older than STAY_MS, and acks of written ones, together once a
+second.
+
+It reads the revive topic as well. There the timer delivers the records of checkpoints
+that are due: those in memory are known; others, of an earlier run or of a Java broker,
+are *adopted*. An adopted one is due when the timer has delivered everything of its
+time, so that all its acks were seen. The progress of the group
+CID_RMQ_SYS_REVIVE_GROUP is the offset of the last record before which all are settled.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Final
+
+from rmq.core.errors import RequestRejected
+from rmq.native import AckMarks
+from rmq.plugin import (
+    Alarm,
+    BrokerContext,
+    Foreign,
+    GetStatus,
+    PutStatus,
+    QueueOffset,
+    SparseLog,
+)
+from rmq.protocol import properties as names
+from rmq.protocol.bodies.pop import AckRecord, CheckpointRecord
+from rmq.protocol.inner_batch import inner_messages
+from rmq.protocol.records import StoredMessage, decode_stored
+from rmq_plugins.consume.pop.checkpoints import (
+    MAX_OF_QUEUE,
+    Checkpoint,
+    Checkpoints,
+    Key,
+    PopQueue,
+)
+from rmq_plugins.consume.pop.records import (
+    ACK,
+    BATCH_ACK,
+    CK,
+    PopRecords,
+    read_acks,
+    read_checkpoint,
+)
+
+logger = logging.getLogger(__name__)
+logger.addFilter(SparseLog())
+
+GROUP: Final = "CID_RMQ_SYS_REVIVE_GROUP"
+STAY_MS: Final = 10_000
+"""Time after which a checkpoint is written; Java's `popCkStayBufferTime`."""
+
+NOT_WRITTEN_MS: Final = 2_000
+"""A checkpoint that is due so soon is not written any more."""
+
+TICK_MS: Final = 1_000
+BATCH: Final = 32
+RETRY_MS: Final = 1_000
+_NEVER_STORED: Final = (PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED)
+
+
+class Reviver:
+    """Known in Java as `PopReviveService` and `PopBufferMergeService`."""
+
+    def __init__(
+        self, broker: BrokerContext, checkpoints: Checkpoints, records: PopRecords
+    ) -> None:
+        self._store = broker.store
+        self._topics = broker.topics
+        self._groups = broker.groups
+        self._offsets = broker.offsets
+        self._arrivals = broker.arrivals
+        self._clock = broker.clock
+        self._next_turn = broker.next_turn
+        self._broker_name = broker.config.broker_name
+        self._config = broker.config
+        self._checkpoints = checkpoints
+        self._records = records
+        self._alarm = Alarm(broker.clock.now_ms)
+        checkpoints.on_due = self._alarm.ask
+        self._young: deque[Checkpoint] = deque()
+        self._acked: dict[Checkpoint, None] = {}
+        self._places = {
+            queue_id: _Place(self._first(queue_id))
+            for queue_id in range(broker.config.revive_queue_nums)
+        }
+        self.revived = 0
+        for queue_id in self._places:
+            if self._behind(queue_id):
+                self._alarm.ask(0)
+
+    def _first(self, queue_id: int) -> int:
+        topic = self._records.revive_topic
+        return self._offsets.query(GROUP, topic, queue_id) + 1
+
+    # -- what handlers tell
+
+    def popped(self, checkpoint: Checkpoint) -> bool:
+        """Keep a new checkpoint, or write it at once; False if the store refuses."""
+        checkpoints = self._checkpoints
+        at_once = not checkpoints.is_buffered
+        at_once |= checkpoints.is_full or checkpoint.queue.count >= MAX_OF_QUEUE
+        if at_once and not self._write(checkpoint):
+            return False
+        if checkpoint.is_written and (checkpoints.is_full or checkpoints.is_stopping):
+            checkpoints.hold_offset(checkpoint)
+            return True
+        checkpoints.add(checkpoint)
+        checkpoints.commit(checkpoint.queue)
+        if not checkpoint.is_written:
+            self._young.append(checkpoint)
+            self._alarm.ask(checkpoint.pop_ms + STAY_MS)
+        return True
+
+    def write(self, checkpoint: Checkpoint) -> bool:
+        """Write a new checkpoint at once; False if the store refuses."""
+        if not self._write(checkpoint):
+            return False
+        if not self._checkpoints.is_full:
+            self._checkpoints.add(checkpoint)
+        return True
+
+    def facts(self) -> dict[str, object]:
+        """Return the facts for tools and metrics."""
+        return {
+            "checkpoints": len(self._checkpoints.by_key),
+            "queues": len(self._checkpoints.queues),
+            "revived": self.revived,
+            "reviveBehind": sum(map(self._behind, self._places)),
+        }
+
+    def acked(self, checkpoint: Checkpoint, offset: int) -> bool:
+        """Note an ack of a checkpoint in memory; False if the log must have it at once,
+        and the store refuses.
+        """
+        if checkpoint.marks.clear(offset):
+            if checkpoint.is_written:
+                self._note(checkpoint, offset)
+            if checkpoint.is_acked:
+                self._checkpoints.end(checkpoint)
+        if self._checkpoints.is_buffered or not checkpoint.acked:
+            return True
+        self._write_acks()
+        return not checkpoint.acked
+
+    def acked_compiled(self, acks: list[tuple[Key, int]]) -> None:
+        """Note acks of a poll whose bits are cleared."""
+        checkpoints = [(self._checkpoints.by_key[key], offset) for key, offset in acks]
+        for checkpoint, offset in checkpoints:
+            if checkpoint.is_written:
+                self._note(checkpoint, offset)
+        for checkpoint, _ in checkpoints:
+            if checkpoint.is_acked:
+                self._checkpoints.end(checkpoint)
+
+    def _note(self, checkpoint: Checkpoint, offset: int) -> None:
+        """Have the log learn of an ack of a written checkpoint."""
+        checkpoint.acked.append(offset)
+        self._acked[checkpoint] = None
+        self._alarm.ask(self._clock.now_ms() + TICK_MS)
+
+    def on_arrivals(self, touched: Mapping[tuple[str, int], int]) -> None:
+        """Wake the task when the timer has delivered records."""
+        queues = self._store.queues.of_topic(self._records.revive_topic)
+        if any(self._behind(queue.queue_id) for queue in queues):
+            self._alarm.ask(0)
+
+    def stop(self) -> None:
+        """Write what is in memory, because the broker stops."""
+        self._checkpoints.write_through()
+        for checkpoint in list(self._checkpoints.all()):
+            if not checkpoint.is_written and not checkpoint.is_acked:
+                self._write(checkpoint)
+        self._write_acks()
+        self._store.durability.flush()
+        for queue in self._checkpoints.queues.values():
+            self._checkpoints.commit(queue)
+
+    # -- the task
+
+    async def run(self) -> None:
+        """Revive, write and read until cancelled."""
+        try:
+            while True:
+                await self._turn()
+        finally:
+            self._checkpoints.settle()  # replicas have got what `stop` wrote
+
+    async def _turn(self) -> None:
+        self._ask_next()
+        await self._alarm.wait()
+        for queue_id in self._places:
+            while self.read(queue_id):
+                await self._next_turn()
+        self.tick()
+        await self._revive_due()
+        self._arrivals.flush()
+        await self._next_turn()
+
+    def _ask_next(self) -> None:
+        due_ms = self._checkpoints.next_due_ms()
+        if due_ms is not None:
+            self._alarm.ask(due_ms)
+        while self._young and self._young[0].is_done:
+            self._young.popleft()
+        if self._young:
+            self._alarm.ask(self._young[0].pop_ms + STAY_MS)
+        is_waiting = self._checkpoints.has_unsettled or self._acked
+        if is_waiting or any(place.open for place in self._places.values()):
+            self._alarm.ask(self._clock.now_ms() + TICK_MS)
+
+    def tick(self) -> None:
+        """Write old checkpoints and collected acks; move offsets."""
+        now_ms = self._clock.now_ms()
+        while self._young and self._young[0].pop_ms + STAY_MS <= now_ms:
+            checkpoint = self._young.popleft()
+            if checkpoint.is_done or checkpoint.due_ms - now_ms < NOT_WRITTEN_MS:
+                continue
+            if not self._write(checkpoint):
+                self._young.appendleft(checkpoint)
+                break
+        self._write_acks()
+        self._checkpoints.settle()
+        self._settle()
+
+    def _write(self, checkpoint: Checkpoint) -> bool:
+        result = self._records.put_checkpoint(checkpoint)
+        if result.status is not PutStatus.PUT_OK:
+            return False
+        checkpoint.marks.is_written, checkpoint.stored_end = True, result.end_offset
+        self._checkpoints.commit(checkpoint.queue)
+        return True
+
+    def _write_acks(self) -> None:
+        """Write the acks of each checkpoint together."""
+        waiting, self._acked = self._acked, {}
+        for checkpoint in waiting:
+            if not checkpoint.acked:
+                continue
+            result = self._records.put_acks(checkpoint, checkpoint.acked)
+            if result.status is PutStatus.PUT_OK:
+                checkpoint.acked = []
+            else:
+                self._acked[checkpoint] = None
+
+    # -- out of memory
+
+    async def _revive_due(self) -> None:
+        checkpoints, count = self._checkpoints, 0
+        are_acks_written = not self._acked
+        while (checkpoint := checkpoints.take_due(self._clock.now_ms())) is not None:
+            if checkpoint.is_adopted and not (
+                are_acks_written and self._has_all_acks(checkpoint)
+            ):
+                checkpoints.again_at(self._clock.now_ms() + TICK_MS, checkpoint)
+                await self._next_turn()
+                continue
+            if not self.revive(checkpoint):
+                checkpoints.again_at(self._clock.now_ms() + RETRY_MS, checkpoint)
+                return
+            count += 1
+            if count % BATCH == 0:
+                self._arrivals.flush()
+                await self._next_turn()
+
+    def _has_all_acks(self, checkpoint: Checkpoint) -> bool:
+        """Whether the timer has delivered all of its time, and that is read."""
+        timer = self._store.timer
+        delivered_ms = timer.read_slot * timer.precision_ms
+        if delivered_ms <= checkpoint.due_ms + timer.precision_ms:
+            return False
+        is_read = not any(self._behind(queue_id) for queue_id in self._places)
+        return is_read or self._checkpoints.is_full
+
+    def revive(self, checkpoint: Checkpoint) -> bool:
+        """Store the open messages again; False if the store takes nothing now."""
+        queue = checkpoint.queue
+        is_wanted = self._topics.get(queue.topic) and self._groups.get(queue.group)
+        for offset in checkpoint.marks.open_offsets() if is_wanted else ():
+            if not self._revive_one(checkpoint, offset):
+                return False
+            checkpoint.marks.clear(offset)
+            if checkpoint.is_written:
+                self._note(checkpoint, offset)
+        self._checkpoints.end(checkpoint)
+        return True
+
+    def _revive_one(self, checkpoint: Checkpoint, offset: int) -> bool:
+        """Store one message again if it is there; False if the store takes nothing."""
+        for record in self._messages_at(checkpoint, offset):
+            result = self._records.put_retry(record, checkpoint)
+            if result.status is PutStatus.PUT_OK:
+                checkpoint.stored_end = max(checkpoint.stored_end, result.end_offset)
+                self.revived += 1
+            elif result.status in _NEVER_STORED:
+                logger.error(
+                    "the message at %d cannot be stored again: it is too large for "
+                    "maxMessageSize",
+                    record.physical_offset,
+                )
+            else:
+                return False
+        return True
+
+    def _messages_at(self, checkpoint: Checkpoint, offset: int) -> list[StoredMessage]:
+        """Return a popped message; nothing if it is not there any more.
+
+        The offset of an inner batch in a Java broker's checkpoint means all of it.
+        """
+        queue = checkpoint.queue
+        found = self._store.reads.get(
+            queue.topic, queue.queue_id, QueueOffset(offset), 1
+        )
+        if found.status is GetStatus.FOUND:
+            batch = decode_stored(found.body)[0]
+            records = inner_messages(batch, offset, 1)
+            if checkpoint.is_adopted and batch.queue_offset == offset:
+                named = {*checkpoint.marks.offsets} - {offset}
+                whole = inner_messages(batch)
+                records = [each for each in whole if each.queue_offset not in named]
+            is_same = records and records[0].queue_offset == offset
+            if is_same and batch.physical_offset < checkpoint.log_end:
+                return records
+        logger.warning(
+            "the message at %d of %s, popped by %s, is not there any more",
+            offset,
+            Foreign(queue.topic),
+            Foreign(queue.group),
+        )
+        return []
+
+    # -- the revive topic
+
+    def _behind(self, queue_id: int) -> int:
+        if queue_id not in self._places:
+            return 0
+        end = self._store.reads.max_offset(self._records.revive_topic, queue_id)
+        return max(0, end - self._places[queue_id].next)
+
+    def read(self, queue_id: int) -> bool:
+        """Read one batch of a queue of the revive topic; whether there was one."""
+        place = self._places[queue_id]
+        topic = self._records.revive_topic
+        if not self._behind(queue_id) or self._checkpoints.is_full:
+            return False
+        found = self._store.reads.get(topic, queue_id, QueueOffset(place.next), BATCH)
+        if found.status is GetStatus.FOUND:
+            for record in decode_stored(found.body):
+                place.open.append((record.queue_offset, self._take(record, queue_id)))
+        if found.next_begin_offset <= place.next:
+            return False
+        place.next = found.next_begin_offset
+        return True
+
+    def _take(self, record: StoredMessage, queue_id: int) -> Checkpoint | None:
+        """Look at a record; return the checkpoint that must be settled before it."""
+        tags = record.properties.get(names.TAGS)
+        if tags == CK:
+            found = read_checkpoint(record.body)
+            if found is not None:
+                return self._adopt(found, queue_id, record)
+        elif tags in (ACK, BATCH_ACK):
+            acks = read_acks(record.body)
+            if acks is not None:
+                self._take_acks(acks)
+                return None
+        logger.error("the record at %d of POP is unknown", record.physical_offset)
+        return None
+
+    def _adopt(
+        self, found: CheckpointRecord, queue_id: int, record: StoredMessage
+    ) -> Checkpoint | None:
+        """Return the checkpoint of a record: one in memory, or a new one."""
+        topic, group = found.topic or "", found.group or ""
+        key = topic, group, found.queue_id, found.start, found.pop_ms
+        known = self._checkpoints.by_key.get(key)
+        if known is not None:
+            return known
+        diffs = found.diffs or range(found.count)
+        offsets = tuple(found.start + diff for diff in diffs)[:32]
+        bits = (1 << len(offsets)) - 1 & ~found.bits
+        if not bits or self._topics.get(topic) is None:
+            return None
+        queue = self._checkpoints.queue(topic, group, found.queue_id)
+        if queue is None:  # of no POP of this run: it has no offset to move
+            queue = PopQueue(topic, group, found.queue_id, 0, is_gone=True)
+        retries = found.retries or "0"
+        checkpoint = Checkpoint(
+            queue,
+            found.start,
+            found.pop_ms,
+            found.invisible_ms,
+            queue_id,
+            AckMarks(offsets, bits, is_written=True),
+            record.physical_offset,
+            suspend=found.suspend,
+            retries=int(retries) if retries.isdecimal() else 0,
+            is_adopted=True,
+        )
+        self._checkpoints.add(checkpoint)
+        return checkpoint
+
+    def _take_acks(self, acks: AckRecord) -> None:
+        key = acks.topic or "", acks.group or "", acks.queue_id, acks.start, acks.pop_ms
+        checkpoint = self._checkpoints.by_key.get(key)
+        if checkpoint is None:
+            return
+        for offset in acks.offsets or [acks.offset]:
+            checkpoint.marks.clear(offset)
+        if checkpoint.is_acked:
+            self._checkpoints.end(checkpoint)
+
+    def _settle(self) -> None:
+        """Commit how far all records of the revive topic are settled."""
+        kept = self._store.durability.kept.value
+        for queue_id, place in self._places.items():
+            settled = None
+            while place.open:
+                offset, checkpoint = place.open[0]
+                if checkpoint is not None and (
+                    not checkpoint.is_done or checkpoint.stored_end > kept
+                ):
+                    break
+                settled = offset
+                place.open.popleft()
+            if settled is not None:
+                topic = self._records.revive_topic
+                with suppress(RequestRejected):  # the table of offsets is full
+                    self._offsets.commit("a POP", GROUP, topic, queue_id, settled)
+
+
+class _Place:
+    """How far one queue of the revive topic is read, and what is not settled."""
+
+    def __init__(self, start: int) -> None:
+        self.next = start
+        self.open: deque[tuple[int, Checkpoint | None]] = deque()

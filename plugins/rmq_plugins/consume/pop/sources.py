@@ -1,0 +1,62 @@
+"""Which queues a group pops for a topic: its own, and those of its retry topic."""
+
+from typing import NamedTuple
+
+from rmq.plugin import BrokerContext
+from rmq.protocol.topics import pop_retry_topic
+from rmq_plugins.consume.pop.reading import PopReader
+
+
+class Source(NamedTuple):
+    """A queue to read, of the topic or its retry topic."""
+
+    topic: str
+    queue_id: int
+    flag: str
+    """In handles: 0 the topic, 1 and 2 the forms of retry topics."""
+
+
+class PopSources:
+    """Finds the queues."""
+
+    def __init__(self, broker: BrokerContext, reader: PopReader) -> None:
+        self._config = broker.config
+        self._topics = broker.topics
+        self._reader = reader
+
+    def retry_topics(self, topic: str, group: str) -> tuple[str, ...]:
+        """Return the names of the retry topics that a group reads."""
+        config = self._config
+        if not config.enable_retry_topic_v2:
+            return (pop_retry_topic(topic, group, 1),)
+        second = pop_retry_topic(topic, group, 2)
+        if config.retrieve_message_from_pop_retry_topic_v1:
+            return second, pop_retry_topic(topic, group, 1)
+        return (second,)
+
+    def retry(self, topic: str, group: str) -> list[Source]:
+        """Return the queues with messages to be consumed again, of one retry topic.
+
+        An answer has one entry for a queue of retries.
+        """
+        for name in self.retry_topics(topic, group):
+            config = self._topics.get(name)
+            if config is None:
+                continue
+            flag = "2" if name == pop_retry_topic(topic, group, 2) else "1"
+            sources = [
+                Source(name, queue_id, flag)
+                for queue_id in range(config.read_queue_nums)
+            ]
+            if any(self.rest(each, group) for each in sources):
+                return sources
+        return []
+
+    def rest(self, source: Source, group: str) -> int:
+        """Return how many messages of a queue a group has not popped."""
+        position = self.position(source.topic, group, source.queue_id)
+        return self._reader.rest(source.topic, source.queue_id, position)
+
+    def position(self, topic: str, group: str, queue_id: int) -> int:
+        """Return where a POP of a queue would begin."""
+        return max(0, self._reader.position(topic, group, queue_id))

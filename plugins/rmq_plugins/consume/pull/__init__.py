@@ -1,0 +1,27 @@
+"""Pulling messages: requests 11 PULL_MESSAGE and 361 LITE_PULL_MESSAGE, long polling.
+
+Only the main port takes pulls: the fast port exists so that heartbeats and commits do
+not wait for them.
+"""
+
+from rmq.plugin import BrokerContext, Register, hookimpl
+from rmq.protocol.codes import RequestCode
+from rmq_plugins.consume.pull.handler import PullHandler
+
+_MAIN_ONLY = ("main",)
+
+
+@hookimpl
+def rmq_setup(broker: BrokerContext, register: Register) -> None:
+    """Take pulls on the main port, and hold those that find nothing."""
+    pulls = PullHandler(broker)
+    register.handler(RequestCode.PULL_MESSAGE, pulls.pull, ports=_MAIN_ONLY)
+    register.handler(RequestCode.LITE_PULL_MESSAGE, pulls.pull, ports=_MAIN_ONLY)
+    register.arrivals(pulls.on_arrivals)
+    register.service(pulls.serve_held_pulls)
+    register.on_close(pulls.drop)
+    register.on_stop(pulls.end_all)
+    register.on_config(pulls.config_changed)
+    register.native(RequestCode.PULL_MESSAGE, pulls.compiled, ports=_MAIN_ONLY)
+    if broker.config.lite_pull_message_enable:
+        register.native(RequestCode.LITE_PULL_MESSAGE, pulls.compiled, ports=_MAIN_ONLY)

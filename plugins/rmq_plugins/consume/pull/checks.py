@@ -1,0 +1,196 @@
+"""What a pull must pass before the store is asked, in the order in which Java asks."""
+
+from typing import Final, NamedTuple
+
+from rmq.core.errors import RequestRejected
+from rmq.plugin import BrokerContext, Connection, is_tag_type
+from rmq.protocol.bodies.groups import SubscriptionGroupConfig
+from rmq.protocol.bodies.topics import TopicConfig
+from rmq.protocol.codes import FAQ, RequestCode, ResponseCode
+from rmq.protocol.command import Command
+from rmq.protocol.flags import PULL_SUBSCRIPTION, is_readable
+from rmq.protocol.headers.pull import PullMessageRequestHeader
+from rmq.protocol.topics import is_retry_topic
+from rmq_plugins.consume.pull.filter import PullFilter, build_filter, select_retries
+
+FORBIDDEN_BROKER: Final = 1
+FORBIDDEN_GROUP: Final = 2
+FORBIDDEN_TOPIC: Final = 3
+FORBIDDEN_BROADCAST: Final = 4
+FORBIDDEN_SUBSCRIPTION: Final = 5
+
+
+class PullForbidden(RequestRejected):
+    """A pull that is refused for lack of permission; the header says which."""
+
+    def __init__(self, forbidden_type: int, remark: str) -> None:
+        super().__init__(ResponseCode.NO_PERMISSION, remark)
+        self.forbidden_type = forbidden_type
+
+
+class PullPlan(NamedTuple):
+    """What a pull may read, and the flags that its answer shows."""
+
+    filter: PullFilter
+    topic_sys_flag: int
+    group_sys_flag: int
+    slow_broker_id: int = 0
+    """From which broker the group reads when it is far behind, if that one serves."""
+
+
+class PullChecks:
+    """The checks of a pull that need the broker's tables."""
+
+    def __init__(self, broker: BrokerContext) -> None:
+        config = broker.config
+        self._topics = broker.topics
+        self._groups = broker.groups
+        self._consumers = broker.consumers
+        self._unserved = broker.store.unserved
+        self._name = config.broker_ip1 or broker.address
+        self._config = config
+        self._filters = broker.filters
+
+    def plan(
+        self,
+        request: Command,
+        header: PullMessageRequestHeader,
+        connection: Connection,
+    ) -> PullPlan:
+        """Return what to read, or reject the pull."""
+        self._check_broker(request)
+        group = self._group(header.consumer_group, connection)
+        topic = self._topic(header, connection)
+        if header.sys_flag & PULL_SUBSCRIPTION:
+            wanted = self._filter(header.subscription, header.expression_type)
+        else:
+            wanted = self._registered_filter(header, group)
+        if self._config.filter_support_retry and is_retry_topic(header.topic):
+            select = select_retries(header.topic, self._filters)
+            wanted = wanted._replace(predicate=select)
+        return PullPlan(
+            wanted,
+            topic.topic_sys_flag,
+            group.group_sys_flag,
+            group.which_broker_when_consume_slowly,
+        )
+
+    def _check_broker(self, request: Command) -> None:
+        if not is_readable(self._config.broker_permission):
+            raise PullForbidden(
+                FORBIDDEN_BROKER,
+                f"the broker[{self._name}] pulling message is forbidden",
+            )
+        if (
+            request.code == RequestCode.LITE_PULL_MESSAGE
+            and not self._config.lite_pull_message_enable
+        ):
+            raise PullForbidden(
+                FORBIDDEN_BROKER,
+                f"the broker[{self._name}] for lite pull consumer is forbidden",
+            )
+
+    def _group(self, name: str, connection: Connection) -> SubscriptionGroupConfig:
+        group = self._groups.find(name, connection.remote_address)
+        if group is None:
+            raise RequestRejected(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"subscription group [{name}] does not exist, {FAQ}",
+            )
+        if not group.consume_enable:
+            raise PullForbidden(
+                FORBIDDEN_GROUP, f"subscription group no permission, {name}"
+            )
+        return group
+
+    def _topic(
+        self, header: PullMessageRequestHeader, connection: Connection
+    ) -> TopicConfig:
+        name = header.topic
+        topic = self._topics.get(name)
+        if topic is None:
+            raise RequestRejected(
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"topic[{name}] not exist, apply first please! {FAQ}",
+            )
+        if not is_readable(topic.perm):
+            raise PullForbidden(
+                FORBIDDEN_TOPIC, f"the topic[{name}] pulling message is forbidden"
+            )
+        if name in self._unserved:
+            raise RequestRejected(
+                ResponseCode.SYSTEM_ERROR,
+                f"the topic[{name}] is not served: {self._unserved[name]}",
+            )
+        if not 0 <= header.queue_id < topic.read_queue_nums:
+            raise RequestRejected(
+                ResponseCode.INVALID_PARAMETER,
+                f"queueId[{header.queue_id}] is illegal, topic:[{name}] "
+                f"topicConfig.readQueueNums:[{topic.read_queue_nums}] "
+                f"consumer:[{connection.remote_address}]",
+            )
+        return topic
+
+    def _registered_filter(
+        self, header: PullMessageRequestHeader, settings: SubscriptionGroupConfig
+    ) -> PullFilter:
+        """Return the filter that the group's heartbeats announced.
+
+        A heartbeat may be on its way while the client already pulls with its newer
+        expression. Tags are then not filtered here, because the client filters again.
+        """
+        name, topic = header.consumer_group, header.topic
+        group = self._consumers.group(name)
+        if group is None:
+            raise RequestRejected(
+                ResponseCode.SUBSCRIPTION_NOT_EXIST,
+                f"the consumer's group info not exist{FAQ}",
+            )
+        if group.message_model == "BROADCASTING" and not (
+            settings.consume_broadcast_enable
+        ):
+            raise PullForbidden(
+                FORBIDDEN_BROADCAST,
+                f"the consumer group[{name}] can not consume by broadcast way",
+            )
+        if self._groups.is_forbidden(name, topic):
+            raise PullForbidden(
+                FORBIDDEN_SUBSCRIPTION,
+                f"the consumer group[{name}] is forbidden for topic[{topic}]",
+            )
+        subscription = self._consumers.subscription(name, topic)
+        if subscription is None:
+            raise RequestRejected(
+                ResponseCode.SUBSCRIPTION_NOT_EXIST,
+                f"the consumer's subscription not exist{FAQ}",
+            )
+        if subscription.sub_version >= header.sub_version:
+            if not is_tag_type(subscription.expression_type):
+                self._check_selector(header)
+            return self._filter(subscription.sub_string, subscription.expression_type)
+        if is_tag_type(subscription.expression_type):
+            return PullFilter()
+        raise RequestRejected(
+            ResponseCode.SUBSCRIPTION_NOT_LATEST,
+            "the consumer's subscription not latest",
+        )
+
+    def _check_selector(self, header: PullMessageRequestHeader) -> None:
+        """Reject a pull whose selector was wrong, or is newer than the known one."""
+        known = self._filters.get(header.topic, header.consumer_group)
+        if known is None:
+            raise RequestRejected(
+                ResponseCode.FILTER_DATA_NOT_EXIST,
+                "The broker's consumer filter data is not exist!Your expression may be "
+                "wrong!",
+            )
+        if known.client_version < header.sub_version:
+            raise RequestRejected(
+                ResponseCode.FILTER_DATA_NOT_LATEST,
+                "the consumer's consumer filter data not latest",
+            )
+
+    def _filter(self, expression: str | None, kind: str | None) -> PullFilter:
+        return build_filter(
+            expression, kind, allows_sql=self._config.enable_property_filter
+        )

@@ -1,0 +1,478 @@
+"""Requests 11 and 361: stored messages of a queue, or why there are none.
+
+The answer holds records as they are stored, one after another. Its code tells the
+client what to do next: take them (0), ask again later (19) or at once (20), or go on
+from another offset (21); the remark names the store's status.
+"""
+
+from collections.abc import Coroutine, Mapping
+from typing import Any, Final, NamedTuple
+
+import trio
+
+from rmq.core.errors import RequestRejected, StoreError
+from rmq.native import PullPath, PullView, ReturnedPull
+from rmq.plugin import (
+    BrokerContext,
+    Connection,
+    GetResult,
+    GetStatus,
+    NotInMemory,
+    QueueKey,
+    QueueOffset,
+)
+from rmq.protocol.codes import ResponseCode
+from rmq.protocol.command import Command
+from rmq.protocol.flags import PULL_COMMIT_OFFSET, PULL_SUSPEND
+from rmq.protocol.frames import decode
+from rmq.protocol.headers.pull import PullMessageRequestHeader
+from rmq_plugins.consume.pull.checks import PullChecks, PullForbidden, PullPlan
+from rmq_plugins.consume.pull.filter import PullFilter, matching_records
+from rmq_plugins.consume.pull.held_pulls import (
+    MAX_SUSPEND_MS,
+    HeldPull,
+    HeldPullLimits,
+    HeldPulls,
+    QueueAccess,
+)
+from rmq_plugins.consume.pull.native import NativePulls
+
+MASTER_ID: Final = 0
+"""From where consumers read, unless they are far behind; compiled pulls say no other.
+"""
+
+COLD_READERS: Final = 2
+"""Threads that read from the disk at the same time; other cold pulls wait for one."""
+
+COLD_TRIES: Final = 8
+"""Entries may be missing first, then records; what keeps vanishing is waited for."""
+
+CODES: Final = {
+    GetStatus.FOUND: ResponseCode.SUCCESS,
+    GetStatus.MESSAGE_WAS_REMOVING: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    GetStatus.NO_MATCHED_MESSAGE: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    GetStatus.OFFSET_OVERFLOW_ONE: ResponseCode.PULL_NOT_FOUND,
+    GetStatus.OFFSET_OVERFLOW_BADLY: ResponseCode.PULL_OFFSET_MOVED,
+    GetStatus.OFFSET_TOO_SMALL: ResponseCode.PULL_OFFSET_MOVED,
+    GetStatus.OFFSET_RESET: ResponseCode.PULL_OFFSET_MOVED,
+}
+"""The two statuses of an empty queue are missing: the offset asked for decides."""
+
+
+_PLAIN: Final = GetStatus.FOUND, GetStatus.OFFSET_OVERFLOW_ONE
+"""After these the compiled path serves the next pull like it."""
+
+
+class Ran(NamedTuple):
+    """A pull's answer; without a result the pull was refused."""
+
+    answer: Command
+    result: GetResult | None = None
+    tag_codes: tuple[int, ...] | None = None
+    view: PullView | None = None
+    """Set if the compiled path can serve pulls like it."""
+
+
+class PullHandler:
+    """Known in Java as `PullMessageProcessor`."""
+
+    def __init__(self, broker: BrokerContext) -> None:
+        store = broker.store
+        access = QueueAccess(store.reads.max_offset, store.reads.tag_codes, self._watch)
+        self.held = HeldPulls(self.resume, access, self._limits, broker.clock.steady_ms)
+        self._broker = broker
+        self._next_turn = broker.next_turn
+        self._checks = PullChecks(broker)
+        self._native: NativePulls | None = None
+        self._cold_readers = trio.CapacityLimiter(COLD_READERS)
+        self._store = broker.store
+        self._offsets = broker.offsets
+        self._statistics = broker.statistics
+        self._max_examined = broker.store_config.filter_scan_entries
+        self._now_ms = broker.clock.steady_ms
+        self._config = broker.config
+        self._suggestion = broker.replication.suggestion
+
+    @property
+    def _short_poll_ms(self) -> int | None:
+        """How long to hold a pull that finds nothing; None: as long as it says."""
+        config = self._config
+        return None if config.long_polling_enable else config.short_polling_time_mills
+
+    def compiled(self) -> PullPath:
+        """Show what is plain to compiled handlers from the first call on."""
+        if self._native is None:
+            self._native = NativePulls(self._broker, self._wake_service)
+            self._limit_compiled(self._native)
+        return self._native.path
+
+    def config_changed(self, _keys: object) -> None:
+        """Hear that keys of the configuration have new values."""
+        if self._native is not None:
+            self._native.forget_all()
+            self._limit_compiled(self._native)
+
+    def _limits(self) -> HeldPullLimits:
+        """Return how many pulls may wait here; compiled ones take their places."""
+        config, native = self._config, self._native
+        compiled = 0 if native is None else native.table.held.waiting
+        return HeldPullLimits(
+            max(0, config.max_held_pulls - compiled),
+            config.max_held_pulls_per_connection,
+            config.max_held_pulls_per_group,
+            config.max_held_pulls_per_queue,
+        )
+
+    def _limit_compiled(self, native: NativePulls) -> None:
+        config = self._config
+        native.table.held.limit(
+            total=config.max_held_pulls,
+            per_connection=config.max_held_pulls_per_connection,
+            per_view=config.max_held_pulls_per_queue,
+            suspend_ms=MAX_SUSPEND_MS,
+            short_poll_ms=self._short_poll_ms or 0,
+        )
+
+    # -- what ends pulls that wait
+
+    def on_arrivals(self, queues: Mapping[QueueKey, int]) -> None:
+        """Wake the pulls of queues whose visible end moved."""
+        self.held.on_arrivals(queues)
+        if self._native is not None and self._native.table.held.wants_turn:
+            self._broker.poll_soon()
+
+    def drop(self, connection: Connection) -> None:
+        """Forget the pulls of a connection that closed."""
+        self.held.drop(connection)
+        if self._native is not None:
+            self._native.table.held.drop(connection.token)
+
+    def end_all(self) -> None:
+        """Answer every pull and take no others, because the broker stops."""
+        if self._native is not None:
+            self._native.path.end_all(self._now_ms())
+        self.held.end_all()
+
+    async def serve_held_pulls(self) -> None:
+        """Run until cancelled: the service that ends pulls, a turn at a time."""
+        while True:
+            await self.held.alarm.wait()
+            self.held.sweep()
+            self._sweep_compiled()
+            for returned in self.take_returned():
+                self.go_on(returned)
+                await self._next_turn()
+            while self.held.has_more:
+                await self._next_turn()
+                self.held.run_turn()
+            self.held.set_alarm()
+
+    def _sweep_compiled(self) -> None:
+        """Have the compiled path end the pulls whose time is over on its clock."""
+        if self._native is None:
+            return
+        compiled = self._native.table.held
+        left_ms = compiled.next_end(int(trio.current_time() * 1_000))
+        if left_ms >= 0:
+            self.held.alarm.ask(self._now_ms() + left_ms)
+        if compiled.wants_turn:
+            self._broker.poll_soon()
+
+    def _wake_service(self) -> None:
+        """Hear that compiled pulls came back, or that one ends before all others."""
+        self.held.alarm.ask(0)
+
+    def take_returned(self) -> list[ReturnedPull]:
+        """Return the pulls that the compiled path gave back."""
+        return [] if self._native is None else self._native.table.held.take_returned()
+
+    def go_on(self, returned: ReturnedPull) -> None:
+        """Run a pull that the compiled path could not answer."""
+        connection = self._broker.connection_of(returned.token)
+        if connection is None:
+            return
+        request = decode(returned.frame)
+        header = request.header(PullMessageRequestHeader)
+        header.queue_offset = max(header.queue_offset, returned.tested_offset)
+        deadline_ms = self._now_ms() + returned.left_ms
+        pull = HeldPull(request, header, connection, deadline_ms)
+        answer = self.resume(pull, returned.left_ms == 0)
+        if answer is None and not self.held.hold(pull):
+            answer = self._busy(request, header)
+        if answer is not None:
+            connection.send_nowait(answer)
+
+    # -- requests
+
+    def pull(
+        self, request: Command, connection: Connection
+    ) -> Command | Coroutine[Any, Any, Command | None] | None:
+        """Answer with messages, or keep the request until there are some.
+
+        Old messages that the disk has to give are read by a worker thread first.
+        """
+        header = request.header(PullMessageRequestHeader)
+        try:
+            ran = self._run(request, header, connection, may_wait=False)
+        except NotInMemory as cold:
+            return self._pull_cold(cold, request, header, connection)
+        return self._finish(ran, request, header, connection)
+
+    async def _pull_cold(
+        self,
+        cold: NotInMemory,
+        request: Command,
+        header: PullMessageRequestHeader,
+        connection: Connection,
+    ) -> Command | None:
+        tries = COLD_TRIES
+        while True:
+            await trio.to_thread.run_sync(cold.load, limiter=self._cold_readers)
+            tries -= 1
+            try:
+                ran = self._run(request, header, connection, may_wait=not tries)
+            except NotInMemory as missing:
+                cold = missing
+            else:
+                return self._finish(ran, request, header, connection)
+
+    def _finish(
+        self,
+        ran: Ran,
+        request: Command,
+        header: PullMessageRequestHeader,
+        connection: Connection,
+    ) -> Command | None:
+        """Commit what came with the pull, and hold it if there is nothing yet."""
+        answer, result, tag_codes, view = ran
+        commits = header.sys_flag & PULL_COMMIT_OFFSET
+        if result is not None and commits and not _is_reset(result):
+            self._commit(header, connection)
+        if (
+            answer.code != ResponseCode.PULL_NOT_FOUND
+            or not header.sys_flag & PULL_SUSPEND
+            or request.is_oneway
+        ):
+            return answer
+        if view is not None:
+            assert self._native is not None, "views are its own"
+            if self._native.keep(view, request, header, connection.token):
+                return None
+        deadline_ms = self._now_ms() + self._suspend_ms(header)
+        pull = HeldPull(request, header, connection, deadline_ms, tag_codes)
+        if self.held.hold(pull):
+            return None
+        return self._busy(request, header)
+
+    def resume(self, pull: HeldPull, is_over: bool) -> Command | None:
+        """Run a held pull again; None if it may wait on, and nothing it takes came."""
+        answer, result, *_ = self._run(
+            pull.request, pull.header, pull.connection, held=pull
+        )
+        if is_over or result is None:
+            return answer
+        if answer.code == ResponseCode.PULL_NOT_FOUND:
+            return None
+        if (
+            result.status is GetStatus.NO_MATCHED_MESSAGE
+            and result.next_begin_offset == result.max_offset
+        ):
+            assert result.next_begin_offset > pull.header.queue_offset, result.status
+            pull.header.queue_offset = result.next_begin_offset
+            return None
+        return answer
+
+    def _run(
+        self,
+        request: Command,
+        header: PullMessageRequestHeader,
+        connection: Connection,
+        *,
+        may_wait: bool = True,
+        held: HeldPull | None = None,
+    ) -> Ran:
+        """Check and read; a held pull goes on after what was tested meanwhile."""
+        try:
+            if held is not None:
+                self._broker.rights.check(request, connection)
+            plan = self._checks.plan(request, header, connection)
+            tag_codes = plan.filter.tag_codes
+            if held is not None and held.tag_codes == tag_codes is not None:
+                header.queue_offset = max(header.queue_offset, held.tested_offset)
+            result = self._read(header, plan, may_wait=may_wait)
+        except PullForbidden as refusal:
+            forbidden = {"forbiddenType": str(int(refusal.forbidden_type))}
+            return Ran(
+                request.reply(refusal.code, refusal.remark, ext_fields=forbidden)
+            )
+        except RequestRejected as refusal:
+            return Ran(request.reply(refusal.code, refusal.remark))
+        if result.message_count:
+            self._statistics.count_get(
+                header.consumer_group,
+                header.topic,
+                header.queue_id,
+                1,
+                result.message_count,
+                len(result.body),
+                result.next_begin_offset,
+                connection.token,
+            )
+        suggested, may_leave = MASTER_ID, False
+        if result.is_far_behind:
+            suggested = self._suggestion.broker_for(plan.slow_broker_id)
+            may_leave = self._config.slave_read_enable
+        view = None
+        is_plain = result.status in _PLAIN and not header.lite_topic
+        if self._native is not None and is_plain and not may_leave:
+            view = self._native.show(header, plan)
+        answer = _answer(request, header, plan, result, suggested)
+        return Ran(answer, result, tag_codes, view)
+
+    def _read(
+        self, header: PullMessageRequestHeader, plan: PullPlan, *, may_wait: bool
+    ) -> GetResult:
+        """Ask the store, unless the group is to go on somewhere else."""
+        where = header.read_topic, header.queue_id
+        reset = self._offsets.take_reset(header.consumer_group, *where)
+        if reset is not None:
+            low, high = (
+                self._store.reads.min_offset(*where),
+                self._store.reads.max_offset(*where),
+            )
+            return GetResult(GetStatus.OFFSET_RESET, QueueOffset(reset), low, high)
+        max_bytes = header.max_msg_bytes
+        if max_bytes is not None and max_bytes <= 0:
+            max_bytes = None
+        try:
+            if plan.filter.predicate is not None:
+                return self._select(header, plan.filter, max_bytes, may_wait)
+            return self._store.reads.get(
+                *where,
+                QueueOffset(header.queue_offset),
+                max(1, header.max_msg_nums),
+                max_bytes=max_bytes,
+                tag_codes=plan.filter.tag_codes,
+                may_wait=may_wait,
+            )
+        except StoreError as error:
+            raise RequestRejected(
+                ResponseCode.SYSTEM_ERROR, f"store getMessage return null: {error}"
+            ) from error
+
+    def _select(
+        self,
+        header: PullMessageRequestHeader,
+        wanted: PullFilter,
+        max_bytes: int | None,
+        may_wait: bool,
+    ) -> GetResult:
+        """Read on until a batch holds messages that match, or enough was looked at.
+
+        It also stops before messages that are only on the disk, unless they are the
+        first batch.
+        """
+        assert wanted.predicate is not None, wanted
+        offset = QueueOffset(header.queue_offset)
+        end = offset + max(self._max_examined, header.max_msg_nums)
+        found: GetResult | None = None
+        while True:
+            try:
+                found = self._store.reads.get(
+                    header.read_topic,
+                    header.queue_id,
+                    offset,
+                    max(1, min(header.max_msg_nums, end - offset)),
+                    max_bytes=max_bytes,
+                    tag_codes=wanted.tag_codes,
+                    may_wait=may_wait,
+                )
+            except NotInMemory:
+                if found is None:
+                    raise
+                return _none(found, offset)
+            if found.status is not GetStatus.FOUND:
+                return found if offset == header.queue_offset else _none(found, offset)
+            offset = found.next_begin_offset
+            records = list(matching_records(found.body, wanted.predicate))
+            if records:
+                return found._replace(
+                    message_count=len(records), body=b"".join(records)
+                )
+            if offset >= min(end, found.max_offset):
+                return _none(found, offset)
+
+    def _commit(self, header: PullMessageRequestHeader, connection: Connection) -> None:
+        """Store the group's offset, which travels with the pull."""
+        if header.commit_offset >= 0:
+            self._offsets.commit(
+                connection.remote_address,
+                header.consumer_group,
+                header.topic,
+                header.queue_id,
+                header.commit_offset,
+            )
+
+    def _watch(self, key: QueueKey, is_watched: bool) -> None:
+        """Have the reactor report new messages at once while pulls wait for them."""
+        queue = self._store.queues.get(*key)
+        if queue is not None:
+            queue.is_watched = is_watched
+
+    def _busy(self, request: Command, header: PullMessageRequestHeader) -> Command:
+        """Refuse to hold a pull: clients wait for a while before the next one."""
+        reason = (
+            "the broker stops"
+            if self.held.is_over
+            else "too many pulls wait in this broker, or of this connection, of group "
+            f"{header.consumer_group}, or of {header.topic} queue {header.queue_id}"
+        )
+        remark = "[OVERLOAD]system busy, start flow control for a while: " + reason
+        return request.reply(ResponseCode.SYSTEM_BUSY, remark)
+
+    def _suspend_ms(self, header: PullMessageRequestHeader) -> int:
+        """Return for how long to hold a pull."""
+        if self._short_poll_ms is not None:
+            return self._short_poll_ms
+        return min(header.suspend_timeout_millis, MAX_SUSPEND_MS)
+
+
+def _none(result: GetResult, offset: QueueOffset) -> GetResult:
+    """Say that nothing before `offset` matched."""
+    return result._replace(
+        status=GetStatus.NO_MATCHED_MESSAGE,
+        next_begin_offset=offset,
+        message_count=0,
+        body=b"",
+    )
+
+
+def _is_reset(result: GetResult) -> bool:
+    """Whether the offset that came with the pull is a thing of the past."""
+    return result.status is GetStatus.OFFSET_RESET
+
+
+def _answer(
+    request: Command,
+    header: PullMessageRequestHeader,
+    plan: PullPlan,
+    result: GetResult,
+    suggested: int,
+) -> Command:
+    """Say what the store found, and which broker serves the next pull."""
+    code = CODES.get(result.status)
+    if code is None:
+        code = (
+            ResponseCode.PULL_OFFSET_MOVED
+            if header.queue_offset
+            else ResponseCode.PULL_NOT_FOUND
+        )
+    fields = {
+        "suggestWhichBrokerId": str(suggested),
+        "nextBeginOffset": str(result.next_begin_offset),
+        "minOffset": str(result.min_offset),
+        "maxOffset": str(result.max_offset),
+        "topicSysFlag": str(plan.topic_sys_flag),
+        "groupSysFlag": str(plan.group_sys_flag),
+    }
+    return request.reply(code, result.status.name, ext_fields=fields, body=result.body)

@@ -1,0 +1,158 @@
+"""Compiled pulls: what the Python handler has served plainly, `PullPath` serves next.
+
+A queue is shown to it after a first pull went through the Python handler, which has
+asked every table by then; if that pull has to wait, it waits there. A topic, group or
+subscription that changes is forgotten, and so is a group whose offset was reset; all
+views are forgotten when the configuration or the rights of users change, so that pulls
+that wait are checked again.
+"""
+
+from collections.abc import Callable
+
+from rmq.native import PullPath, PullTable, PullView
+from rmq.plugin import BrokerContext, QueueOffset
+from rmq.protocol.bodies.topics import TopicConfig
+from rmq.protocol.codes import WIRE_VERSION
+from rmq.protocol.command import Command
+from rmq.protocol.flags import PULL_SUBSCRIPTION
+from rmq.protocol.frames import encode
+from rmq.protocol.headers.pull import PullMessageRequestHeader
+from rmq_plugins.consume.pull.checks import PullPlan
+
+VIEW_LIMIT = 65_536
+"""Groups times topics that are served at the same time, of about a KiB each; one of
+them goes for each new one."""
+
+ViewKey = tuple[str, str, str | None]
+
+
+class NativePulls:
+    """The table behind the compiled handlers of both pull codes."""
+
+    def __init__(self, broker: BrokerContext, on_work: Callable[[], object]) -> None:
+        self._store = broker.store
+        self._topics = broker.topics
+        self._mappings = broker.queue_mappings
+        self._consumers = broker.consumers
+        self._statistics = broker.statistics
+        broker.statistics.sources.append(self._count)
+        self.table: PullTable = broker.store.reads.pull_table(
+            version=WIRE_VERSION,
+            commits=broker.offsets.compiled,
+            on_work=on_work,
+        )
+        self.path = PullPath(self.table)
+        self._views: dict[ViewKey, PullView] = {}
+        self._by_topic: dict[str, set[ViewKey]] = {}
+        self._by_group: dict[str, set[ViewKey]] = {}
+        broker.topics.on_change.append(self._forget_topic)
+        broker.groups.on_change.append(self._forget_group)
+        broker.consumers.on_change.append(self._forget_group)
+        broker.offsets.on_reset.append(self._forget_group)
+        broker.rights.on_change.append(self.forget_all)
+
+    def show(self, header: PullMessageRequestHeader, plan: PullPlan) -> PullView | None:
+        """Let later pulls like this one take the short way; None if they cannot.
+
+        It found messages, or came to the end of its queue; pulls that are declined for
+        something else come by again and again.
+        """
+        if plan.filter.predicate is not None or header.topic in self._mappings:
+            return None
+        expression, sub_version = None, 0
+        if header.sys_flag & PULL_SUBSCRIPTION:
+            expression = header.subscription or ""
+        else:
+            known = self._consumers.subscription(header.consumer_group, header.topic)
+            if known is None or known.sub_version < header.sub_version:
+                return None
+            sub_version = known.sub_version
+        key = header.consumer_group, header.topic, expression
+        where = header.topic, header.queue_id
+        queue = self._store.queues.get(*where)
+        if queue is not None and queue.is_batch:
+            return None
+        view = self._views.get(key)
+        if view is None:
+            view = self._add(key, plan, sub_version)
+        if view is None or queue is None:
+            return None
+        offset = QueueOffset(header.queue_offset)
+        source = self._store.reads.entries_at(*where, offset)
+        view.show(queue, None if source is None else source[1])
+        return view
+
+    def keep(
+        self, view: PullView, request: Command, header: PullMessageRequestHeader,
+        token: int,
+    ) -> bool:  # fmt: skip
+        """Let a pull that has come to the end of its queue wait compiled, if it can."""
+        return self.path.keep(
+            view,
+            token,
+            encode(request),
+            opaque=request.opaque,
+            serialize_type=request.serialize_type,
+            queue_id=header.queue_id,
+            offset=header.queue_offset,
+            max_messages=header.max_msg_nums,
+            max_bytes=header.max_msg_bytes or 0,
+            suspend_ms=header.suspend_timeout_millis,
+        )
+
+    def _add(self, key: ViewKey, plan: PullPlan, sub_version: int) -> PullView | None:
+        group, topic, expression = key
+        config = self._topics.get(topic)
+        if config is None:
+            return None
+        if len(self._views) >= VIEW_LIMIT:
+            view = self.table.some_view()
+            assert view is not None, "the table has the views that are known here"
+            self._forget((view.group, view.topic, view.expression))
+        view = self._views[key] = PullView(
+            group,
+            topic,
+            expression,
+            sub_version=sub_version,
+            tag_codes=plan.filter.tag_codes,
+            flags={
+                "topicSysFlag": str(plan.topic_sys_flag),
+                "groupSysFlag": str(plan.group_sys_flag),
+            },
+        )
+        self.table.add(view)
+        self._by_topic.setdefault(topic, set()).add(key)
+        self._by_group.setdefault(group, set()).add(key)
+        return view
+
+    def forget_all(self) -> None:
+        """Leave all pulls to the Python handler until they are shown again."""
+        for key in list(self._views):
+            self._forget(key)
+
+    def _forget(self, key: ViewKey) -> None:
+        view = self._views.pop(key)
+        self._count_view(view)
+        self.table.remove(view)
+        for keys, name in ((self._by_group, key[0]), (self._by_topic, key[1])):
+            keys[name].discard(key)
+            if not keys[name]:
+                del keys[name]
+
+    def _forget_topic(self, name: str, _topic: TopicConfig | None) -> None:
+        for key in list(self._by_topic.get(name, ())):
+            self._forget(key)
+
+    def _forget_group(self, name: str) -> None:
+        for key in list(self._by_group.get(name, ())):
+            self._forget(key)
+
+    def _count(self) -> None:
+        """Tell the statistics what was served since the last time."""
+        for view in self._views.values():
+            if view.has_served:
+                self._count_view(view)
+
+    def _count_view(self, view: PullView) -> None:
+        for queue_id, *served in view.take_served():
+            self._statistics.count_get(view.group, view.topic, queue_id, *served)
