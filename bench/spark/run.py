@@ -30,16 +30,16 @@ from rmq._fastpath import decode_record  # noqa: E402
 from rmq.core.errors import RmqError  # noqa: E402
 from rmq.protocol.hosts import host_text  # noqa: E402
 from rmq.protocol.properties import decode_properties  # noqa: E402
-from rmq_spark.commit_log import find_end, find_segments  # noqa: E402
-from rmq_spark.exporter import Exporter, LocalRunner, Runner, SparkRunner  # noqa: E402
-from rmq_spark.feed import Limits  # noqa: E402
-from rmq_spark.manifest import Settings  # noqa: E402
+from rmq_spark.export.exporter import Exporter, LocalRunner, Runner, SparkRunner  # noqa: E402
+from rmq_spark.export.manifest import Settings  # noqa: E402
+from rmq_spark.export.source import Limits  # noqa: E402
+from rmq_spark.export.store_source import StoreFeed  # noqa: E402
 from rmq_spark.options import Options  # noqa: E402
-from rmq_spark.plan import plan_ranges  # noqa: E402
-from rmq_spark.schema import EXPORTED, columns_of, spark_schema  # noqa: E402
-from rmq_spark.segments import read_range, reading_of  # noqa: E402
+from rmq_spark.segments.commit_log import find_end, find_segments  # noqa: E402
+from rmq_spark.segments.plan import plan_ranges  # noqa: E402
+from rmq_spark.segments.reader import read_range, reading_of  # noqa: E402
+from rmq_spark.segments.schema import EXPORTED, columns_of, spark_schema  # noqa: E402
 from rmq_spark.session import start_session  # noqa: E402
-from rmq_spark.store_feed import StoreFeed  # noqa: E402
 from tests.spark.stores import orders, write_store  # noqa: E402
 
 SEGMENT_BYTES = 1 << 30

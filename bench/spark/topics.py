@@ -23,15 +23,15 @@ import pyarrow as pa  # noqa: E402
 from client import broker  # noqa: E402
 
 from rmq.client.admin import AdminClient  # noqa: E402
-from rmq_spark.live import read_bundle  # noqa: E402
-from rmq_spark.live_client import LiveClient  # noqa: E402
-from rmq_spark.live_plan import QueueRange, bundles  # noqa: E402
-from rmq_spark.live_task import live_task  # noqa: E402
+from rmq_spark.live.client import LiveClient  # noqa: E402
+from rmq_spark.live.decoder import read_bundle  # noqa: E402
+from rmq_spark.live.plan import QueueRange, bundles  # noqa: E402
+from rmq_spark.live.settings import live_task  # noqa: E402
 from rmq_spark.options import Options  # noqa: E402
-from rmq_spark.schema import columns_of  # noqa: E402
+from rmq_spark.segments.schema import columns_of  # noqa: E402
 from rmq_spark.session import start_session  # noqa: E402
-from rmq_spark.sink_options import SinkOptions  # noqa: E402
-from rmq_spark.sink_task import sending_of  # noqa: E402
+from rmq_spark.sink.options import SinkOptions  # noqa: E402
+from rmq_spark.sink.task import sending_of  # noqa: E402
 
 TOPIC = "SparkBench"
 BATCH_ROWS = 10_000

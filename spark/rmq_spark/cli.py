@@ -22,18 +22,15 @@ from rmq.cli.tool_settings import connection_options, take_settings
 from rmq.config.option import nearest
 from rmq.core.clock import SystemClock
 from rmq.core.errors import RmqError
-from rmq_spark import commit_log
-from rmq_spark.body_schema import FORMATS as BODY_FORMS
-from rmq_spark.body_schema import ON_ERROR, Bodies, parse_fields
-from rmq_spark.broker import forget_exporter, host_and_port, report_offset
-from rmq_spark.commit import FORMATS
-from rmq_spark.exporter import Exporter, LocalRunner, Runner, SparkRunner
-from rmq_spark.feed import BATCH_ROWS, Feed, Limits
-from rmq_spark.folder import folder_of
-from rmq_spark.follow import Follower, Reports, serve
-from rmq_spark.live_client import LiveSettings
-from rmq_spark.live_feed import LiveFeed
-from rmq_spark.manifest import (
+from rmq_spark.export.body_schema import FORMATS as BODY_FORMS
+from rmq_spark.export.body_schema import ON_ERROR, Bodies, parse_fields
+from rmq_spark.export.committers import FORMATS
+from rmq_spark.export.exporter import Exporter, LocalRunner, Runner, SparkRunner
+from rmq_spark.export.folder import folder_of
+from rmq_spark.export.follow import Follower, Reports, serve
+from rmq_spark.export.live_source import LiveFeed
+from rmq_spark.export.maintenance import compact_files, only_broker, status, vacuum
+from rmq_spark.export.manifest import (
     STORE,
     TOPICS,
     ExportLog,
@@ -41,12 +38,19 @@ from rmq_spark.manifest import (
     Settings,
     escaped,
 )
+from rmq_spark.export.source import BATCH_ROWS, Feed, Limits
+from rmq_spark.export.store_source import StoreFeed
+from rmq_spark.live.client import LiveSettings
 from rmq_spark.option_values import parse_bytes
-from rmq_spark.schema import EXPORTED
-from rmq_spark.select import Topics
+from rmq_spark.segments.broker_requests import (
+    forget_exporter,
+    host_and_port,
+    report_offset,
+)
+from rmq_spark.segments.reader import commit_log
+from rmq_spark.segments.schema import EXPORTED
+from rmq_spark.segments.selection import Topics
 from rmq_spark.session import start_session
-from rmq_spark.store_feed import StoreFeed
-from rmq_spark.upkeep import compact_files, only_broker, status, vacuum
 
 FAILED: Final = 1
 _INTERVAL: Final = re.compile(r"(\d+)(ms|s|m|h)?")

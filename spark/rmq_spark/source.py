@@ -29,20 +29,20 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from rmq_spark import commit_log, plan
+from rmq_spark.segments.reader import commit_log, plan
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from rmq_spark.live_task import LiveTask
+    from rmq_spark.live.settings import LiveTask
     from rmq_spark.option_values import Position
     from rmq_spark.options import Options
-    from rmq_spark.plan import SegmentRange
-    from rmq_spark.queues import RecordList
-    from rmq_spark.schema import Column
-    from rmq_spark.segments import Reading
-    from rmq_spark.sink_task import Sending
+    from rmq_spark.segments.plan import SegmentRange
+    from rmq_spark.segments.queues import RecordList
+    from rmq_spark.segments.reader import Reading
+    from rmq_spark.segments.schema import Column
+    from rmq_spark.sink.task import Sending
 
 Offset = dict[str, int]
 """Of a stream: the broker name, and the physical offset behind the last record."""
@@ -65,7 +65,7 @@ class RmqDataSource(DataSource):
 
     def schema(self) -> str:
         """The columns that the options ask for."""
-        from rmq_spark.schema import columns_of, spark_schema
+        from rmq_spark.segments.schema import columns_of, spark_schema
 
         return spark_schema(columns_of(self._parsed()))
 
@@ -73,7 +73,7 @@ class RmqDataSource(DataSource):
         """A batch reader; with `pushFilters` one that takes filters."""
         options = self._parsed()
         if options.is_live:
-            from rmq_spark.live_source import LiveReader
+            from rmq_spark.live.source import LiveReader
 
             return LiveReader(options, _live_task(options, schema))
         kind = FilteringReader if options["pushFilters"] else SegmentReader
@@ -83,7 +83,7 @@ class RmqDataSource(DataSource):
         """A stream reader."""
         options = self._parsed()
         if options.is_live:
-            from rmq_spark.live_source import LiveStreamReader
+            from rmq_spark.live.source import LiveStreamReader
 
             return LiveStreamReader(options, _live_task(options, schema))
         return SegmentStreamReader(options, _reading(options, schema))
@@ -91,7 +91,7 @@ class RmqDataSource(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """A batch writer."""
         from rmq.core.errors import ConfigError
-        from rmq_spark.sink import BatchWriter
+        from rmq_spark.sink.writer import BatchWriter
 
         if overwrite:
             raise ConfigError("a topic cannot be overwritten: use mode append")
@@ -102,15 +102,15 @@ class RmqDataSource(DataSource):
     ) -> DataSourceStreamWriter:
         """A stream writer."""
         from rmq.core.errors import ConfigError
-        from rmq_spark.sink import StreamWriter
+        from rmq_spark.sink.writer import StreamWriter
 
         if overwrite:
             raise ConfigError("a topic cannot be overwritten: use outputMode append")
         return StreamWriter(self._sending(schema))
 
     def _sending(self, schema: StructType) -> Sending:
-        from rmq_spark.sink_options import SinkOptions
-        from rmq_spark.sink_task import sending_of
+        from rmq_spark.sink.options import SinkOptions
+        from rmq_spark.sink.task import sending_of
 
         fields = [(field.name, field.dataType.simpleString()) for field in schema]
         return sending_of(SinkOptions(dict(self.options)), fields)
@@ -122,20 +122,20 @@ class RmqDataSource(DataSource):
 
 
 def _columns(options: Options, schema: StructType) -> tuple[Column, ...]:
-    from rmq_spark.schema import columns_of_schema
+    from rmq_spark.segments.schema import columns_of_schema
 
     wanted = [(field.name, field.dataType.simpleString()) for field in schema]
     return columns_of_schema(options, wanted)
 
 
 def _reading(options: Options, schema: StructType) -> Reading:
-    from rmq_spark.segments import reading_of
+    from rmq_spark.segments.reader import reading_of
 
     return reading_of(options, _columns(options, schema))
 
 
 def _live_task(options: Options, schema: StructType) -> LiveTask:
-    from rmq_spark.live_task import live_task
+    from rmq_spark.live.settings import live_task
 
     return live_task(options, _columns(options, schema))
 
@@ -155,7 +155,7 @@ class SegmentReader(DataSourceReader):
         last = _physical(self._options["endingOffsets"], earliest, end, end)
         size = split_bytes(self._options, last - start)
         if self._options["readFrom"] == "queues":
-            from rmq_spark.queues import plan_records
+            from rmq_spark.segments.queues import plan_records
 
             lists = plan_records(self._options, start, last, split_bytes=size)
             return [RangePartition(part) for part in lists]
@@ -302,7 +302,7 @@ def bounds(options: Options) -> tuple[int, int]:
     segments = commit_log.find_segments(options["store"])
     told = options["confirmOffset"]
     if told is None and options["broker"]:
-        from rmq_spark.broker import ask_end
+        from rmq_spark.segments.broker_requests import ask_end
 
         told = ask_end(options["broker"])
     end = commit_log.find_end(options["store"], told)
@@ -329,8 +329,8 @@ def _physical(position: Position | None, earliest: int, end: int, default: int) 
 def _read(
     reading: Reading, partition: InputPartition | None
 ) -> Iterator[pa.RecordBatch]:
-    from rmq_spark.queues import read_records
-    from rmq_spark.segments import read_range
+    from rmq_spark.segments.queues import read_records
+    from rmq_spark.segments.reader import read_range
 
     if not isinstance(partition, RangePartition):
         return

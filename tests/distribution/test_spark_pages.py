@@ -34,8 +34,8 @@ if find_spec("pyarrow") is None:
 import pyarrow as pa
 
 from rmq.client.admin import AdminClient
-from rmq_spark.sink_options import SinkOptions
-from rmq_spark.sink_task import sending_of
+from rmq_spark.sink.options import SinkOptions
+from rmq_spark.sink.task import sending_of
 from tests.spark.page import BLOCK, STARTS
 from tests.spark.stores import orders
 

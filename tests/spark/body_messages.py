@@ -1,8 +1,8 @@
 """Messages whose bodies become columns, some of which do not fit."""
 
-from rmq_spark.body_schema import Bodies, parse_fields
-from rmq_spark.manifest import Settings
-from rmq_spark.schema import EXPORTED
+from rmq_spark.export.body_schema import Bodies, parse_fields
+from rmq_spark.export.manifest import Settings
+from rmq_spark.segments.schema import EXPORTED
 from tests.spark.stores import START_MS, Sent
 
 COLUMNS = [name for name in EXPORTED if name != "body"]

@@ -11,11 +11,11 @@ from tests.spark.stores import StoreWriter
 
 HAS_ARROW = find_spec("pyarrow") is not None
 if HAS_ARROW:
-    from rmq_spark.commit_log import find_end
     from rmq_spark.options import Options
-    from rmq_spark.plan import plan_ranges
-    from rmq_spark.schema import columns_of
-    from rmq_spark.segments import read_range, reading_of
+    from rmq_spark.segments.commit_log import find_end
+    from rmq_spark.segments.plan import plan_ranges
+    from rmq_spark.segments.reader import read_range, reading_of
+    from rmq_spark.segments.schema import columns_of
 else:
     collect_ignore_glob = ["test_*.py", "sql/test_*.py"]
 

@@ -4,13 +4,13 @@ from collections import Counter
 
 import pyarrow.parquet as pq
 
-from rmq_spark import commit, export
-from rmq_spark.exporter import Exporter, LocalRunner
-from rmq_spark.feed import Limits
-from rmq_spark.folder import DiskDraft, folder_of
-from rmq_spark.manifest import ExportLog, Settings, table_files
-from rmq_spark.schema import EXPORTED
-from rmq_spark.store_feed import StoreFeed
+from rmq_spark.export.exporter import Exporter, LocalRunner
+from rmq_spark.export.folder import DiskDraft, folder_of
+from rmq_spark.export.manifest import ExportLog, Settings, table_files
+from rmq_spark.export.source import Limits
+from rmq_spark.export.store_source import StoreFeed
+from rmq_spark.export.worker import committers, worker
+from rmq_spark.segments.schema import EXPORTED
 
 SMALL = Limits(batch_bytes=150_000, split_bytes=40_000)
 
@@ -69,9 +69,9 @@ class Killed(BaseException):
 
 
 KINDS = {
-    "parquet": commit.ParquetCommitter,
-    "delta": commit.DeltaCommitter,
-    "iceberg": commit.IcebergCommitter,
+    "parquet": committers.ParquetCommitter,
+    "delta": committers.DeltaCommitter,
+    "iceberg": committers.IcebergCommitter,
 }
 
 
@@ -79,9 +79,9 @@ def killing(monkeypatch, chance, table_format="parquet", draft=DiskDraft):
     """Make one of the steps of a batch the last one."""
     steps = {
         "plan": (ExportLog, "write_plan"),
-        "write": (export._FileWriter, "add"),
+        "write": (worker._FileWriter, "add"),
         "publish": (draft, "publish"),
-        "finish": (export._FileWriter, "finish"),
+        "finish": (worker._FileWriter, "finish"),
         "commit": (KINDS[table_format], "commit"),
         "manifest": (ExportLog, "write_manifest"),
     }
@@ -101,4 +101,4 @@ def killing(monkeypatch, chance, table_format="parquet", draft=DiskDraft):
     monkeypatch.setattr(owner, method, step)
     if draft is DiskDraft:
         # what a kill leaves; the drafts of objects go with their process
-        monkeypatch.setattr(export._FileWriter, "abandon", lambda _: None)
+        monkeypatch.setattr(worker._FileWriter, "abandon", lambda _: None)

@@ -12,8 +12,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pyarrow.parquet as pq
 
-from rmq_spark.folder import MANIFESTS, folder_of
-from rmq_spark.manifest import table_files
+from rmq_spark.export.folder import MANIFESTS, folder_of
+from rmq_spark.export.manifest import table_files
 
 BUCKET = "lake"
 FAIL = b"<Error><Code>InternalError</Code><Message>please try again</Message></Error>"

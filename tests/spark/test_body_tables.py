@@ -20,15 +20,14 @@ from msgspec.structs import replace
 pytest.importorskip("duckdb", reason="pip install 'rmq[sql]' for these tests")
 
 from rmq.core.errors import ConfigError, StoreError
-from rmq_spark import commit, exporter
 from rmq_spark.cli import main
-from rmq_spark.export import QUARANTINE
-from rmq_spark.folder import MANIFESTS, folder_of
-from rmq_spark.manifest import ExportLog, brokers_of
+from rmq_spark.export.folder import MANIFESTS, folder_of
+from rmq_spark.export.maintenance import compact_files, status, vacuum
+from rmq_spark.export.manifest import ExportLog, brokers_of
+from rmq_spark.export.store_source import StoreFeed
+from rmq_spark.export.worker import QUARANTINE, committers, exporter
 from rmq_spark.sql.archive import Archive
 from rmq_spark.sql.command import sql
-from rmq_spark.store_feed import StoreFeed
-from rmq_spark.upkeep import compact_files, status, vacuum
 from tests.spark.body_messages import FIELDS, is_bad, sent, settings_of
 from tests.spark.exports import Killed, export_all, killing
 from tests.spark.exports import exporter as exporting
@@ -276,7 +275,7 @@ def test_a_catalog_has_one_table_of_a_name(writer, out, tmp_path, monkeypatch):
     pytest.importorskip("pyiceberg")
     writer.append(sent(20))
     monkeypatch.setattr(
-        commit.IcebergCommitter, "_catalog", lambda _: catalog_of(tmp_path)
+        committers.IcebergCommitter, "_catalog", lambda _: catalog_of(tmp_path)
     )
     export_all(exporting(writer, out, settings=settings_of("iceberg")))
     other = settings_of("iceberg")

@@ -12,8 +12,8 @@ from click.testing import CliRunner
 from rmq_spark import cli, session
 from rmq_spark.cli import main
 from rmq_spark.options import OPTIONS, options_table
-from rmq_spark.sink_columns import columns_table
-from rmq_spark.sink_options import SINK_OPTIONS
+from rmq_spark.sink.columns import columns_table
+from rmq_spark.sink.options import SINK_OPTIONS
 from tests.spark.stores import orders
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "spark.md"

@@ -138,11 +138,11 @@ def run_job(master, store, environment):
 
 
 def expected(store):
-    from rmq_spark.commit_log import find_end
     from rmq_spark.options import Options
-    from rmq_spark.plan import plan_ranges
-    from rmq_spark.schema import columns_of
-    from rmq_spark.segments import read_range, reading_of
+    from rmq_spark.segments.commit_log import find_end
+    from rmq_spark.segments.plan import plan_ranges
+    from rmq_spark.segments.reader import read_range, reading_of
+    from rmq_spark.segments.schema import columns_of
 
     options = Options({"store": str(store), "columns": "physicalOffset"})
     reading = reading_of(options, columns_of(options))

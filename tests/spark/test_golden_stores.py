@@ -5,11 +5,11 @@ import hashlib
 import pyarrow.parquet as pq
 import pytest
 
-from rmq_spark.exporter import Exporter, LocalRunner
-from rmq_spark.feed import Limits
-from rmq_spark.manifest import Settings
-from rmq_spark.schema import EXPORTED
-from rmq_spark.store_feed import StoreFeed
+from rmq_spark.export.exporter import Exporter, LocalRunner
+from rmq_spark.export.manifest import Settings
+from rmq_spark.export.source import Limits
+from rmq_spark.export.store_source import StoreFeed
+from rmq_spark.segments.schema import EXPORTED
 from tests.golden.recordings import copy_store, read_rows
 from tests.spark.exports import log_of
 

@@ -7,16 +7,16 @@ import pyarrow as pa
 import pytest
 
 from rmq.outgoing.identity import Identity
-from rmq_spark.commit_log import LostData
-from rmq_spark.live import read_bundle
-from rmq_spark.live_client import LiveClient, LiveSettings
-from rmq_spark.live_plan import Bounds, QueueRange, bundles
-from rmq_spark.live_task import live_task
+from rmq_spark.live.client import LiveClient, LiveSettings
+from rmq_spark.live.decoder import read_bundle
+from rmq_spark.live.plan import Bounds, QueueRange, bundles
+from rmq_spark.live.settings import live_task
 from rmq_spark.options import Options
-from rmq_spark.schema import columns_of
-from rmq_spark.select import Topics
-from rmq_spark.sink_options import SinkOptions
-from rmq_spark.sink_task import sending_of, task_digits
+from rmq_spark.segments.commit_log import LostData
+from rmq_spark.segments.schema import columns_of
+from rmq_spark.segments.selection import Topics
+from rmq_spark.sink.options import SinkOptions
+from rmq_spark.sink.task import sending_of, task_digits
 from tests.interop import wire
 from tests.interop.drivers import eventually
 from tests.interop.test_name_servers import NAME, java_broker_with_rmq_name_server

@@ -13,12 +13,11 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from rmq_spark import commit_log, plan
-from rmq_spark.broker import ask_end, report_offset
-from rmq_spark.folder import MANIFESTS
+from rmq_spark.export.folder import MANIFESTS
 from rmq_spark.options import Options
-from rmq_spark.schema import columns_of
-from rmq_spark.segments import read_range, reading_of
+from rmq_spark.segments.broker_requests import ask_end, report_offset
+from rmq_spark.segments.reader import commit_log, plan, read_range, reading_of
+from rmq_spark.segments.schema import columns_of
 from rmq_spark.session import missing
 from tests.crash.laboratory import DEFAULT_RING, Load, broker, dice, number_of
 from tests.spark.exports import log_of
@@ -54,8 +53,9 @@ while True:
 """
 STEP_TELLER = """
 import os, random, time
-from rmq_spark import commit, export
-from rmq_spark.manifest import ExportLog
+from rmq_spark.export.worker import committers
+from rmq_spark.export.worker import worker
+from rmq_spark.export.manifest import ExportLog
 
 steps = os.open(os.environ["RMQ_STEPS"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
@@ -71,9 +71,9 @@ def told(owner, method, step):
     setattr(owner, method, run)
 
 told(ExportLog, "write_plan", b"p")
-told(export._FileWriter, "add", b"w")
-told(export._FileWriter, "finish", b"l")
-for kind in commit.ParquetCommitter, commit.DeltaCommitter, commit.IcebergCommitter:
+told(worker._FileWriter, "add", b"w")
+told(worker._FileWriter, "finish", b"l")
+for kind in committers.ParquetCommitter, committers.DeltaCommitter, committers.IcebergCommitter:
     told(kind, "commit", b"t")
 told(ExportLog, "write_manifest", b"m")
 """

@@ -12,13 +12,13 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from rmq.client.admin import AdminClient
 from rmq.core.errors import ConfigError, RmqError
 from rmq.testing import BrokerThread
-from rmq_spark.commit_log import LostData
-from rmq_spark.live_source import LiveReader, LiveStreamReader
-from rmq_spark.live_task import live_task, subscription
+from rmq_spark.live.settings import live_task, subscription
+from rmq_spark.live.source import LiveReader, LiveStreamReader
 from rmq_spark.options import Options
-from rmq_spark.schema import columns_of
-from rmq_spark.sink_options import SinkOptions
-from rmq_spark.sink_task import sending_of
+from rmq_spark.segments.commit_log import LostData
+from rmq_spark.segments.schema import columns_of
+from rmq_spark.sink.options import SinkOptions
+from rmq_spark.sink.task import sending_of
 
 pa = pytest.importorskip("pyarrow")
 BROKER = "broker-test"

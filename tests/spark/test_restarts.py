@@ -7,15 +7,15 @@ import pyarrow as pa
 import pytest
 
 from rmq.testing import BrokerThread, NameServerThread
-from rmq_spark.commit_log import LostData
-from rmq_spark.live import read_bundle
-from rmq_spark.live_client import LiveClient
-from rmq_spark.live_plan import LiveQueue, QueueRange, bundles
-from rmq_spark.live_task import live_task
+from rmq_spark.live.client import LiveClient
+from rmq_spark.live.decoder import read_bundle
+from rmq_spark.live.plan import LiveQueue, QueueRange, bundles
+from rmq_spark.live.settings import live_task
 from rmq_spark.options import Options
-from rmq_spark.schema import columns_of
-from rmq_spark.sink_options import SinkOptions
-from rmq_spark.sink_task import sending_of
+from rmq_spark.segments.commit_log import LostData
+from rmq_spark.segments.schema import columns_of
+from rmq_spark.sink.options import SinkOptions
+from rmq_spark.sink.task import sending_of
 from tests.spark.retention import remove_old
 
 pytestmark = pytest.mark.slow

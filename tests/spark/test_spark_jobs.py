@@ -13,14 +13,14 @@ pytest.importorskip("pyspark", reason="pip install 'rmq[spark]' for these tests"
 
 from rmq.testing import BrokerThread
 from rmq_spark.cli import main
-from rmq_spark.exporter import Exporter, SparkRunner
-from rmq_spark.feed import Limits
-from rmq_spark.manifest import Settings
+from rmq_spark.export.exporter import Exporter, SparkRunner
+from rmq_spark.export.manifest import Settings
+from rmq_spark.export.source import Limits
+from rmq_spark.export.store_source import StoreFeed
 from rmq_spark.options import Options
-from rmq_spark.schema import EXPORTED, arrow_schema, columns_of, spark_schema
-from rmq_spark.store_feed import StoreFeed
+from rmq_spark.segments.schema import EXPORTED, arrow_schema, columns_of, spark_schema
+from tests.spark.export.test_exporter import check_exact, export_all
 from tests.spark.stores import StoreWriter, orders
-from tests.spark.test_exporter import check_exact, export_all
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "spark.md"

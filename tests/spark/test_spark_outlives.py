@@ -13,8 +13,8 @@ from pyspark.errors import StreamingQueryException
 from rmq.client.admin import AdminClient
 from rmq.protocol.codes import RequestCode
 from rmq.testing import BrokerThread, NameServerThread
-from rmq_spark.sink_options import SinkOptions
-from rmq_spark.sink_task import sending_of
+from rmq_spark.sink.options import SinkOptions
+from rmq_spark.sink.task import sending_of
 
 pa = pytest.importorskip("pyarrow")
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]

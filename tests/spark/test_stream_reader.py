@@ -9,10 +9,10 @@ pytest.importorskip("pyspark", reason="pip install 'rmq[spark]' for these tests"
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
 
 from rmq.core.errors import ConfigError
-from rmq_spark.commit_log import LostData, find_segments
 from rmq_spark.options import Options
-from rmq_spark.schema import columns_of
-from rmq_spark.segments import reading_of
+from rmq_spark.segments.commit_log import LostData, find_segments
+from rmq_spark.segments.reader import reading_of
+from rmq_spark.segments.schema import columns_of
 from rmq_spark.source import SegmentStreamReader
 from tests.spark.stores import orders
 

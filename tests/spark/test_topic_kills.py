@@ -19,8 +19,8 @@ pytest.importorskip("pyspark", reason="pip install 'rmq[spark]' for these tests"
 
 from rmq.testing import BrokerThread
 from rmq_spark.session import missing
-from rmq_spark.sink_options import SinkOptions
-from rmq_spark.sink_task import sending_of
+from rmq_spark.sink.options import SinkOptions
+from rmq_spark.sink.task import sending_of
 from tests.spark.test_cluster_topics import copies, workers_of
 
 pa = pytest.importorskip("pyarrow")

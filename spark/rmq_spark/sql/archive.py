@@ -19,10 +19,10 @@ import pyarrow.dataset as ds
 from pyarrow.fs import FileSystem, LocalFileSystem, S3FileSystem
 
 from rmq.core.errors import ConfigError
-from rmq_spark.export import ExportJob
-from rmq_spark.folder import Folder, folder_of
-from rmq_spark.manifest import STORE, DataFile, ExportLog, Manifest, brokers_of
-from rmq_spark.schema import BROKER_NAME
+from rmq_spark.export.folder import Folder, folder_of
+from rmq_spark.export.manifest import STORE, DataFile, ExportLog, Manifest, brokers_of
+from rmq_spark.export.worker import ExportJob
+from rmq_spark.segments.schema import BROKER_NAME
 from rmq_spark.sql.tables import Table, TableFile, table_of
 
 CONNECT_S: Final = 10

@@ -194,8 +194,8 @@ def _live(name_servers: str, threads: int) -> "Live":
     _check_libraries()
     # imported on use: most questions are for stores
     from rmq.cli.tool_settings import connection_options, take_settings
-    from rmq_spark.live_client import LiveSettings
-    from rmq_spark.select import Topics
+    from rmq_spark.live.client import LiveSettings
+    from rmq_spark.segments.selection import Topics
     from rmq_spark.sql.live import Live
 
     # no flags, so that they come from the environment and from the file of the tools

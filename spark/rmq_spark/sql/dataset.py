@@ -18,10 +18,10 @@ import pyarrow.dataset as ds
 
 from rmq.core.errors import RmqError
 from rmq_spark.options import Options
-from rmq_spark.plan import SegmentRange
-from rmq_spark.schema import OFFSET_ID, arrow_schema, columns_of
-from rmq_spark.segments import Reading, read_range, reading_of
-from rmq_spark.select import Topics
+from rmq_spark.segments.plan import SegmentRange
+from rmq_spark.segments.reader import Reading, read_range, reading_of
+from rmq_spark.segments.schema import OFFSET_ID, arrow_schema, columns_of
+from rmq_spark.segments.selection import Topics
 from rmq_spark.sql.frozen import FrozenLog
 from rmq_spark.sql.prune import Pruner
 

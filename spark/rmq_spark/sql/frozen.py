@@ -11,7 +11,7 @@ from typing import Final
 from rmq._fastpath.columns import find_record
 from rmq.core.errors import ConfigError, StoreError
 from rmq.core.segments import Segment
-from rmq_spark.commit_log import (
+from rmq_spark.segments.commit_log import (
     SETTLE_MS,
     covered,
     find_segments,

@@ -16,14 +16,14 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from rmq.client.admin import AdminClient
-from rmq_spark.live import read_bundle
-from rmq_spark.live_client import LiveClient, LiveSettings
-from rmq_spark.live_plan import Bounds, LiveQueue, QueueRange, bundles
-from rmq_spark.live_task import TOOLS_GROUP
-from rmq_spark.pulls import EVERYTHING, PullSettings
-from rmq_spark.schema import columns_of
-from rmq_spark.segments import reading_of
-from rmq_spark.select import Topics
+from rmq_spark.live.client import LiveClient, LiveSettings
+from rmq_spark.live.decoder import read_bundle
+from rmq_spark.live.plan import Bounds, LiveQueue, QueueRange, bundles
+from rmq_spark.live.pulls import EVERYTHING, PullSettings
+from rmq_spark.live.settings import TOOLS_GROUP
+from rmq_spark.segments.reader import reading_of
+from rmq_spark.segments.schema import columns_of
+from rmq_spark.segments.selection import Topics
 from rmq_spark.sql.archive import FrozenArchive
 from rmq_spark.sql.dataset import (
     SOME_TOPIC,

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from rmq_spark.schema import BROKER_NAME
+from rmq_spark.segments.schema import BROKER_NAME
 from rmq_spark.sql.archive import FrozenArchive
 from rmq_spark.sql.dataset import Limits, LogDataset, MessageDataset, Source
 from rmq_spark.sql.frozen import Log

@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from pyarrow.fs import LocalFileSystem
 
-from rmq_spark.live_plan import QueueRange
-from rmq_spark.schema import BROKER_NAME
+from rmq_spark.live.plan import QueueRange
+from rmq_spark.segments.schema import BROKER_NAME
 from rmq_spark.sql.splits import Split
 
 _TIME: Final = pa.timestamp("us", tz="UTC")

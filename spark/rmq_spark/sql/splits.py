@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from rmq.core.segments import Segment
-from rmq_spark.commit_log import follow_in, open_segment
+from rmq_spark.segments.commit_log import follow_in, open_segment
 
 SPLIT_BYTES: Final = 16 << 20
 MAX_FILE_BYTES: Final = 64 << 20

@@ -13,14 +13,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rmq.core.errors import StoreError
-from rmq_spark.commit import (
+from rmq_spark.export.committers import (
     IcebergCommitter,
     Target,
     check_library,
     delta_app,
     iceberg_property,
 )
-from rmq_spark.export import ExportJob
+from rmq_spark.export.worker import ExportJob
 
 EVERYTHING: Final = pc.scalar(True)
 _PLACE: Final = "physicalOffset"

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from rmq.core.errors import ConfigError, RmqError, StoreError
-from rmq_spark.commit_log import LostData
+from rmq_spark.segments.commit_log import LostData
 from rmq_spark.sql.archive import Archive
 from tests.spark.exports import SETTINGS, export_all, exporter, folder_files
 from tests.spark.sql.conftest import rows

@@ -4,7 +4,7 @@ import shutil
 import pytest
 
 from rmq.core.errors import CorruptLog, RmqError
-from rmq_spark.commit_log import LostData, find_segments, follow
+from rmq_spark.segments.commit_log import LostData, find_segments, follow
 from rmq_spark.sql import database as module
 from rmq_spark.sql.database import SqlError
 from rmq_spark.sql.dataset import Limits

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rmq_spark.schema import BROKER_NAME
+from rmq_spark.segments.schema import BROKER_NAME
 from rmq_spark.sql import dataset as module
 from rmq_spark.sql import splits
 from rmq_spark.sql.dataset import Limits, LogDataset, Source

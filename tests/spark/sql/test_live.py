@@ -10,11 +10,11 @@ from click.testing import CliRunner
 from rmq.cli import main
 from rmq.outgoing.identity import Identity
 from rmq.testing import BrokerThread
-from rmq_spark.live import read_bundle
-from rmq_spark.live_client import LiveClient, LiveSettings
-from rmq_spark.select import Topics
-from rmq_spark.sink_options import SinkOptions
-from rmq_spark.sink_task import sending_of
+from rmq_spark.live.client import LiveClient, LiveSettings
+from rmq_spark.live.decoder import read_bundle
+from rmq_spark.segments.selection import Topics
+from rmq_spark.sink.options import SinkOptions
+from rmq_spark.sink.task import sending_of
 from rmq_spark.sql.database import Database, SqlError
 from rmq_spark.sql.live import Live
 from tests.spark.sql.conftest import rows

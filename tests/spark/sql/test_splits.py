@@ -3,7 +3,7 @@ from itertools import pairwise
 
 import pytest
 
-from rmq_spark.commit_log import find_segments
+from rmq_spark.segments.commit_log import find_segments
 from rmq_spark.sql import splits
 from rmq_spark.sql.splits import KeptSplits, Split, walk_splits
 from tests.spark.stores import START_MS, orders

@@ -8,11 +8,11 @@ import pytest
 from msgspec.structs import replace
 
 from rmq.core.errors import ConfigError, StoreError
-from rmq_spark.folder import MANIFESTS
-from rmq_spark.manifest import ExportLog
+from rmq_spark.export.folder import MANIFESTS
+from rmq_spark.export.maintenance import vacuum
+from rmq_spark.export.manifest import ExportLog
 from rmq_spark.sql import tables
 from rmq_spark.sql.archive import Archive
-from rmq_spark.upkeep import vacuum
 from tests.spark.exports import exporter, settings_of
 from tests.spark.sql.conftest import rows
 from tests.spark.stores import Sent, StoreWriter, orders

@@ -1,0 +1,1 @@
+"""Exports: batches of messages become files and manifests, each exactly once."""

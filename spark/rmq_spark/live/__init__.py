@@ -1,0 +1,1 @@
+"""Reading topics of running brokers by pulls."""

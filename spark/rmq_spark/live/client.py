@@ -1,0 +1,350 @@
+"""What a live read asks name servers and brokers: queues, bounds, offsets of times.
+
+Used by the planner, in the driver.  Requests to a broker are many at a time; one that
+does not answer is asked again, and then left out or reported, as the caller wants.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple, ParamSpec, TypeVar
+
+from rmq.client.admin import MASTER, TIMEOUT_S, AdminClient, request
+from rmq.core.errors import InvokeTimeout, PeerError, RemoteProtocolError, RmqError
+from rmq.outgoing.identity import Identity
+from rmq.outgoing.link import Link
+from rmq.outgoing.refused import AnswerRefused
+from rmq.protocol import fastjson
+from rmq.protocol.codes import RequestCode, ResponseCode
+from rmq.protocol.command import Command
+from rmq.protocol.flags import is_readable
+from rmq_spark.backoff import FINAL
+from rmq_spark.live.plan import Bounds, LiveQueue, Positions
+from rmq_spark.segments.selection import Topics
+
+ROUTE_S: Final = 30.0
+IN_FLIGHT: Final = 256
+MAX_QUEUES: Final = 65_536
+"""Queues of a topic on a broker that are believed: a route may announce any number."""
+
+_log: Final = logging.getLogger(__name__)
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class LiveSettings(NamedTuple):
+    """Whom to ask, about what, and how patiently; pickled for the workers.
+
+    `brokers`: only these, if any are named.
+    """
+
+    name_servers: tuple[str, ...]
+    identity: Identity
+    topics: Topics
+    assigned: frozenset[LiveQueue] | None = None
+    brokers: frozenset[str] = frozenset()
+    reads_slave: bool = False
+    timeout_ms: int = 30_000
+    retries: int = 3
+    retry_pause_ms: int = 10
+
+
+class Source(NamedTuple):
+    """Whom to read a broker's queues from; a slave may lag behind its master."""
+
+    address: str
+    is_slave: bool
+
+
+def sources_of(route: Mapping[str, Any], *, reads_slave: bool) -> dict[str, Source]:
+    """Return the source of each broker in a route.
+
+    The master, or a slave if one is wanted; whichever there is if there is one only.
+    """
+    found = {}
+    for broker in route.get("brokerDatas") or []:
+        addresses = broker.get("brokerAddrs") or {}
+        if addresses:
+            by_wish = sorted(addresses, key=lambda n: ((n == MASTER) == reads_slave, n))
+            number = by_wish[0]
+            found[broker["brokerName"]] = Source(addresses[number], number != MASTER)
+    return found
+
+
+class LiveClient:
+    """Asks; keeps routes for ROUTE_S and connections as long as they hold."""
+
+    def __init__(
+        self,
+        settings: LiveSettings,
+        *,
+        now: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._settings = settings
+        self._admin = AdminClient(settings.name_servers, settings.identity)
+        self._now = now
+        self._sleep = sleep
+        self._links: dict[str, Link] = {}
+        self._queues: dict[LiveQueue, Source] = {}
+        self._asked_at: float | None = None
+
+    def close(self) -> None:
+        """End all connections."""
+        self._admin.close()
+        for link in self._links.values():
+            link.close()
+        self._links.clear()
+
+    # -- routes
+
+    def queues(self) -> dict[LiveQueue, Source]:
+        """Return the readable queues of the topics; the last ones known if need be."""
+        if self._asked_at is None or self._now() - self._asked_at >= ROUTE_S:
+            try:
+                self._queues = self._patiently(self._ask_queues)
+            except (PeerError, RemoteProtocolError) as error:
+                if not self._queues:
+                    raise
+                _log.warning("no new routes: %s", error)
+            self._asked_at = self._now()
+        return self._queues
+
+    def is_behind(self, queue: LiveQueue, position: int, bounds: Bounds) -> bool:
+        """Whether a slave that lags has not got a position yet."""
+        return position > bounds.end and self._queues[queue].is_slave
+
+    def forget_routes(self) -> None:
+        """Ask name servers again at the next use."""
+        self._asked_at = None
+
+    def _ask_queues(self) -> dict[LiveQueue, Source]:
+        found: dict[LiveQueue, Source] = {}
+        for topic in self._topics():
+            try:
+                route = self._admin.route(topic)
+            except AnswerRefused as error:
+                if error.code != ResponseCode.TOPIC_NOT_EXIST:
+                    raise
+                continue  # it may come, or come again
+            try:
+                found |= self._queues_of(topic, route)
+            except (AttributeError, KeyError, TypeError, ValueError) as error:
+                raise RemoteProtocolError(
+                    f"the name server's route of topic {topic} makes no sense: "
+                    f"{type(error).__name__}: {error}"
+                ) from error
+        return found
+
+    def _topics(self) -> Sequence[str]:
+        topics = self._settings.topics
+        if topics.names is not None:
+            return sorted(topics.names)
+        return [name for name in self._admin.topics() if topics.wants(name)]
+
+    def _queues_of(
+        self, topic: str, route: Mapping[str, Any]
+    ) -> dict[LiveQueue, Source]:
+        settings = self._settings
+        sources = sources_of(route, reads_slave=settings.reads_slave)
+        found = {}
+        for data in route.get("queueDatas") or []:
+            name = data["brokerName"]
+            is_wanted = not settings.brokers or name in settings.brokers
+            if name not in sources or not is_wanted or not is_readable(data["perm"]):
+                continue
+            for number in range(min(data["readQueueNums"], MAX_QUEUES)):
+                queue = LiveQueue(topic, name, number)
+                if settings.assigned is None or queue in settings.assigned:
+                    found[queue] = sources[name]
+        return found
+
+    def require(self, bounds: Mapping[LiveQueue, Bounds]) -> None:
+        """Raise an RmqError if a topic or a queue that was named is not there."""
+        topics, assigned = self._settings.topics, self._settings.assigned
+        found = {queue.topic for queue in bounds}
+        missing = sorted((topics.names or frozenset()) - found)
+        if missing:
+            raise RmqError(
+                f"no broker has a readable queue of topic {', '.join(missing)}"
+            )
+        if assigned is not None and (away := sorted(assigned - bounds.keys())):
+            raise RmqError(f"there is no {away[0]}, which option assign names")
+
+    # -- offsets
+
+    def bounds(self, *, fails: bool) -> dict[LiveQueue, Bounds]:
+        """Return what brokers have of all queues.
+
+        A broker that does not answer is an error if `fails`, else its queues are left
+        out, with a warning.
+        """
+        by_address: dict[str, list[LiveQueue]] = {}
+        for queue, source in self.queues().items():
+            by_address.setdefault(source.address, []).append(queue)
+        found: dict[LiveQueue, Bounds] = {}
+        for address, queues in by_address.items():
+            try:
+                found |= self._patiently(self._ask_bounds, address, queues)
+            except PeerError as error:
+                if fails:
+                    raise
+                self.forget_routes()
+                _log.warning("%d queues are not read: %s", len(queues), error)
+        return found
+
+    def _ask_bounds(
+        self, address: str, queues: Sequence[LiveQueue]
+    ) -> dict[LiveQueue, Bounds]:
+        """Ask for whole topics; queue by queue where the broker does not know that."""
+        topics = sorted({queue.topic for queue in queues})
+        answers = self._ask_all(
+            address,
+            [
+                request(RequestCode.GET_TOPIC_STATS_INFO, {"topic": topic})
+                for topic in topics
+            ],
+        )
+        found: dict[LiveQueue, Bounds] = {}
+        gone = set()  # brokers answer 30 and 31 for their queues, with 0
+        for topic, answer in zip(topics, answers, strict=True):
+            if answer.code == ResponseCode.SUCCESS:
+                found |= _bounds_in(answer.body)
+            elif answer.code == ResponseCode.TOPIC_NOT_EXIST:
+                gone.add(topic)
+        known = {queue: found[queue] for queue in queues if queue in found}
+        missing = [q for q in queues if q not in found and q.topic not in gone]
+        firsts = self._offsets(address, RequestCode.GET_MIN_OFFSET, missing)
+        ends = self._offsets(address, RequestCode.GET_MAX_OFFSET, missing)
+        return known | {
+            queue: Bounds(firsts[queue], ends[queue])
+            for queue in missing
+            if queue in firsts and queue in ends
+        }
+
+    def _offsets(
+        self, address: str, code: int, queues: Sequence[LiveQueue]
+    ) -> Positions:
+        """Ask for an offset of each queue; queues that are gone are left out."""
+        answers = self._ask_all(address, [_about(code, queue) for queue in queues])
+        found = {}
+        for queue, answer in zip(queues, answers, strict=True):
+            if answer.code == ResponseCode.SUCCESS:
+                found[queue] = int(answer.ext_fields["offset"])
+            elif answer.code != ResponseCode.TOPIC_NOT_EXIST:
+                raise AnswerRefused(address, answer.code, answer.remark or "")
+        return found
+
+    def offsets_at(self, times_ms: Mapping[LiveQueue, int]) -> Positions:
+        """Return the first offset stored at or after a time, for each queue."""
+        found: Positions = {}
+        sources = self.queues()
+        by_address: dict[str, list[LiveQueue]] = {}
+        for queue in times_ms:
+            by_address.setdefault(sources[queue].address, []).append(queue)
+        for address, queues in by_address.items():
+            requests = [
+                _about(
+                    RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,
+                    queue,
+                    timestamp=times_ms[queue],
+                )
+                for queue in queues
+            ]
+            answers = self._patiently(self._ask_all, address, requests)
+            for queue, answer in zip(queues, answers, strict=True):
+                if answer.code != ResponseCode.SUCCESS:
+                    raise AnswerRefused(address, answer.code, answer.remark or "")
+                found[queue] = int(answer.ext_fields["offset"])
+        return found
+
+    def report(self, group: str, positions: Mapping[LiveQueue, int]) -> None:
+        """Show brokers the progress of a group; a failure is only logged."""
+        sources = self.queues()
+        by_address: dict[str, list[Command]] = {}
+        for queue, position in positions.items():
+            if queue in sources:
+                by_address.setdefault(sources[queue].address, []).append(
+                    _about(
+                        RequestCode.UPDATE_CONSUMER_OFFSET,
+                        queue,
+                        consumerGroup=group,
+                        commitOffset=position,
+                    )
+                )
+        for address, requests in by_address.items():
+            try:
+                answers = self._ask_all(address, requests)
+            except PeerError as error:
+                _log.warning("the progress of %s is not shown: %s", group, error)
+                continue
+            for answer in answers:
+                if answer.code != ResponseCode.SUCCESS:
+                    _log.warning(
+                        "the progress of %s is not shown: %s",
+                        group,
+                        AnswerRefused(address, answer.code, answer.remark or ""),
+                    )
+                    break
+
+    # -- asking
+
+    def _patiently(
+        self, ask: Callable[P, T], *arguments: P.args, **named: P.kwargs
+    ) -> T:
+        """Ask again after failures, with pauses; the last failure is raised."""
+        for attempt in range(self._settings.retries):
+            try:
+                return ask(*arguments, **named)
+            except FINAL:
+                raise
+            except PeerError:
+                self._sleep(self._settings.retry_pause_ms * 2**attempt / 1_000)
+        return ask(*arguments, **named)
+
+    def _ask_all(self, address: str, requests: Sequence[Command]) -> list[Command]:
+        """Return the answers of a broker, in the order of the requests."""
+        answers: list[Command] = []
+        for start in range(0, len(requests), IN_FLIGHT):
+            answers += self._ask_some(address, requests[start : start + IN_FLIGHT])
+        return answers
+
+    def _ask_some(self, address: str, requests: Sequence[Command]) -> list[Command]:
+        timeout_s = min(self._settings.timeout_ms / 1_000, TIMEOUT_S)
+        found: dict[int, Command] = {}
+        try:
+            link = self._links.get(address)
+            if link is None:
+                link = Link(address, timeout_s, self._settings.identity)
+                self._links[address] = link
+            for number, each in enumerate(requests):
+                link.begin(each, number)
+            deadline = self._now() + timeout_s
+            while len(found) < len(requests):
+                left_s = deadline - self._now()
+                if left_s <= 0:
+                    raise InvokeTimeout(f"{address} did not answer in time")
+                found |= {n: each for n, each in link.answers(left_s) if n is not None}
+        except PeerError:
+            broken = self._links.pop(address, None)
+            if broken is not None:
+                broken.close()
+            raise
+        return [found[number] for number in range(len(requests))]
+
+
+def _about(code: int, queue: LiveQueue, **fields: object) -> Command:
+    where = {"topic": queue.topic, "queueId": queue.queue_id}
+    return request(code, where | fields)
+
+
+def _bounds_in(body: bytes) -> dict[LiveQueue, Bounds]:
+    """Read the statistics of a topic; their names are objects."""
+    table = fastjson.loads(body).get("offsetTable") or {}
+    return {
+        LiveQueue(queue["topic"], queue["brokerName"], int(queue["queueId"])): Bounds(
+            int(each["minOffset"]), int(each["maxOffset"])
+        )
+        for queue, each in table.items()
+    }

@@ -1,0 +1,125 @@
+"""Live rows: the answers to pulls become Arrow batches, by the decoder of segments.
+
+Without a filter the records of an answer must have exactly the offsets that were asked
+for; a gap is lost data.
+"""
+
+import logging
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Final
+
+import pyarrow as pa
+
+from rmq._fastpath import RecordStatus
+from rmq._fastpath.columns import ColumnReader, Measured
+from rmq.core.errors import RemoteProtocolError
+from rmq_spark.live.plan import Bundle
+from rmq_spark.live.pulls import Answer, Puller, PullSettings
+from rmq_spark.segments.commit_log import LostData
+from rmq_spark.segments.reader import BatchBuilder, Reading
+
+BATCH_ROWS: Final = 16_384
+BATCH_BYTES: Final = 4 << 20
+_MAX_ROWS: Final = 1 << 30
+"""Of a batch: it is bounded by its bytes."""
+
+_log: Final = logging.getLogger(__name__)
+
+
+def read_bundle(
+    settings: PullSettings, reading: Reading, bundle: Bundle
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a bundle; those of a queue in the order of their offsets."""
+    puller = Puller(settings, bundle)
+    reader = _BundleReader(settings, replace(reading, broker_name=bundle.broker))
+    try:
+        for answers in _gathered(puller.answers()):
+            yield from reader.batches(answers)
+    finally:
+        puller.close()
+
+
+def _gathered(answers: Iterable[Answer]) -> Iterator[list[Answer]]:
+    """Enough answers for a batch."""
+    found: list[Answer] = []
+    rows = size = 0
+    for answer in answers:
+        found.append(answer)
+        rows += answer.end - answer.start
+        size += len(answer.body)
+        if rows >= BATCH_ROWS or size >= BATCH_BYTES:
+            yield found
+            found, rows, size = [], 0, 0
+    if found:
+        yield found
+
+
+class _BundleReader:
+    def __init__(self, settings: PullSettings, reading: Reading) -> None:
+        self._settings = settings
+        self._decoder = reading.decoder()
+        self._builder = BatchBuilder(reading)
+        self._offsets = ColumnReader(["queueOffset"], unwrap=True, skip_unqueued=False)
+
+    def batches(self, answers: list[Answer]) -> Iterator[pa.RecordBatch]:
+        data = b"".join([answer.body for answer in answers])
+        if not self._settings.is_filtered and not self._is_exact(answers, data):
+            for answer in answers:
+                self._check(answer)
+        at = 0
+        while at < len(data):
+            found = self._decoder.measure(data, at, len(data), max_rows=_MAX_ROWS)
+            if found.rows:
+                yield from self._builder.build(self._decoder, found)
+            at = found.position
+            _check_status(found, answers[0])
+
+    def _is_exact(self, answers: list[Answer], data: bytes) -> bool:
+        """Whether there are as many rows as offsets, and each queue begins right."""
+        offsets = self._queue_offsets(data, answers[0])
+        at = 0
+        for answer in answers:
+            last = at + answer.end - answer.start - 1
+            if last >= len(offsets) or (offsets[at], offsets[last]) != (
+                answer.start,
+                answer.end - 1,
+            ):
+                return False
+            at = last + 1
+        return at == len(offsets)
+
+    def _queue_offsets(self, data: bytes, first: Answer) -> memoryview:
+        found = self._offsets.measure(data, 0, len(data), max_rows=_MAX_ROWS)
+        _check_status(found, first)
+        ((size,),) = found.sizes
+        buffer = pa.allocate_buffer(size)
+        self._offsets.fill([(buffer.address,)])
+        return memoryview(buffer).cast("q")[: found.rows]
+
+    def _check(self, answer: Answer) -> None:
+        """Raise or warn about the offsets that are missing in an answer."""
+        expected = answer.start
+        for offset in (*self._queue_offsets(answer.body, answer), answer.end):
+            if not expected <= offset <= answer.end:
+                raise RemoteProtocolError(
+                    f"{answer.queue}: a pull of {answer.start} to {answer.end} brought "
+                    f"offset {offset} where {expected} was due"
+                )
+            if offset > expected:
+                text = (
+                    f"{answer.queue}: offsets {expected} to {offset} were removed "
+                    "before they were read"
+                )
+                if self._settings.fails_on_loss:
+                    raise LostData(text, "failOnDataLoss=false reads the others")
+                _log.warning("%s", text)
+            expected = offset + 1
+
+
+def _check_status(found: Measured, first: Answer) -> None:
+    if found.status is not RecordStatus.OK:
+        raise RemoteProtocolError(
+            f"{first.queue} from offset {first.start} on: a pulled record is not "
+            f"readable: {found.status.name} {found.reason}"
+        )

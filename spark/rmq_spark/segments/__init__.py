@@ -1,0 +1,1 @@
+"""Reading the log: its segments, ranges of them, and their Arrow batches."""
