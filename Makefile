@@ -3,7 +3,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-SOURCES := $(wildcard rmq/_fastpath/*.pyx rmq/_fastpath/*.pxd rmq/_fastpath/*.h)
+SOURCES := $(wildcard rmq/_fastpath/*/*.pyx rmq/_fastpath/*/*.pxd rmq/_fastpath/*/*.h)
 WORKERS ?= 2
 # stores of the default tests go to memory where 2 GB of it are free; crash tests do not
 IN_MEMORY := $(shell df --output=avail /dev/shm 2>/dev/null | awk 'NR == 2 && $$1 > 2000000 {print "TMPDIR=/dev/shm"}')

@@ -24,9 +24,10 @@ FLAVOUR = "asan" if ASAN else "trace" if TRACE else "plain"
 SANITIZER = ["-fsanitize=address", "-fno-omit-frame-pointer", "-g"] if ASAN else []
 
 PORTABLE = {
-    "checksum", "client_codec", "client_handout", "client_messages", "client_packing",
-    "client_sending", "decode", "hashing", "header_scan", "json_dialect", "layout",
-    "native", "properties", "unique_keys",
+    "bytes.checksum", "bytes.hashing", "bytes.json_dialect", "bytes.properties",
+    "bytes.unique_keys", "client.codec", "client.messages", "client.packing",
+    "client.process_queue", "client.sending", "log.decode", "log.layout",
+    "reactor.header_scan", "reactor.native",
 }  # fmt: skip
 """What the Python client needs. The others serve brokers, which need Linux."""
 
@@ -42,12 +43,21 @@ DIRECTIVES = {
     "autotestdict": False,
 }
 
+FASTPATH = Path("rmq/_fastpath")
+HEADERS = FASTPATH / "bytes"
+
+
+def module_of(source: Path) -> str:
+    """Return the name of a module below `rmq._fastpath`."""
+    return ".".join(source.relative_to(FASTPATH).with_suffix("").parts)
+
+
 EXTENSIONS = [
     Extension(
-        f"rmq._fastpath.{source.stem}",
+        f"rmq._fastpath.{module_of(source)}",
         [str(source)],
-        depends=[str(path) for path in sorted(source.parent.glob("*.h"))],
-        include_dirs=[str(source.parent)],
+        depends=[str(path) for path in sorted(HEADERS.glob("*.h"))],
+        include_dirs=[str(HEADERS)],
         extra_compile_args=[
             # debug information takes a third of the time of the compiler
             *(["-O3", "-g0"] if FLAVOUR == "plain" else ["-O1"]),
@@ -63,8 +73,8 @@ EXTENSIONS = [
         if TRACE
         else [],
     )
-    for source in sorted(Path("rmq/_fastpath").glob("*.pyx"))
-    if sys.platform == "linux" or source.stem in PORTABLE
+    for source in sorted(FASTPATH.glob("*/*.pyx"))
+    if sys.platform == "linux" or module_of(source) in PORTABLE
 ]
 
 

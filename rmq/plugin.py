@@ -50,16 +50,11 @@ from rmq.store.results import (
     PutResult,
     PutStatus,
 )
-from rmq_plugins.consume.held_pops import ANY_QUEUE, HeldPop, HeldPops
-from rmq_plugins.consume.queue_order import ANOTHER_POP, NOT_THERE, QueueOrder
 
 __all__ = [
-    "ANOTHER_POP",
-    "ANY_QUEUE",
     "COMMIT_NUMS",
     "GROUP_GET_NUMS",
     "MAX_FOLLOWERS",
-    "NOT_THERE",
     "PERM_READ",
     "PERM_WRITE",
     "ROLLBACK_NUMS",
@@ -87,8 +82,6 @@ __all__ = [
     "Guard",
     "Handler",
     "Held",
-    "HeldPop",
-    "HeldPops",
     "JsonTable",
     "Later",
     "Member",
@@ -103,7 +96,6 @@ __all__ = [
     "PutStatus",
     "QueueKey",
     "QueueOffset",
-    "QueueOrder",
     "Register",
     "RequestCode",
     "RequestRejected",

@@ -68,7 +68,7 @@ def copy_sources(folder: Path) -> None:
             shutil.copytree(source, folder / name, ignore=ignored)
         else:
             shutil.copy(source, folder / name)
-    for generated in folder.glob("rmq/_fastpath/*.c"):
+    for generated in folder.glob("rmq/_fastpath/*/*.c"):
         generated.unlink()
 
 

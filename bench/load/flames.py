@@ -17,7 +17,7 @@ FRAME = re.compile(r"^\s+[0-9a-f]+ (.*?)(?:\+0x[0-9a-f]+)? \((.*)\)$")
 CYTHON = re.compile(
     r"__pyx_(?:f|fuse|pf|pw|pymod|getprop|specialmethod)\w*?_3rmq_(\w+)"
 )
-MODULE = re.compile(r"/_fastpath/(\w+)\.")
+MODULE = re.compile(r"/_fastpath/\w+/(\w+)\.")
 WIDTH, ROW, LEAST, LETTER = 1200, 17, 1.0, 6.6
 """Of the picture, in pixels: least is the width of a frame that is drawn at all."""
 
@@ -71,7 +71,8 @@ def frame_of(symbol: str, origin: str) -> Frame:
 def readable(mangled: str) -> str:
     """Return the class and function in a C name of Cython.
 
-    The text begins after the package: `9_fastpath_6append_13RecordEncoder_11commit`.
+    The text begins after the package:
+    `9_fastpath_3log_6append_13RecordEncoder_11commit`.
     A number before a name is its size, or else the function's place in its class.
     """
     names, rest = [], mangled
@@ -82,7 +83,7 @@ def readable(mangled: str) -> str:
             break
         names.append(text[:size])
         rest = text[size + 1 :]
-    return ".".join(filter(None, [*names[2:], rest]))
+    return ".".join(filter(None, [*names[3:], rest]))
 
 
 def stacks_of(text: str) -> Counter[Stack]:

@@ -37,7 +37,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "../../rmq/_fastpath/hmac_sha1.h"
+#include "../../rmq/_fastpath/bytes/hmac_sha1.h"
 
 enum {
     INPUT_SIZE = 1 << 20, HEADER_LIMIT = 16384, BODY_LIMIT = 1 << 20, CONNECTION_LIMIT = 20000,

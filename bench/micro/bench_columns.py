@@ -5,7 +5,7 @@ import ctypes
 import pytest
 
 from rmq._fastpath import RecordEncoder
-from rmq._fastpath.columns import COLUMNS, ColumnReader, find_record, walk_chain
+from rmq._fastpath.arrow.columns import COLUMNS, ColumnReader, find_record, walk_chain
 
 COUNT = 16_384
 SLIM = ["topic", "queueId", "queueOffset", "body", "tags", "keys", "storeTimestamp"]

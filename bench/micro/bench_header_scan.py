@@ -2,7 +2,7 @@
 
 import struct
 
-from rmq._fastpath.header_scan import scan
+from rmq._fastpath.reactor.header_scan import scan
 from rmq.protocol.codes import SerializeType
 from rmq.protocol.command import Command
 from rmq.protocol.frames import encode

@@ -1,7 +1,7 @@
 """Rows with keys and tags as items of client batches; and the same by the model."""
 
-from rmq._fastpath.items import ItemWriter
-from tests.fastpath.test_items import Memory
+from rmq._fastpath.arrow.items import ItemWriter
+from tests.fastpath.arrow.test_items import Memory
 from tests.model.items import model_item
 
 ROWS = 10_000

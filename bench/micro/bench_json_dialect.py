@@ -1,6 +1,6 @@
 """The dialect rewritten: a registration with static topics, whose names are numbers."""
 
-from rmq._fastpath.json_dialect import plain_json
+from rmq._fastpath.bytes.json_dialect import plain_json
 
 MAPPING = (
     b'{"bname":"broker-a","currIdMap":{0:0,1:1,2:2,3:3},"dirty":false,"topic":"T"},'

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rmq._fastpath.signatures import hmac_sha1
+from rmq._fastpath.reactor.signatures import hmac_sha1
 
 
 @pytest.mark.parametrize("plain", [False, True])

@@ -1,6 +1,6 @@
 """A Java producer's header: scanned the first time, recognised ever after."""
 
-from rmq._fastpath.template import Templates
+from rmq._fastpath.reactor.template import Templates
 
 HEADER = (
     b'{"code":310,"extFields":{"a":"please_rename_unique_group_name","b":"TopicTest",'

@@ -1,45 +1,50 @@
-from rmq._fastpath.ack_path import AckPath
-from rmq._fastpath.ack_table import AckMarks, AckTable
-from rmq._fastpath.append import RecordEncoder, record_size
-from rmq._fastpath.checksum import body_crc, crc32
-from rmq._fastpath.commit_path import CommitPath
-from rmq._fastpath.commit_table import CommitTable
-from rmq._fastpath.connections import Connections, EventKind
-from rmq._fastpath.decode import (
+from rmq._fastpath.bytes.checksum import body_crc, crc32
+from rmq._fastpath.bytes.extent import Extent
+from rmq._fastpath.bytes.hashing import java_hash, tags_code
+from rmq._fastpath.bytes.properties import decode_properties, encode_properties
+from rmq._fastpath.bytes.unique_keys import UniqueKeys
+from rmq._fastpath.bytes.watermark import Watermark
+from rmq._fastpath.handlers.ack_path import AckPath
+from rmq._fastpath.handlers.ack_table import AckMarks, AckTable
+from rmq._fastpath.handlers.commit_path import CommitPath
+from rmq._fastpath.handlers.commit_table import CommitTable
+from rmq._fastpath.handlers.grants import Grants
+from rmq._fastpath.handlers.heartbeat_path import HeartbeatPath
+from rmq._fastpath.handlers.held_pulls import HeldPullCounts, ReturnedPull
+from rmq._fastpath.handlers.pull_path import PullPath
+from rmq._fastpath.handlers.pull_table import PullTable, PullView
+from rmq._fastpath.handlers.send_path import SendPath
+from rmq._fastpath.handlers.send_table import SendTable
+from rmq._fastpath.handlers.timed_sends import TimedSends
+from rmq._fastpath.log.append import RecordEncoder, record_size
+from rmq._fastpath.log.decode import (
     Record,
     RecordStatus,
     RecordView,
     check_record,
     decode_record,
 )
-from rmq._fastpath.dispatch import Dispatched, QueueDispatcher
-from rmq._fastpath.extent import Extent
-from rmq._fastpath.flush_times import FLUSH_BOUNDS_S, FlushTimes
-from rmq._fastpath.grants import Grants
-from rmq._fastpath.hashing import java_hash, tags_code
-from rmq._fastpath.heartbeat_path import HeartbeatPath
-from rmq._fastpath.held_pulls import HeldPullCounts, ReturnedPull
-from rmq._fastpath.index_table import IndexTable, find_in_log, index_file_size
-from rmq._fastpath.inner_loop import InnerLoop
-from rmq._fastpath.layout import QueueEntryLayout, RecordFlag, RecordLayout, RecordMagic
-from rmq._fastpath.log_reader import LogReader
-from rmq._fastpath.log_writer import LogWriter
-from rmq._fastpath.mapped_file import MappedFile
-from rmq._fastpath.native import NativeHandler
-from rmq._fastpath.new_keys import NewKeys
-from rmq._fastpath.properties import decode_properties, encode_properties
-from rmq._fastpath.pull_path import PullPath
-from rmq._fastpath.pull_table import PullTable, PullView
-from rmq._fastpath.queue_file import (
+from rmq._fastpath.log.dispatch import Dispatched, QueueDispatcher
+from rmq._fastpath.log.flush_times import FLUSH_BOUNDS_S, FlushTimes
+from rmq._fastpath.log.index_table import IndexTable, find_in_log, index_file_size
+from rmq._fastpath.log.layout import (
+    QueueEntryLayout,
+    RecordFlag,
+    RecordLayout,
+    RecordMagic,
+)
+from rmq._fastpath.log.log_reader import LogReader
+from rmq._fastpath.log.log_writer import LogWriter
+from rmq._fastpath.log.mapped_file import MappedFile
+from rmq._fastpath.log.new_keys import NewKeys
+from rmq._fastpath.log.queue_file import (
     clear_entries,
     find_entries_end,
     read_entry_at,
     write_entries,
 )
-from rmq._fastpath.queue_tail import SIZE_BOUNDS, QueueTail, TailSet
-from rmq._fastpath.reactor import Reactor, ReactorStatistics
-from rmq._fastpath.rpc_times import RPC_BOUNDS_MS, RpcTime, RpcTimes
-from rmq._fastpath.scan import (
+from rmq._fastpath.log.queue_tail import SIZE_BOUNDS, QueueTail, TailSet
+from rmq._fastpath.log.scan import (
     QueueScan,
     ScanStop,
     WalkedRecord,
@@ -49,14 +54,14 @@ from rmq._fastpath.scan import (
     topic_hash,
     walk_log,
 )
-from rmq._fastpath.send_path import SendPath
-from rmq._fastpath.send_table import SendTable
-from rmq._fastpath.tail import LogTail
-from rmq._fastpath.tail_ring import TailRing
-from rmq._fastpath.timed_sends import TimedSends
-from rmq._fastpath.timer_units import add_units, due_records, walk_units
-from rmq._fastpath.unique_keys import UniqueKeys
-from rmq._fastpath.watermark import Watermark
+from rmq._fastpath.log.tail import LogTail
+from rmq._fastpath.log.tail_ring import TailRing
+from rmq._fastpath.log.timer_units import add_units, due_records, walk_units
+from rmq._fastpath.reactor.connections import Connections, EventKind
+from rmq._fastpath.reactor.inner_loop import InnerLoop
+from rmq._fastpath.reactor.native import NativeHandler
+from rmq._fastpath.reactor.reactor import Reactor, ReactorStatistics
+from rmq._fastpath.reactor.rpc_times import RPC_BOUNDS_MS, RpcTime, RpcTimes
 
 __all__ = [
     "FLUSH_BOUNDS_S",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
-from rmq._fastpath.client_messages import ReceivedMessage
+from rmq._fastpath.client.messages import ReceivedMessage
 from rmq.cli import completion
 from rmq.cli.consume import as_object
 from rmq.cli.consume.stream import Choice, Follower, be_quiet

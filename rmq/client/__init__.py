@@ -8,16 +8,16 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rmq._fastpath.client_messages import (
+    from rmq._fastpath.client.messages import (
         Delivery as Delivery,
     )
-    from rmq._fastpath.client_messages import (
+    from rmq._fastpath.client.messages import (
         ReceivedMessage as ReceivedMessage,
     )
-    from rmq._fastpath.client_messages import (
+    from rmq._fastpath.client.messages import (
         SendResult as SendResult,
     )
-    from rmq._fastpath.client_messages import (
+    from rmq._fastpath.client.messages import (
         SendStatus as SendStatus,
     )
     from rmq.client.client import Client as Client
@@ -71,7 +71,7 @@ _HOMES = {
     "Trust": "rmq.outgoing.identity",
     **dict.fromkeys(
         ("Delivery", "ReceivedMessage", "SendResult", "SendStatus"),
-        "rmq._fastpath.client_messages",
+        "rmq._fastpath.client.messages",
     ),
 }
 

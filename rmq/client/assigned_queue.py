@@ -6,9 +6,9 @@ It is the lease of its messages: after `revoke` no acknowledgement counts.
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, Final
 
-from rmq._fastpath.client_codec import Pulled, PullTemplate
-from rmq._fastpath.client_handout import Lease, ProcessQueue
-from rmq._fastpath.client_messages import ReceivedMessage
+from rmq._fastpath.client.codec import Pulled, PullTemplate
+from rmq._fastpath.client.messages import ReceivedMessage
+from rmq._fastpath.client.process_queue import Lease, ProcessQueue
 from rmq.client.core.routes import MessageQueue
 from rmq.client.fetch_queue import AskedQueue
 from rmq.client.namespaces import unwrap

@@ -5,9 +5,9 @@ from typing import cast
 
 import anyio
 
-from rmq._fastpath.client_messages import SendResult
-from rmq._fastpath.client_packing import Packed
-from rmq._fastpath.client_sending import Budget
+from rmq._fastpath.client.messages import SendResult
+from rmq._fastpath.client.packing import Packed
+from rmq._fastpath.client.sending import Budget
 from rmq.client.core.batches import Sized, split
 from rmq.client.core.routes import MessageQueue
 from rmq.client.errors import ClientError, SendManyFailed

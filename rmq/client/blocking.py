@@ -22,10 +22,10 @@ from typing import Any, Final, Self
 import anyio
 import anyio.to_thread
 
-from rmq._fastpath.client_messages import Delivery as AsyncDelivery
-from rmq._fastpath.client_messages import ReceivedMessage
-from rmq._fastpath.client_sending import Ends
-from rmq._fastpath.client_sending import ThreadDelivery as Delivery
+from rmq._fastpath.client.messages import Delivery as AsyncDelivery
+from rmq._fastpath.client.messages import ReceivedMessage
+from rmq._fastpath.client.sending import Ends
+from rmq._fastpath.client.sending import ThreadDelivery as Delivery
 from rmq.client.client import Client as AsyncClient
 from rmq.client.consumer import Consumer as AsyncConsumer
 from rmq.client.core.routes import MessageQueue

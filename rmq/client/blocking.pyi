@@ -3,7 +3,7 @@ from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Final, Literal, Self
 
-from rmq._fastpath.client_messages import ReceivedMessage, SendResult
+from rmq._fastpath.client.messages import ReceivedMessage, SendResult
 from rmq.client.client import Client as AsyncClient
 from rmq.client.compression import Compression
 from rmq.client.core.allocate import Allocate

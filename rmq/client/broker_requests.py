@@ -9,7 +9,7 @@ import json
 import time
 from typing import TYPE_CHECKING, Any
 
-from rmq._fastpath.client_messages import ReceivedMessage, decode_messages
+from rmq._fastpath.client.messages import ReceivedMessage, decode_messages
 from rmq.client.assigned_queue import HeldQueue
 from rmq.client.compression import inflate
 from rmq.client.core.routes import MessageQueue

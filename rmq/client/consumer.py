@@ -19,8 +19,8 @@ from typing import Final, Literal
 
 import anyio
 
-from rmq._fastpath.client_handout import Handout
-from rmq._fastpath.client_messages import ReceivedMessage
+from rmq._fastpath.client.messages import ReceivedMessage
+from rmq._fastpath.client.process_queue import Handout
 from rmq.client.assigned_queue import HeldQueue
 from rmq.client.broker_requests import answer
 from rmq.client.client import Client

@@ -8,7 +8,7 @@ import os
 from collections.abc import Sequence
 from typing import Self
 
-from rmq._fastpath.client_messages import SendResult
+from rmq._fastpath.client.messages import SendResult
 from rmq.client.core.routes import MessageQueue
 from rmq.core.errors import RmqError
 from rmq.protocol.codes import ResponseCode

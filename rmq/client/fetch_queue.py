@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from typing import TYPE_CHECKING
 
-from rmq._fastpath.client_messages import ReceivedMessage
+from rmq._fastpath.client.messages import ReceivedMessage
 from rmq.client.core.routes import MessageQueue
 from rmq.client.subscription import Subscription
 from rmq.outgoing.connection import Connection

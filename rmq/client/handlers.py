@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol
 
 import anyio
 
-from rmq._fastpath.client_messages import ReceivedMessage
+from rmq._fastpath.client.messages import ReceivedMessage
 from rmq.client.assigned_queue import HeldQueue
 from rmq.core.logs import Foreign, SparseLog
 from rmq.outgoing.connection import steady_ms

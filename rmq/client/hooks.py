@@ -13,7 +13,7 @@ from typing import Protocol
 
 import msgspec
 
-from rmq._fastpath.client_messages import Delivery, ReceivedMessage, SendResult
+from rmq._fastpath.client.messages import Delivery, ReceivedMessage, SendResult
 from rmq.client.handlers import Handler
 from rmq.client.message import Message
 from rmq.core.logs import SparseLog

@@ -4,7 +4,7 @@ to be closed by a task that may be gone.
 
 from typing import Protocol, Self
 
-from rmq._fastpath.client_messages import ReceivedMessage
+from rmq._fastpath.client.messages import ReceivedMessage
 
 
 class Source(Protocol):

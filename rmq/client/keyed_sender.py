@@ -2,8 +2,8 @@
 
 from collections.abc import Awaitable, Callable
 
-from rmq._fastpath.client_messages import SendResult
-from rmq._fastpath.client_packing import Packed
+from rmq._fastpath.client.messages import SendResult
+from rmq._fastpath.client.packing import Packed
 from rmq.client.core.batches import Sized
 from rmq.client.core.ordered_sends import Keyed, Lane
 from rmq.client.core.routes import MessageQueue

@@ -5,8 +5,8 @@ from collections.abc import Callable
 
 import anyio
 
-from rmq._fastpath.client_messages import Delivery
-from rmq._fastpath.client_sending import Accumulator
+from rmq._fastpath.client.messages import Delivery
+from rmq._fastpath.client.sending import Accumulator
 from rmq.client.core.batches import Sized
 from rmq.outgoing.connection import steady_ms
 

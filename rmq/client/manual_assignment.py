@@ -11,7 +11,7 @@ from typing import Literal
 
 import anyio
 
-from rmq._fastpath.client_messages import ReceivedMessage
+from rmq._fastpath.client.messages import ReceivedMessage
 from rmq.client.assigned_queue import HeldQueue
 from rmq.client.client_owner import Sharer
 from rmq.client.core.routes import MessageQueue

@@ -23,7 +23,7 @@ from typing import Final, NamedTuple
 
 import anyio
 
-from rmq._fastpath.client_messages import ReceivedMessage, SendResult, SendStatus
+from rmq._fastpath.client.messages import ReceivedMessage, SendResult, SendStatus
 from rmq.client.client import Client
 from rmq.client.errors import ClientError
 from rmq.client.hooks import AfterSend, Outcome

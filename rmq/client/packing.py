@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from rmq._fastpath import UniqueKeys
-from rmq._fastpath.client_packing import Packed, join, pack_plain
+from rmq._fastpath.client.packing import Packed, join, pack_plain
 from rmq.client.compression import FLAGS, Compression, compressor
 from rmq.client.message import Message, properties_of
 from rmq.protocol import properties as names

@@ -9,7 +9,7 @@ import time
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, Final
 
-from rmq._fastpath.client_messages import ReceivedMessage
+from rmq._fastpath.client.messages import ReceivedMessage
 from rmq.client.core.pop import Place
 from rmq.client.core.routes import MessageQueue
 from rmq.client.fetch_queue import AskedQueue

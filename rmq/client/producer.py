@@ -18,9 +18,9 @@ from typing import Final, cast
 import anyio
 
 from rmq._fastpath import UniqueKeys
-from rmq._fastpath.client_messages import Delivery, ReceivedMessage, SendResult, end_all
-from rmq._fastpath.client_packing import Packed
-from rmq._fastpath.client_sending import (
+from rmq._fastpath.client.messages import Delivery, ReceivedMessage, SendResult, end_all
+from rmq._fastpath.client.packing import Packed
+from rmq._fastpath.client.sending import (
     Budget,
     OpenDeliveries,
     send_packed,

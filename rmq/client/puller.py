@@ -14,9 +14,9 @@ from typing import Any, Final, Protocol
 
 import anyio
 
-from rmq._fastpath.client_codec import Pulled
-from rmq._fastpath.client_handout import Fetched
-from rmq._fastpath.client_messages import ReceivedMessage, decode_messages
+from rmq._fastpath.client.codec import Pulled
+from rmq._fastpath.client.messages import ReceivedMessage, decode_messages
+from rmq._fastpath.client.process_queue import Fetched
 from rmq.client.assigned_queue import HeldQueue
 from rmq.client.client import Client
 from rmq.client.compression import inflate

@@ -16,7 +16,7 @@ from typing import Final
 
 import anyio
 
-from rmq._fastpath.client_messages import ReceivedMessage
+from rmq._fastpath.client.messages import ReceivedMessage
 from rmq.client.assigned_queue import HeldQueue
 from rmq.client.errors import NoRoute
 from rmq.client.fetch_queue import AskedQueue

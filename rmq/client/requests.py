@@ -14,7 +14,7 @@ from typing import Final
 
 import anyio
 
-from rmq._fastpath.client_messages import ReceivedMessage, decode_messages
+from rmq._fastpath.client.messages import ReceivedMessage, decode_messages
 from rmq.client.client import Client
 from rmq.client.compression import inflate
 from rmq.client.core.routes import MessageQueue

@@ -8,7 +8,7 @@ many messages were enqueued meanwhile.
 from collections import deque
 from collections.abc import Awaitable, Callable
 
-from rmq._fastpath.client_messages import Delivery
+from rmq._fastpath.client.messages import Delivery
 from rmq.client.errors import SendFailed
 
 

@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 import anyio
 
-from rmq._fastpath.client_codec import SendTemplate
-from rmq._fastpath.client_messages import SendResult
-from rmq._fastpath.client_packing import Packed
-from rmq._fastpath.client_sending import QueueChoice, Ways
+from rmq._fastpath.client.codec import SendTemplate
+from rmq._fastpath.client.messages import SendResult
+from rmq._fastpath.client.packing import Packed
+from rmq._fastpath.client.sending import QueueChoice, Ways
 from rmq.client.client import Client
 from rmq.client.core.queue_selector import index_of_key
 from rmq.client.core.retries import ANOTHER_BROKER, back_off_ms

@@ -11,12 +11,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Final
 
-from rmq._fastpath.client_messages import (
+from rmq._fastpath.client.messages import (
     ReceivedMessage,
     SendResult,
     decode_messages,
 )
-from rmq._fastpath.client_packing import Packed
+from rmq._fastpath.client.packing import Packed
 from rmq.client.client import Client
 from rmq.client.compression import inflate
 from rmq.client.core.routes import MessageQueue

@@ -4,7 +4,8 @@ connect, prove that the own log is the beginning of the master's (`log_prefix.py
 receive, append, report.  Under SYNC_FLUSH a report is what the disk has confirmed: the
 master then answers senders for two disks.  A report is always a whole record, checked.
 Every end of a connection is a sentence in `state`, for tools and the log; a log that
-cannot follow is tried again later, and `divergence.py` has the rules for what is given up.
+cannot follow is tried again later. `divergence.py` has the rules for what is
+given up.
 Known in Java as `DefaultHAClient`.
 """
 

@@ -1,1 +1,1 @@
-"""Configuration: options, their keys and documents, live changes, tables in JSON files."""
+"""Options, their keys and documents, live changes, and tables in JSON files."""

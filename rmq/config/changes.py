@@ -15,11 +15,11 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from rmq.config import keys
 from rmq.config.option import (
     Option,
     as_text,
     describe,
-    keys,
     nearest,
     options,
     parse_properties,
@@ -199,7 +199,7 @@ def differences(
 def rewrite(path: Path, changes: Mapping[str, str]) -> None:
     """Set keys in a properties file; its comments and other keys stay.
 
-    The old file stays as `<name>.bak`; the crash contract is that of `rmq/core/files.py`.
+    The old file stays as `<name>.bak`. Crash contract: see `rmq/core/files.py`.
     """
     # imported on use: it imports XML and HTTP
     import javaproperties

@@ -1,6 +1,6 @@
 """Java's keys without effect in rmq, each with the reason.
 
-They are in `config_java_keys.txt`: a reason in brackets, then its keys as `key=Java's
+They are in `java_keys.txt`: a reason in brackets, then its keys as `key=Java's
 default`.  A reason with a leading `!` is about a feature that clients or operators
 would notice; to set such a key is a problem, not a note.  With `!!` the feature is a
 protection: with such a key a broker starts only if `rmq.allowOpen` is true.
@@ -28,7 +28,7 @@ class Unused(NamedTuple):
 @cache
 def unused() -> dict[str, Unused]:
     """Return every such key."""
-    text = Path(__file__).with_name("config_java_keys.txt").read_text()
+    text = Path(__file__).with_name("java_keys.txt").read_text()
     found: dict[str, Unused] = {}
     reason, is_missed, is_protection = "", False, False
     for line in text.splitlines():

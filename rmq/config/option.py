@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from rmq.config.option import keys
+from rmq.config import keys
 from rmq.core.errors import ConfigError
 
 T = TypeVar("T")

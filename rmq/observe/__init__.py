@@ -1,1 +1,1 @@
-"""What a broker does and what is wrong with it: statistics, problems, views, metrics."""
+"""What a broker does, and what is wrong: statistics, problems, views, metrics."""

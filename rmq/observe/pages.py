@@ -42,8 +42,8 @@ async def _metrics(broker: BrokerContext, server: RemotingServer) -> Page:
         server.rpc_times(), server.waiting(*PORTS), server.statistics().reactor.held
     )
     of_java = await expose(java.families(broker, requests), labels | java.SCOPE)
-    own = await expose(own.families(broker, server), labels)
-    return Page(of_java + own, content_type=CONTENT_TYPE)
+    of_rmq = await expose(own.families(broker, server), labels)
+    return Page(of_java + of_rmq, content_type=CONTENT_TYPE)
 
 
 async def _problems(broker: BrokerContext) -> Page:

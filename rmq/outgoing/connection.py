@@ -9,14 +9,14 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from rmq._fastpath.client_codec import (
+from rmq._fastpath.client.codec import (
     ANSWER_TO_PULL,
     ANSWER_TO_SEND,
     ClientCodec,
     PullTemplate,
     SendTemplate,
 )
-from rmq._fastpath.client_messages import SendResult
+from rmq._fastpath.client.messages import SendResult
 from rmq.core.errors import InvokeTimeout, PeerClosed, RemoteProtocolError
 from rmq.core.logs import Foreign, SparseLog, caused_by
 from rmq.outgoing.signing import pull_command, send_command

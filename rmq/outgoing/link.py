@@ -11,7 +11,7 @@ import time
 from types import TracebackType
 from typing import Any, Final, Self
 
-from rmq._fastpath.client_codec import (
+from rmq._fastpath.client.codec import (
     ANSWER_TO_PULL,
     ANSWER_TO_SEND,
     ClientCodec,

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-from rmq._fastpath.client_codec import PullTemplate, SendTemplate
+from rmq._fastpath.client.codec import PullTemplate, SendTemplate
 from rmq.access.signature import sign
 from rmq.protocol.codes import RequestCode
 from rmq.protocol.command import Command

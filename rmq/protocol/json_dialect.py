@@ -59,7 +59,7 @@ def standard_json(data: bytes) -> bytes:
 
 def _rewrite(data: bytes, max_object_names: int) -> tuple[bytes, int]:
     # Imported here: most processes never see the dialect.
-    from rmq._fastpath.json_dialect import plain_json
+    from rmq._fastpath.bytes.json_dialect import plain_json
 
     try:
         return plain_json(data, MAX_DEPTH, max_object_names)

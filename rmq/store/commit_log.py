@@ -1,6 +1,6 @@
 """CommitLog: all records of all topics, in the order of arrival.
 
-Layout: files of one size (`mapped_files.py`) of records (`_fastpath/layout.pxd`); a
+Layout: files of one size (`mapped_files.py`) of records (`log/layout.pxd`); a
 record that does not fit with 8 bytes to spare goes to the next file, and a blank record
 ends this one.  A client batch is never split.
 Invariant: bytes after `end_offset` are zero.

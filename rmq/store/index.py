@@ -1,9 +1,9 @@
 """MessageIndex: messages by key, unique key, tags and time.
 
-Layout: files of one size (`_fastpath/index_table.pyx`), named by the local time of
+Layout: files of one size (`log/index_table.pyx`), named by the local time of
 their creation in 17 digits.  All but the newest are full.
 Threads: one worker runs `build`, which takes the keys that were noted when records were
-appended (`_fastpath/new_keys.pyx`), and reads the log where none were; a query runs at
+appended (`log/new_keys.pyx`), and reads the log where none were; a query runs at
 the same time and also scans the records from `next_offset` on, so answers are complete
 at any lag; many of them are scanned in a worker, too.
 Invariants: every indexed record below `next_offset` has its entries; a file is flushed

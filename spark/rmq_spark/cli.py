@@ -42,12 +42,12 @@ from rmq_spark.export.source import BATCH_ROWS, Feed, Limits
 from rmq_spark.export.store_source import StoreFeed
 from rmq_spark.live.client import LiveSettings
 from rmq_spark.option_values import parse_bytes
+from rmq_spark.segments import commit_log
 from rmq_spark.segments.broker_requests import (
     forget_exporter,
     host_and_port,
     report_offset,
 )
-from rmq_spark.segments.reader import commit_log
 from rmq_spark.segments.schema import EXPORTED
 from rmq_spark.segments.selection import Topics
 from rmq_spark.session import start_session

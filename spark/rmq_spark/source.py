@@ -29,7 +29,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from rmq_spark.segments.reader import commit_log, plan
+from rmq_spark.segments import commit_log, plan
 
 if TYPE_CHECKING:
     import pyarrow as pa

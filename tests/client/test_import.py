@@ -8,7 +8,8 @@ import sys
 from rmq.client import Client, Consumer, Message, Producer
 servers = ("broker", "namesrv", "node", "plugins", "remoting", "replication", "store")
 print([n for n in sys.modules if n.startswith(tuple(f"rmq.{s}" for s in servers))])
-print([n for n in sys.modules if n in ("trio", "pluggy", "rmq._fastpath.reactor")])
+others = "trio", "pluggy", "rmq._fastpath.reactor.reactor"
+print([n for n in sys.modules if n in others])
 """
 
 

@@ -3,8 +3,8 @@
 import trio
 import trio.testing
 
-from rmq._fastpath.client_messages import Delivery, SendResult
-from rmq._fastpath.client_packing import Packed
+from rmq._fastpath.client.messages import Delivery, SendResult
+from rmq._fastpath.client.packing import Packed
 from rmq.client import Message, Producer
 from rmq.client.errors import NoRoute, SendFailed
 from rmq.client.route_waiters import Opening

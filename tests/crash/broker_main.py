@@ -21,7 +21,9 @@ class TracedModules:
     """Finds the traced modules in a folder, before the installed ones."""
 
     def __init__(self, folder):
-        self._paths = {f"rmq._fastpath.{p.stem}": p for p in Path(folder).glob("*.so")}
+        self._paths = {
+            f"rmq._fastpath.log.{p.stem}": p for p in Path(folder).glob("*.so")
+        }
 
     def find_spec(self, name, _path=None, _target=None):
         path = self._paths.get(name)

@@ -32,8 +32,9 @@ from tests.history import History
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(3600)]
 ROOT = Path(__file__).parents[2]
-SOURCE = ROOT / "rmq/_fastpath"
-MADE = ROOT / f"build/plain-{sys.implementation.cache_tag}/c/rmq/_fastpath"
+SOURCE = ROOT / "rmq/_fastpath/log"
+HEADERS = ROOT / "rmq/_fastpath/bytes"
+MADE = ROOT / f"build/plain-{sys.implementation.cache_tag}/c/rmq/_fastpath/log"
 """Where the build leaves the C sources."""
 FILE_SIZES = {
     "commitlog": SIZES["mappedFileSizeCommitLog"],
@@ -61,7 +62,7 @@ def traced(tmp_path_factory):
         subprocess.run(
             [
                 *("cc", "-O1", "-shared", "-fPIC", "-DRMQ_IO_TRACE"),
-                *(f"-I{include}", f"-I{SOURCE}", str(source), "-o", str(target)),
+                *(f"-I{include}", f"-I{HEADERS}", str(source), "-o", str(target)),
             ],
             check=True,
             timeout=300,

@@ -1,7 +1,7 @@
 """The JSON dialect by recursive descent: slow, obvious, without shared code.
 
-The twin of `rmq/_fastpath/json_dialect.pyx` with the strict parser after it. Objects as
-names become frozen sets of their members.
+The twin of `rmq/_fastpath/bytes/json_dialect.pyx` with the strict parser after it.
+Objects as names become frozen sets of their members.
 """
 
 import re

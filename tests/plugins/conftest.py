@@ -11,10 +11,10 @@ import trio
 import rmq_plugins.admin
 import rmq_plugins.auth
 import rmq_plugins.client
+import rmq_plugins.consume.lite
+import rmq_plugins.consume.pop
+import rmq_plugins.consume.pull
 import rmq_plugins.export
-import rmq_plugins.lite
-import rmq_plugins.pop
-import rmq_plugins.pull
 import rmq_plugins.query
 import rmq_plugins.relay
 import rmq_plugins.reply
@@ -48,9 +48,9 @@ PLUGINS = {
         rmq_plugins.auth,
         rmq_plugins.client,
         rmq_plugins.export,
-        rmq_plugins.lite,
-        rmq_plugins.pop,
-        rmq_plugins.pull,
+        rmq_plugins.consume.lite,
+        rmq_plugins.consume.pop,
+        rmq_plugins.consume.pull,
         rmq_plugins.query,
         rmq_plugins.relay,
         rmq_plugins.reply,

@@ -73,7 +73,8 @@ def told(owner, method, step):
 told(ExportLog, "write_plan", b"p")
 told(worker._FileWriter, "add", b"w")
 told(worker._FileWriter, "finish", b"l")
-for kind in committers.ParquetCommitter, committers.DeltaCommitter, committers.IcebergCommitter:
+of = committers
+for kind in of.ParquetCommitter, of.DeltaCommitter, of.IcebergCommitter:
     told(kind, "commit", b"t")
 told(ExportLog, "write_manifest", b"m")
 """

@@ -15,10 +15,8 @@ from typing import Final
 
 import msgspec
 
-from rmq.broker.context import BrokerContext
+from rmq.plugin import Alarm, BrokerContext, Connection
 from rmq.protocol.command import Command
-from rmq.remoting.alarm import Alarm
-from rmq.remoting.connection import Connection
 
 MAX_SIZE: Final = 256 << 20
 REQUEST_SIZE: Final = 2_048

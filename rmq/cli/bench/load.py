@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from typing import Final, NamedTuple
 
-from rmq._fastpath.client_codec import Pulled, PullTemplate, SendTemplate
-from rmq._fastpath.client_messages import SendResult, SendStatus
+from rmq._fastpath.client.codec import Pulled, PullTemplate, SendTemplate
+from rmq._fastpath.client.messages import SendResult, SendStatus
 from rmq.cli.terminal.progress import Progress
 from rmq.cli.tool_settings import ToolSettings
 from rmq.client.admin import Queue

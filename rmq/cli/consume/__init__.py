@@ -24,7 +24,7 @@ from rmq.cli.tool_settings import ToolSettings, with_settings
 from rmq.core.errors import RmqError
 
 if TYPE_CHECKING:
-    from rmq._fastpath.client_messages import ReceivedMessage
+    from rmq._fastpath.client.messages import ReceivedMessage
 
 _FIELD: Final = re.compile(r"%(.)|\\([nt0\\])", re.DOTALL)
 _ESCAPES: Final = {"n": "\n", "t": "\t", "0": "\0", "\\": "\\"}

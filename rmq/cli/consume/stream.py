@@ -15,7 +15,7 @@ from typing import Final, NamedTuple, cast
 import anyio
 import click
 
-from rmq._fastpath.client_messages import ReceivedMessage
+from rmq._fastpath.client.messages import ReceivedMessage
 from rmq.cli.tool_settings import ToolSettings
 from rmq.client import Client, Consumer, MessageQueue
 from rmq.client.admin import AdminClient, Queue

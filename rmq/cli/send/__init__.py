@@ -21,7 +21,7 @@ from rmq.outgoing.refused import AnswerRefused
 from rmq.protocol.topics import validate_topic
 
 if TYPE_CHECKING:
-    from rmq._fastpath.client_messages import SendResult
+    from rmq._fastpath.client.messages import SendResult
 
 READ_SIZE: Final = 1 << 16
 MAX_INPUT: Final = 128 << 20

@@ -12,7 +12,7 @@ from typing import IO, Final, NamedTuple, Protocol
 
 import anyio
 
-from rmq._fastpath.client_messages import SendResult
+from rmq._fastpath.client.messages import SendResult
 from rmq.cli.consume.stream import be_quiet
 from rmq.cli.tool_settings import ToolSettings
 from rmq.client import Message, MessageQueue, Producer, SendFailed, SendRefused

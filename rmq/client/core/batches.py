@@ -1,7 +1,7 @@
 """Batches: which messages leave together in one request 320.
 
 A batch has one topic, one queue and one `wait_stored`; a broker stores it whole or not
-at all. The batch that fills is `Accumulator` of `rmq/_fastpath/client_sending.pyx`.
+at all. The batch that fills is `Accumulator` of `rmq/_fastpath/client/sending.pyx`.
 """
 
 from collections.abc import Iterable, Iterator

@@ -5,7 +5,7 @@ i64 physical offset, i32 record size, i64 tags code.  Entry n is at byte 20 * n.
 A queue whose first entry is not 0 starts with fillers (0, 0x7FFFFFFF, 0).
 A file has blocks only for entries that were written, and its whole size for Java.
 Invariants: physical offsets grow; an entry is published with its record, in memory, see
-`_fastpath/queue_tail.pyx`; `QueueFlush` writes it to a file later; `min_offset` <=
+`log/queue_tail.pyx`; `QueueFlush` writes it to a file later; `min_offset` <=
 visible <= `next_offset`, where visible entries lie below the confirm offset.
 Crash contract: entries may be missing or point beyond the log; recovery cuts and
 refills.

@@ -27,11 +27,12 @@ from rmq_spark.export.manifest import (
     Settings,
 )
 from rmq_spark.export.source import DEFAULT_LIMITS, Limits
+from rmq_spark.segments import commit_log
+from rmq_spark.segments import plan as planning
 from rmq_spark.segments.broker_requests import ask_end
 from rmq_spark.segments.commit_log import LostData
 from rmq_spark.segments.plan import SegmentRange
-from rmq_spark.segments.reader import Reading, commit_log, read_range
-from rmq_spark.segments.reader import plan as planning
+from rmq_spark.segments.reader import Reading, read_range
 from rmq_spark.segments.selection import Topics
 
 

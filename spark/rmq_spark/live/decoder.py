@@ -12,7 +12,7 @@ from typing import Final
 import pyarrow as pa
 
 from rmq._fastpath import RecordStatus
-from rmq._fastpath.columns import ColumnReader, Measured
+from rmq._fastpath.arrow.columns import ColumnReader, Measured
 from rmq.core.errors import RemoteProtocolError
 from rmq_spark.live.plan import Bundle
 from rmq_spark.live.pulls import Answer, Puller, PullSettings

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from rmq._fastpath.client_codec import Pulled, PullTemplate
+from rmq._fastpath.client.codec import Pulled, PullTemplate
 from rmq.client.admin import AdminClient
 from rmq.core.errors import ConnectFailed, InvokeTimeout, PeerError, RemoteProtocolError
 from rmq.outgoing.link import Link

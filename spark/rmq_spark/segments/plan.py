@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from rmq._fastpath import QueueEntryLayout, RecordStatus
-from rmq._fastpath.columns import find_record, walk_chain
+from rmq._fastpath.arrow.columns import find_record, walk_chain
 from rmq.core.segments import Segment, is_name
 from rmq_spark.segments.commit_log import (
     CHUNK_BYTES,

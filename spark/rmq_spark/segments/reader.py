@@ -14,7 +14,7 @@ from typing import Final
 import pyarrow as pa
 
 from rmq._fastpath import RecordStatus
-from rmq._fastpath.columns import ColumnReader, Measured, find_record
+from rmq._fastpath.arrow.columns import ColumnReader, Measured, find_record
 from rmq_spark.options import Options
 from rmq_spark.segments.bodies import keep_if_broken, open_body
 from rmq_spark.segments.commit_log import (

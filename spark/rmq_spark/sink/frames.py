@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rmq._fastpath import java_hash
-from rmq._fastpath.items import ItemWriter, MapBuffers, RowFault
+from rmq._fastpath.arrow.items import ItemWriter, MapBuffers, RowFault
 from rmq.client.admin import Queue
 from rmq.client.compression import FLAGS, compressor
 from rmq.client.message import RESERVED

@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from rmq._fastpath.client_codec import SendTemplate
-from rmq._fastpath.client_messages import SendResult
+from rmq._fastpath.client.codec import SendTemplate
+from rmq._fastpath.client.messages import SendResult
 from rmq.client.admin import AdminClient, Queue
 from rmq.core.errors import PeerError, RmqError
 from rmq.outgoing.identity import Identity

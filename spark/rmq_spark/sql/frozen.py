@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from rmq._fastpath.columns import find_record
+from rmq._fastpath.arrow.columns import find_record
 from rmq.core.errors import ConfigError, StoreError
 from rmq.core.segments import Segment
 from rmq_spark.segments.commit_log import (

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmq._fastpath.client_sending import QueueChoice
+from rmq._fastpath.client.sending import QueueChoice
 from rmq.client.core.queue_selector import index_of_key
 from rmq.client.core.routes import MessageQueue
 

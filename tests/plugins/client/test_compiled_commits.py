@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rmq._fastpath.commit_table import CommitTable
+from rmq._fastpath.handlers.commit_table import CommitTable
 from rmq.protocol.command import FLAG_ONEWAY, Command
 from rmq.protocol.frames import FrameDecoder, encode
 from tests.plugins.sides import sides

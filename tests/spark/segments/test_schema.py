@@ -88,7 +88,10 @@ def imported_by(modules, looked_for):
 
 
 def test_the_planner_and_the_exporter_do_not_need_pyspark():
-    modules = "rmq_spark.export.exporter, rmq_spark.segments.reader, rmq_spark.export.committers"
+    modules = (
+        "rmq_spark.export.exporter, rmq_spark.segments.reader, "
+        "rmq_spark.export.committers"
+    )
     assert imported_by(modules, {"pyspark"}) == ""
 
 

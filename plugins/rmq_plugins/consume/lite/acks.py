@@ -8,7 +8,7 @@ group's offset only if it is of the next message, so that none is passed over.
 from typing import Final
 
 from rmq.core.errors import RequestRejected
-from rmq.plugin import ANOTHER_POP, NOT_THERE, BrokerContext, Connection
+from rmq.plugin import BrokerContext, Connection
 from rmq.protocol.bodies.topics import TopicConfig
 from rmq.protocol.codes import FAQ, ResponseCode
 from rmq.protocol.command import Command
@@ -24,6 +24,7 @@ from rmq_plugins.consume.lite.orders import LiteOrders
 from rmq_plugins.consume.lite.popping import MAX_INVISIBLE_MS
 from rmq_plugins.consume.lite.queues import LiteQueues
 from rmq_plugins.consume.lite.rules import LiteRules
+from rmq_plugins.consume.queue_order import ANOTHER_POP, NOT_THERE
 
 CHANGED: Final = "not set any response code"
 

@@ -14,7 +14,8 @@ from typing import Final
 
 import trio
 
-from rmq.plugin import ANY_QUEUE, Alarm, BrokerContext, HeldPops
+from rmq.plugin import Alarm, BrokerContext
+from rmq_plugins.consume.held_pops import ANY_QUEUE, HeldPops
 from rmq_plugins.consume.lite.config import LiteConfig
 from rmq_plugins.consume.lite.events import Events
 from rmq_plugins.consume.lite.orders import LiteOrders

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Final
 
-from rmq.plugin import QueueOrder
+from rmq_plugins.consume.queue_order import QueueOrder
 
 MAX_ORDERS: Final = 200_000
 """Pairs of a lite topic and a group with messages that are not acked."""

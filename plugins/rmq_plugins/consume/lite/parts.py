@@ -1,6 +1,7 @@
 """LiteParts: everything of lite topics in one broker, put together."""
 
-from rmq.plugin import BrokerContext, HeldPops
+from rmq.plugin import BrokerContext
+from rmq_plugins.consume.held_pops import HeldPops
 from rmq_plugins.consume.lite.acks import LiteAcks
 from rmq_plugins.consume.lite.config import LiteConfig
 from rmq_plugins.consume.lite.dispatch import LiteDispatch

@@ -9,17 +9,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from rmq.core.errors import RequestRejected
-from rmq.plugin import (
-    ANY_QUEUE,
-    BrokerContext,
-    Connection,
-    GetResult,
-    GetStatus,
-    HeldPop,
-    HeldPops,
-    QueueOffset,
-    QueueOrder,
-)
+from rmq.plugin import BrokerContext, Connection, GetResult, GetStatus, QueueOffset
 from rmq.protocol.codes import FAQ, ResponseCode
 from rmq.protocol.command import Command
 from rmq.protocol.flags import is_readable
@@ -31,11 +21,13 @@ from rmq.protocol.headers.lite import (
 from rmq.protocol.properties import INNER_MULTI_DISPATCH, INNER_MULTI_QUEUE_OFFSET
 from rmq.protocol.records import decode_stored
 from rmq.protocol.topics import split_lite_queue
+from rmq_plugins.consume.held_pops import ANY_QUEUE, HeldPop, HeldPops
 from rmq_plugins.consume.lite.dispatch import LiteDispatch
 from rmq_plugins.consume.lite.orders import LiteOrders
 from rmq_plugins.consume.lite.queues import LiteQueues
 from rmq_plugins.consume.lite.rules import bound_topic, is_lite
 from rmq_plugins.consume.lite.subscriptions import Subscriptions
+from rmq_plugins.consume.queue_order import QueueOrder
 
 MAX_MESSAGES: Final = 32
 MAX_INVISIBLE_MS: Final = 24 * 3_600_000

@@ -12,14 +12,7 @@ from typing import Final
 
 from rmq.core.errors import RequestRejected
 from rmq.native import AckMarks
-from rmq.plugin import (
-    ANOTHER_POP,
-    NOT_THERE,
-    BrokerContext,
-    Connection,
-    HeldPops,
-    PutStatus,
-)
+from rmq.plugin import BrokerContext, Connection, PutStatus
 from rmq.protocol.bodies.pop import BatchAck, BatchAckRequestBody
 from rmq.protocol.bodies.topics import TopicConfig
 from rmq.protocol.codes import FAQ, ResponseCode
@@ -31,10 +24,12 @@ from rmq.protocol.headers.pop import (
     ChangeInvisibleTimeResponseHeader,
 )
 from rmq.protocol.topics import pop_retry_topic
+from rmq_plugins.consume.held_pops import HeldPops
 from rmq_plugins.consume.pop.checkpoints import Checkpoint, Checkpoints, PopQueue
 from rmq_plugins.consume.pop.orders import Orders
 from rmq_plugins.consume.pop.records import PopRecords
 from rmq_plugins.consume.pop.revive import Reviver
+from rmq_plugins.consume.queue_order import ANOTHER_POP, NOT_THERE
 
 MAX_BITS: Final = 1 << 13
 """Of the set of an ack of several messages: a checkpoint has at most 32."""

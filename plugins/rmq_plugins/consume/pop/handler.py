@@ -11,7 +11,7 @@ from typing import Final
 
 from rmq.core.errors import RequestRejected
 from rmq.native import AckMarks
-from rmq.plugin import BrokerContext, Connection, HeldPop, HeldPops
+from rmq.plugin import BrokerContext, Connection
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import Command
 from rmq.protocol.handles import ORDERED_REVIVE_QUEUE, PopHandle
@@ -19,6 +19,7 @@ from rmq.protocol.headers.pop import (
     PopMessageRequestHeader,
     PopMessageResponseHeader,
 )
+from rmq_plugins.consume.held_pops import HeldPop, HeldPops
 from rmq_plugins.consume.pop.checkpoints import Checkpoint, Checkpoints
 from rmq_plugins.consume.pop.checks import PopChecks, PopFilter, PopPlan
 from rmq_plugins.consume.pop.notification import FOUND, NOTHING, QuestionHandler

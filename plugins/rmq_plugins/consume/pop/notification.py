@@ -3,7 +3,7 @@
 from typing import Final
 
 from rmq.core.errors import RequestRejected
-from rmq.plugin import BrokerContext, Connection, HeldPop, HeldPops
+from rmq.plugin import BrokerContext, Connection
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import Command
 from rmq.protocol.headers.pop import (
@@ -14,6 +14,7 @@ from rmq.protocol.headers.pop import (
     PollingInfoResponseHeader,
     PopMessageResponseHeader,
 )
+from rmq_plugins.consume.held_pops import HeldPop, HeldPops
 from rmq_plugins.consume.pop.checks import MAX_MESSAGES, PopChecks, PopFilter, PopPlan
 from rmq_plugins.consume.pop.orders import Orders
 from rmq_plugins.consume.pop.reading import PopReader

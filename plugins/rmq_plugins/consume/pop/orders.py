@@ -16,7 +16,8 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from rmq.core.errors import RequestRejected
-from rmq.plugin import BrokerContext, JsonTable, QueueOrder
+from rmq.plugin import BrokerContext, JsonTable
+from rmq_plugins.consume.queue_order import QueueOrder
 
 MAX_QUEUES: Final = 200_000
 

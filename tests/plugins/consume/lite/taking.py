@@ -7,7 +7,7 @@ import trio.testing
 
 from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.records import decode_stored
-from rmq_plugins.lite import LiteOnUse
+from rmq_plugins.consume.lite import LiteOnUse
 from tests.plugins.conftest import RecordingConnection
 
 INVISIBLE_MS = 60_000

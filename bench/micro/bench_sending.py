@@ -1,0 +1,28 @@
+"""Room for messages, and the end of a delivery."""
+
+from rmq._fastpath.client.messages import SendResult
+from rmq._fastpath.client.packing import Packed
+from rmq._fastpath.client.sending import Budget, FirstAttempt, OpenDeliveries
+
+
+def bench_room(benchmark):
+    budget = Budget(10, 1_000)
+
+    def once():
+        budget.take(128)
+        budget.give(128)
+
+    benchmark(once)
+
+
+def bench_deliveries(benchmark):
+    budget = Budget(10, 1_000)
+    packed = Packed("T", "id", b"", bytes(128), 0, True)
+    result = SendResult(0, "id", "offset id", None, 7)
+    open_ = OpenDeliveries(budget, lambda: None, print, lambda: None)
+
+    def once():
+        budget.take(128)
+        FirstAttempt(open_.begin(packed), print).set_result(result)
+
+    benchmark(once)

@@ -1,0 +1,1 @@
+"""Records to Arrow columns, and Arrow columns to messages."""

@@ -1,0 +1,1 @@
+"""Bytes, texts, checksums, hash tables and system calls."""

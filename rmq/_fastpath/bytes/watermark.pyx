@@ -1,0 +1,155 @@
+"""Watermark: an offset that only grows, moved by one thread and read by others.
+
+A flush thread moves it after fdatasync, with or without the GIL; the reactor and the
+store read it without a lock.  Each subscriber has an eventfd that becomes readable when
+the offset has moved.  The other way, who waits for more demands it, and the thread that
+moves the watermark waits for a demand; those made meanwhile are one.
+
+Invariant: the value never falls, except by `reset` during recovery, when nobody reads.
+Any thread may call `advance` and `demand`; subscribe and close belong to the thread
+that owns it, `wait_for_demand` to one other.
+"""
+
+import os
+
+cimport cython
+from libc.stdint cimport int64_t
+
+from rmq._fastpath.bytes.gate cimport destroy_gate, init_gate, open_gate, pass_gate
+
+cdef extern from *:
+    """
+    #include <stdint.h>
+    #include <unistd.h>
+    static inline int64_t rmq_load(const int64_t *p) {
+        return __atomic_load_n(p, __ATOMIC_ACQUIRE);
+    }
+    static inline int rmq_raise(int64_t *p, int64_t value) {
+        int64_t seen = __atomic_load_n(p, __ATOMIC_ACQUIRE);
+        while (seen < value)
+            if (__atomic_compare_exchange_n(
+                    p, &seen, value, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+                return 1;
+        return 0;
+    }
+    /* Between a store and a load of another variable: one of two threads sees both. */
+    static inline void rmq_fence(void) { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+    static inline void rmq_signal(int fd) {
+        uint64_t one = 1;
+        ssize_t done = write(fd, &one, sizeof one);
+        (void)done; /* full: it is readable already */
+    }
+    """
+    int64_t rmq_load(const int64_t *p) noexcept nogil
+    int rmq_raise(int64_t *p, int64_t value) noexcept nogil
+    void rmq_fence() noexcept nogil
+    void rmq_signal(int fd) noexcept nogil
+    int close(int fd) nogil
+
+
+@cython.final
+cdef class Watermark:
+    """An atomic offset; `value` is what is known, `advance` moves it."""
+
+    def __cinit__(self, int64_t value=0):
+        self._value = value
+        init_gate(&self._demand)
+
+    def __dealloc__(self):
+        cdef int i
+        destroy_gate(&self._demand)
+        for i in range(SUBSCRIBER_LIMIT):
+            if self._descriptors[i]:
+                close(self._descriptors[i] - 1)
+
+    cdef int64_t load(self) noexcept nogil:
+        return rmq_load(&self._value)
+
+    cdef bint move(self, int64_t value) noexcept nogil:
+        cdef int i
+        if not rmq_raise(&self._value, value):
+            return False
+        for i in range(SUBSCRIBER_LIMIT):
+            if self._descriptors[i]:
+                rmq_signal(self._descriptors[i] - 1)
+        if self._joint is not None:
+            rmq_fence()
+            self._joint.follow()
+        return True
+
+    cdef void follow(self) noexcept nogil:
+        """Move to the lesser of the two that this one is made of."""
+        self.move(min(self._first.load(), self._second.load()))
+
+    cdef void want(self) noexcept nogil:
+        open_gate(&self._demand)
+        if self._first is not None:
+            self._first.want()
+            self._second.want()
+
+    cdef bint wait(self, int64_t limit_ns) noexcept nogil:
+        """Wait until somebody wants more; False if nobody does for so long."""
+        return pass_gate(&self._demand, limit_ns)
+
+    @staticmethod
+    def lesser_of(Watermark first not None, Watermark second not None):
+        """Give a watermark that is always at the lesser of two.
+
+        Demands for it go to both.  Make it before anybody moves them; each can be part
+        of one.
+        """
+        cdef Watermark joint = Watermark(min(first.load(), second.load()))
+        if first._joint is not None or second._joint is not None or first is second:
+            raise ValueError("a watermark is part of one other at most")
+        joint._first, joint._second = first, second
+        first._joint = second._joint = joint
+        return joint
+
+    def demand(self):
+        """Let `wait_for_demand` return, now or when it is called."""
+        self.want()
+
+    def wait_for_demand(self):
+        """Block without the GIL until somebody wants more; False after the end."""
+        with nogil:
+            self.wait(-1)
+        if self._is_over:
+            self._is_over = False
+            return False
+        return True
+
+    def end_demand(self):
+        """Let `wait_for_demand` return False, once."""
+        self._is_over = True
+        self.want()
+
+    @property
+    def value(self):
+        """The offset now."""
+        return rmq_load(&self._value)
+
+    def advance(self, int64_t value):
+        """Raise the offset to `value`; False if it was there already."""
+        return self.move(value)
+
+    def reset(self, int64_t value):
+        """Set the offset, also downwards: recovery only, before anybody reads."""
+        self._value = value
+
+    def subscribe(self):
+        """Give a new eventfd, readable after each move; `unsubscribe` closes it."""
+        for i in range(SUBSCRIBER_LIMIT):
+            if not self._descriptors[i]:
+                descriptor = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+                self._descriptors[i] = descriptor + 1
+                return descriptor
+        raise RuntimeError(f"a watermark has at most {SUBSCRIBER_LIMIT} subscribers")
+
+    def unsubscribe(self, int descriptor):
+        """Close a descriptor that `subscribe` gave."""
+        for i in range(SUBSCRIBER_LIMIT):
+            if self._descriptors[i] - 1 == descriptor >= 0:
+                self._descriptors[i] = 0
+                os.close(descriptor)
+                return
+        raise ValueError(f"descriptor {descriptor} is not a subscriber")

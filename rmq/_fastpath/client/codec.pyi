@@ -1,0 +1,155 @@
+from collections.abc import Callable
+from typing import Any, Final, final
+
+from rmq._fastpath.client.messages import SendResult
+from rmq.protocol.command import Command
+
+ANSWER_TO_COMMAND: Final[int]
+ANSWER_TO_SEND: Final[int]
+ANSWER_TO_PULL: Final[int]
+
+@final
+class SendTemplate:
+    """What is equal in all sends of a group to a queue; `queue` goes into results."""
+
+    group: str
+    topic: str
+    queue_id: int
+    queue: Any
+    is_batch: bool
+    flag: int
+
+    def __init__(
+        self,
+        group: str,
+        topic: str,
+        queue_id: int,
+        queue: object,
+        *,
+        is_batch: bool = False,
+        flag: int = 0,
+    ) -> None: ...
+
+@final
+class PullTemplate:
+    """What is equal in all pulls of a group from a queue."""
+
+    group: str
+    topic: str
+    queue_id: int
+    expression: str
+    kind: str
+    version: int
+
+    def __init__(
+        self,
+        group: str,
+        topic: str,
+        queue_id: int,
+        *,
+        expression: str = "*",
+        kind: str = "TAG",
+        version: int = 0,
+    ) -> None: ...
+
+@final
+class Pulled:
+    """The answer to a pull; `body` has the records."""
+
+    code: int
+    next_offset: int
+    min_offset: int
+    max_offset: int
+    suggested_broker_id: int
+    remark: str | None
+    body: bytes
+
+@final
+class ClientCodec:
+    """The bytes of one connection of a client. Belongs to the connection's thread."""
+
+    next_deadline_ms: int
+    answers: int
+    late_answers: int
+
+    def __init__(
+        self,
+        decode: Callable[[bytes], Command],
+        encode: Callable[[Command], bytes],
+        *,
+        max_frame_size: int = ...,
+    ) -> None: ...
+    def send(
+        self,
+        template: SendTemplate,
+        properties: bytes,
+        body: bytes,
+        waiter: object,
+        deadline_ms: int,
+        msg_ids: str | list[str],
+        *,
+        born_ms: int,
+        sys_flag: int = 0,
+    ) -> int:
+        """Write a send; return its number. Without a waiter it is oneway.
+
+        Its answer is a SendResult, a list of them for the ids of a batch, or the
+        Command of a refusal.
+        """
+
+    def pull(
+        self,
+        template: PullTemplate,
+        waiter: object,
+        deadline_ms: int,
+        *,
+        offset: int,
+        count: int,
+        hold_ms: int,
+        sys_flag: int,
+    ) -> int:
+        """Write a pull; return its number. Its answer is a Pulled."""
+
+    def ask(
+        self,
+        command: Command,
+        waiter: object,
+        deadline_ms: int,
+        *,
+        kind: int = ...,
+        queue: object = None,
+        msg_ids: str | list[str] | None = None,
+    ) -> int:
+        """Write any request; return its number. Without a waiter it is oneway."""
+
+    def respond(self, command: Command) -> None:
+        """Write the answer to a request of the server."""
+
+    def take(self) -> bytes:
+        """Return what is to be sent."""
+
+    @property
+    def has_output(self) -> bool:
+        """Whether `take` would return anything."""
+
+    @property
+    def pending_count(self) -> int:
+        """How many requests wait for their answers."""
+
+    def forget(self, number: int) -> None:
+        """Give up a request: its answer will be dropped."""
+
+    def expire(self, now_ms: int) -> list[Any]:
+        """Return the waiters whose time is over."""
+
+    def close(self) -> list[Any]:
+        """End: return the waiters that get no answer."""
+
+    def feed(
+        self, data: bytes
+    ) -> list[tuple[Any, SendResult | list[SendResult] | Pulled | Command]]:
+        """Take bytes; return pairs of a waiter and its answer.
+
+        A request of the server has None in place of a waiter. RemoteProtocolError: the
+        stream is lost.
+        """

@@ -1,0 +1,54 @@
+from typing import Protocol, final
+
+from rmq._fastpath.bytes.unique_keys import UniqueKeys
+
+class _Message(Protocol):
+    @property
+    def topic(self) -> str: ...
+    @property
+    def body(self) -> bytes: ...
+
+@final
+class Packed:
+    """A message or a batch, made once for all attempts to send it.
+
+    `msg_ids` is one id, or the ids of a batch; `alone`: it joins no batch. The id is
+    inside, so that a repetition has the same one, by which consumers find duplicates.
+    """
+
+    topic: str
+    msg_ids: str | list[str]
+    properties: bytes
+    body: bytes
+    sys_flag: int
+    wait_stored: bool
+    alone: bool
+    size: int
+    """Bytes of body and properties."""
+
+    def __init__(
+        self,
+        topic: str,
+        msg_ids: str | list[str],
+        properties: bytes,
+        body: bytes,
+        sys_flag: int,
+        wait_stored: bool,
+        alone: bool = False,
+    ) -> None: ...
+    @property
+    def is_batch(self) -> bool:
+        """Whether it has several messages."""
+
+def pack_plain(keys: UniqueKeys, message: _Message, limit: int) -> Packed | None:
+    """Pack a message with nothing but a body of at most `limit` bytes; else None.
+
+    It has no tags, keys and properties, waits for the disk, and its topic is none of
+    the system's.
+    """
+
+def join(messages: list[Packed], properties: bytes) -> Packed:
+    """Pack messages of one topic as a batch with these properties.
+
+    The batch has no id of its own: brokers of 4.9 would give it to all of them.
+    """

@@ -1,0 +1,232 @@
+"""What is done with each message of a consumer: fetched, handed out, acknowledged.
+
+`ProcessQueue` knows what was fetched of a queue, and how far it is consumed.  The
+offset to commit is that of the first message that is not acknowledged; when there is
+none, that after all that was fetched, so that filtered messages count as consumed.
+
+Invariants: the offset to commit never goes back, except by `reset`; `count` and `bytes`
+are those of the messages that are fetched and not acknowledged.
+"""
+
+cimport cython
+from libc.stdint cimport int64_t
+from libc.stdlib cimport free, realloc
+from libc.string cimport memmove
+
+from rmq._fastpath.client.messages cimport ReceivedMessage
+
+cdef enum:
+    FIRST_ROOM = 64
+
+cdef struct Place:
+    int64_t offset
+    bint is_acked
+
+MAX_SPAN = 2_000
+
+
+@cython.final
+cdef class ProcessQueue:
+    """One queue; offsets come in ascending order. Known in Java by the same name."""
+
+    cdef readonly int64_t next_offset
+    cdef readonly int64_t bytes
+    cdef readonly Py_ssize_t count
+    cdef Place *places          # `used` from `first` on, of `room`
+    cdef Py_ssize_t first
+    cdef Py_ssize_t used
+    cdef Py_ssize_t room
+
+    def __init__(self, int64_t next_offset):
+        self.reset(next_offset)
+
+    def __dealloc__(self):
+        free(self.places)
+
+    def add(self, messages not None, int64_t next_offset):
+        """Note fetched messages, and where the next pull begins."""
+        cdef ReceivedMessage message
+        self._reserve(len(messages))
+        for each in messages:
+            if type(each) is ReceivedMessage:
+                message = each
+                self._append(message.queue_offset, message.size)
+            else:
+                self._append(each.queue_offset, each.size)
+        self.next_offset = max(self.next_offset, next_offset)
+
+    cdef int _reserve(self, Py_ssize_t count) except -1:
+        cdef Place *places
+        cdef Py_ssize_t wanted = self.used + count, room = max(self.room, FIRST_ROOM)
+        if self.first + wanted <= self.room:
+            return 0
+        if self.first and wanted <= self.room // 2:
+            memmove(self.places, self.places + self.first, self.used * sizeof(Place))
+            self.first = 0
+            return 0
+        while room < self.first + wanted:
+            room *= 2
+        places = <Place *>realloc(self.places, room * sizeof(Place))
+        if places == NULL:
+            raise MemoryError
+        self.places, self.room = places, room
+        return 0
+
+    cdef void _append(self, int64_t offset, int64_t size) noexcept:
+        cdef Place *place = &self.places[self.first + self.used]
+        place.offset, place.is_acked = offset, False
+        self.used += 1
+        self.count += 1
+        self.bytes += size
+
+    def ack(self, message not None):
+        """Note that a message is consumed; False if it is not one that waits."""
+        return self._ack(message.queue_offset, message.size)
+
+    cdef bint _ack(self, int64_t offset, int64_t size) noexcept:
+        cdef Place *place = self._find(offset)
+        if place == NULL or place.is_acked:
+            return False
+        place.is_acked = True
+        while self.used and self.places[self.first].is_acked:
+            self.first += 1
+            self.used -= 1
+        if self.used == 0:
+            self.first = 0
+        self.count -= 1
+        self.bytes -= size
+        return True
+
+    cdef Place *_find(self, int64_t offset) noexcept:
+        """Return the place of a message; it is nearly always the first."""
+        cdef Py_ssize_t low = self.first, high = self.first + self.used, middle
+        if self.used and self.places[low].offset == offset:
+            return &self.places[low]
+        while low < high:
+            middle = (low + high) // 2
+            if self.places[middle].offset < offset:
+                low = middle + 1
+            else:
+                high = middle
+        if low < self.first + self.used and self.places[low].offset == offset:
+            return &self.places[low]
+        return NULL
+
+    @property
+    def committable(self):
+        """The offset where the group would continue."""
+        return self.places[self.first].offset if self.used else self.next_offset
+
+    @property
+    def last_offset(self):
+        """The highest offset that waits; only if some do."""
+        if self.used == 0:
+            raise IndexError("no message waits")
+        return self.places[self.first + self.used - 1].offset
+
+    @property
+    def is_far_ahead(self):
+        """Whether one message waits so long that no more should be fetched."""
+        cdef Py_ssize_t last = self.first + self.used - 1
+        if self.used == 0:
+            return False
+        return self.places[last].offset - self.places[self.first].offset > MAX_SPAN
+
+    def reset(self, int64_t offset):
+        """Forget all, and go on at an offset."""
+        self.first = self.used = 0
+        self.count = self.bytes = 0
+        self.next_offset = offset
+
+
+cdef class Fetched:
+    """What is fetched and not acknowledged, of all queues: the base of `Puller`.
+
+    `ready` are messages that nobody has yet, `blocked` queues that wait for room.
+    """
+
+    cdef public int64_t count
+    cdef public int64_t bytes
+    cdef public object ready
+    cdef public set blocked
+
+
+cdef class Lease:
+    """A queue as the lease of its messages: the base of `HeldQueue`."""
+
+    cdef public bint is_revoked
+    cdef public Fetched puller
+    cdef public ProcessQueue state
+
+    def ack(self, ReceivedMessage message not None):
+        """Mark a message consumed; False if the queue is no longer ours."""
+        return self._ack(message)
+
+    cdef bint _ack(self, ReceivedMessage message) except -1:
+        cdef Fetched puller = self.puller
+        if self.is_revoked:
+            return False
+        if not self.state._ack(message.queue_offset, message.size):
+            return False
+        puller.count -= 1
+        puller.bytes -= message.size
+        if puller.blocked:
+            puller.freed(self)
+        return True
+
+
+@cython.final
+cdef class Handout:
+    """Hands messages out, one after another; the one before counts as consumed.
+
+    `last` is what the program has: a message, a list, or None. While `is_plain` is set
+    a message that is ready comes at once; else the consumer finds the next one.
+    """
+
+    cdef public bint is_plain
+    cdef public object last
+    cdef object consumer
+    cdef Fetched fetched
+
+    def __init__(self, consumer, Fetched fetched not None):
+        self.consumer, self.fetched = consumer, fetched
+
+    def __aiter__(self):
+        return self
+
+    async def __anext__(self):
+        """Return the next message."""
+        last = self.last
+        if last is not None:
+            self._settle(last)
+        message = self._ready() if self.is_plain else None
+        if message is None:
+            message = await self.consumer.find_next()
+            if message is None:
+                raise StopAsyncIteration
+        self.last = message
+        return message
+
+    cdef int _settle(self, last) except -1:
+        if self.is_plain and type(last) is ReceivedMessage:
+            self.last = None
+            lease = (<ReceivedMessage>last).lease
+            if isinstance(lease, Lease):
+                (<Lease>lease)._ack(last)
+            else:
+                lease.ack(last)
+        else:
+            self.consumer.settle()
+        return 0
+
+    cdef ReceivedMessage _ready(self):
+        cdef ReceivedMessage message
+        while self.fetched.ready:
+            message = self.fetched.ready.popleft()
+            lease = message.lease
+            if isinstance(lease, Lease):
+                if not (<Lease>lease).is_revoked:
+                    return message
+            elif not lease.is_revoked:
+                return message
+        return None

@@ -1,0 +1,1 @@
+"""Compiled handlers: sends, pulls, acks, commits, heartbeats."""

@@ -1,0 +1,14 @@
+from typing import final
+
+from rmq._fastpath.handlers.ack_table import AckTable
+from rmq._fastpath.reactor.native import NativeHandler
+
+NAMES: tuple[str, ...]
+VARYING: tuple[str, ...]
+REASONS: tuple[str, ...]
+
+@final
+class AckPath(NativeHandler):
+    """Serves request 200051 ACK_MESSAGE."""
+
+    def __init__(self, table: AckTable, broker_name: str, version: int) -> None: ...

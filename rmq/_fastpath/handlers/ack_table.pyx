@@ -1,0 +1,154 @@
+"""AckTable: which messages of checkpoints are open, where compiled code can clear them.
+
+`AckMarks` belong to one checkpoint of POP.  Python finds a checkpoint by its key, a
+compiled ack by the same five values as texts.  An ack that only clears a bit needs no
+Python; one that ends a checkpoint, or belongs to one that the log has, is told at the
+end of the poll, before any reply leaves.
+A checkpoint is added when its topic and queue exist, and what they have of the log
+holds until `log_start` moves: then all are forgotten, so that Python compares offsets.
+Belongs to the thread of the reactor.
+"""
+
+cimport cython
+from libc.stdint cimport int32_t, int64_t, uint64_t
+from libc.stdlib cimport free, malloc
+
+from rmq._fastpath.bytes.name_table cimport (
+    Name, clear_names, find_name, init_names, insert_name, name_key, remove_name,
+)
+from rmq._fastpath.log.queue_tail cimport TailSet
+
+
+@cython.final
+cdef class AckMarks:
+    """The messages of a checkpoint, a bit for each that is not done."""
+
+    def __cinit__(self, tuple offsets not None, uint64_t bits, *, is_written=False):
+        cdef int32_t i
+        if len(offsets) > MARK_LIMIT:
+            raise ValueError(f"{len(offsets)} offsets, at most {MARK_LIMIT}")
+        self.count = len(offsets)
+        self.values = <int64_t *>malloc((self.count + 1) * sizeof(int64_t))
+        if self.values == NULL:
+            raise MemoryError
+        for i in range(self.count):
+            self.values[i] = offsets[i]
+        self.open = bits
+        self.is_written = is_written
+
+    def __dealloc__(self):
+        free(self.values)
+
+    @property
+    def offsets(self):
+        """The offsets of all messages."""
+        return tuple([self.values[i] for i in range(self.count)])
+
+    def open_offsets(self):
+        """Return the offsets of those that are not done."""
+        return [self.values[i] for i in range(self.count) if self.open >> i & 1]
+
+    def clear(self, int64_t offset):
+        """Clear the bit of an offset; False if it is not open."""
+        cdef int32_t i = self.find(offset)
+        if i < 0 or not self.open >> i & 1:
+            return False
+        self.clear_at(i)
+        return True
+
+    cdef void clear_at(self, int32_t i) noexcept nogil:
+        self.open &= ~(<uint64_t>1 << i)
+
+    cdef int32_t find(self, int64_t offset) noexcept nogil:
+        """The place of an offset, or -1."""
+        cdef int32_t i
+        for i in range(self.count):
+            if self.values[i] == offset:
+                return i
+        return -1
+
+
+@cython.final
+cdef class AckTable:
+    """The checkpoints whose acks compiled code takes."""
+
+    def __cinit__(
+        self, TailSet tails not None, on_acks not None, int32_t told_limit=TOLD_LIMIT
+    ):
+        if told_limit < 1:
+            raise ValueError(f"told_limit is {told_limit}")
+        self.tails = tails
+        self.told_limit = told_limit
+        self.on_acks = on_acks
+        self.known = {}
+        self.acks = <Ack *>malloc(told_limit * sizeof(Ack))
+        if self.acks == NULL:
+            raise MemoryError
+        init_names(&self.names)
+
+    def __dealloc__(self):
+        free(self.names.slots)
+        free(self.acks)
+
+    def __len__(self):
+        return len(self.known)
+
+    def add(self, tuple key not None, AckMarks marks not None):
+        """Take acks of a checkpoint: topic, group, queue, start and time of the POP.
+
+        No other one in the table has this key.
+        """
+        if self.log_start != self.tails.log_start:
+            self.forget_all()
+            self.log_start = self.tails.log_start
+        topic, group, queue_id, start, pop_ms = key
+        name = name_key([topic, group, str(queue_id), f"{start} {pop_ms}"])
+        assert name not in self.known, f"{key} is taken"
+        insert_name(&self.names, name, <void *>marks)
+        self.known[name] = marks
+        marks.key, marks.name = key, name
+
+    def remove(self, AckMarks marks not None):
+        """Leave acks of a checkpoint to Python, if it is here at all."""
+        assert self.count == 0, "acks of this poll are not told yet"
+        if marks.name is not None:
+            remove_name(&self.names, marks.name, <void *>marks)
+            del self.known[marks.name]
+            marks.name = None
+
+    def forget_all(self):
+        """Leave the acks of all checkpoints to Python."""
+        cdef AckMarks marks
+        assert self.count == 0, "acks of this poll are not told yet"
+        clear_names(&self.names)
+        for marks in self.known.values():
+            marks.name = None
+        self.known.clear()
+
+    cdef void *look_up(self, const Name *names) noexcept nogil:
+        """The marks of a topic, a group, a queue, a start and a time; NULL: Python's.
+        """
+        if self.log_start != self.tails.log_start:
+            return NULL
+        return find_name(&self.names, names, 4)
+
+    cdef bint is_full(self) noexcept nogil:
+        return self.count == self.told_limit
+
+    cdef void note(self, void *marks, int64_t offset) noexcept nogil:
+        """Add an ack to the batch, which is not full."""
+        self.acks[self.count].marks = marks
+        self.acks[self.count].offset = offset
+        self.count += 1
+
+    cdef void tell(self) noexcept nogil:
+        """Report what was noted since the last call."""
+        cdef int32_t i
+        if self.count == 0:
+            return
+        with gil:
+            acks = []
+            for i in range(self.count):
+                acks.append(((<AckMarks>self.acks[i].marks).key, self.acks[i].offset))
+            self.count = 0
+            self.on_acks(acks)

@@ -1,0 +1,37 @@
+from libc.stdint cimport int32_t, int64_t, uint64_t
+
+from rmq._fastpath.bytes.name_table cimport Name, NameTable
+
+cdef enum:
+    PAIR_LIMIT = 65536          # groups times topics that are known at the same time
+    QUEUE_LIMIT = 65536         # queues of a topic; Python takes commits to others
+    COMMIT_LIMIT = 2048         # offsets of one poll, which ends before it has more
+
+cdef struct Commit:
+    void *group                 # a str each, alive until the batch is told
+    void *topic
+    int32_t queue_id
+    int64_t offset
+
+cdef class CommitPair:
+    cdef str group
+    cdef str topic
+    cdef bytes key
+    cdef uint64_t *queues       # a bit for each with an offset
+    cdef int64_t queue_count    # ids that have a bit
+    cdef int show(self, int64_t queue_id) except -1
+
+cdef class CommitTable:
+    cdef object on_commits
+    cdef dict pairs             # by key
+    cdef NameTable names
+    cdef int32_t commit_limit   # size of `commits`
+    cdef Commit *commits
+    cdef int32_t count
+
+    cdef bint is_full(self) noexcept nogil
+    cdef void *find(self, const Name *names, int64_t queue_id) noexcept nogil
+    cdef void note(
+        self, void *group, void *topic, int32_t queue_id, int64_t offset
+    ) noexcept nogil
+    cdef void tell(self) noexcept nogil

@@ -1,0 +1,80 @@
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+
+from rmq._fastpath.reactor.header_scan cimport RawHeader
+from rmq._fastpath.reactor.native cimport Text
+from rmq._fastpath.reactor.signatures cimport FieldOrder
+from rmq._fastpath.reactor.template cimport Template
+
+cdef enum:
+    GRANT_LIMIT = 4096          # all are forgotten when one more is learned
+    SLOT_COUNT = 8192
+    KEY_LIMIT = 1024            # bytes; longer names are left to Python
+    RULE_FIELD_LIMIT = 4
+    RULE_LIMIT = 127
+    LOW_CODES = 1024
+    HIGH_CODES_START = 200000   # of 5.x clients: POP and others
+    HIGH_CODES = 256
+    RULE_CODES = 1280           # places: LOW_CODES, then HIGH_CODES
+
+cdef struct Rule:               # what decides about the requests of one code
+    int32_t field_count
+    Text fields[RULE_FIELD_LIMIT]   # names
+    FieldOrder order            # of the last request
+
+cdef struct Grant:
+    uint64_t hash
+    int32_t key_size
+    uint32_t secret[10]         # see prepare_secret
+    uint8_t key[1]              # `key_size` bytes
+
+cdef class Grants:
+    cdef tuple names            # keeps the names of the rules alive
+    cdef Rule *rules
+    cdef uint8_t rule_of[RULE_CODES]    # by place of the code: index + 1; 0: no rule
+    cdef Grant **slots
+    cdef int32_t count
+    cdef readonly int64_t allowed
+    cdef readonly int64_t unknown       # requests for which nothing was learned
+    cdef readonly int64_t unsigned      # known, and the signature was not right
+
+    cdef bint allow(
+        self,
+        const RawHeader *raw,
+        const uint8_t *address,
+        int32_t address_size,
+        const uint8_t *body,
+        int64_t body_size,
+    ) noexcept nogil
+    cdef bint allow_alike(
+        self,
+        const Template *template,
+        const Text *values,
+        const uint8_t *address,
+        int32_t address_size,
+        const uint8_t *body,
+        int64_t body_size,
+    ) noexcept nogil
+    cdef bint describe(
+        self, Template *template, const RawHeader *raw, const uint8_t *header
+    ) noexcept nogil
+    cdef Grant *find(
+        self,
+        int32_t code,
+        const uint8_t *address,
+        int32_t address_size,
+        const Text *who,
+        int32_t who_count,
+    ) noexcept nogil
+    cdef bint verify(
+        self,
+        const Grant *grant,
+        const Text *signature,
+        const uint8_t *content,
+        int32_t size,
+        const uint8_t *body,
+        int64_t body_size,
+    ) noexcept nogil
+    cdef Rule *rule_for(self, int32_t code) noexcept nogil
+    cdef Grant **place(
+        self, const uint8_t *key, int32_t size, uint64_t hash
+    ) noexcept nogil

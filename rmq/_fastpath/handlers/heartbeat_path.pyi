@@ -1,0 +1,45 @@
+from collections.abc import Callable
+from typing import Any, Self, final
+
+from rmq._fastpath.reactor.native import NativeHandler
+
+REASONS: tuple[str, ...]
+
+@final
+class Beat:
+    """The one heartbeat of a connection that is known."""
+
+    def __new__(cls, key: bytes, body: bytes, value: object) -> Self: ...
+
+@final
+class HeartbeatPath(NativeHandler):
+    """Serves request 34 HEART_BEAT."""
+
+    def __init__(
+        self,
+        on_beats: Callable[[list[Any]], object],
+        fields: dict[str, str],
+        version: int,
+    ) -> None:
+        """`on_beats` gets what was shown with the heartbeats of a poll, as a list.
+
+        `fields` are the ext fields of every answer.
+        """
+
+    def __len__(self) -> int: ...
+    def show(
+        self, token: int, body: bytes, value: object, *, version: int, language: int
+    ) -> None:
+        """Answer this heartbeat of a connection, and no others of it.
+
+        `value` is for `on_beats`.  Version and language are those of the header.
+
+        Beyond 65,536 heartbeats, or 32 MiB, others are forgotten, as many as it takes;
+        one of more than 16 KiB is ignored.
+        """
+
+    def forget(self, token: int) -> None:
+        """Leave the next heartbeat of a connection to Python."""
+
+    def forget_all(self) -> None:
+        """Leave all heartbeats to Python until they are shown again."""

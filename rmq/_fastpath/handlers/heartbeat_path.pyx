@@ -1,0 +1,172 @@
+"""HeartbeatPath: request 34, heartbeats that say again what Python has heard.
+
+Python shows a heartbeat that it has processed, if the answer to the next one must be
+the same.  The same bytes over the same connection are then answered here, and Python
+hears of all heartbeats of a poll at its end, before the answers leave: it renews what
+they renew without reading them again.
+Belongs to the thread of the reactor.
+"""
+
+cimport cython
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcmp
+
+from rmq._fastpath.reactor.connections cimport Connections
+from rmq._fastpath.reactor.header_text cimport (
+    JSON_TYPE, ONEWAY_FLAG, begin_binary, end_frame, end_header, end_json, end_value,
+    put_literal, put_text,
+)
+from rmq._fastpath.bytes.name_table cimport (
+    Name, clear_names, find_name, init_names, insert_name, remove_name, some_name,
+)
+from rmq._fastpath.reactor.native cimport (
+    CONTRACT_VERSION, SERVED, Conn, Frame, NativeHandler, Verdict, decline,
+)
+from rmq._fastpath.reactor.reply_fields cimport ReplyFields
+
+REASONS = ("new or changed", "too much")
+
+
+cdef struct Speaker:            # who says it; padding would be compared, too
+    uint64_t token
+    int64_t version
+    int64_t language
+
+
+@cython.final
+cdef class Beat:
+    """The one heartbeat of a connection that is known."""
+
+    def __cinit__(self, bytes key not None, bytes body not None, value):
+        self.key, self.body, self.value = key, body, value
+        self.text, self.size = body, len(body)
+
+
+@cython.final
+cdef class HeartbeatPath(NativeHandler):
+    """Serves request 34 HEART_BEAT."""
+
+    def __init__(self, on_beats not None, dict fields not None, int32_t version):
+        """`on_beats` gets what was shown with the heartbeats of a poll, as a list.
+
+        `fields` are the ext fields of every answer; ValueError without any.
+        """
+        if not fields:
+            raise ValueError("the answer to a heartbeat has ext fields")
+        NativeHandler.__init__(self, (), (), CONTRACT_VERSION, REASONS)
+        self.on_beats = on_beats
+        self.fields_of_answer = ReplyFields(fields)
+        self.wire_version = version
+        self.beats = {}
+        self.seen = <void **>malloc(SEEN_LIMIT * sizeof(void *))
+        if self.seen == NULL:
+            raise MemoryError
+        init_names(&self.names)
+
+    def __dealloc__(self):
+        free(self.names.slots)
+        free(self.seen)
+
+    def __len__(self):
+        return len(self.beats)
+
+    def show(
+        self, uint64_t token, bytes body not None, value, *,
+        int32_t version, uint8_t language,
+    ):
+        """Answer this heartbeat of a connection, and no others of it.
+
+        `value` is for `on_beats`.  Version and language are those of the header.
+
+        Beyond 65,536 heartbeats, or 32 MiB, others are forgotten, as many as it takes;
+        one of more than 16 KiB is ignored.
+        """
+        cdef Speaker speaker
+        cdef Beat beat
+        if len(body) > BODY_LIMIT:
+            return
+        speaker.token, speaker.version, speaker.language = token, version, language
+        beat = Beat((<char *>&speaker)[:sizeof(Speaker)] + b"\xff", body, value)
+        self.forget(token)
+        while len(self.beats) >= BEAT_LIMIT or self.size + beat.size > BYTES_LIMIT:
+            self.forget((<const Speaker *>some_name(&self.names).key).token)
+        insert_name(&self.names, beat.key, <void *>beat)
+        self.beats[token] = beat
+        self.size += beat.size
+
+    def forget(self, uint64_t token):
+        """Leave the next heartbeat of a connection to Python."""
+        cdef Beat beat = self.beats.pop(token, None)
+        if beat is not None:
+            self.size -= beat.size
+            remove_name(&self.names, beat.key, <void *>beat)
+
+    def forget_all(self):
+        """Leave all heartbeats to Python until they are shown again."""
+        assert self.seen_count == 0, "heartbeats of this poll are not told yet"
+        if self.beats:
+            clear_names(&self.names)
+            self.beats.clear()
+            self.size = 0
+
+    cdef Verdict serve(self, const Frame *frame, Conn *conn) noexcept nogil:
+        """Note a heartbeat that is known, and answer it."""
+        cdef Speaker speaker
+        cdef Name name
+        cdef void *beat
+        speaker.token = (<Connections>conn.owner).token(conn.slot)
+        speaker.version, speaker.language = frame.version, frame.language
+        name.data, name.size = <const uint8_t *>&speaker, sizeof(Speaker)
+        if frame.body_size > BODY_LIMIT:
+            return decline(conn, TOO_MUCH)
+        beat = find_name(&self.names, &name, 1)
+        if beat == NULL or (<Beat>beat).size != frame.body_size or memcmp(
+            (<Beat>beat).text, frame.body, frame.body_size
+        ):
+            return decline(conn, UNKNOWN)
+        if self.seen_count == SEEN_LIMIT:
+            return decline(conn, TOO_MUCH)
+        self.seen[self.seen_count] = beat
+        self.seen_count += 1
+        if not frame.flag & ONEWAY_FLAG:
+            self.reply(frame, conn)
+        return SERVED
+
+    cdef bint end_of_poll(self) noexcept nogil:
+        """Tell the heartbeats of this poll."""
+        cdef int32_t i
+        if self.seen_count == 0:
+            return True
+        with gil:
+            values = []
+            for i in range(self.seen_count):
+                values.append((<Beat>self.seen[i]).value)
+            self.seen_count = 0
+            self.on_beats(values)
+        return True
+
+    cdef void reply(self, const Frame *frame, Conn *conn) noexcept nogil:
+        """Answer as Python has answered before."""
+        cdef uint8_t *start = conn.ready.end
+        cdef uint8_t *end
+        cdef uint8_t *value
+        if frame.serialize_type == JSON_TYPE:
+            end = put_literal(start + 8, b'{"code":0,"extFields":{')
+            end = put_text(         # without its first comma
+                end,
+                self.fields_of_answer.json_text + 1,
+                self.fields_of_answer.json_size - 1,
+            )
+            end = put_literal(end, b"}")
+            end = end_json(end, frame, b"", self.wire_version)
+        else:
+            value = begin_binary(start + 8, frame, 0, b"", self.wire_version)
+            end = put_text(
+                value,
+                self.fields_of_answer.binary_text,
+                self.fields_of_answer.binary_size,
+            )
+            end_value(value, end)
+        end_header(start, end, frame.serialize_type)
+        conn.ready.end = end_frame(start, end)

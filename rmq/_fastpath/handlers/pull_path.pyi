@@ -1,0 +1,35 @@
+from typing import final
+
+from rmq._fastpath.handlers.pull_table import PullTable, PullView
+from rmq._fastpath.reactor.native import NativeHandler
+
+NAMES: tuple[str, ...]
+VARYING: tuple[str, ...]
+REASONS: tuple[str, ...]
+
+@final
+class PullPath(NativeHandler):
+    """Serves one of the pull codes."""
+
+    def __init__(self, table: PullTable) -> None: ...
+    def keep(
+        self,
+        view: PullView,
+        token: int,
+        frame: bytes,
+        *,
+        opaque: int,
+        serialize_type: int,
+        queue_id: int,
+        offset: int,
+        max_messages: int,
+        max_bytes: int,
+        suspend_ms: int,
+    ) -> bool:
+        """Let a pull wait that Python has found at the end of its queue.
+
+        False if that is no longer so, or if there is no place: Python keeps it.
+        """
+
+    def end_all(self, now_ms: int) -> None:
+        """Answer every pull that waits and keep no others, because the broker stops."""

@@ -1,0 +1,31 @@
+from libc.stdint cimport int32_t, int64_t
+
+from rmq._fastpath.handlers.held_pulls cimport Pull
+from rmq._fastpath.reactor.native cimport Conn, Verdict
+from rmq._fastpath.handlers.pull_table cimport PullTable
+from rmq._fastpath.log.scan cimport Found
+
+cdef enum Reason:
+    HEADER = 0
+    VIEW_UNKNOWN = 1
+    NOT_LATEST = 2
+    FILE_UNKNOWN = 3
+    OUTSIDE = 4
+    NOTHING_MATCHES = 5
+    NOT_RESIDENT = 6
+    TOO_MUCH = 7
+    NO_PLACE = 8
+
+cdef struct Pulled:             # what a reply says
+    int32_t code
+    const char *json_remark     # a whole member with its comma
+    const char *remark
+    int64_t next_offset
+    int64_t low
+    int64_t high
+    void *view
+
+
+cdef Verdict find_messages(
+    PullTable table, Conn *conn, const Pull *pull, Pulled *pulled, Found *found
+) noexcept nogil

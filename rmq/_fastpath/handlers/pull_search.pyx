@@ -1,0 +1,172 @@
+"""What a pull finds: entries of its queue, filtered by tags, and their records.
+
+It reads as `StoreReader.get` does, from memory alone, and declines the rest: an offset
+outside the queue, nothing that matches, records or entries that are not in memory.
+Belongs to the thread of the reactor.
+"""
+
+from libc.stdint cimport int32_t, int64_t, uint8_t
+
+from rmq._fastpath.bytes.endian cimport get32, get64
+from rmq._fastpath.handlers.held_pulls cimport Pull
+from rmq._fastpath.log.layout cimport QueueEntryLayout
+from rmq._fastpath.log.mapped_file cimport MappedFile
+from rmq._fastpath.reactor.native cimport DECLINED, SERVED, Conn, Verdict, decline
+from rmq._fastpath.handlers.pull_table cimport PullTable, PullView
+from rmq._fastpath.log.queue_tail cimport QueueTail
+from rmq._fastpath.log.scan cimport Found, Wanted, scan_entries
+
+cdef enum:
+    ENTRY_SIZE = QueueEntryLayout.ENTRY_SIZE
+
+
+cdef int64_t _entry_end(const uint8_t *entry) noexcept nogil:
+    """The end of the record that a queue entry means."""
+    return (
+        <int64_t>get64(entry + QueueEntryLayout.ENTRY_OFFSET_AT)
+        + <int32_t>get32(entry + QueueEntryLayout.ENTRY_SIZE_AT)
+    )
+
+
+cdef bint _holds(void *file, int64_t byte) noexcept nogil:
+    """True if this open file has the byte at an offset of its queue or log."""
+    return (
+        file != NULL
+        and (<MappedFile>file).address != NULL
+        and 0 <= byte - (<MappedFile>file).base_offset < (<MappedFile>file).size
+    )
+
+
+cdef int64_t _visible(void *queue, int64_t confirm_offset) noexcept nogil:
+    """Offset after the last entry whose record ends before `confirm_offset`.
+
+    -1 if that entry is not in memory.
+    """
+    cdef const uint8_t *entries
+    cdef int64_t low, high, middle, first
+    if (<QueueTail>queue).end_physical <= confirm_offset:
+        return (<QueueTail>queue).next_offset
+    first = max((<QueueTail>queue).first_offset, (<QueueTail>queue).low_offset)
+    low, high = first, (<QueueTail>queue).next_offset
+    entries = (<QueueTail>queue).entry_at(first)
+    if entries == NULL:
+        return -1
+    while low < high:
+        middle = (low + high) // 2
+        if _entry_end(entries + (middle - first) * ENTRY_SIZE) <= confirm_offset:
+            low = middle + 1
+        else:
+            high = middle
+    if low == first and first > (<QueueTail>queue).low_offset:
+        return -1
+    return low
+
+
+cdef const uint8_t *_find_in_file(
+    PullTable table, Conn *conn, const Pull *pull, const Pulled *pulled, int64_t *size
+) noexcept nogil:
+    """Find entries in the queue file that the view maps; NULL if it has them not.
+
+    `size` becomes smaller where the file, or what was written to it, ends.
+    """
+    cdef void *queue = (<PullView>pulled.view).queues[pull.queue_id].tail
+    cdef void *file = (<PullView>pulled.view).queues[pull.queue_id].map
+    cdef int64_t position
+    if not _holds(file, pull.offset * ENTRY_SIZE):
+        decline(conn, FILE_UNKNOWN)
+        return NULL
+    position = pull.offset * ENTRY_SIZE - (<MappedFile>file).base_offset
+    (<MappedFile>file)._write_position = min(
+        (<MappedFile>file).size,
+        (<QueueTail>queue).flushed_offset * ENTRY_SIZE
+        - (<MappedFile>file).base_offset,
+    )
+    size[0] = min(size[0], (<MappedFile>file)._write_position - position)
+    if not table.is_in_memory(file, position, size[0], pull.now_ms):
+        decline(conn, NOT_RESIDENT)
+        return NULL
+    return (<MappedFile>file).address + position
+
+
+cdef void _limit(
+    PullTable table, const Pull *pull, int64_t distance, Wanted *wanted
+) noexcept nogil:
+    """How much a pull may have that begins `distance` bytes before the log ends."""
+    if distance <= table.hot_window:
+        wanted.max_messages = min(wanted.max_messages, table.hot_messages)
+        wanted.max_bytes = table.hot_bytes
+    else:
+        wanted.max_messages = min(wanted.max_messages, table.cold_messages)
+        wanted.max_bytes = table.cold_bytes
+    wanted.max_messages = max(<int64_t>1, wanted.max_messages)
+    if pull.max_bytes > 0:
+        wanted.max_bytes = min(wanted.max_bytes, pull.max_bytes)
+
+
+cdef bint _is_at_hand(
+    PullTable table, const Found *found, int64_t now_ms
+) noexcept nogil:
+    """True if all records are in memory, so that copying them waits for nothing."""
+    cdef int64_t floor = table.reader.ring_floor()
+    cdef void *file = NULL
+    cdef int64_t position, size
+    cdef int i
+    for i in range(found.run_count):
+        if found.starts[i] >= floor:
+            continue
+        if not _holds(file, found.starts[i]):
+            file = table.reader.file_at(found.starts[i])
+            if file == NULL:
+                return False
+        position = found.starts[i] - (<MappedFile>file).base_offset
+        size = min(found.sizes[i], floor - found.starts[i])
+        if position + size > (<MappedFile>file)._write_position:
+            return False
+        if not table.is_in_memory(file, position, size, now_ms):
+            return False
+    return True
+
+
+cdef Verdict find_messages(
+    PullTable table, Conn *conn, const Pull *pull, Pulled *pulled, Found *found
+) noexcept nogil:
+    """Find what a pull may have, as `StoreReader.get` does."""
+    cdef Wanted wanted
+    cdef void *view = pulled.view
+    cdef void *queue = (<PullView>view).queues[pull.queue_id].tail
+    cdef int64_t size, log_end = table.end_offset()
+    cdef const uint8_t *entry
+    if queue == NULL or (<QueueTail>queue).is_deleted or log_end < 0:
+        return decline(conn, VIEW_UNKNOWN)
+    wanted.confirm_offset = log_end
+    if table.durable is not None:
+        wanted.confirm_offset = table.durable.load()
+    if (<QueueTail>queue).low_physical < (<QueueTail>queue).tails.log_start:
+        return decline(conn, OUTSIDE)       # its minimum has to be searched
+    pulled.low = (<QueueTail>queue).low_offset
+    pulled.high = _visible(queue, wanted.confirm_offset)
+    if not pulled.low <= pull.offset < pulled.high:
+        return decline(conn, OUTSIDE)
+    wanted.max_messages = max(<int64_t>1, pull.max_messages)
+    wanted.max_examined = max(
+        table.scan_bytes, wanted.max_messages * ENTRY_SIZE
+    ) // ENTRY_SIZE
+    size = ENTRY_SIZE * min(pulled.high - pull.offset, wanted.max_examined)
+    entry = (<QueueTail>queue).entry_at(pull.offset)
+    if entry == NULL:
+        entry = _find_in_file(table, conn, pull, pulled, &size)
+        if entry == NULL:
+            return DECLINED
+    _limit(table, pull, log_end - <int64_t>get64(entry), &wanted)
+    wanted.codes = (<PullView>view).codes
+    wanted.code_count = (<PullView>view).code_count
+    wanted.min_physical_offset = table.min_offset()
+    scan_entries(entry, entry + size, &wanted, found)
+    if not found.messages:
+        return decline(conn, NOTHING_MATCHES)
+    if not _is_at_hand(table, found, pull.now_ms):
+        return decline(conn, NOT_RESIDENT)
+    pulled.next_offset = pull.offset + found.examined
+    pulled.code = 0
+    pulled.json_remark, pulled.remark = b',"remark":"FOUND"', b"FOUND"
+    return SERVED

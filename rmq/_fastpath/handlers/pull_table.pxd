@@ -1,0 +1,78 @@
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+
+from rmq._fastpath.handlers.commit_table cimport CommitTable
+from rmq._fastpath.handlers.held_pulls cimport HeldGroup, HeldPulls
+from rmq._fastpath.log.log_reader cimport LogReader
+from rmq._fastpath.log.mapped_file cimport MappedFile
+from rmq._fastpath.bytes.name_table cimport NameTable
+from rmq._fastpath.log.queue_tail cimport QueueTail
+from rmq._fastpath.reactor.reply_fields cimport ReplyFields
+from rmq._fastpath.log.tail cimport LogTail
+from rmq._fastpath.bytes.watermark cimport Watermark
+
+cdef enum:
+    QUEUE_LIMIT = 65536         # queues of a topic: as many as an admin may give it
+    CHUNK_SIZE = 256 * 1024     # of a file whose pages are looked at together
+    CHUNK_LIMIT = 1024          # chunks that are known to be in memory
+    CHUNK_MS = 100              # and for how long that is believed
+
+cdef struct Served:
+    int64_t pulls
+    int64_t messages
+    int64_t size
+    int64_t next_offset         # after the last message that was served
+    uint64_t token              # of the connection that got it
+
+cdef struct Chunk:
+    const uint8_t *address
+    int64_t size                # bytes of it that were in memory
+    int64_t seen_ms
+
+cdef struct ViewQueue:
+    void *tail                  # NULL: not known
+    void *map                   # the queue file that was read last
+    HeldGroup *group            # of pulls that wait; NULL: there were none yet
+    Served served               # since the last `take_served`
+
+cdef class PullView:
+    cdef readonly str group
+    cdef readonly str topic
+    cdef readonly str expression
+    cdef bytes key
+    cdef readonly int64_t sub_version   # pulls with a newer one are not for this view
+    cdef int64_t code_count     # -1: every tag
+    cdef int64_t *codes
+    cdef ReplyFields flags      # ext fields of every reply
+    cdef list tails             # keeps what `queues` points to alive
+    cdef list maps
+    cdef ViewQueue *queues      # by queue id
+    cdef int32_t queue_count    # ids that have a place there: the known ones do
+    cdef readonly bint has_served
+    cdef int grow(self, int32_t wanted) except -1
+
+cdef class PullTable:
+    cdef LogTail log
+    cdef LogReader reader
+    cdef Watermark durable      # what readers may see; None: all that is written
+    cdef CommitTable commits    # offsets that came with pulls
+    cdef readonly int64_t hot_window
+    cdef readonly tuple hot_limits
+    cdef readonly tuple cold_limits
+    cdef int64_t hot_messages, hot_bytes
+    cdef int64_t cold_messages, cold_bytes
+    cdef int64_t scan_bytes
+    cdef int32_t version
+    cdef dict views
+    cdef NameTable names        # of the views, which their owner limits
+    cdef Chunk *chunks
+    cdef readonly HeldPulls held
+    cdef readonly int64_t found     # pulls since the start, and their messages
+    cdef readonly int64_t messages
+    cdef readonly int64_t missed    # pulls that found nothing and wait
+
+    cdef int64_t min_offset(self) noexcept with gil
+    cdef int64_t end_offset(self) noexcept nogil
+    cdef bint is_in_memory(
+        self, void *file, int64_t position, int64_t size, int64_t now_ms
+    ) noexcept nogil
+    cdef HeldGroup *group_of(self, void *view, int64_t queue_id) noexcept nogil

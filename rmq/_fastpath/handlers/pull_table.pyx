@@ -1,0 +1,253 @@
+"""PullTable: what the compiled pulls know, and what they report.
+
+A view is a group, a topic and the filter that the group's heartbeats announced, or one
+that came in the request.  The Python handler shows views, one queue at a time, after it
+has served a pull; a change of group, topic or subscription makes the table forget them.
+It counts what it serves.
+Belongs to the thread of the reactor.
+"""
+
+cimport cython
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+from libc.stdlib cimport calloc, free, malloc, realloc
+from libc.string cimport memset
+
+from rmq._fastpath.handlers.commit_table cimport CommitTable
+from rmq._fastpath.handlers.held_pulls cimport HeldGroup, HeldPulls, new_group
+from rmq._fastpath.log.log_reader cimport LogReader
+from rmq._fastpath.log.mapped_file cimport MappedFile
+from rmq._fastpath.bytes.name_table cimport (
+    init_names, insert_name, name_key, remove_name, some_name,
+)
+from rmq._fastpath.log.queue_tail cimport QueueTail
+from rmq._fastpath.reactor.reply_fields cimport ReplyFields
+from rmq._fastpath.log.scan cimport TAG_LIMIT
+from rmq._fastpath.log.tail cimport LogTail
+from rmq._fastpath.bytes.watermark cimport Watermark
+
+
+@cython.final
+cdef class PullView:
+    """A group's sight of a topic, as the Python handler last had it."""
+
+    def __cinit__(
+        self,
+        str group not None,
+        str topic not None,
+        str expression,
+        *,
+        int64_t sub_version,
+        tuple tag_codes,
+        dict flags not None,
+    ):
+        """`flags` are the last ext fields of each reply.
+
+        Without an expression it is the view that the group's heartbeats announced.
+        """
+        cdef Py_ssize_t i
+        self.group = group
+        self.topic = topic
+        self.expression = expression
+        names = [group, topic] if expression is None else [group, topic, expression]
+        self.key = name_key(names)
+        self.sub_version = sub_version
+        self.code_count = -1
+        if tag_codes is not None and len(tag_codes) <= TAG_LIMIT:
+            self.code_count = len(tag_codes)
+            self.codes = <int64_t *>malloc((self.code_count + 1) * sizeof(int64_t))
+            if self.codes == NULL:
+                raise MemoryError
+            for i in range(self.code_count):
+                self.codes[i] = tag_codes[i]
+        self.flags = ReplyFields(flags)
+        self.tails = []
+        self.maps = []
+
+    def __dealloc__(self):
+        free(self.codes)
+        free(self.queues)
+
+    def show(self, QueueTail queue not None, MappedFile file):
+        """Serve this queue; `file` holds the entries that are read now, if any are."""
+        cdef int32_t queue_id = queue.queue_id
+        cdef ViewQueue *known
+        if not 0 <= queue_id < QUEUE_LIMIT:
+            return
+        if queue_id >= self.queue_count:
+            self.grow(queue_id + 1)
+        known = &self.queues[queue_id]
+        if known.group != NULL and known.tail != <void *>queue:
+            return      # pulls wait in one that was deleted: they end first
+        self.tails[queue_id] = queue
+        known.tail = <void *>queue
+        if file is not None:
+            self.maps[queue_id] = file
+            known.map = <void *>file
+
+    cdef int grow(self, int32_t wanted) except -1:
+        """Have a place for each id below `wanted`."""
+        cdef void *grown
+        wanted = min(max(wanted, 2 * self.queue_count), <int32_t>QUEUE_LIMIT)
+        grown = realloc(self.queues, wanted * sizeof(ViewQueue))
+        if grown == NULL:
+            raise MemoryError
+        self.queues = <ViewQueue *>grown
+        memset(
+            &self.queues[self.queue_count], 0,
+            (wanted - self.queue_count) * sizeof(ViewQueue),
+        )
+        self.tails.extend([None] * (wanted - self.queue_count))
+        self.maps.extend([None] * (wanted - self.queue_count))
+        self.queue_count = wanted
+        return 0
+
+    def take_served(self):
+        """Return [(queue id, pulls, messages, bytes, end, token)] since the last call.
+
+        `end` is the offset after the last message, `token` names the connection that
+        got it.
+        """
+        cdef int32_t i
+        cdef Served *served
+        taken = []
+        for i in range(self.queue_count if self.has_served else 0):
+            served = &self.queues[i].served
+            if served.pulls:
+                taken.append((
+                    i, served.pulls, served.messages, served.size,
+                    served.next_offset, served.token,
+                ))
+                served.pulls = served.messages = served.size = 0
+        self.has_served = False
+        return taken
+
+
+@cython.final
+cdef class PullTable:
+    """What the handlers of all pull codes share."""
+
+    def __cinit__(
+        self,
+        LogTail log not None,
+        LogReader reader not None,
+        Watermark durable,
+        *,
+        int64_t hot_window,
+        tuple hot_limits not None,
+        tuple cold_limits not None,
+        int64_t scan_bytes,
+        int32_t version,
+        CommitTable commits not None,
+        on_work,
+    ):
+        """Pulls read through `reader` and stop at `durable`.
+
+        Limits are (messages, bytes) of a pull that begins in the last `hot_window`
+        bytes of the log, and of one that begins before.  `commits` gets their offsets.
+        `on_work` is called when Python has to go on with pulls that waited.
+        """
+        self.log = log
+        self.reader = reader
+        self.durable = durable
+        self.commits = commits
+        self.held = HeldPulls(on_work)
+        self.hot_window = hot_window
+        self.hot_limits, self.cold_limits = hot_limits, cold_limits
+        self.hot_messages, self.hot_bytes = hot_limits
+        self.cold_messages, self.cold_bytes = cold_limits
+        self.scan_bytes = scan_bytes
+        self.version = version
+        self.views = {}
+        self.chunks = <Chunk *>calloc(CHUNK_LIMIT, sizeof(Chunk))
+        if self.chunks == NULL:
+            raise MemoryError
+        init_names(&self.names)
+
+    def __dealloc__(self):
+        free(self.names.slots)
+        free(self.chunks)
+
+    def __len__(self):
+        return len(self.views)
+
+    # -- views
+
+    def add(self, PullView view not None):
+        """Serve pulls of this view, in place of an older one of the same name."""
+        self.remove(view)
+        insert_name(&self.names, view.key, <void *>view)
+        self.views[view.key] = view
+
+    def some_view(self):
+        """A view that may go for another one, or None."""
+        return <PullView>some_name(&self.names).value if self.views else None
+
+    def remove(self, PullView view not None):
+        """Leave pulls of this view to the Python handler until it is shown again.
+
+        Those that wait are given back to it.
+        """
+        cdef PullView known = self.views.pop(view.key, None)
+        cdef int32_t i
+        if known is None:
+            return
+        remove_name(&self.names, known.key, <void *>known)
+        for i in range(known.queue_count):
+            if known.queues[i].group != NULL:
+                self.held.give_back_group(known.queues[i].group)
+                known.queues[i].group = NULL
+
+    cdef HeldGroup *group_of(self, void *view, int64_t queue_id) noexcept nogil:
+        """The pulls of a view that wait in a queue; NULL without memory."""
+        cdef ViewQueue *known = &(<PullView>view).queues[queue_id]
+        if known.group == NULL:
+            known.group = new_group(
+                view, known.tail, &(<QueueTail>known.tail).held_groups, self.held
+            )
+        return known.group
+
+    # -- the log
+
+    cdef int64_t min_offset(self) noexcept with gil:
+        """Where the log begins; the caller has found it not empty."""
+        return (<MappedFile>self.reader.files[0]).base_offset
+
+    cdef int64_t end_offset(self) noexcept nogil:
+        """Where it ends; -1 while it has no file."""
+        if self.log.file is None or self.log.file.address == NULL:
+            return -1
+        return self.log.file.base_offset + self.log.file._write_position
+
+    cdef bint is_in_memory(
+        self, void *file, int64_t position, int64_t size, int64_t now_ms
+    ) noexcept nogil:
+        """True if a written range of an open file can be copied without a disk.
+
+        Asking the kernel takes as long as copying 4 KiB, so chunks are asked about as a
+        whole, and what was in memory is believed to stay there for a moment.
+        """
+        cdef int64_t end = position + size
+        cdef int64_t start, part_end, known_end
+        cdef const uint8_t *address
+        cdef Chunk *chunk
+        while position < end:
+            start = position - position % CHUNK_SIZE
+            part_end = min(end, start + CHUNK_SIZE)
+            address = (<MappedFile>file).address + start
+            chunk = &self.chunks[<uint64_t>address // CHUNK_SIZE % CHUNK_LIMIT]
+            if (
+                chunk.address != address
+                or chunk.size < part_end - start
+                or not 0 <= now_ms - chunk.seen_ms < CHUNK_MS
+            ):
+                known_end = min(
+                    start + CHUNK_SIZE, (<MappedFile>file)._write_position
+                )
+                if (<MappedFile>file).has_pages(start, known_end - start):
+                    chunk.address = address
+                    chunk.size = known_end - start
+                    chunk.seen_ms = now_ms
+                elif not (<MappedFile>file).has_pages(position, part_end - position):
+                    return False
+            position = part_end
+        return True

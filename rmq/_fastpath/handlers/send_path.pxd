@@ -1,0 +1,78 @@
+from libc.stdint cimport int32_t, int64_t, uint8_t
+
+from rmq._fastpath.log.append cimport RecordFields
+from rmq._fastpath.reactor.native cimport Conn, Frame, NativeHandler, Verdict
+from rmq._fastpath.handlers.send_table cimport UNIQUE_KEY_LIMIT, Properties, SendTable
+
+cdef struct Sending:            # one request on its way through `serve`
+    RecordFields fields         # of its record, one after the other in a batch
+    void *queue                 # NULL: not known, for a message with a time only
+    int32_t queue_id            # that it was sent to
+    int32_t topic_flags         # system flags that the broker adds
+    int64_t properties_size     # of the header, as they came
+    bint is_batch
+    int64_t first               # of its records, among those of the poll
+    int64_t count
+    int64_t end_offset          # of the last
+    const uint8_t *unique_key   # NULL: a batch without one
+    int32_t unique_key_size
+    uint8_t batch_key[UNIQUE_KEY_LIMIT]     # where that of a batch is
+    bint waits                  # for the disk
+    bint is_timed               # it waits in the queue of a timer
+    int64_t out_ms              # where its slot there begins
+
+cdef class SendPath(NativeHandler):
+    cdef SendTable table
+    cdef readonly bint takes_batches    # as request 320 does, whatever its header says
+    cdef bint read_numbers(
+        self, const Frame *frame, RecordFields *fields
+    ) noexcept nogil
+    cdef Verdict check(
+        self, const Frame *frame, Conn *conn, Sending *message
+    ) noexcept nogil
+    cdef bint has_room(self, int64_t count, int64_t size) noexcept nogil
+    cdef Verdict stage(
+        self, const Frame *frame, Conn *conn, Sending *message
+    ) noexcept nogil
+    cdef Verdict find_slot(
+        self, Conn *conn, Sending *message, const Properties *properties
+    ) noexcept nogil
+    cdef void readdress(
+        self, const Frame *frame, Sending *message, Properties *properties
+    ) noexcept nogil
+    cdef Verdict stage_batch(
+        self, const Frame *frame, Conn *conn, Sending *message
+    ) noexcept nogil
+    cdef int64_t measure_batch(
+        self, const uint8_t *p, const uint8_t *end, Sending *message
+    ) noexcept nogil
+    cdef bint read_batch_properties(
+        self, const Frame *frame, Sending *message
+    ) noexcept nogil
+    cdef void fill_common(
+        self, const Frame *frame, Conn *conn, Sending *message
+    ) noexcept nogil
+    cdef int64_t record_size(self, const RecordFields *fields) noexcept nogil
+    cdef void put_record(
+        self, Sending *message, int64_t size, int64_t tags_code
+    ) noexcept nogil
+    cdef Verdict reply(
+        self, const Frame *frame, Conn *conn, const Sending *message
+    ) noexcept nogil
+    cdef int64_t queue_offset(self, const Sending *message) noexcept nogil
+    cdef int64_t reply_size(self, int64_t count) noexcept nogil
+    cdef uint8_t *put_reply(
+        self, uint8_t *out, const Frame *frame, const Sending *message
+    ) noexcept nogil
+    cdef uint8_t *put_recall_handle(
+        self, uint8_t *out, const Frame *frame, const Sending *message
+    ) noexcept nogil
+    cdef uint8_t *put_message_ids(
+        self, uint8_t *out, const Sending *message
+    ) noexcept nogil
+    cdef uint8_t *put_json(
+        self, uint8_t *out, const Frame *frame, const Sending *message
+    ) noexcept nogil
+    cdef uint8_t *put_binary(
+        self, uint8_t *out, const Frame *frame, const Sending *message
+    ) noexcept nogil

@@ -1,0 +1,536 @@
+"""SendPath: requests 10, 310 and 320 without Python objects, from frame to reply.
+
+A request has one message or is a batch: 320 always, the others if their header says so.
+
+It serves what it can prove plain and declines the rest: a topic or queue that the
+Python handler has not shown it, anything but whole decimal numbers, bits and properties
+with a meaning, a property twice, sizes near a limit, no room in a file.
+It stores and answers the same bytes as the Python handler.
+A message with a time of its own goes into the timer's queue (`timed_sends.pyx`).
+The records of a poll are staged in the SendTable, which writes them at its end; if that
+fails no reply leaves.
+Belongs to the thread of the reactor.
+"""
+
+# tidy: long — one request from its frame to its answer, also with a time, also a batch
+cimport cython
+from libc.stdint cimport INT32_MAX, INT32_MIN, INT64_MAX, int32_t, int64_t, uint8_t
+from libc.string cimport memcpy, memmove
+
+from rmq._fastpath.log.append cimport (
+    RecordFields, encode_record, encoded_size, tags_code_of,
+)
+from rmq._fastpath.log.batch_items cimport ITEM_LIMIT, BatchItem, read_item
+from rmq._fastpath.reactor.header_scan cimport is_plain, is_utf8, unescape
+from rmq._fastpath.reactor.header_text cimport (
+    JSON_TYPE, ONEWAY_FLAG, begin_binary, begin_value, end_frame, end_header, end_json,
+    end_value, is_literal, is_unset, put_integer, put_literal, put_text, read_integer,
+)
+from rmq._fastpath.log.layout cimport RecordLayout
+from rmq._fastpath.reactor.native cimport (
+    CONTRACT_VERSION, DECLINED, HELD, REPLY_ROOM, SERVED, WAITS, Conn, Frame,
+    NativeHandler, Text, Verdict, decline,
+)
+from rmq._fastpath.log.queue_tail cimport QueueTail
+from rmq._fastpath.handlers.send_table cimport Pending, Properties, SendTable, SendTopic
+from rmq._fastpath.handlers.timed_sends cimport HANDLE_ROOM
+
+cdef const char *DIGITS = "0123456789ABCDEF"
+
+cdef extern from "string.h":
+    const void *memmem(
+        const void *text, size_t size, const void *part, size_t part_size
+    ) noexcept nogil
+
+cdef enum:
+    GROUP = 0
+    TOPIC = 1
+    DEFAULT_TOPIC = 2
+    DEFAULT_QUEUES = 3
+    QUEUE_ID = 4
+    SYS_FLAG = 5
+    BORN_MS = 6
+    FLAG = 7
+    PROPERTIES = 8
+    RECONSUME_TIMES = 9
+    UNIT_MODE = 10
+    MAX_RECONSUME_TIMES = 11
+    BATCH = 12
+
+cdef enum:
+    PLAIN_FLAGS = 0x701         # compressed, and by what; other bits have a meaning
+    ID_OFFSET_DIGITS = 16       # of a message id, after the store host
+
+cdef enum Reason:
+    HEADER = 0
+    BODY = 1
+    TOPIC_UNKNOWN = 2
+    PROPERTY = 3
+    ROOM = 4
+    REFUSING = 5
+
+REASONS = ("header", "body size", "topic", "properties", "room", "store refuses")
+LONG_NAMES = (
+    "producerGroup", "topic", "defaultTopic", "defaultTopicQueueNums", "queueId",
+    "sysFlag", "bornTimestamp", "flag", "properties", "reconsumeTimes", "unitMode",
+    "maxReconsumeTimes", "batch",
+)
+SHORT_NAMES = tuple("abcdefghijklm")
+VARYING = (TOPIC, QUEUE_ID, BORN_MS, PROPERTIES)
+
+
+@cython.final
+cdef class SendPath(NativeHandler):
+    """Serves one of the send codes."""
+
+    def __init__(
+        self,
+        SendTable table not None,
+        *,
+        bint has_short_names,
+        bint takes_batches=False,
+    ):
+        """`takes_batches` if every body is a batch, whatever the header says."""
+        names = SHORT_NAMES if has_short_names else LONG_NAMES
+        NativeHandler.__init__(
+            self, names, tuple([names[i] for i in VARYING]), CONTRACT_VERSION, REASONS
+        )
+        self.table = table
+        self.takes_batches = takes_batches
+
+    cdef bint read_numbers(
+        self, const Frame *frame, RecordFields *fields
+    ) noexcept nogil:
+        """Read every number that the header must have, and refuse what is unusual."""
+        cdef const Text *texts = frame.fields
+        cdef int64_t value
+        if texts[GROUP].data == NULL or texts[DEFAULT_TOPIC].data == NULL:
+            return False
+        if not read_integer(&texts[DEFAULT_QUEUES], INT32_MIN, INT32_MAX, &value):
+            return False
+        if not read_integer(&texts[QUEUE_ID], 0, INT32_MAX, &value):
+            return False
+        fields.queue_id = <int32_t>value
+        if not read_integer(&texts[SYS_FLAG], 0, INT32_MAX, &value):
+            return False
+        if value & ~<int64_t>PLAIN_FLAGS:
+            return False
+        fields.sys_flag = <int32_t>value
+        if not read_integer(&texts[BORN_MS], 0, INT64_MAX, &fields.born_ms):
+            return False
+        if not read_integer(&texts[FLAG], INT32_MIN, INT32_MAX, &value):
+            return False
+        fields.flag = <int32_t>value
+        if texts[RECONSUME_TIMES].data != NULL and not is_literal(
+            texts[RECONSUME_TIMES].data, texts[RECONSUME_TIMES].size, b"0"
+        ):
+            return False
+        if not is_unset(&texts[UNIT_MODE]):
+            return False
+        return texts[MAX_RECONSUME_TIMES].data == NULL or read_integer(
+            &texts[MAX_RECONSUME_TIMES], INT32_MIN, INT32_MAX, &value
+        )
+
+    cdef Verdict serve(self, const Frame *frame, Conn *conn) noexcept nogil:
+        """Store one message, or those of a batch, and answer."""
+        cdef Sending message
+        if self.table.log.must_wait(frame.now_ms):
+            return WAITS
+        if not self.check(frame, conn, &message):
+            return DECLINED
+        if message.is_batch:
+            if not self.stage_batch(frame, conn, &message):
+                return DECLINED
+        elif not self.stage(frame, conn, &message):
+            return DECLINED
+        return self.reply(frame, conn, &message)
+
+    cdef Verdict check(
+        self, const Frame *frame, Conn *conn, Sending *message
+    ) noexcept nogil:
+        """Decline what is not provably plain; find its queue."""
+        cdef RecordFields *fields = &message.fields
+        cdef const Text *name = &frame.fields[TOPIC]
+        cdef const Text *text = &frame.fields[PROPERTIES]
+        cdef const Text *batch = &frame.fields[BATCH]
+        cdef void *topic
+        if frame.body_size == 0 or frame.body_size > self.table.max_body_size:
+            return decline(conn, BODY)
+        if not self.table.log.is_writable:
+            return decline(conn, REFUSING)
+        message.properties_size = text.size if text.data != NULL else 0
+        if (
+            message.properties_size + self.table.extra_size
+            > RecordLayout.PROPERTIES_LIMIT
+        ):
+            return decline(conn, HEADER)
+        if name.data == NULL or name.escaped or not self.read_numbers(frame, fields):
+            return decline(conn, HEADER)
+        message.is_batch = self.takes_batches
+        if not is_unset(batch):
+            if not is_literal(batch.data, batch.size, b"true"):
+                return decline(conn, HEADER)
+            message.is_batch = True
+        topic = self.table.find_topic(name.data, name.size)
+        if topic == NULL or fields.queue_id >= (<SendTopic>topic).queue_count:
+            return decline(conn, TOPIC_UNKNOWN)
+        message.queue_id = fields.queue_id
+        message.topic_flags = (<SendTopic>topic).flags
+        message.queue = NULL
+        if fields.queue_id < (<SendTopic>topic).tail_count:
+            message.queue = (<SendTopic>topic).tails[fields.queue_id]
+        if message.queue != NULL:
+            (<QueueTail>message.queue).prefetch()
+        elif message.is_batch:
+            return decline(conn, TOPIC_UNKNOWN)
+        return SERVED
+
+    cdef bint has_room(self, int64_t count, int64_t size) noexcept nogil:
+        """True if so many records of so many bytes can be staged."""
+        return (
+            self.table.make_place(count)
+            and self.table.log.has_room(size)
+            and self.table.log.encoder.grow(size)
+        )
+
+    cdef Verdict stage(
+        self, const Frame *frame, Conn *conn, Sending *message
+    ) noexcept nogil:
+        """Write the record into the staging buffer; declined, it left no trace there.
+
+        The properties go to their place, the last of the record, before the rest: what
+        is added to them decides how large it becomes.
+        """
+        cdef RecordFields *fields = &message.fields
+        cdef Properties properties
+        cdef uint8_t *staged
+        cdef int64_t size_without, size
+        self.fill_common(frame, conn, message)
+        fields.body = frame.body
+        fields.body_size = <int32_t>frame.body_size
+        size_without = self.record_size(fields)
+        size = size_without + message.properties_size + self.table.extra_size
+        if not self.has_room(1, size):
+            return decline(conn, ROOM)
+        staged = self.table.log.encoder.staging + self.table.log.encoder.staged_size
+        fields.properties = staged + size_without
+        if message.properties_size:
+            fields.properties_size = unescape(
+                <uint8_t *>fields.properties, &frame.fields[PROPERTIES]
+            )
+        if not self.table.read_properties(
+            fields.properties, fields.properties_size, &properties
+        ) or not is_plain(properties.unique_key, properties.unique_key_size):
+            return decline(conn, PROPERTY)
+        if self.table.store_ms == 0:
+            self.table.read_clock()
+        message.is_timed = properties.time_name.data != NULL
+        if message.is_timed and not self.find_slot(conn, message, &properties):
+            return DECLINED
+        if message.queue == NULL:
+            return decline(conn, TOPIC_UNKNOWN)
+        if not (<QueueTail>message.queue).has_room_for(1):
+            return decline(conn, ROOM)
+        if not self.table.end_properties(fields, &properties):
+            return decline(conn, PROPERTY)
+        if message.is_timed:
+            self.readdress(frame, message, &properties)
+        message.unique_key = properties.unique_key
+        message.unique_key_size = properties.unique_key_size
+        message.waits = properties.waits
+        message.first = self.table.pending_count
+        message.count = 1
+        self.put_record(
+            message,
+            self.record_size(fields) + fields.properties_size,
+            properties.tags_code,
+        )
+        return SERVED
+
+    cdef Verdict find_slot(
+        self, Conn *conn, Sending *message, const Properties *properties
+    ) noexcept nogil:
+        """Find the slot and the queue in which a message with a time waits."""
+        if properties.has_address or not self.table.timed.find_slot(
+            &properties.time_name, &properties.time, self.table.store_ms,
+            &message.out_ms,
+        ):
+            return decline(conn, PROPERTY)
+        if self.table.timed.queue is None:
+            return decline(conn, TOPIC_UNKNOWN)
+        if not conn.grow(conn, REPLY_ROOM + HANDLE_ROOM):
+            return decline(conn, ROOM)
+        message.queue = <void *>self.table.timed.queue
+        if self.table.timed.is_due_soon(message.out_ms, self.table.store_ms):
+            self.is_urgent = True
+        return SERVED
+
+    cdef void readdress(
+        self, const Frame *frame, Sending *message, Properties *properties
+    ) noexcept nogil:
+        """Give a message with a time the timer's address, and note its own.
+
+        Its properties move to where they are in a record of that topic.
+        """
+        cdef RecordFields *fields = &message.fields
+        cdef const Text *topic = &frame.fields[TOPIC]
+        cdef uint8_t *start = <uint8_t *>fields.properties
+        cdef int64_t moved = -self.record_size(fields)
+        fields.topic = self.table.timed.topic
+        fields.topic_size = self.table.timed.topic_size
+        fields.queue_id = (<QueueTail>message.queue).queue_id
+        moved += self.record_size(fields)
+        memmove(start + moved, start, fields.properties_size)
+        start += moved
+        fields.properties = start
+        fields.properties_size = <int32_t>(
+            self.table.timed.put_address(
+                start + fields.properties_size, message.out_ms, topic, message.queue_id
+            ) - start
+        )
+        properties.unique_key += moved
+
+    cdef Verdict stage_batch(
+        self, const Frame *frame, Conn *conn, Sending *message
+    ) noexcept nogil:
+        """Write the records of a batch; declined, it left no trace there."""
+        cdef RecordFields *fields = &message.fields
+        cdef BatchItem item
+        cdef const uint8_t *p = frame.body
+        cdef const uint8_t *end = p + frame.body_size
+        cdef int64_t size
+        self.fill_common(frame, conn, message)
+        size = self.measure_batch(p, end, message)
+        if size < 0:
+            return decline(conn, BODY)
+        if not self.has_room(message.count, size + message.properties_size) or not (
+            (<QueueTail>message.queue).has_room_for(message.count)
+        ):
+            return decline(conn, ROOM)
+        if not self.read_batch_properties(frame, message):
+            return decline(conn, PROPERTY)
+        if not frame.flag & ONEWAY_FLAG and message.count > 1 and not conn.grow(
+            conn, self.reply_size(message.count)
+        ):
+            return decline(conn, ROOM)
+        if self.table.store_ms == 0:
+            self.table.read_clock()
+        message.first = self.table.pending_count
+        while p < end:
+            p = read_item(p, end, &item)
+            fields.flag = item.flag
+            fields.body = item.body
+            fields.body_size = item.body_size
+            fields.properties = item.properties
+            fields.properties_size = item.properties_size
+            self.put_record(
+                message, self.record_size(fields) + item.properties_size,
+                tags_code_of(item.properties, item.properties_size),
+            )
+        return SERVED
+
+    cdef int64_t measure_batch(
+        self, const uint8_t *p, const uint8_t *end, Sending *message
+    ) noexcept nogil:
+        """Count the records of a batch; their bytes together, -1 if one is Python's."""
+        cdef BatchItem item
+        cdef int64_t size = 0
+        message.count = 0
+        while p < end:
+            p = read_item(p, end, &item)
+            if p == NULL or not is_utf8(item.properties, item.properties_size):
+                return -1
+            if self.table.text_size and memmem(
+                item.properties, item.properties_size,
+                self.table.text, self.table.text_size,
+            ) != NULL:
+                return -1
+            message.fields.body_size = item.body_size
+            size += self.record_size(&message.fields) + item.properties_size
+            message.count += 1
+        return size if message.count <= ITEM_LIMIT else -1
+
+    cdef void fill_common(
+        self, const Frame *frame, Conn *conn, Sending *message
+    ) noexcept nogil:
+        """Fill in what all records of the request have in common."""
+        cdef RecordFields *fields = &message.fields
+        fields.topic = frame.fields[TOPIC].data
+        fields.topic_size = frame.fields[TOPIC].size
+        fields.properties_size = 0
+        fields.born_host = conn.peer
+        fields.born_host_size = conn.peer_size
+        fields.store_host = self.table.host
+        fields.store_host_size = self.table.host_size
+        fields.sys_flag |= message.topic_flags
+        fields.reconsume_times = 0
+        fields.prepared_offset = 0
+
+    cdef int64_t record_size(self, const RecordFields *fields) noexcept nogil:
+        """Size of a record without its properties."""
+        return encoded_size(
+            fields.topic_size, fields.body_size, 0,
+            fields.born_host_size + fields.store_host_size,
+        )
+
+    cdef bint read_batch_properties(
+        self, const Frame *frame, Sending *message
+    ) noexcept nogil:
+        """Read the header's properties, which are not stored; there is room for them.
+        """
+        cdef Properties properties
+        cdef uint8_t *text = (
+            self.table.log.encoder.staging + self.table.log.encoder.staged_size
+        )
+        cdef int64_t size = 0
+        if message.properties_size:
+            size = unescape(text, &frame.fields[PROPERTIES])
+        if not self.table.read_properties(text, size, &properties) or (
+            properties.time_name.data != NULL
+        ):
+            return False
+        if not is_plain(properties.unique_key, properties.unique_key_size):
+            return False
+        message.waits = properties.waits
+        message.is_timed = False
+        message.unique_key = NULL
+        message.unique_key_size = properties.unique_key_size
+        if properties.unique_key != NULL:
+            memcpy(
+                message.batch_key, properties.unique_key, properties.unique_key_size
+            )
+            message.unique_key = message.batch_key
+        return True
+
+    cdef void put_record(
+        self, Sending *message, int64_t size, int64_t tags_code
+    ) noexcept nogil:
+        """Encode a record after those of this poll, whose end will write it."""
+        cdef RecordFields *fields = &message.fields
+        cdef uint8_t *staged = (
+            self.table.log.encoder.staging + self.table.log.encoder.staged_size
+        )
+        cdef Pending *pending = &self.table.pending[self.table.pending_count]
+        fields.physical_offset = self.table.log.next_offset()
+        fields.queue_offset = (<QueueTail>message.queue).stage()
+        fields.store_ms = self.table.store_ms
+        encode_record(staged, fields)
+        self.table.log.encoder.staged_size += size
+        message.end_offset = fields.physical_offset + size
+        pending.queue = message.queue
+        pending.offset = fields.physical_offset
+        pending.size = <int32_t>size
+        pending.tags_code = tags_code
+        self.table.pending_count += 1
+        self.table.log.last_store_ms = fields.store_ms
+        if (<QueueTail>message.queue).is_watched:
+            self.is_urgent = True
+
+    cdef Verdict reply(
+        self, const Frame *frame, Conn *conn, const Sending *message
+    ) noexcept nogil:
+        """Answer now, or once the records are durable."""
+        cdef Verdict verdict = SERVED
+        if frame.flag & ONEWAY_FLAG:
+            return SERVED
+        if self.table.waits_for_disk and message.waits:
+            conn.watermark = message.end_offset
+            verdict = HELD
+        conn.ready.end = self.put_reply(conn.ready.end, frame, message)
+        return verdict
+
+    cdef bint end_of_poll(self) noexcept nogil:
+        """Write the messages of this poll."""
+        return self.table.commit()
+
+    cdef uint8_t *put_reply(
+        self, uint8_t *out, const Frame *frame, const Sending *message
+    ) noexcept nogil:
+        """Write the answer in the form of its request; the end of it."""
+        cdef uint8_t *end
+        if frame.serialize_type == JSON_TYPE:
+            end = self.put_json(out + 8, frame, message)
+        else:
+            end = self.put_binary(out + 8, frame, message)
+        end_header(out, end, frame.serialize_type)
+        return end_frame(out, end)
+
+    cdef uint8_t *put_json(
+        self, uint8_t *out, const Frame *frame, const Sending *message
+    ) noexcept nogil:
+        out = put_literal(out, b'{"code":0,"extFields":{"msgId":"')
+        out = self.put_message_ids(out, message)
+        out = put_literal(out, b'","queueId":"')
+        out = put_integer(out, message.queue_id)
+        out = put_literal(out, b'","queueOffset":"')
+        out = put_integer(out, self.queue_offset(message))
+        if message.unique_key != NULL:
+            out = put_literal(out, b'","transactionId":"')
+            out = put_text(
+                out, <const char *>message.unique_key, message.unique_key_size
+            )
+        out = put_literal(out, b'"')
+        out = put_text(out, self.table.facts.json_text, self.table.facts.json_size)
+        if message.is_timed:
+            out = put_literal(out, b',"recallHandle":"')
+            out = put_literal(self.put_recall_handle(out, frame, message), b'"')
+        out = put_literal(out, b"}")
+        return end_json(out, frame, b"", self.table.version)
+
+    cdef uint8_t *put_binary(
+        self, uint8_t *out, const Frame *frame, const Sending *message
+    ) noexcept nogil:
+        cdef uint8_t *fields = begin_binary(out, frame, 0, b"", self.table.version)
+        cdef uint8_t *start
+        cdef uint8_t *end
+        start = begin_value(fields, b"msgId")
+        end = end_value(start, self.put_message_ids(start, message))
+        start = begin_value(end, b"queueId")
+        end = end_value(start, put_integer(start, message.queue_id))
+        start = begin_value(end, b"queueOffset")
+        end = end_value(start, put_integer(start, self.queue_offset(message)))
+        if message.unique_key != NULL:
+            start = begin_value(end, b"transactionId")
+            end = put_text(
+                start, <const char *>message.unique_key, message.unique_key_size
+            )
+            end = end_value(start, end)
+        end = put_text(end, self.table.facts.binary_text, self.table.facts.binary_size)
+        if message.is_timed:
+            start = begin_value(end, b"recallHandle")
+            end = end_value(start, self.put_recall_handle(start, frame, message))
+        end_value(fields, end)
+        return end
+
+    cdef uint8_t *put_recall_handle(
+        self, uint8_t *out, const Frame *frame, const Sending *message
+    ) noexcept nogil:
+        return self.table.timed.put_handle(
+            out, message.out_ms, &frame.fields[TOPIC], message.unique_key,
+            message.unique_key_size,
+        )
+
+    cdef int64_t queue_offset(self, const Sending *message) noexcept nogil:
+        """The offset of the first message."""
+        return message.fields.queue_offset - message.count + 1
+
+    cdef int64_t reply_size(self, int64_t count) noexcept nogil:
+        """Bytes that an answer takes at most."""
+        return REPLY_ROOM + count * (2 * self.table.host_size + ID_OFFSET_DIGITS + 1)
+
+    cdef uint8_t *put_message_ids(
+        self, uint8_t *out, const Sending *message
+    ) noexcept nogil:
+        """Write the ids of the records, joined with commas."""
+        cdef int64_t i, offset
+        cdef int32_t digit
+        for i in range(message.first, message.first + message.count):
+            if i > message.first:
+                out = put_literal(out, b",")
+            memcpy(out, self.table.id_text, 2 * self.table.host_size)
+            out += 2 * self.table.host_size
+            offset = self.table.pending[i].offset
+            for digit in range(ID_OFFSET_DIGITS):
+                out[digit] = DIGITS[offset >> (60 - 4 * digit) & 15]
+            out += ID_OFFSET_DIGITS
+        return out

@@ -1,0 +1,105 @@
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+
+from rmq._fastpath.log.append cimport RecordFields
+from rmq._fastpath.bytes.name_table cimport Name, NameTable
+from rmq._fastpath.log.queue_tail cimport QueueTail
+from rmq._fastpath.reactor.reply_fields cimport ReplyFields
+from rmq._fastpath.log.tail cimport LogTail
+from rmq._fastpath.handlers.timed_sends cimport TimedSends
+from rmq._fastpath.bytes.unique_keys cimport UniqueKeys
+
+cdef enum:
+    PROPERTY_LIMIT = 128        # messages with more take the Python path
+    UNIQUE_KEY_LIMIT = 256
+    PENDING_LIMIT = 8192        # messages that a poll stages before it writes them
+    QUEUE_LIMIT = 65536         # queues of a topic: as many as an admin may give it
+    SPECIAL_LIMIT = 64
+    FEW = 4                     # queues of a topic that need no memory of their own
+    AHEAD = 4                   # messages whose queues are loaded into the cache before
+
+cdef struct Pending:            # a message of this poll, staged and not yet written
+    void *queue
+    int64_t offset
+    int64_t tags_code
+    int32_t size
+
+cdef enum Meaning:              # of a property's name
+    NONE = 0                    # or one that `read_meaning` knows itself
+    DECLINED_NAME = 1           # Python takes its messages
+    TIME = 2                    # the message has a time of its own
+    ADDRESS = 3                 # Python takes those that have a time, too
+
+cdef struct Special:
+    Name name
+    Meaning meaning
+
+cdef struct Properties:         # what a scan of the stored text found
+    const uint8_t *unique_key   # NULL: the text has none
+    int32_t unique_key_size
+    int64_t tags_code
+    bint waits                  # for the disk, unless WAIT says otherwise
+    Name time_name              # of the property with a time; no data: there is none
+    Name time
+    bint has_address            # of a message that a timer has already seen
+
+cdef class SendTopic:
+    cdef int32_t flags          # system flags that the broker adds
+    cdef int32_t queue_count    # that may be written, known or not
+    cdef int32_t tail_count     # ids that have a place in `tails`: the known ones do
+    cdef void **tails           # by queue id; NULL: not known
+    cdef void *few[FEW]         # where the tails are, as long as there is room
+    cdef bytes key
+    cdef list queues            # keeps the tails alive
+    cdef int show(self, QueueTail queue) except -1
+
+cdef class SendTable:
+    cdef LogTail log
+    cdef object now_ms
+    cdef object on_failure
+    cdef readonly bint waits_for_disk
+    cdef readonly int64_t max_body_size
+    cdef int32_t version
+    cdef bytes store_host
+    cdef const uint8_t *host
+    cdef int32_t host_size
+    cdef bytes id_prefix        # of a message id: the store host in hexadecimal
+    cdef const uint8_t *id_text
+    cdef bytes added            # properties of the broker's own, after each text
+    cdef const char *added_text
+    cdef int64_t added_size
+    cdef UniqueKeys keys        # for messages that came without one
+    cdef int64_t extra_size     # the most that is stored after a text
+    cdef ReplyFields facts      # ext fields of every reply
+    cdef dict topics
+    cdef NameTable names        # of the topics, which their owner limits
+    cdef TimedSends timed       # None: Python serves all messages with a time
+    cdef list special_texts     # keeps the names of `specials`
+    cdef bytes declined_text
+    cdef const char *text       # of `declined_text`
+    cdef int64_t text_size
+    cdef Special specials[SPECIAL_LIMIT]
+    cdef int32_t special_count
+    cdef uint64_t special_sizes[256]    # bit n: one of n bytes begins with this byte
+    cdef Pending *pending
+    cdef int64_t pending_count
+    cdef int64_t pending_capacity
+    cdef bint is_lost           # what was served in this poll could not be written
+    cdef int64_t store_ms       # of this poll, 0 between polls
+
+    cdef void *find_topic(self, const uint8_t *name, int32_t size) noexcept nogil
+    cdef void read_clock(self) noexcept nogil
+    cdef bint read_properties(
+        self, const uint8_t *text, int64_t size, Properties *found
+    ) noexcept nogil
+    cdef bint end_properties(
+        self, RecordFields *fields, Properties *found
+    ) noexcept nogil
+    cdef int add_special(self, str text, Meaning meaning) except -1
+    cdef Meaning meaning_of(self, const Name *name) noexcept nogil
+    cdef bint read_meaning(
+        self, const Name *name, const Name *value, Properties *found
+    ) noexcept nogil
+    cdef bint make_place(self, int64_t count) noexcept nogil
+    cdef bint commit(self) noexcept nogil
+    cdef bint write_pending(self) noexcept nogil
+    cdef int write(self) except -1

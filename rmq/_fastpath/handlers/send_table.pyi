@@ -1,0 +1,64 @@
+from collections.abc import Callable, Iterable
+from typing import Self, final
+
+from rmq._fastpath.bytes.unique_keys import UniqueKeys
+from rmq._fastpath.handlers.timed_sends import ADDRESS_NAMES as ADDRESS_NAMES
+from rmq._fastpath.handlers.timed_sends import TimedSends
+from rmq._fastpath.log.queue_tail import QueueTail
+from rmq._fastpath.log.tail import LogTail
+
+@final
+class SendTopic:
+    """A topic as the Python handler last saw it."""
+
+    def __new__(cls, key: bytes, flags: int, queue_count: int) -> Self: ...
+
+@final
+class SendTable:
+    """What the handlers of all send codes share."""
+
+    waits_for_disk: bool
+    max_body_size: int
+    def __new__(
+        cls,
+        log: LogTail,
+        *,
+        now_ms: Callable[[], int],
+        on_failure: Callable[[OSError], object],
+        store_host: bytes,
+        facts: dict[str, str],
+        added: bytes,
+        keys: UniqueKeys,
+        declined_properties: Iterable[str],
+        time_properties: Iterable[str],
+        timed: TimedSends | None,
+        declined_text: bytes,
+        waits_for_disk: bool,
+        max_body_size: int,
+        version: int,
+    ) -> Self:
+        """`facts` are ext fields of every reply, `added` properties of every message.
+
+        Python takes messages with one of the `declined_properties`, and batches with an
+        item whose properties have `declined_text`, if that is not empty.  `timed`
+        decides about messages with one of the `time_properties`.
+        """
+
+    def learn(
+        self, topic: str, flags: int, queue_count: int, queue: QueueTail | None
+    ) -> None:
+        """Serve sends to this queue of the topic from now on, if it is an ordinary one.
+
+        Without it, as no message is there yet, serve only those that have a time.
+        Whoever changes the topic or deletes it calls `forget`: so the table has at most
+        the topics of the broker.
+        """
+
+    def knows(self, topic: str, queue_id: int) -> bool:
+        """Return whether sends to this queue are served."""
+
+    def forget(self, topic: str) -> None:
+        """Leave the topic to the Python handler until it is shown again."""
+
+    def forget_all(self) -> None:
+        """Leave every topic to the Python handler until it is shown again."""

@@ -1,0 +1,405 @@
+"""SendTable: what the compiled sends know and have staged.
+
+Topics and queues that the Python handler has shown, the constant parts of records and
+replies, and the messages of the poll that is going on.  They are staged in the encoder;
+`commit` writes them at the end of the poll, or when they are many, then their queue
+entries, then publishes.  If the log cannot be written nothing is published.
+Belongs to the thread of the reactor.
+"""
+
+cimport cython
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+from libc.stdlib cimport free, malloc, realloc
+from libc.string cimport memcmp, memcpy
+
+from rmq._fastpath.log.append cimport RecordFields
+from rmq._fastpath.bytes.hashing cimport java_hash_of
+from rmq._fastpath.reactor.header_text cimport is_literal, put_literal, put_text
+from rmq._fastpath.log.layout cimport RecordLayout
+from rmq._fastpath.bytes.name_table cimport (
+    Name, clear_names, find_name, init_names, insert_name, name_key, remove_name,
+)
+from rmq._fastpath.log.queue_tail cimport QueueTail
+from rmq._fastpath.reactor.reply_fields cimport ReplyFields
+from rmq._fastpath.log.tail cimport LogTail
+from rmq._fastpath.handlers.timed_sends cimport TIMED_EXTRA, TimedSends
+from rmq._fastpath.bytes.unique_keys cimport UniqueKeys
+
+from rmq._fastpath.handlers.timed_sends import ADDRESS_NAMES
+
+cdef extern from *:
+    """
+    #include <stdint.h>
+    #include <string.h>
+    #ifdef __SSE2__
+    #include <emmintrin.h>
+    #endif
+    /* memchr, but `end` if there is none: without a call, for bytes that are near. */
+    static inline const uint8_t *rmq_find_byte(
+            const uint8_t *p, const uint8_t *end, uint8_t byte) {
+    #ifdef __SSE2__
+        const __m128i wanted = _mm_set1_epi8((char)byte);
+        for (; end - p >= 16; p += 16) {
+            __m128i part = _mm_loadu_si128((const __m128i *)p);
+            int mask = _mm_movemask_epi8(_mm_cmpeq_epi8(part, wanted));
+            if (mask) return p + __builtin_ctz(mask);
+        }
+    #endif
+        while (p < end && *p != byte) p++;
+        return p;
+    }
+    """
+    const uint8_t *rmq_find_byte(
+        const uint8_t *p, const uint8_t *end, uint8_t byte
+    ) noexcept nogil
+
+
+@cython.final
+cdef class SendTopic:
+    """A topic as the Python handler last saw it."""
+
+    def __cinit__(self, bytes key not None, int32_t flags, int32_t queue_count):
+        self.key = key
+        self.queue_count = queue_count
+        self.flags = flags
+        self.queues = []
+        self.tails = self.few
+        self.tail_count = FEW
+
+    def __dealloc__(self):
+        if self.tails != self.few:
+            free(self.tails)
+
+    cdef int show(self, QueueTail queue) except -1:
+        """Know a queue from now on."""
+        cdef int32_t wanted = queue.queue_id + 1
+        cdef void *grown
+        if wanted > self.tail_count:
+            wanted = min(max(wanted, 2 * self.tail_count), <int32_t>QUEUE_LIMIT)
+            if self.tails != self.few:
+                grown = realloc(self.tails, wanted * sizeof(void *))
+            else:
+                grown = malloc(wanted * sizeof(void *))
+                if grown != NULL:
+                    memcpy(grown, self.few, sizeof(self.few))
+            if grown == NULL:
+                raise MemoryError
+            self.tails = <void **>grown
+            while self.tail_count < wanted:
+                self.tails[self.tail_count] = NULL
+                self.tail_count += 1
+        if self.tails[queue.queue_id] != <void *>queue:
+            self.queues.append(queue)
+            self.tails[queue.queue_id] = <void *>queue
+        return 0
+
+
+@cython.final
+cdef class SendTable:
+    """What the handlers of all send codes share."""
+
+    def __cinit__(
+        self,
+        LogTail log not None,
+        *,
+        now_ms,
+        on_failure,
+        bytes store_host not None,
+        dict facts not None,
+        bytes added not None,
+        UniqueKeys keys not None,
+        declined_properties,
+        time_properties,
+        TimedSends timed,
+        bytes declined_text not None,
+        bint waits_for_disk,
+        int64_t max_body_size,
+        int32_t version,
+    ):
+        """`facts` are ext fields of every reply, `added` properties of every message.
+
+        `keys` makes the UNIQ_KEY of those without one.
+        Python takes messages with one of the `declined_properties`, and batches with an
+        item whose properties have `declined_text`, if that is not empty.  `timed`
+        decides about messages with one of the `time_properties`.
+        """
+        self.log = log
+        self.now_ms = now_ms
+        self.on_failure = on_failure
+        self.waits_for_disk = waits_for_disk
+        self.max_body_size = max_body_size
+        self.version = version
+        self.store_host = store_host
+        self.added = added
+        self.facts = ReplyFields(facts)
+        self.topics = {}
+        self.declined_text = declined_text
+        self.text, self.text_size = self.declined_text, len(declined_text)
+        self.timed = timed
+        self.special_texts = []
+        for name in declined_properties:
+            self.add_special(name, DECLINED_NAME)
+        for name in time_properties:
+            self.add_special(name, TIME)
+        for name in ADDRESS_NAMES if timed is not None else ():
+            self.add_special(name, ADDRESS)
+        self.id_prefix = store_host.hex().upper().encode()
+        self.host, self.host_size = store_host, <int32_t>len(store_host)
+        self.id_text = self.id_prefix
+        self.added_text, self.added_size = self.added, len(added)
+        self.keys = keys
+        self.extra_size = 1 + len(b"UNIQ_KEY\1") + keys.size + 1 + len(added)
+        if timed is not None:
+            self.extra_size += TIMED_EXTRA
+        init_names(&self.names)
+        if not self.make_place(PENDING_LIMIT):
+            raise MemoryError
+
+    def __dealloc__(self):
+        free(self.names.slots)
+        free(self.pending)
+
+    # -- topics
+
+    def learn(
+        self, str topic not None, int flags, int32_t queue_count, QueueTail queue
+    ):
+        """Serve sends to this queue of the topic from now on, if it is an ordinary one.
+
+        Without it, as no message is there yet, serve only those that have a time.
+        Whoever changes the topic or deletes it calls `forget`: so the table has at most
+        the topics of the broker.
+        """
+        cdef SendTopic known
+        cdef bytes key
+        if queue is not None and not 0 <= queue.queue_id < QUEUE_LIMIT:
+            return
+        known = self.topics.get(topic)
+        if known is None:
+            key = name_key([topic])
+            if len(key) - 1 > RecordLayout.V1_TOPIC_LIMIT:
+                return
+            known = SendTopic(key, flags, queue_count)
+            insert_name(&self.names, key, <void *>known)
+            self.topics[topic] = known
+        if queue is not None:
+            known.show(queue)
+
+    def knows(self, str topic not None, int32_t queue_id):
+        """True if sends to this queue are served."""
+        cdef SendTopic known = self.topics.get(topic)
+        return (
+            known is not None
+            and 0 <= queue_id < known.tail_count
+            and known.tails[queue_id] != NULL
+        )
+
+    def forget(self, str topic not None):
+        """Leave the topic to the Python handler until it is shown again."""
+        cdef SendTopic known = self.topics.pop(topic, None)
+        if known is not None:
+            remove_name(&self.names, known.key, <void *>known)
+
+    def forget_all(self):
+        """Leave every topic to the Python handler until it is shown again."""
+        self.topics.clear()
+        clear_names(&self.names)
+
+    cdef void *find_topic(self, const uint8_t *name, int32_t size) noexcept nogil:
+        cdef Name wanted
+        wanted.data, wanted.size = name, size
+        return find_name(&self.names, &wanted, 1)
+
+    # -- one message
+
+    cdef void read_clock(self) noexcept nogil:
+        """Read the clock once per poll."""
+        with gil:
+            self.store_ms = self.now_ms()
+
+    cdef int add_special(self, str text, Meaning meaning) except -1:
+        """Give a name a meaning; one that has a meaning keeps it."""
+        cdef bytes name = text.encode()
+        cdef Special *special = &self.specials[self.special_count]
+        if name in self.special_texts:
+            return 0
+        if self.special_count == SPECIAL_LIMIT:
+            raise ValueError(f"more than {SPECIAL_LIMIT} special properties")
+        self.special_texts.append(name)
+        special.name.data, special.name.size = name, len(name)
+        special.meaning = meaning
+        self.special_sizes[name[0]] |= <uint64_t>1 << (len(name) & 63)
+        self.special_count += 1
+        return 0
+
+    cdef Meaning meaning_of(self, const Name *name) noexcept nogil:
+        cdef const Special *special
+        cdef int32_t i
+        if not self.special_sizes[name.data[0]] >> (name.size & 63) & 1:
+            return NONE         # almost always
+        for i in range(self.special_count):
+            special = &self.specials[i]
+            if special.name.size == name.size and (
+                memcmp(special.name.data, name.data, name.size) == 0
+            ):
+                return special.meaning
+        return NONE
+
+    cdef bint read_properties(
+        self, const uint8_t *text, int64_t size, Properties *found
+    ) noexcept nogil:
+        """Read a text in which every pair is whole, once and without a meaning here.
+
+        The last pair may lack its end.  `seen` has a bit for the size and the last two
+        bytes of each name: only names that share one are compared.
+        """
+        cdef Name names[PROPERTY_LIMIT]
+        cdef Name *name
+        cdef Name value
+        cdef int32_t count = 0, i
+        cdef uint8_t last
+        cdef uint64_t bit, seen = 0
+        cdef const uint8_t *end = text + size
+        cdef const uint8_t *middle
+        cdef const uint8_t *stop
+        found.unique_key = NULL
+        found.unique_key_size = 0
+        found.tags_code = 0
+        found.waits = True
+        found.time_name.data = NULL
+        found.has_address = False
+        while text < end:
+            stop = rmq_find_byte(text, end, 2)
+            if count == PROPERTY_LIMIT:
+                return False
+            middle = rmq_find_byte(text, stop, 1)
+            if middle == stop or middle == text or middle + 1 == stop:
+                return False
+            name = &names[count]
+            name.data, name.size = text, middle - text
+            last = (middle - 1)[0]
+            bit = <uint64_t>1 << (
+                (name.size + 31 * last + 7 * name.data[max(name.size, 2) - 2]) & 63
+            )
+            for i in range(count if seen & bit else 0):
+                if names[i].size == name.size and (
+                    names[i].data[name.size - 1] == last
+                    and memcmp(names[i].data, name.data, name.size) == 0
+                ):
+                    return False
+            seen |= bit
+            count += 1
+            value.data, value.size = middle + 1, stop - middle - 1
+            if not self.read_meaning(name, &value, found):
+                return False
+            text = stop + 1
+        return True
+
+    cdef bint read_meaning(
+        self, const Name *name, const Name *value, Properties *found
+    ) noexcept nogil:
+        """Note what a property says to this path; False if it is not for it."""
+        cdef Meaning meaning = self.meaning_of(name)
+        if meaning == TIME and found.time_name.data == NULL:
+            found.time_name = name[0]
+            found.time = value[0]
+        elif meaning == ADDRESS:
+            found.has_address = True
+        elif meaning != NONE:
+            return False
+        elif is_literal(name.data, name.size, b"TAGS"):
+            found.tags_code = java_hash_of(value.data, value.size)
+        elif is_literal(name.data, name.size, b"WAIT"):
+            found.waits = not is_literal(value.data, value.size, b"false")
+            return is_literal(value.data, value.size, b"true") or not found.waits
+        elif is_literal(name.data, name.size, b"UNIQ_KEY"):
+            if value.size > UNIQUE_KEY_LIMIT:
+                return False
+            found.unique_key = value.data
+            found.unique_key_size = <int32_t>value.size
+        return True
+
+    cdef bint end_properties(
+        self, RecordFields *fields, Properties *found
+    ) noexcept nogil:
+        """Write what the broker adds after a text; False if it can make no key."""
+        cdef uint8_t *start = <uint8_t *>fields.properties
+        cdef uint8_t *end = start + fields.properties_size
+        if end > start and (end - 1)[0] != 2:
+            end = put_literal(end, b"\2")
+        if found.unique_key == NULL:
+            end = put_literal(end, b"UNIQ_KEY\1")
+            if not self.keys.write(end, self.store_ms):
+                return False
+            found.unique_key = end
+            found.unique_key_size = self.keys.size
+            end = put_literal(end + self.keys.size, b"\2")
+        end = put_text(end, self.added_text, self.added_size)
+        fields.properties_size = <int32_t>(end - start)
+        return True
+
+    # -- the messages of a poll
+
+    cdef bint make_place(self, int64_t count) noexcept nogil:
+        """Have room for `count` more messages of this poll; False without it.
+
+        Those before them are written first if they are many.
+        """
+        cdef int64_t wanted
+        cdef void *grown
+        if self.pending_count >= PENDING_LIMIT and not self.write_pending():
+            self.is_lost = True
+            return False
+        wanted = self.pending_count + count
+        if wanted <= self.pending_capacity:
+            return True
+        wanted = max(wanted, 2 * self.pending_capacity)
+        grown = realloc(self.pending, wanted * sizeof(Pending))
+        if grown == NULL:
+            return False
+        self.pending = <Pending *>grown
+        self.pending_capacity = wanted
+        return True
+
+    cdef bint commit(self) noexcept nogil:
+        """End the poll: write what waits; False if not all that was served is kept."""
+        cdef bint is_kept = self.write_pending() and not self.is_lost
+        self.store_ms = 0
+        self.is_lost = False
+        return is_kept
+
+    cdef bint write_pending(self) noexcept nogil:
+        """Write what is staged and publish it; False if nothing of it was kept."""
+        cdef bint is_kept = True
+        cdef int64_t i
+        if self.pending_count == 0:
+            return True
+        with gil:
+            try:
+                self.write()
+            except OSError as error:
+                is_kept = False
+                self.log.encoder.discard()
+                self.on_failure(error)
+        for i in range(self.pending_count):
+            (<QueueTail>self.pending[i].queue).end_staging()
+        self.pending_count = 0
+        return is_kept
+
+    cdef int write(self) except -1:
+        cdef Pending *message
+        cdef QueueTail queue
+        cdef int64_t i
+        cdef int64_t count = self.pending_count
+        self.log.write(count)
+        for i in range(count):
+            if i + 2 * AHEAD < count:
+                (<QueueTail>self.pending[i + 2 * AHEAD].queue).prefetch()
+            if i + AHEAD < count:
+                (<QueueTail>self.pending[i + AHEAD].queue).prefetch_entry()
+            message = &self.pending[i]
+            queue = <QueueTail>message.queue
+            queue.publish(message.offset, message.size, message.tags_code)
+            if not queue.is_touched:
+                self.log.touch(queue)
+        return 0

@@ -1,0 +1,148 @@
+"""TimedSends: what the compiled sends do with messages that have a time of their own.
+
+The plugin `timer` makes one and registers it with its interceptor, whose compiled form
+it is: `SendTable` asks it about messages with one of the interceptor's properties, and
+knows nothing else of timers.  It serves a message with one such property, a whole
+number that names a time to come, not too far, in a slot that is not crowded; Python
+decides about all others.
+The record goes into the timer's queue, with three properties after all others:
+
+    TIMER_OUT_MS 1 <begin of the slot> 2 REAL_TOPIC 1 <topic> 2 REAL_QID 1 <queue> 2
+
+and the answer gets the field recallHandle, URL-safe Base64 with padding of
+`v1 <topic> <broker> <begin of the slot + 1> <unique key>`.
+Belongs to the thread of the reactor.
+"""
+
+cimport cython
+from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint32_t
+
+from rmq._fastpath.reactor.header_text cimport (
+    is_literal, put_integer, put_literal, put_text, read_integer,
+)
+from rmq._fastpath.bytes.name_table cimport Name
+from rmq._fastpath.reactor.native cimport Text
+from rmq._fastpath.log.queue_tail cimport QueueTail
+
+cdef const char *LETTERS = (
+    "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+)
+
+ADDRESS_NAMES = ("TIMER_OUT_MS", "TIMER_DEL_UNIQKEY", "REAL_TOPIC", "REAL_QID")
+
+
+cdef uint8_t *_put_base64(
+    uint8_t *out, const uint8_t *text, int64_t size
+) noexcept nogil:
+    cdef uint32_t three
+    while size > 0:
+        three = <uint32_t>text[0] << 16
+        if size > 1:
+            three |= <uint32_t>text[1] << 8
+        if size > 2:
+            three |= text[2]
+        out[0] = LETTERS[three >> 18]
+        out[1] = LETTERS[three >> 12 & 63]
+        out[2] = LETTERS[three >> 6 & 63] if size > 1 else 61
+        out[3] = LETTERS[three & 63] if size > 2 else 61
+        out += 4
+        text += 3
+        size -= 3
+    return out
+
+
+@cython.final
+cdef class TimedSends:
+    """The compiled form of the timer's interceptor."""
+
+    def __init__(
+        self,
+        *,
+        count_of not None,
+        bytes broker_name not None,
+        int64_t precision_ms,
+        int64_t max_delay_ms,
+        int64_t most_in_slot,
+    ):
+        """`count_of(slot)` says how many messages wait there.
+
+        The two limits may change at any time.
+        """
+        if precision_ms < 1:
+            raise ValueError(f"slots of {precision_ms} ms")
+        self.count_of = count_of
+        self.broker_name = broker_name
+        self.broker, self.broker_size = self.broker_name, len(broker_name)
+        self.precision_ms = precision_ms
+        self.max_delay_ms = max_delay_ms
+        self.most_in_slot = most_in_slot
+
+    def learn(self, QueueTail queue not None):
+        """Serve from now on: this is the timer's queue."""
+        if self.broker_size <= BROKER_LIMIT:
+            self.queue = queue
+            self.topic = queue.topic_bytes
+            self.topic_size = <int32_t>len(queue.topic_bytes)
+
+    cdef bint find_slot(
+        self,
+        const Name *property,
+        const Name *value,
+        int64_t now_ms,
+        int64_t *out_ms,
+    ) noexcept nogil:
+        """Find where the slot of a message begins; False if Python decides."""
+        cdef Text text
+        cdef int64_t number, delay_ms
+        text.data, text.size, text.escaped = value.data, <int32_t>value.size, False
+        if not read_integer(&text, 1, INT64_MAX, &number):
+            return False
+        if is_literal(property.data, property.size, b"TIMER_DELIVER_MS"):
+            delay_ms = number - now_ms
+        elif is_literal(property.data, property.size, b"TIMER_DELAY_MS"):
+            delay_ms = number
+        elif is_literal(property.data, property.size, b"TIMER_DELAY_SEC"):
+            delay_ms = min(number, INT64_MAX // 1000) * 1000
+        else:
+            return False
+        if not 0 < delay_ms <= self.max_delay_ms:
+            return False
+        out_ms[0] = (now_ms + delay_ms - 1) // self.precision_ms * self.precision_ms
+        return not self.is_crowded(out_ms[0] // self.precision_ms)
+
+    cdef bint is_crowded(self, int64_t slot) noexcept nogil:
+        """True if Python may have to refuse a message for this slot."""
+        with gil:
+            return <int64_t>self.count_of(slot) >= self.most_in_slot
+
+    cdef bint is_due_soon(self, int64_t out_ms, int64_t now_ms) noexcept nogil:
+        """True if the slot may be over before Python would hear of the message."""
+        return out_ms + self.precision_ms - now_ms < SOON_MS
+
+    cdef uint8_t *put_address(
+        self, uint8_t *out, int64_t out_ms, const Text *topic, int32_t queue_id
+    ) noexcept nogil:
+        """Write the properties that a waiting message gets."""
+        out = put_integer(put_literal(out, b"TIMER_OUT_MS\1"), out_ms)
+        out = put_literal(out, b"\2REAL_TOPIC\1")
+        out = put_text(out, <const char *>topic.data, topic.size)
+        out = put_integer(put_literal(out, b"\2REAL_QID\1"), queue_id)
+        return put_literal(out, b"\2")
+
+    cdef uint8_t *put_handle(
+        self,
+        uint8_t *out,
+        int64_t out_ms,
+        const Text *topic,
+        const uint8_t *key,
+        int64_t key_size,
+    ) noexcept nogil:
+        """Write the handle by which a client may recall the message."""
+        cdef uint8_t text[HANDLE_LIMIT]
+        cdef uint8_t *end = put_literal(text, b"v1 ")
+        end = put_text(end, <const char *>topic.data, topic.size)
+        end = put_literal(end, b" ")
+        end = put_text(end, self.broker, self.broker_size)
+        end = put_integer(put_literal(end, b" "), out_ms + 1)
+        end = put_text(put_literal(end, b" "), <const char *>key, key_size)
+        return _put_base64(out, text, end - text)

@@ -1,0 +1,96 @@
+from typing import final
+
+from rmq._fastpath.bytes.extent import Extent
+from rmq._fastpath.log.decode import RecordStatus
+from rmq._fastpath.log.mapped_file import MappedFile
+from rmq._fastpath.log.new_keys import NewKeys
+from rmq.core.offsets import PhysicalOffset
+
+def index_file_size(slot_count: int, entry_limit: int) -> int:
+    """Return the length of an index file."""
+
+def find_in_log(
+    log: Extent,
+    position: int,
+    end: int,
+    topic: bytes,
+    key: bytes,
+    *,
+    is_tags: bool,
+    begin_ms: int,
+    end_ms: int,
+    limit: int,
+    only_first: bool = False,
+) -> list[PhysicalOffset]:
+    """Offsets of the last `limit` records in [position, end) that have the key."""
+
+@final
+class IndexTable:
+    """Header, slots and entries of one mapped file. Known in Java as `IndexFile`."""
+
+    file: MappedFile
+    slot_count: int
+    entry_limit: int
+    begin_ms: int
+    end_ms: int
+    begin_offset: int
+    end_offset: int
+    used_slots: int
+    entry_count: int
+    def __new__(
+        cls, file: MappedFile, slot_count: int, entry_limit: int
+    ) -> IndexTable: ...
+    @property
+    def is_full(self) -> bool:
+        """True if no entry fits any more."""
+
+    @property
+    def used_end(self) -> int:
+        """Position after the last entry."""
+
+    def load(self) -> None:
+        """Take the header from the file; ValueError if it cannot be one."""
+
+    def follow(self, before: IndexTable) -> None:
+        """Begin where a full file ended; the first entry sets its own begin."""
+
+    def save(self) -> None:
+        """Write the header to the file."""
+
+    def add_records(
+        self,
+        log: Extent,
+        position: int,
+        stop: int,
+        end: int,
+        done: int = 0,
+        gives_way: bool = False,
+    ) -> tuple[RecordStatus, int, int]:
+        """Enter the keys of the records that start in [position, stop)."""
+
+    def add_new(
+        self,
+        keys: NewKeys,
+        start: int,
+        stop: int,
+        end: int,
+        done: int = 0,
+        gives_way: bool = False,
+    ) -> tuple[int, int]:
+        """Enter the noted keys of the records that start in [start, stop).
+
+        As `add_records`, without reading the log; the records end at or below `end`.
+        Returns (offset, done): where the first record begins that is not entered whole.
+        """
+
+    def find(
+        self,
+        topic: bytes,
+        key: bytes,
+        *,
+        is_tags: bool,
+        begin_ms: int,
+        end_ms: int,
+        limit: int = 4096,
+    ) -> list[int]:
+        """At most `limit` physical offsets that may have the key, the newest first."""

@@ -1,0 +1,13 @@
+from libc.stdint cimport int64_t, uint8_t
+
+from rmq._fastpath.bytes.extent cimport Extent
+from rmq._fastpath.log.mapped_file cimport MappedFile
+from rmq._fastpath.log.tail_ring cimport TailRing
+
+cdef class LogReader:
+    cdef list files                 # of the log, in order; somebody else's
+    cdef public TailRing ring       # None: the files have everything
+    cdef int64_t ring_floor(self) noexcept nogil
+    cdef Extent load(self, MappedFile file, int64_t offset, int64_t end)
+    cdef void *file_at(self, int64_t offset) noexcept with gil
+    cdef uint8_t *copy(self, uint8_t *out, int64_t offset, int64_t size) noexcept nogil

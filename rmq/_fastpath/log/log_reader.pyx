@@ -1,0 +1,161 @@
+"""LogReader: decides for every reader whether bytes of the log come from ring or file.
+
+A record that begins at `ring_floor` or later is in the ring, every earlier one is whole
+in its file; nobody reads a file at or after *written*, where it may change.
+The thread that owns the store reads in place; other threads get copies, because the
+next append may overwrite what they read.
+"""
+
+import os
+
+cimport cython
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from libc.errno cimport errno
+from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t
+from libc.stdlib cimport malloc
+from libc.string cimport memcpy
+
+from rmq._fastpath.bytes.endian cimport get32
+from rmq._fastpath.bytes.extent cimport Extent, extent_of
+from rmq._fastpath.log.layout cimport RecordLayout
+from rmq._fastpath.log.mapped_file cimport MappedFile
+
+cdef extern from "<unistd.h>" nogil:
+    ssize_t pread(int fd, void *data, size_t size, int64_t position)
+
+
+@cython.final
+cdef class LogReader:
+    """The one way to the bytes of a log."""
+
+    def __cinit__(self, list files not None):
+        """`files` are those of the log, in order; their owner changes the list."""
+        self.files = files
+
+    cdef int64_t ring_floor(self) noexcept nogil:
+        """Bytes from here on are in the ring."""
+        return INT64_MAX if self.ring is None else self.ring.floor()
+
+    cdef void *file_at(self, int64_t offset) noexcept with gil:
+        """The mapped file that `offset` lies in, or NULL."""
+        cdef MappedFile file
+        cdef int64_t i
+        if not self.files:
+            return NULL
+        file = self.files[0]
+        if offset < file.base_offset:
+            return NULL
+        i = (offset - file.base_offset) // file.size
+        if i >= len(self.files):
+            return NULL
+        file = self.files[i]
+        return NULL if file.address == NULL else <void *>file
+
+    cdef uint8_t *copy(self, uint8_t *out, int64_t offset, int64_t size) noexcept nogil:
+        """Copy bytes of the log that are in one file; the end of the copy."""
+        cdef int64_t floor = self.ring_floor()
+        cdef int64_t of_file = min(size, max(<int64_t>0, floor - offset))
+        cdef void *file
+        if of_file:
+            file = self.file_at(offset)
+            memcpy(
+                out,
+                (<MappedFile>file).address + (offset - (<MappedFile>file).base_offset),
+                of_file,
+            )
+        if of_file < size:
+            memcpy(out + of_file, self.ring.at(offset + of_file), size - of_file)
+        return out + size
+
+    def read(self, int64_t offset, int64_t size):
+        """Copy published bytes; None if they are not all in one file."""
+        cdef void *file = self.file_at(offset)
+        if file == NULL or size < 0:
+            return None
+        if offset + size > (
+            (<MappedFile>file).base_offset + (<MappedFile>file)._write_position
+        ):
+            return None
+        data = PyBytes_FromStringAndSize(NULL, size)
+        self.copy(<uint8_t *>PyBytes_AS_STRING(data), offset, size)
+        return data
+
+    def record(self, int64_t offset):
+        """Copy as many bytes as a record at `offset` says that it has.
+
+        None if they are not all in one file; whether it is a record is not checked.
+        """
+        head = self.read(offset, RecordLayout.BLANK_SIZE)
+        if head is None:
+            return None
+        size = <int64_t><int32_t>get32(<const uint8_t *>PyBytes_AS_STRING(head))
+        return None if size < RecordLayout.BLANK_SIZE else self.read(offset, size)
+
+    def missing(self, int64_t offset, int64_t size):
+        """Return the (file, position, size) that only the disk has, or None."""
+        cdef MappedFile file
+        cdef int64_t of_file = min(size, max(<int64_t>0, self.ring_floor() - offset))
+        cdef void *found
+        if of_file == 0:
+            return None
+        found = self.file_at(offset)
+        if found == NULL:
+            raise IndexError(f"{offset} is not in the log")
+        file = <MappedFile>found
+        if file.is_resident(offset - file.base_offset, of_file):
+            return None
+        return file, offset - file.base_offset, of_file
+
+    cdef Extent load(self, MappedFile file, int64_t offset, int64_t end):
+        """Copy from a file by one large read: no page of it may be in memory."""
+        cdef int64_t size = end - offset, done = 0
+        cdef ssize_t got = 0
+        cdef uint8_t *memory = <uint8_t *>malloc(size)
+        if memory == NULL:
+            raise MemoryError
+        extent = extent_of(file.path, memory, offset, size, None)
+        file.hold()
+        with nogil:
+            while done < size:
+                got = pread(
+                    file.fd, memory + done, size - done,
+                    offset + done - file.base_offset,
+                )
+                if got <= 0:
+                    break
+                done += got
+        file.release()
+        if done < size:
+            raise OSError(errno, os.strerror(errno), file.path)
+        return extent
+
+    def extent(self, int64_t offset, int64_t limit, *, bint is_shared=False):
+        """Lend whole records from `offset` on: an extent, and where they end.
+
+        If it is a copy it has at most `limit` bytes, the last ones maybe of a part.
+        With `is_shared` any thread may read them, else the store's thread until the
+        next append.  None if `offset` is not in the log any more.
+        """
+        cdef void *found
+        cdef MappedFile file
+        cdef int64_t end, floor
+        while True:
+            found = self.file_at(offset)
+            if found == NULL:
+                return None
+            file = <MappedFile>found
+            end = file.base_offset + file._write_position
+            if self.ring is None:
+                return file, end
+            floor = self.ring.safe_floor() if is_shared else self.ring.floor()
+            if offset < floor and not is_shared:
+                return file, min(end, self.ring.written())
+            end = min(end, offset + limit)
+            if offset < floor:
+                end = min(end, self.ring.written())
+                return self.load(file, offset, end), end
+            if not is_shared:
+                return self.ring.view(offset, end), end
+            extent = self.ring.copy(offset, end)
+            if extent is not None:
+                return extent, end

@@ -1,0 +1,43 @@
+from libc.stdint cimport int64_t, uint8_t
+
+from rmq._fastpath.log.flush_times cimport FlushTimes
+from rmq._fastpath.log.mapped_file cimport MappedFile
+from rmq._fastpath.log.tail_ring cimport TailRing
+from rmq._fastpath.bytes.watermark cimport Watermark
+
+cdef extern from "<pthread.h>" nogil:
+    ctypedef struct pthread_mutex_t:
+        pass
+
+cdef class LogWriter:
+    cdef readonly TailRing ring
+    cdef Watermark durable
+    cdef FlushTimes times           # of durable writes
+    cdef object find_file           # offset -> the MappedFile that it lies in
+    cdef object on_buffered         # called once, when writes stop being direct
+    cdef readonly bint is_durable   # a write that returned is on the disk
+    cdef readonly bint is_direct
+    cdef public int64_t interval_ns  # a rest that is older than this is written
+    cdef int64_t enough             # bytes for which the thread wakes up
+    cdef MappedFile file            # that is written, and its descriptors
+    cdef int fd
+    cdef int64_t file_begin
+    cdef int64_t file_end
+    cdef uint8_t *last_block        # padded with zeros
+    cdef pthread_mutex_t lock       # of what writes
+    cdef int wake_fd                # of a reactor whose senders wait for room, or -1
+    cdef int is_awaited             # atomic
+    cdef readonly int64_t writes
+    cdef readonly int64_t buffered_writes
+    cdef readonly int64_t bytes_written
+
+    cdef void note_append(self, int64_t pending) noexcept nogil
+    cdef void await_room(self) noexcept nogil
+    cdef int64_t pending(self) noexcept nogil
+    cdef int check(self, int error) except -1
+    cdef int write_some(self, int64_t end) noexcept nogil
+    cdef int write_part(self, int64_t stop) noexcept nogil
+    cdef int write_direct(self, int64_t start, int64_t stop) noexcept nogil
+    cdef int write_buffered(self, int64_t start, int64_t stop) noexcept nogil
+    cdef int give_up_direct(self, int64_t stop) noexcept with gil
+    cdef int next_file(self, int64_t offset) noexcept with gil

@@ -1,0 +1,20 @@
+from libc.stdint cimport int64_t, uint8_t
+
+from rmq._fastpath.bytes.extent cimport Extent
+
+cdef class MappedFile(Extent):
+    cdef readonly int fd
+    cdef readonly int64_t allocated
+    cdef readonly int64_t flushed_position
+    cdef readonly bint writable
+    cdef int64_t _write_position
+    cdef bint is_open               # the descriptor is ours to close
+
+    cdef int _check_write(
+        self, int64_t position, int64_t size, int64_t limit
+    ) except -1
+    cdef bint has_pages(self, int64_t position, int64_t size) noexcept nogil
+    cdef int store(self, int64_t position, const uint8_t *data, int64_t size) except -1
+    cdef int store_pwrite(
+        self, int64_t position, const uint8_t *data, int64_t size
+    ) except -1

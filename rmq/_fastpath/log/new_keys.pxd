@@ -1,0 +1,29 @@
+from libc.stdint cimport int32_t, int64_t, uint8_t
+
+from rmq._fastpath.log.decode cimport RecordParts
+
+cdef struct NewKey:             # 24 bytes
+    int64_t offset              # of its record in the log
+    int64_t store_ms
+    int32_t size                # of the record; 0 if this is not its first key
+    int32_t value               # hash of the key, below 0 if the record has none
+
+cdef class NewKeys:
+    cdef NewKey *keys
+    cdef readonly int64_t capacity
+    cdef int64_t put            # atomic
+    cdef int64_t taken          # atomic
+    cdef int64_t end            # atomic; -1: nothing was noted
+    cdef void note(
+        self, const uint8_t *records, int64_t size, int64_t offset
+    ) noexcept nogil
+    cdef bint note_record(
+        self,
+        const uint8_t *record,
+        const RecordParts *parts,
+        int64_t offset,
+        bint is_indexed,
+    ) noexcept nogil
+    cdef int64_t put_count(self) noexcept nogil
+    cdef const NewKey *at(self, int64_t number) noexcept nogil
+    cdef void take_until(self, int64_t number) noexcept nogil

@@ -1,0 +1,147 @@
+"""NewKeys: hashes of the keys of the last records, from who appends to who indexes.
+
+Who appends has a record in the processor's cache.  Who indexes would read it again from
+the log: that costs more than the rest of its work, and with a tail ring the record may
+be on the disk only.
+Positions only grow: [taken, put) wait for the index.  They are of all records from the
+first of them to `end` of the log.  A record that finds no place is the end; the table
+begins anew after the last key was taken, and the index reads what lies between from the
+log.
+One thread appends, and notes; one at a time takes.  `end` is stored after the keys.
+"""
+
+cimport cython
+from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdlib cimport calloc, free
+
+from rmq._fastpath.log.decode cimport BLANK, OK, RecordParts, RecordStatus, split_record
+from rmq._fastpath.log.layout cimport RecordFlag
+from rmq._fastpath.log.record_keys cimport (
+    RecordKeys, find_keys, key_hash_of, next_key, topic_hash_of,
+)
+
+cdef extern from *:
+    """
+    #include <stdint.h>
+    static inline int64_t rmq_keys_load(const int64_t *p) {
+        return __atomic_load_n(p, __ATOMIC_ACQUIRE);
+    }
+    static inline void rmq_keys_store(int64_t *p, int64_t value) {
+        __atomic_store_n(p, value, __ATOMIC_RELEASE);
+    }
+    """
+    int64_t rmq_keys_load(const int64_t *p) noexcept nogil
+    void rmq_keys_store(int64_t *p, int64_t value) noexcept nogil
+
+
+@cython.final
+cdef class NewKeys:
+    """The keys of one log that wait for their entries."""
+
+    def __cinit__(self, int64_t capacity=1 << 18):
+        """`capacity` is a power of two; a place takes 24 bytes once it was used."""
+        if capacity <= 0 or capacity & (capacity - 1):
+            raise ValueError(f"{capacity} is no power of two")
+        self.capacity = capacity
+        self.end = -1
+        self.keys = <NewKey *>calloc(capacity, sizeof(NewKey))
+        if self.keys == NULL:
+            raise MemoryError
+
+    def __dealloc__(self):
+        free(self.keys)
+
+    # -- the thread that appends
+
+    cdef void note(
+        self, const uint8_t *records, int64_t size, int64_t offset
+    ) noexcept nogil:
+        """Take the keys of whole records that the log has at `offset`."""
+        cdef RecordParts parts
+        cdef RecordStatus status
+        cdef int64_t at = 0
+        if self.end != offset and rmq_keys_load(&self.taken) != self.put:
+            return
+        while at < size:
+            status = split_record(records + at, size - at, False, &parts)
+            if status != OK and status != BLANK:
+                break
+            if not self.note_record(
+                records + at, &parts, offset + at, status == OK and (
+                    parts.sys_flag & RecordFlag.TRANSACTION_MASK
+                    != RecordFlag.TRANSACTION_ROLLBACK
+                )
+            ):
+                break
+            at += parts.size
+        rmq_keys_store(&self.end, offset + at)
+
+    cdef bint note_record(
+        self,
+        const uint8_t *record,
+        const RecordParts *parts,
+        int64_t offset,
+        bint is_indexed,
+    ) noexcept nogil:
+        """Put the keys of one record, or the note that it has none; False if full."""
+        cdef RecordKeys found
+        cdef NewKey *place
+        cdef const uint8_t *text
+        cdef int64_t size, put = self.put
+        cdef int64_t limit = rmq_keys_load(&self.taken) + self.capacity
+        cdef int32_t topic = 0
+        cdef bint is_tags, has_key = False
+        if is_indexed:
+            topic = topic_hash_of(record + parts.topic_at, parts.topic_size)
+            find_keys(record + parts.properties_at, parts.properties_size, &found)
+            has_key = next_key(&found, &text, &size, &is_tags)
+        while True:
+            if put == limit:
+                return False
+            place = self.keys + (put & (self.capacity - 1))
+            place.offset = offset
+            place.store_ms = parts.store_ms if is_indexed else 0
+            place.size = <int32_t>parts.size if put == self.put else 0
+            place.value = -1
+            put += 1
+            if has_key:
+                place.value = key_hash_of(topic, text, size, is_tags)
+                has_key = next_key(&found, &text, &size, &is_tags)
+            if not has_key:
+                break
+        rmq_keys_store(&self.put, put)
+        return True
+
+    # -- the thread that takes
+
+    def has(self, int64_t offset):
+        """True if the keys of the records from `offset` on are here."""
+        cdef int64_t end = rmq_keys_load(&self.end)
+        return len(self) > 0 and self.at(self.taken).offset <= offset < end
+
+    def forget(self, int64_t offset):
+        """Leave out the records before `offset`; return where the next begins."""
+        cdef int64_t put = self.put_count()
+        cdef int64_t taken = self.taken
+        while taken < put and self.at(taken).offset < offset:
+            taken += 1
+        self.take_until(taken)
+        return self.at(taken).offset if taken < put else None
+
+    def __len__(self):
+        """Places in use; a record without keys needs one, too."""
+        return rmq_keys_load(&self.put) - rmq_keys_load(&self.taken)
+
+    def clear(self):
+        """Forget everything; nobody appends or takes meanwhile."""
+        self.taken = self.put
+        self.end = -1
+
+    cdef int64_t put_count(self) noexcept nogil:
+        return rmq_keys_load(&self.put)
+
+    cdef const NewKey *at(self, int64_t number) noexcept nogil:
+        return self.keys + (number & (self.capacity - 1))
+
+    cdef void take_until(self, int64_t number) noexcept nogil:
+        rmq_keys_store(&self.taken, number)

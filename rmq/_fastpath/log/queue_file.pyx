@@ -1,0 +1,444 @@
+"""Queue files, opened for a moment: written by a flush, looked at when a store starts.
+
+Layout: entries of 20 bytes (layout.pxd); the file has its whole size from the start, as
+Java reads it, but blocks only where entries were written.
+Nothing keeps a descriptor: `write_entries` opens a group of files, writes, waits for
+the disk and closes.  A few files are synced one by one, more of them with their file
+system: each fdatasync of a new file is a commit of the journal and a flush of the
+device, and 10,000 files took a minute instead of some seconds.
+Crash contract: what `write_entries` reports as written is durable, with the names of
+new files; of the rest each page is old or new.
+Any thread may call; the GIL is not held.
+"""
+
+import os
+
+from libc.errno cimport EEXIST, EINTR, EIO, ENOENT, ENOSPC, errno
+from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t
+from libc.stdlib cimport calloc, free
+from libc.string cimport memcpy, memset, strlen
+from posix.fcntl cimport O_CLOEXEC, O_CREAT, O_RDONLY, O_RDWR, O_WRONLY, open
+from posix.stat cimport fstat, mkdir, struct_stat
+from posix.unistd cimport close, fdatasync, fsync, ftruncate, lseek, pread, pwrite
+
+from rmq._fastpath.bytes.endian cimport get32, get64
+from rmq._fastpath.log.layout cimport QueueEntryLayout
+
+cdef extern from "io_trace.h":
+    void rmq_trace(
+        char kind, int fd, const uint8_t *data, int64_t position, int64_t size
+    ) noexcept nogil
+
+cdef extern from *:
+    """
+    #ifndef _GNU_SOURCE
+    #define _GNU_SOURCE
+    #endif
+    #include <fcntl.h>
+    #include <unistd.h>
+    """
+    int SEEK_DATA, SEEK_HOLE, O_DIRECTORY
+    int SYNC_FILE_RANGE_WAIT_BEFORE, SYNC_FILE_RANGE_WRITE, SYNC_FILE_RANGE_WAIT_AFTER
+    int sync_file_range(int fd, int64_t start, int64_t size, unsigned int flags) nogil
+    int syncfs(int fd) nogil
+
+cdef enum:
+    ENTRY_SIZE = QueueEntryLayout.ENTRY_SIZE
+    PART_ENTRIES = 204          # that are read at a time: one page of them
+    PART_SIZE = PART_ENTRIES * ENTRY_SIZE
+    PATH_LIMIT = 4096
+    GROUP_LIMIT = 64            # files that are open at the same time
+    SINGLE_LIMIT = 8            # files that are synced one by one
+
+cdef struct Write:
+    const char *path
+    int64_t position
+    const uint8_t *data
+    int64_t size
+    bint is_new
+    int fd
+    int error
+
+
+cdef int _make_folders(const char *path) noexcept nogil:
+    """Make the folder of a file, and the folder of that; an errno, or 0."""
+    cdef char folder[PATH_LIMIT]
+    cdef int64_t ends[2]
+    cdef int64_t i = strlen(path), found = 0
+    if i >= PATH_LIMIT:
+        return ENOENT
+    memcpy(folder, path, i + 1)
+    while i > 0 and found < 2:
+        i -= 1
+        if folder[i] == b"/":
+            ends[found] = i
+            found += 1
+    while found:
+        found -= 1
+        folder[ends[found]] = 0
+        if mkdir(folder, 0o755) and errno != EEXIST:
+            return errno
+        folder[ends[found]] = b"/"
+    return 0
+
+
+cdef int _open(Write *write, int64_t file_size) noexcept nogil:
+    """Open a file for writing, a new one with its whole size; an errno, or 0."""
+    cdef int flags = O_WRONLY | O_CLOEXEC | (O_CREAT if write.is_new else 0)
+    cdef struct_stat status
+    cdef int error
+    write.fd = open(write.path, flags, 0o644)
+    if write.fd < 0 and errno == ENOENT and write.is_new:
+        error = _make_folders(write.path)
+        if error:
+            return error
+        write.fd = open(write.path, flags, 0o644)
+    if write.fd < 0:
+        return errno
+    if write.is_new:
+        if fstat(write.fd, &status):
+            return errno
+        if status.st_size == 0 and ftruncate(write.fd, file_size):
+            return errno
+    rmq_trace(
+        b"o", write.fd, <const uint8_t *>write.path, 0, strlen(write.path)
+    )
+    return 0
+
+
+cdef int _put(
+    int fd, const uint8_t *data, int64_t size, int64_t position
+) noexcept nogil:
+    """Write all of `data`; an errno, or 0."""
+    cdef ssize_t done
+    rmq_trace(b"w", fd, data, position, size)
+    while size > 0:
+        done = pwrite(fd, data, size, position)
+        if done < 0 and errno == EINTR:
+            continue
+        if done <= 0:
+            return errno if done else ENOSPC
+        data += done
+        size -= done
+        position += done
+    return 0
+
+
+cdef int _sync(int fd) noexcept nogil:
+    """Wait for the disk; an errno, or 0."""
+    rmq_trace(b"s", fd, NULL, 0, 0)
+    while fdatasync(fd):
+        if errno != EINTR:
+            return errno
+    rmq_trace(b"e", fd, NULL, 0, 0)
+    return 0
+
+
+cdef void _sync_together(Write *group, int64_t count) noexcept nogil:
+    """Wait for the data of each file, and then for the file system.
+
+    The first reports errors of the disk to the file that has them; the second makes
+    lengths, blocks and names durable.
+    """
+    cdef Write *write
+    cdef Write *last = NULL
+    cdef int64_t i
+    cdef int error = 0
+    for i in range(count):
+        write = &group[i]
+        if write.error:
+            continue
+        rmq_trace(b"s", write.fd, NULL, 0, 0)
+        if sync_file_range(
+            write.fd,
+            write.position,
+            write.size,
+            SYNC_FILE_RANGE_WAIT_BEFORE
+            | SYNC_FILE_RANGE_WRITE
+            | SYNC_FILE_RANGE_WAIT_AFTER,
+        ):
+            write.error = errno
+        else:
+            last = write
+    if last != NULL and syncfs(last.fd):
+        error = errno
+    for i in range(count):
+        write = &group[i]
+        if write.error == 0:
+            write.error = error
+        if write.error == 0:
+            rmq_trace(b"e", write.fd, NULL, 0, 0)
+
+
+cdef int _sync_folder(const char *path) noexcept nogil:
+    """Make names of a folder durable, if it is still there; an errno, or 0."""
+    cdef int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
+    cdef int error = 0
+    if fd < 0:
+        return 0 if errno == ENOENT else errno
+    while fsync(fd):
+        if errno != EINTR:
+            error = errno
+            break
+    close(fd)
+    return error
+
+
+cdef int64_t _write_group(
+    Write *group, int64_t count, int64_t file_size
+) noexcept nogil:
+    """Write as many files as can be open together; how many."""
+    cdef Write *write
+    cdef int64_t i, opened = 0
+    while opened < count and opened < GROUP_LIMIT:
+        write = &group[opened]
+        write.error = _open(write, file_size)
+        if write.error:
+            if write.fd < 0 and opened:
+                break                   # there may be a descriptor later
+            opened += 1
+            if write.fd < 0:
+                break
+            continue
+        write.error = _put(write.fd, write.data, write.size, write.position)
+        if write.error == 0:
+            sync_file_range(
+                write.fd, write.position, write.size, SYNC_FILE_RANGE_WRITE
+            )
+        opened += 1
+    if opened > SINGLE_LIMIT:
+        _sync_together(group, opened)
+    for i in range(opened):
+        write = &group[i]
+        if write.error == 0 and opened <= SINGLE_LIMIT:
+            write.error = _sync(write.fd)
+        if write.fd >= 0:
+            close(write.fd)
+    return opened
+
+
+def write_entries(list writes not None, list folders not None, int64_t file_size):
+    """Write to files of `file_size` bytes and wait for the disk; their errors, or 0.
+
+    `writes` are (path, position, entries, is new); a new file is created, with its
+    folder.  The names in `folders` are made durable, too: OSError if that fails, and
+    then nothing counts as written.
+    """
+    cdef int64_t count = len(writes), done = 0, opened
+    cdef bint are_synced = True         # the folders, with their file system
+    cdef Write *group = <Write *>calloc(count + 1, sizeof(Write))
+    cdef const char *folder
+    cdef int error = 0
+    cdef bytes path, entries
+    if group == NULL:
+        raise MemoryError
+    try:
+        for i, (path, position, entries, is_new) in enumerate(writes):
+            group[i].path = path
+            group[i].position = position
+            group[i].data = entries
+            group[i].size = len(entries)
+            group[i].is_new = is_new
+            group[i].fd = -1
+        with nogil:
+            while done < count:
+                opened = _write_group(&group[done], count - done, file_size)
+                are_synced = are_synced and opened > SINGLE_LIMIT
+                done += opened
+        for path in folders if not are_synced else ():
+            folder = path
+            with nogil:
+                error = _sync_folder(folder)
+            if error:
+                raise OSError(error, os.strerror(error), os.fsdecode(path))
+        return [group[i].error for i in range(count)]
+    finally:
+        free(group)
+
+
+# -- a look at a file when the store starts
+
+cdef struct Look:
+    int fd
+    int error
+    int64_t size
+
+
+cdef bint _is_valid(const uint8_t *entry) noexcept nogil:
+    return <int64_t>get64(entry) >= 0 and (
+        <int32_t>get32(entry + QueueEntryLayout.ENTRY_SIZE_AT) > 0
+    )
+
+
+cdef int64_t _read(
+    Look *look, int64_t position, uint8_t *out, int64_t size
+) noexcept nogil:
+    """Read up to the end of the file; the bytes read, -1 with an error."""
+    cdef int64_t done = 0
+    cdef ssize_t part
+    size = min(size, look.size - position)
+    while done < size:
+        part = pread(look.fd, out + done, size - done, position + done)
+        if part < 0 and errno == EINTR:
+            continue
+        if part <= 0:
+            look.error = errno if part else EIO
+            return -1
+        done += part
+    return done
+
+
+cdef int64_t _offset_at(Look *look, int64_t number) noexcept nogil:
+    """The physical offset of an entry; INT64_MAX without a valid one."""
+    cdef uint8_t entry[ENTRY_SIZE]
+    if _read(look, number * ENTRY_SIZE, entry, ENTRY_SIZE) != ENTRY_SIZE:
+        return INT64_MAX
+    return <int64_t>get64(entry) if _is_valid(entry) else INT64_MAX
+
+
+cdef int64_t _data_end(Look *look) noexcept nogil:
+    """The end of the blocks at the start of the file."""
+    cdef int64_t end = lseek(look.fd, 0, SEEK_HOLE)
+    return look.size if end < 0 else min(end, look.size)
+
+
+cdef int64_t _valid_end(
+    Look *look, int64_t known, int64_t durable_offset
+) noexcept nogil:
+    """Position after the valid entries at the start of the file.
+
+    Those before entry `known`, and those of records before `durable_offset`, are there
+    for certain, which makes a search out of the walk.
+    """
+    cdef uint8_t part[PART_SIZE]
+    cdef int64_t low = 0, high = _data_end(look) // ENTRY_SIZE, middle, size, i
+    if 0 < known <= high and _offset_at(look, known - 1) != INT64_MAX:
+        low = known
+    while high - low > PART_ENTRIES:
+        middle = (low + high) // 2
+        if _offset_at(look, middle) < durable_offset:
+            low = middle + 1
+        else:
+            high = middle
+    while look.error == 0:
+        size = _read(look, low * ENTRY_SIZE, part, PART_SIZE)
+        for i in range(size // ENTRY_SIZE):
+            if not _is_valid(part + i * ENTRY_SIZE):
+                return (low + i) * ENTRY_SIZE
+        if size < PART_SIZE:
+            return low * ENTRY_SIZE + size - size % ENTRY_SIZE
+        low += PART_ENTRIES
+    return low * ENTRY_SIZE
+
+
+cdef int64_t _next_data(Look *look, int64_t position) noexcept nogil:
+    """Position of the first byte from `position` on that is not zero, -1 without one.
+    """
+    cdef uint8_t part[PART_SIZE]
+    cdef int64_t size, i
+    while position < look.size and look.error == 0:
+        size = lseek(look.fd, position, SEEK_DATA)
+        if size < 0:
+            return -1
+        position = size
+        size = _read(look, position, part, PART_SIZE)
+        for i in range(size):
+            if part[i]:
+                return position + i
+        position += max(<int64_t>0, size)
+    return -1
+
+
+cdef int _look_at(bytes path, int64_t file_size, int flags, Look *look) except -1:
+    cdef const char *name = path
+    cdef struct_stat status
+    look.error = 0
+    look.size = file_size
+    with nogil:
+        look.fd = open(name, flags | O_CLOEXEC)
+        if look.fd < 0 or fstat(look.fd, &status):
+            look.error = errno
+    if look.error == 0 and status.st_size != file_size:
+        close(look.fd)
+        raise ValueError(
+            f"{os.fsdecode(path)} has {status.st_size} bytes instead of {file_size}"
+        )
+    return _check(path, look)
+
+
+cdef int _check(bytes path, Look *look) except -1:
+    """Close a file and raise its error, if there was one."""
+    if look.error:
+        if look.fd >= 0:
+            close(look.fd)
+        raise OSError(look.error, os.strerror(look.error), os.fsdecode(path))
+    return 0
+
+
+def find_entries_end(
+    bytes path not None, int64_t file_size, int64_t known, int64_t durable_offset
+):
+    """Return (end, data, first, last offset, last size) of a queue file.
+
+    `end` is the position after its valid entries, of which at least `known` should be
+    there, and all of records before `durable_offset`; `data` tells if something after
+    them is not zero; `first` and the last two are of the first and the last entry, -1
+    without one.
+    """
+    cdef Look look
+    cdef uint8_t entry[ENTRY_SIZE]
+    cdef int64_t end = 0, data = -1, first = -1, last = -1, last_size = -1
+    _look_at(path, file_size, O_RDONLY, &look)
+    with nogil:
+        end = _valid_end(&look, min(known, file_size // ENTRY_SIZE), durable_offset)
+        if look.error == 0:
+            data = _next_data(&look, end)
+        if end and look.error == 0:
+            first = _offset_at(&look, 0)
+            if _read(&look, end - ENTRY_SIZE, entry, ENTRY_SIZE) == ENTRY_SIZE:
+                last = <int64_t>get64(entry)
+                last_size = get32(entry + QueueEntryLayout.ENTRY_SIZE_AT)
+    _check(path, &look)
+    close(look.fd)
+    return end, data >= 0, first, last, last_size
+
+
+def read_entry_at(bytes path not None, int64_t file_size, int64_t position):
+    """(physical offset, size) of the entry at `position`; size 0 without one."""
+    cdef Look look
+    cdef uint8_t entry[ENTRY_SIZE]
+    memset(entry, 0, ENTRY_SIZE)
+    _look_at(path, file_size, O_RDONLY, &look)
+    with nogil:
+        _read(&look, position, entry, ENTRY_SIZE)
+    _check(path, &look)
+    close(look.fd)
+    return <int64_t>get64(entry), <int32_t>get32(
+        entry + QueueEntryLayout.ENTRY_SIZE_AT
+    )
+
+
+def clear_entries(bytes path not None, int64_t file_size, int64_t position):
+    """Make zeros of all bytes from `position` on, durably: they must not come back
+    when the log has grown past their records."""
+    cdef Look look
+    cdef uint8_t zeros[PART_SIZE]
+    cdef int64_t at = position, size
+    cdef bint is_changed = False
+    cdef const uint8_t *name = path
+    memset(zeros, 0, PART_SIZE)
+    _look_at(path, file_size, O_RDWR, &look)
+    with nogil:
+        rmq_trace(b"o", look.fd, name, 0, strlen(<const char *>name))
+        while look.error == 0:
+            at = _next_data(&look, at)
+            if at < 0:
+                break
+            size = min(<int64_t>PART_SIZE, file_size - at)
+            look.error = _put(look.fd, zeros, size, at)
+            at += size
+            is_changed = True
+        if is_changed and look.error == 0:
+            look.error = _sync(look.fd)
+    _check(path, &look)
+    close(look.fd)

@@ -1,0 +1,62 @@
+from libc.stdint cimport int32_t, int64_t, uint8_t
+
+from rmq._fastpath.handlers.held_pulls cimport HeldGroup
+
+# The interface of a queue's end.
+#
+#   has_room_for        so many messages can be staged: `publish` cannot fail then
+#   stage, end_staging  offsets of messages that the end of the poll publishes
+#   publish             makes an entry visible; the record is in the log
+#   prefetch            loads what `publish` needs into the cache; prefetch_entry, too,
+#                       once that is there
+#   entry_at            a readable entry that is in memory, or NULL: it is in a file
+#
+# Entries [first_offset, next_offset) are in memory; those from `flushed_offset` on
+# only there.  A flush copies these (`unflushed`), a worker writes the copies to files
+# and waits for the disk, and then `flushed_to` drops most of them.
+# Everything here belongs to the thread that owns the store; workers see copies only.
+
+cdef enum:
+    SIZE_CLASSES = 7            # of records: one more than SIZE_BOUNDS
+
+cdef class TailSet:
+    cdef public int64_t log_start       # records before it are deleted
+    cdef list unflushed                 # queues with entries that are only in memory
+    cdef list uncounted                 # queues with new entries since `take_counts`
+    cdef list unseen                    # the same since `take_unseen`
+    cdef int add(self, QueueTail queue) except -1
+
+cdef class QueueTail:
+    cdef readonly str topic
+    cdef readonly bytes topic_bytes
+    cdef readonly int32_t queue_id
+    cdef readonly tuple key             # topic and queue id
+    cdef readonly TailSet tails
+    cdef public int64_t low_offset      # of the first entry, as far as it is known
+    cdef public int64_t low_physical    # of its record; -1: not known
+    cdef public int64_t next_offset
+    cdef public int64_t end_physical    # end of the last record with an entry, or -1
+    cdef readonly int64_t flushed_offset    # entries before it are durable
+    cdef int64_t first_offset           # of the first entry in memory
+    cdef int64_t capacity               # entries that `entries` has room for
+    cdef uint8_t *entries
+    cdef public bint is_deleted         # its topic is gone: nothing is written any more
+    cdef public bint is_watched         # Python waits for its next message
+    cdef HeldGroup *held_groups         # compiled pulls wait for it
+    cdef bint is_touched
+    cdef bint is_listed                 # in `tails.unflushed`
+    cdef bint is_uncounted              # in `tails.uncounted`
+    cdef bint is_unseen                 # in `tails.unseen`
+    cdef int32_t staged                 # messages of this poll that wait to be written
+    cdef int64_t new_bytes              # of records since the last `take_counts`
+    cdef int32_t new_sizes[SIZE_CLASSES]
+    cdef void prefetch(self) noexcept nogil
+    cdef void prefetch_entry(self) noexcept nogil
+    cdef bint grow(self, int64_t count) noexcept nogil
+    cdef bint has_room_for(self, int64_t count) noexcept nogil
+    cdef int64_t stage(self) noexcept nogil
+    cdef void end_staging(self) noexcept nogil
+    cdef const uint8_t *entry_at(self, int64_t offset) noexcept nogil
+    cpdef int64_t publish(
+        self, int64_t physical_offset, int32_t size, int64_t tags_code
+    ) except -1

@@ -1,0 +1,315 @@
+"""QueueTail: the end of one queue, and its entries that no file has yet.
+
+Layout: `entries` holds the queue's entries (layout.pxd) from `first_offset` up to
+`next_offset`; those before it are in files.
+Invariants: first_offset <= flushed_offset <= next_offset, except that a few flushed
+entries stay for readers near the end: then first_offset < flushed_offset; a queue with
+entries at or after `flushed_offset` is listed in its `TailSet`, or being flushed.
+`low_offset` is the first offset if `low_physical` >= the log's start; else the owner
+has to search it.
+A queue with another form of entries (`rmq/store/queues/batch_queue.py`) keeps these itself;
+here it has only its ends, first_offset = next_offset, so that no compiled reader finds
+an entry.
+Crash contract: a kill loses the entries that are only here; recovery makes them again
+from the log.
+Belongs to the thread that owns the store.
+"""
+
+cimport cython
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t
+from libc.stdlib cimport free, malloc, realloc
+from libc.string cimport memcpy
+
+from rmq._fastpath.bytes.endian cimport get32, get64, put32, put64
+from rmq._fastpath.handlers.held_pulls cimport wake_groups
+from rmq._fastpath.log.layout cimport QueueEntryLayout
+from rmq._fastpath.bytes.prefetch cimport rmq_prefetch
+
+cdef enum:
+    ENTRY_SIZE = QueueEntryLayout.ENTRY_SIZE
+    KEPT_ENTRIES = 8            # in memory after a flush, and room of a new queue
+    CACHE_LINE = 64
+
+SIZE_BOUNDS = (1 << 10, 4 << 10, 512 << 10, 1 << 20, 2 << 20, 4 << 20)
+
+cdef int64_t[SIZE_CLASSES - 1] _BOUNDS
+for _i in range(SIZE_CLASSES - 1):
+    _BOUNDS[_i] = SIZE_BOUNDS[_i]
+
+
+@cython.final
+cdef class TailSet:
+    """What the queues of one store share."""
+
+    def __cinit__(self):
+        self.unflushed = []
+        self.uncounted = []
+        self.unseen = []
+
+    cdef int add(self, QueueTail queue) except -1:
+        queue.is_listed = True
+        self.unflushed.append(queue)
+        return 0
+
+    def take_unflushed(self, int64_t least):
+        """Remove and return the queues with at least `least` unflushed entries."""
+        cdef list taken = [], rest = []
+        cdef QueueTail queue
+        for queue in self.unflushed:
+            if queue.is_deleted or queue.next_offset == queue.flushed_offset:
+                queue.is_listed = False
+            elif queue.next_offset - queue.flushed_offset >= least:
+                queue.is_listed = False
+                taken.append(queue)
+            else:
+                rest.append(queue)
+        self.unflushed = rest
+        return taken
+
+    @property
+    def uncounted_count(self):
+        """Number of queues with new messages that nobody has counted."""
+        return len(self.uncounted)
+
+    def take_uncounted(self, int64_t limit):
+        """Remove and return at most `limit` queues with new messages.
+
+        Call `take_counts` of each.
+        """
+        cdef list taken = _taken(self.uncounted, limit)
+        cdef QueueTail queue
+        for queue in taken:
+            queue.is_uncounted = False
+        return taken
+
+    def take_unseen(self, int64_t limit):
+        """Remove and return at most `limit` queues with messages since they were taken
+        last.
+        """
+        cdef list taken = _taken(self.unseen, limit)
+        cdef QueueTail queue
+        for queue in taken:
+            queue.is_unseen = False
+        return taken
+
+    @property
+    def has_unflushed(self):
+        """True while a queue waits for its flush."""
+        return len(self.unflushed) > 0
+
+    def give_back(self, list queues not None):
+        """List queues again whose entries were not flushed."""
+        cdef QueueTail queue
+        for queue in queues:
+            if not queue.is_listed:
+                self.add(queue)
+
+
+cdef class QueueTail:
+    """Where the next message of one queue gets its entry."""
+
+    def __init__(self, str topic not None, int32_t queue_id, TailSet tails=None):
+        self.topic = topic
+        self.topic_bytes = topic.encode()
+        self.queue_id = queue_id
+        self.key = (topic, queue_id)
+        self.tails = TailSet() if tails is None else tails
+        self.end_physical = -1
+        self.low_physical = INT64_MAX
+
+    def __dealloc__(self):
+        free(self.entries)
+
+    # -- room
+
+    cdef bint grow(self, int64_t count) noexcept nogil:
+        """Make room for `count` entries after the last one; False without memory."""
+        cdef int64_t wanted = self.next_offset - self.first_offset + count
+        cdef void *grown
+        if wanted <= self.capacity:
+            return True
+        wanted = max(wanted, max(2 * self.capacity, <int64_t>KEPT_ENTRIES))
+        grown = realloc(self.entries, wanted * ENTRY_SIZE)
+        if grown == NULL:
+            return False
+        self.entries = <uint8_t *>grown
+        self.capacity = wanted
+        return True
+
+    cdef bint has_room_for(self, int64_t count) noexcept nogil:
+        """True if so many more can be staged: then `publish` cannot fail."""
+        return not self.is_deleted and self.grow(self.staged + count)
+
+    def reserve(self, int64_t count):
+        """Make room for `count` entries, so that none of them can fail."""
+        if not self.grow(self.staged + count):
+            raise MemoryError(f"no memory for {count} queue entries")
+
+    # -- the end
+
+    cdef void prefetch(self) noexcept nogil:
+        """Load the fields: of thousands of queues in turn none is in the cache."""
+        cdef const uint8_t *p = <const uint8_t *>&self.low_offset
+        cdef const uint8_t *end = <const uint8_t *>&self.new_sizes[SIZE_CLASSES]
+        while p < end:
+            rmq_prefetch(p)
+            p += CACHE_LINE
+        rmq_prefetch(end - 1)
+
+    cdef void prefetch_entry(self) noexcept nogil:
+        """Load the place of the next entry, after the fields."""
+        rmq_prefetch(
+            self.entries + (self.next_offset - self.first_offset) * ENTRY_SIZE
+        )
+
+    cdef int64_t stage(self) noexcept nogil:
+        """Take the offset of a message that `publish` writes at the end of the poll."""
+        self.staged += 1
+        return self.next_offset + self.staged - 1
+
+    cdef void end_staging(self) noexcept nogil:
+        self.staged = 0
+
+    cpdef int64_t publish(
+        self, int64_t physical_offset, int32_t size, int64_t tags_code
+    ) except -1:
+        """Add and count the entry of a record; its queue offset."""
+        cdef int64_t offset = self.next_offset
+        cdef uint8_t *entry
+        if not self.grow(1):
+            raise MemoryError("no memory for a queue entry")
+        entry = self.entries + (offset - self.first_offset) * ENTRY_SIZE
+        put64(entry + QueueEntryLayout.ENTRY_OFFSET_AT, physical_offset)
+        put32(entry + QueueEntryLayout.ENTRY_SIZE_AT, size)
+        put64(entry + QueueEntryLayout.ENTRY_TAGS_AT, tags_code)
+        if self.low_offset == offset:
+            self.low_physical = physical_offset
+        self.end_physical = physical_offset + size
+        self.next_offset = offset + 1
+        _count(self, size, 1)
+        return offset
+
+    def published(self, int32_t size, int32_t messages):
+        """Count a record whose entry its owner keeps, see `ends_at`."""
+        _count(self, size, messages)
+
+    def ends_at(self, int64_t end, int64_t flushed, int64_t end_physical):
+        """End at an offset, for an owner that keeps the entries in another form.
+
+        Those before `flushed` are in files; nothing here has any.
+        """
+        self.first_offset = self.next_offset = end
+        self.flushed_offset = flushed
+        self.end_physical = end_physical
+
+    def end_at(self, int64_t end, int64_t end_physical):
+        """End before entry `end`; what is before it and not in memory is in files."""
+        if not self.first_offset <= end <= self.next_offset:
+            self.first_offset = self.flushed_offset = end
+        self.flushed_offset = min(self.flushed_offset, end)
+        self.next_offset = end
+        self.end_physical = end_physical
+
+    def take_counts(self, int64_t[::1] sizes):
+        """Return (messages, bytes) published since the last call.
+
+        Adds the messages to `sizes` by the class of their size, see SIZE_BOUNDS.
+        """
+        cdef int64_t messages = 0, size = self.new_bytes
+        cdef int i
+        for i in range(SIZE_CLASSES):
+            messages += self.new_sizes[i]
+            if sizes is not None:
+                sizes[i] += self.new_sizes[i]
+            self.new_sizes[i] = 0
+        self.new_bytes = 0
+        return messages, size
+
+    # -- entries in memory
+
+    cdef const uint8_t *entry_at(self, int64_t offset) noexcept nogil:
+        """The entry and those after it; NULL if it is in a file, or nowhere."""
+        if not self.first_offset <= offset < self.next_offset:
+            return NULL
+        return self.entries + (offset - self.first_offset) * ENTRY_SIZE
+
+    def entry_in_memory(self, int64_t offset):
+        """(physical offset, size, tags code) of an entry; None if it is in a file."""
+        cdef const uint8_t *entry = self.entry_at(offset)
+        if entry == NULL:
+            return None
+        return (
+            <int64_t>get64(entry + QueueEntryLayout.ENTRY_OFFSET_AT),
+            get32(entry + QueueEntryLayout.ENTRY_SIZE_AT),
+            <int64_t>get64(entry + QueueEntryLayout.ENTRY_TAGS_AT),
+        )
+
+    def entries_in_memory(self, int64_t offset, int64_t count):
+        """Copy `count` entries, or those up to the end; None if they are in a file."""
+        cdef const uint8_t *entry = self.entry_at(offset)
+        if entry == NULL:
+            return None
+        count = max(<int64_t>0, min(count, self.next_offset - offset))
+        return PyBytes_FromStringAndSize(<const char *>entry, count * ENTRY_SIZE)
+
+    def unflushed_entries(self):
+        """Copy the entries that are only in memory."""
+        cdef const uint8_t *entry = self.entry_at(self.flushed_offset)
+        cdef int64_t count = self.next_offset - self.flushed_offset
+        if entry == NULL:
+            return b""
+        return PyBytes_FromStringAndSize(<const char *>entry, count * ENTRY_SIZE)
+
+    def flushed_to(self, int64_t end):
+        """Note that files have the entries before `end`, and free their memory."""
+        cdef int64_t kept, capacity
+        cdef uint8_t *fewer
+        if not self.flushed_offset <= end <= self.next_offset:
+            raise ValueError(f"flushed to {end} of {self.next_offset} entries")
+        self.flushed_offset = end
+        kept = max(self.next_offset - end, <int64_t>KEPT_ENTRIES)
+        kept = min(kept, self.next_offset - self.first_offset)
+        capacity = max(kept + self.staged, <int64_t>KEPT_ENTRIES)
+        if capacity > self.capacity // 2:
+            return
+        fewer = <uint8_t *>malloc(capacity * ENTRY_SIZE)
+        if fewer == NULL:
+            return
+        memcpy(
+            fewer,
+            self.entries
+            + (self.next_offset - kept - self.first_offset) * ENTRY_SIZE,
+            kept * ENTRY_SIZE,
+        )
+        free(self.entries)
+        self.entries = fewer
+        self.capacity = capacity
+        self.first_offset = self.next_offset - kept
+
+
+cdef inline int _count(QueueTail queue, int32_t size, int32_t messages) except -1:
+    """Count a record of so many messages, and list the queue for all who follow."""
+    cdef int i = 0
+    while i < SIZE_CLASSES - 1 and size > _BOUNDS[i]:
+        i += 1
+    queue.new_sizes[i] += messages
+    queue.new_bytes += size
+    if not queue.is_listed:
+        queue.tails.add(queue)
+    if not queue.is_uncounted:
+        queue.is_uncounted = True
+        queue.tails.uncounted.append(queue)
+    if not queue.is_unseen:
+        queue.is_unseen = True
+        queue.tails.unseen.append(queue)
+    wake_groups(queue.held_groups)
+    return 0
+
+
+cdef list _taken(list queues, int64_t limit):
+    """Remove and return the last `limit` of a list."""
+    cdef int64_t rest = max(<int64_t>0, len(queues) - limit)
+    cdef list taken = queues[rest:]
+    del queues[rest:]
+    return taken

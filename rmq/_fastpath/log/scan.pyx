@@ -1,0 +1,269 @@
+"""Scans: a consume queue for a pull, a commit-log file for recovery.
+
+`scan_queue` looks at an entry in 2 to 3 ns and merges records that are neighbours in
+the log into runs.  `walk_log` checks every record and tells what a queue must know;
+`survey_log` does the same into an array, for tools that look at whole stores.
+"""
+
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from libc.stdint cimport INT32_MIN, int64_t, uint8_t, uint64_t
+
+from rmq._fastpath.log.append cimport tags_code_of
+from rmq._fastpath.log.decode cimport (
+    BAD_OFFSET,
+    OK,
+    RecordParts,
+    RecordStatus,
+    split_record,
+)
+from rmq._fastpath.bytes.endian cimport get32, get64
+from rmq._fastpath.bytes.extent cimport Extent
+from rmq._fastpath.log.layout cimport QueueEntryLayout
+from rmq._fastpath.log.mapped_file cimport MappedFile
+
+from typing import NamedTuple
+
+from rmq._fastpath.log.decode import RecordStatus as Status
+
+cdef enum:
+    SURVEY_COLUMNS = 8
+
+cdef uint64_t FNV_BASIS = 0xCBF29CE484222325ULL
+cdef uint64_t FNV_PRIME = 0x100000001B3ULL
+
+
+class QueueScan(NamedTuple):
+    """Outcome of `scan_queue`."""
+
+    runs: list[tuple[int, int]]
+    message_count: int
+    byte_count: int
+    examined: int
+    removed: int
+    stop: ScanStop
+
+
+class WalkedRecord(NamedTuple):
+    """What recovery needs of one record."""
+
+    physical_offset: int
+    size: int
+    store_ms: int
+    queue_id: int
+    queue_offset: int
+    sys_flag: int
+    tags_code: int
+    topic: bytes
+    properties: bytes
+
+
+cdef ScanStop scan_entries(
+    const uint8_t *p, const uint8_t *end, const Wanted *wanted, Found *found
+) noexcept nogil:
+    """Collect records from the entries in [p, end), see `scan_queue`."""
+    cdef int64_t offset, size, tags, i
+    cdef int run = -1
+    found.messages = found.bytes = found.examined = found.removed = 0
+    found.run_count = 0
+    while p + QueueEntryLayout.ENTRY_SIZE <= end:
+        if found.examined >= wanted.max_examined:
+            return SCAN_LIMIT
+        offset = <int64_t>get64(p + QueueEntryLayout.ENTRY_OFFSET_AT)
+        size = get32(p + QueueEntryLayout.ENTRY_SIZE_AT)
+        tags = <int64_t>get64(p + QueueEntryLayout.ENTRY_TAGS_AT)
+        if size == 0:
+            return SCAN_END
+        if (
+            size == QueueEntryLayout.FILLER_SIZE
+            or offset < wanted.min_physical_offset
+        ):
+            found.removed += 1
+        elif offset > wanted.confirm_offset - size:
+            return SCAN_END
+        else:
+            if found.messages and (
+                found.messages >= wanted.max_messages
+                or found.bytes + size > wanted.max_bytes
+                or run + 1 >= RUN_LIMIT
+            ):
+                return SCAN_FULL
+            for i in range(wanted.code_count):
+                if wanted.codes[i] == tags or tags < INT32_MIN:
+                    break
+            else:
+                i = wanted.code_count
+            if wanted.code_count < 0 or i < wanted.code_count:
+                if run >= 0 and found.starts[run] + found.sizes[run] == offset:
+                    found.sizes[run] += size
+                else:
+                    run += 1
+                    found.starts[run] = offset
+                    found.sizes[run] = size
+                    found.run_count = run + 1
+                found.messages += 1
+                found.bytes += size
+        found.examined += 1
+        p += QueueEntryLayout.ENTRY_SIZE
+    return SCAN_END
+
+
+def scan_queue(
+    const uint8_t[::1] entries not None,
+    *,
+    tuple tag_codes=None,
+    int64_t max_messages,
+    int64_t max_bytes,
+    int64_t max_examined,
+    int64_t confirm_offset,
+    int64_t min_physical_offset=0,
+):
+    """Collect records for a pull from `entries`, 20 bytes each.
+
+    The first matching record is always taken.  Entries below `min_physical_offset` and
+    fillers are passed over and counted as `removed`; the scan ends before an entry that
+    reaches beyond `confirm_offset` or was never written.  Codes below 32 bits are
+    addresses in Java's consume queue ext files: the record has the tags, and who pulls
+    looks at them.
+    """
+    cdef int64_t codes[TAG_LIMIT]
+    cdef Wanted wanted
+    cdef Found found
+    cdef ScanStop stop
+    cdef Py_ssize_t i
+    cdef const uint8_t *start = NULL
+    if entries.shape[0]:
+        start = &entries[0]
+    wanted.codes = codes
+    wanted.code_count = -1
+    if tag_codes is not None and len(tag_codes) <= TAG_LIMIT:
+        wanted.code_count = len(tag_codes)
+        for i in range(wanted.code_count):
+            codes[i] = tag_codes[i]
+    wanted.max_messages = max_messages
+    wanted.max_bytes = max_bytes
+    wanted.max_examined = max_examined
+    wanted.confirm_offset = confirm_offset
+    wanted.min_physical_offset = min_physical_offset
+    with nogil:
+        stop = scan_entries(start, start + entries.shape[0], &wanted, &found)
+    return QueueScan(
+        [(found.starts[i], found.sizes[i]) for i in range(found.run_count)],
+        found.messages, found.bytes, found.examined, found.removed, ScanStop(stop),
+    )
+
+
+def walk_log(
+    Extent file not None,
+    int64_t position,
+    int64_t end,
+    *,
+    bint check_crc=True,
+    int64_t limit=4096,
+):
+    """Check records from `position` on, at most `limit` of them.
+
+    Returns (status, position, records): OK if the limit or the end was reached between
+    records, else why the walk stopped there.
+    """
+    cdef RecordParts parts
+    cdef RecordStatus status = OK
+    cdef const uint8_t *p
+    cdef list records = []
+    file._check(position, end - position, file.size)
+    while position < end and len(records) < limit:
+        p = file.address + position
+        with nogil:
+            status = split_record(p, end - position, check_crc, &parts)
+        if status == OK and parts.physical_offset != file.base_offset + position:
+            status = BAD_OFFSET
+        if status != OK:
+            break
+        records.append(WalkedRecord(
+            parts.physical_offset,
+            parts.size,
+            parts.store_ms,
+            parts.queue_id,
+            parts.queue_offset,
+            parts.sys_flag,
+            tags_code_of(p + parts.properties_at, parts.properties_size),
+            PyBytes_FromStringAndSize(<char *>p + parts.topic_at, parts.topic_size),
+            PyBytes_FromStringAndSize(
+                <char *>p + parts.properties_at, parts.properties_size
+            ),
+        ))
+        position += parts.size
+    return Status(status), position, records
+
+
+def survey_log(
+    Extent file not None,
+    int64_t position,
+    int64_t end,
+    int64_t[:, ::1] rows not None,
+    *,
+    bint check_crc=True,
+):
+    """Check records from `position` on into `rows`, without the GIL.
+
+    A row: physical offset, size, store ms, queue id, queue offset, system flag, tags
+    code, FNV-1a of the topic.  Returns (status, position, rows filled); OK if the rows
+    or the range ended between records.
+    """
+    cdef RecordParts parts
+    cdef RecordStatus status = OK
+    cdef const uint8_t *p
+    cdef int64_t count = 0
+    cdef int64_t limit = rows.shape[0]
+    file._check(position, end - position, file.size)
+    if rows.shape[1] != SURVEY_COLUMNS:
+        raise ValueError(f"rows of {rows.shape[1]} columns, not {SURVEY_COLUMNS}")
+    file.holders += 1
+    with nogil:
+        while position < end and count < limit:
+            p = file.address + position
+            status = split_record(p, end - position, check_crc, &parts)
+            if status == OK and parts.physical_offset != file.base_offset + position:
+                status = BAD_OFFSET
+            if status != OK:
+                break
+            rows[count, 0] = parts.physical_offset
+            rows[count, 1] = parts.size
+            rows[count, 2] = parts.store_ms
+            rows[count, 3] = parts.queue_id
+            rows[count, 4] = parts.queue_offset
+            rows[count, 5] = parts.sys_flag
+            rows[count, 6] = tags_code_of(
+                p + parts.properties_at, parts.properties_size
+            )
+            rows[count, 7] = fnv1a(p + parts.topic_at, parts.topic_size)
+            count += 1
+            position += parts.size
+    file.holders -= 1
+    return Status(status), position, count
+
+
+cdef int64_t fnv1a(const uint8_t *p, int64_t size) noexcept nogil:
+    cdef uint64_t value = FNV_BASIS
+    cdef int64_t i
+    for i in range(size):
+        value = (value ^ p[i]) * FNV_PRIME
+    return <int64_t>value
+
+
+def topic_hash(const uint8_t[::1] topic not None):
+    """Hash a topic as `survey_log` does."""
+    if topic.shape[0] == 0:
+        return fnv1a(NULL, 0)
+    return fnv1a(&topic[0], topic.shape[0])
+
+
+def read_entry(MappedFile file not None, int64_t position):
+    """(physical offset, size, tags code) of the queue entry at `position`."""
+    cdef const uint8_t *p
+    file._check(position, QueueEntryLayout.ENTRY_SIZE, file.size)
+    p = file.address + position
+    return (
+        <int64_t>get64(p + QueueEntryLayout.ENTRY_OFFSET_AT),
+        get32(p + QueueEntryLayout.ENTRY_SIZE_AT),
+        <int64_t>get64(p + QueueEntryLayout.ENTRY_TAGS_AT),
+    )

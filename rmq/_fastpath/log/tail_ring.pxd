@@ -1,0 +1,35 @@
+from libc.stdint cimport int64_t, uint8_t
+
+from rmq._fastpath.bytes.extent cimport Extent
+
+cdef enum:
+    RING_PAGE = 64 * 1024       # the size is a multiple: the largest page in use
+    RING_BLOCK = 4096           # of a direct write, which has whole ones
+    RING_PARTS = 8              # an append has at most one of so many parts
+
+cdef class TailRing:
+    cdef readonly str path
+    cdef readonly int64_t size
+    cdef readonly int64_t margin        # bytes of the largest append
+    cdef readonly int64_t begin         # offset of the run's first byte
+    cdef int fd
+    cdef uint8_t *head
+    cdef uint8_t *address               # of the ring, mapped twice side by side
+    cdef int64_t _end                   # atomic
+    cdef int64_t prepared_at            # the end when pages were made ready
+
+    cdef int make(self, int64_t size, int64_t generation, int64_t begin) except -1
+    cdef int find(self, int64_t generation) except -1
+    cdef int map(self, int64_t size) except -1
+    cdef int64_t end(self) noexcept nogil
+    cdef int64_t written(self) noexcept nogil
+    cdef void set_written(self, int64_t offset) noexcept nogil
+    cdef int64_t floor(self) noexcept nogil
+    cdef int64_t safe_floor(self) noexcept nogil
+    cdef int64_t room(self) noexcept nogil
+    cdef uint8_t *at(self, int64_t offset) noexcept nogil
+    cdef void append(self, const uint8_t *data, int64_t size) noexcept nogil
+    cdef void append_zeros(self, int64_t size) noexcept nogil
+    cdef void finish(self, int64_t size) noexcept nogil
+    cdef Extent view(self, int64_t offset, int64_t end)
+    cdef Extent copy(self, int64_t offset, int64_t end)

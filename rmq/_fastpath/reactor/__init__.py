@@ -1,0 +1,1 @@
+"""The reactor: connections, frames, headers and held replies."""

@@ -1,0 +1,115 @@
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+
+from rmq._fastpath.reactor.buffers cimport Buffer, MemoryBudget
+from rmq._fastpath.reactor.template cimport LearnedHeaders
+
+cdef enum:
+    LISTENER_LIMIT = 8
+    SLOT_LIMIT = 1 << 20
+    WATERMARK_ID = SLOT_LIMIT   # epoll data that are no connection's token
+    WAKE_ID = SLOT_LIMIT + 1
+    TRIO_ID = SLOT_LIMIT + 2
+    EVENT_LIMIT = 4096          # frames handed over at once; ends come on top
+    RECEIVE_BYTES = 256 * 1024  # of one connection in one poll
+    SEND_BYTES = 512 * 1024     # to one connection in one poll: 0.3 ms
+    BUFFER_START = 16 * 1024
+
+cdef enum State:
+    OPEN = 0
+    ENDING = 1                  # no longer read; the owner was notified
+
+cpdef enum EventKind:
+    FRAME = 0
+    PEER_CLOSED = 1
+    CONNECTION_BROKEN = 2
+    FRAME_TOO_LARGE = 3
+    FRAME_TOO_SMALL = 4
+    HEADER_TOO_LARGE = 5
+    READER_TOO_SLOW = 6
+    OUT_OF_MEMORY = 7
+    NOT_KEPT = 8
+
+cdef struct Slot:
+    int fd                      # -1: free
+    uint32_t generation
+    int32_t listener
+    uint32_t armed              # the epoll events asked for
+    Buffer inbox
+    Buffer outbox
+    int64_t receive_size        # what the next receive has room for
+    int64_t active_ms
+    int64_t frame_ms            # when the frame that is not whole yet began
+    State state
+    bint is_dirty               # in the list of connections to send for
+    bint is_uncut               # in the list of connections with frames left to cut
+    bint is_declined            # its first frame is for Python, and waits for a poll
+    bint has_spoken             # one whole frame came
+    bint is_paused              # frames wait until the outbox is empty
+    bint is_waiting             # frames wait until their handler can serve them
+    int32_t handed              # frames that were handed over and not taken yet
+    int64_t declined_poll       # the poll in which a frame of it was declined
+    int64_t served_poll         # the poll in which a compiled handler served it
+    int32_t peer_size
+    uint8_t peer[20]            # address and port as a record stores them
+    LearnedHeaders learned
+
+cdef struct Event:
+    int32_t kind
+    uint64_t token
+    int64_t start               # of a frame, in the inbox
+    int64_t size
+
+cdef class Connections:
+    cdef int epfd               # of the reactor
+    cdef Slot **slots
+    cdef uint32_t slot_count
+    cdef uint32_t slot_capacity
+    cdef list free_slots
+    cdef MemoryBudget budget
+    cdef Event *events
+    cdef int event_count
+    cdef int event_capacity
+    cdef uint32_t *dirty        # slots to send for
+    cdef int64_t dirty_count
+    cdef uint32_t *uncut        # slots whose inbox has frames left to cut
+    cdef uint32_t *uncut_before  # the list of the poll before, while it is walked
+    cdef int64_t uncut_count
+    cdef int64_t uncut_served   # of them, at the start: Python gets frames of them
+    cdef readonly int64_t waiting_count  # connections whose frames wait for a handler
+    cdef int64_t bytes_out
+    cdef int64_t count
+    # of the poll that is going on
+    cdef int64_t polls          # its number
+    cdef int64_t now_ms
+    cdef readonly int64_t begun_ns      # when what it serves was found ready
+
+    cdef list take_events(self)
+    cdef int grow(self) except -1
+    cdef uint64_t token(self, uint32_t index) noexcept nogil
+    cdef Slot *find(self, uint64_t token) noexcept nogil
+    cdef void arm(self, uint32_t index) noexcept nogil
+    cdef void fail(self, uint32_t index, EventKind kind) noexcept nogil
+    cdef bint has_work(self) noexcept nogil
+    cdef void add_event(
+        self, EventKind kind, uint32_t index, int64_t start, int64_t size
+    ) noexcept nogil
+    cdef void drop_replies(self) noexcept nogil
+    cdef void leave_uncut(self, uint32_t index) noexcept nogil
+    cdef void leave_waiting(self, uint32_t index) noexcept nogil
+    cdef void resume_waiting(self) noexcept nogil
+    cdef bint is_stalled(self, const Slot *slot) noexcept nogil
+    cdef void end_stalled(self, uint32_t asking, int64_t wanted) noexcept nogil
+    cdef void end_holder(self, uint32_t index) noexcept nogil
+    cdef bint may_grow(
+        self, uint32_t index, const Buffer *buffer, int64_t wanted
+    ) noexcept nogil
+    cdef int64_t receive_room(self, const Slot *slot) noexcept nogil
+    cdef bint make_room(self, uint32_t index, int64_t frame_size) noexcept nogil
+    cdef void compact(self, Slot *slot) noexcept nogil
+    cdef bint reserve(self, uint32_t index, int64_t size) noexcept nogil
+    cdef bint push(
+        self, uint32_t index, const uint8_t *data, int64_t size
+    ) noexcept nogil
+    cdef void mark_dirty(self, uint32_t index) noexcept nogil
+    cdef void send_dirty(self) noexcept nogil
+    cdef void send_pending(self, uint32_t index, int64_t limit) noexcept nogil

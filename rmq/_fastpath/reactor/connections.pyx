@@ -1,0 +1,525 @@
+"""Connections of the reactor: slots, tokens and generations; inboxes and outboxes.
+
+Tokens are `generation << 32 | slot`: a token of a closed connection finds nothing, also
+when its slot or its descriptor serves another one.  Events carry tokens, so what was
+noted about a closed connection never reaches its successor.
+Limits: an outbox stops its connection from being read at OUTBOX_PAUSE (the reactor sees
+to it) and ends it at OUTBOX_LIMIT.  All buffers together have max_buffer_bytes: beyond
+that connections that are stalled end, then the one with the largest buffers, and only
+small buffers are given out.  A frame's buffer grows as its bytes come, whatever it
+announces.  An idle connection holds no buffer.
+Belongs to the reactor, which says when something is received, cut and sent.
+"""
+
+# tidy: long — one table: who is open, what waits in its buffers, who is read
+
+import os
+
+cimport cython
+from libc.errno cimport EAGAIN, EINTR, errno
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free, realloc
+from libc.string cimport memcpy
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from posix.unistd cimport close
+
+from rmq._fastpath.reactor.buffers cimport Buffer, release, resize, shift, waiting
+from rmq._fastpath.bytes.syscalls cimport (
+    EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, EPOLLET, EPOLLIN,
+    EPOLLOUT, EPOLLRDHUP,
+    MSG_DONTWAIT, MSG_NOSIGNAL, c_send, epoll_set,
+)
+from rmq._fastpath.reactor.template cimport forget_headers
+
+cdef enum:
+    OUTBOX_LIMIT = 160 * 1024 * 1024    # the largest pull answer and some more
+    FIRST_SLOTS = 64
+    STALLED_MS = 1_000
+    STALLED_BYTES_PER_S = 64 * 1024     # a frame that comes more slowly is stalled
+
+
+@cython.final
+cdef class Connections:
+    """Every plain connection of the process, by token."""
+
+    def __cinit__(self, int epfd, int64_t max_buffer_bytes):
+        self.epfd = epfd
+        self.budget.limit = max_buffer_bytes
+        self.free_slots = []
+
+    def __dealloc__(self):
+        cdef uint32_t i
+        for i in range(self.slot_count):
+            if self.slots[i].fd >= 0:
+                close(self.slots[i].fd)
+            free(self.slots[i].inbox.data)
+            free(self.slots[i].outbox.data)
+            forget_headers(&self.slots[i].learned)
+            free(self.slots[i])
+        free(self.slots)
+        free(self.dirty)
+        free(self.uncut)
+        free(self.uncut_before)
+        free(self.events)
+
+    def __len__(self):
+        return self.count
+
+    # -- slots
+
+    def add(self, int fd, int listener=0, bytes peer=b"", int64_t now_ms=0):
+        """Own a connected, non-blocking descriptor; the token of its connection.
+
+        `peer` is the other end as a record stores it, for compiled handlers.  `now_ms`
+        is the time of polls, whose last one may be long ago.
+        """
+        cdef uint32_t index
+        cdef Slot *slot
+        if not 0 <= listener < LISTENER_LIMIT:
+            raise ValueError(f"listener {listener}, at most {LISTENER_LIMIT - 1}")
+        if not self.free_slots:
+            self.grow()
+        index = self.free_slots.pop()
+        slot = self.slots[index]
+        slot.fd = fd
+        slot.listener = listener
+        slot.state = OPEN
+        slot.is_paused = slot.is_waiting = slot.has_spoken = slot.is_declined = False
+        slot.declined_poll = -1
+        slot.peer_size = min(len(peer), <int32_t>sizeof(slot.peer))
+        memcpy(slot.peer, <const char *>peer, slot.peer_size)
+        slot.active_ms = slot.frame_ms = max(self.now_ms, now_ms)
+        slot.armed = EPOLLIN | EPOLLRDHUP
+        if epoll_set(self.epfd, EPOLL_CTL_ADD, fd, slot.armed, self.token(index)):
+            slot.fd = -1
+            self.free_slots.append(index)
+            raise OSError(errno, os.strerror(errno))
+        self.count += 1
+        return self.token(index)
+
+    cdef int grow(self) except -1:
+        """Have one more free slot; the lists have room for every slot."""
+        cdef uint32_t capacity = self.slot_capacity
+        cdef Slot *slot
+        if self.slot_count == capacity:
+            if capacity == SLOT_LIMIT:
+                raise RuntimeError(f"more than {SLOT_LIMIT} connections")
+            capacity = max(<uint32_t>FIRST_SLOTS, capacity * 2)
+            self.slots = <Slot **>_grown(self.slots, capacity * sizeof(Slot *))
+            self.dirty = <uint32_t *>_grown(self.dirty, capacity * sizeof(uint32_t))
+            self.uncut = <uint32_t *>_grown(self.uncut, capacity * sizeof(uint32_t))
+            self.uncut_before = <uint32_t *>_grown(
+                self.uncut_before, capacity * sizeof(uint32_t)
+            )
+            self.events = <Event *>_grown(
+                self.events, (EVENT_LIMIT + capacity) * sizeof(Event)
+            )
+            self.slot_capacity = capacity
+            self.event_capacity = EVENT_LIMIT + capacity
+        slot = <Slot *>calloc(1, sizeof(Slot))
+        if slot == NULL:
+            raise MemoryError
+        slot.fd = -1
+        self.slots[self.slot_count] = slot
+        self.free_slots.append(self.slot_count)
+        self.slot_count += 1
+        return 0
+
+    cdef uint64_t token(self, uint32_t index) noexcept nogil:
+        return (<uint64_t>self.slots[index].generation << 32) | index
+
+    cdef Slot *find(self, uint64_t token) noexcept nogil:
+        """The open connection of this token, or NULL."""
+        cdef uint32_t index = <uint32_t>token
+        if index >= self.slot_count:
+            return NULL
+        if self.slots[index].generation != token >> 32 or self.slots[index].fd < 0:
+            return NULL
+        return self.slots[index]
+
+    def close(self, uint64_t token):
+        """End a connection: send what can be sent at once, free all it holds."""
+        cdef Slot *slot = self.find(token)
+        cdef uint32_t index = <uint32_t>token
+        if slot == NULL:
+            return False
+        if waiting(&slot.outbox):
+            self.send_pending(index, waiting(&slot.outbox))
+        epoll_set(self.epfd, EPOLL_CTL_DEL, slot.fd, 0, 0)
+        os.close(slot.fd)
+        slot.fd = -1
+        slot.generation += 1
+        if slot.is_waiting:
+            slot.is_waiting = False
+            self.waiting_count -= 1
+        forget_headers(&slot.learned)
+        release(&slot.inbox, &self.budget)
+        release(&slot.outbox, &self.budget)
+        slot.handed = 0
+        slot.receive_size = 0
+        self.free_slots.append(index)
+        self.count -= 1
+        return True
+
+    def is_open(self, uint64_t token):
+        """True until the connection is closed."""
+        return self.find(token) != NULL
+
+    def has_spoken(self, uint64_t token):
+        """True once one whole frame came."""
+        cdef Slot *slot = self.find(token)
+        return slot != NULL and slot.has_spoken
+
+    def descriptor(self, uint64_t token):
+        """The file descriptor, or -1 if the connection is gone."""
+        cdef Slot *slot = self.find(token)
+        return -1 if slot == NULL else slot.fd
+
+    def pending_size(self, uint64_t token):
+        """Bytes that wait in the outbox."""
+        cdef Slot *slot = self.find(token)
+        return 0 if slot == NULL else waiting(&slot.outbox)
+
+    def idle_since(self, int64_t before_ms, int listener):
+        """Tokens of a listener's connections without traffic since `before_ms`.
+
+        So is one whose frame began to arrive by then and is not whole yet.
+        """
+        cdef uint32_t i
+        cdef Slot *slot
+        cdef bint is_slow
+        tokens = []
+        for i in range(self.slot_count):
+            slot = self.slots[i]
+            if slot.fd < 0 or slot.listener != listener:
+                continue
+            is_slow = waiting(&slot.inbox) > 0 and slot.frame_ms <= before_ms
+            if slot.active_ms <= before_ms or (is_slow and not slot.is_paused):
+                tokens.append(self.token(i))
+        return tokens
+
+    # -- events for the owner
+
+    cdef bint has_work(self) noexcept nogil:
+        """True if events or frames wait for the owner."""
+        return self.event_count > 0 or self.uncut_count > 0
+
+    cdef void add_event(
+        self, EventKind kind, uint32_t index, int64_t start, int64_t size
+    ) noexcept nogil:
+        cdef Event *event = &self.events[self.event_count]
+        event.kind = kind
+        event.token = self.token(index)
+        event.start = start
+        event.size = size
+        self.event_count += 1
+
+    cdef void fail(self, uint32_t index, EventKind kind) noexcept nogil:
+        """Stop listening to a connection and tell its owner, once."""
+        cdef Slot *slot = self.slots[index]
+        if slot.state != OPEN or self.event_count == self.event_capacity:
+            return      # a list full of ended connections: it will fail again
+        slot.state = ENDING
+        self.arm(index)
+        self.add_event(kind, index, 0, 0)
+
+    cdef void arm(self, uint32_t index) noexcept nogil:
+        """Ask epoll for what this connection can do now: send, or receive."""
+        cdef Slot *slot = self.slots[index]
+        cdef uint32_t wanted
+        if slot.state != OPEN:
+            wanted = 0
+        elif waiting(&slot.outbox):
+            wanted = EPOLLOUT
+        elif slot.is_waiting:
+            wanted = EPOLLET        # nothing but its end, and that once
+        else:
+            wanted = EPOLLIN | EPOLLRDHUP
+        if wanted != slot.armed:
+            slot.armed = wanted
+            if wanted:
+                epoll_set(
+                    self.epfd, EPOLL_CTL_MOD, slot.fd, wanted, self.token(index)
+                )
+            else:
+                epoll_set(self.epfd, EPOLL_CTL_DEL, slot.fd, 0, 0)
+
+    cdef void drop_replies(self) noexcept nogil:
+        """End the connections that were served in this poll, without their replies."""
+        cdef uint32_t i
+        cdef Slot *slot
+        for i in range(self.slot_count):
+            slot = self.slots[i]
+            if slot.served_poll == self.polls and slot.fd >= 0:
+                slot.outbox.start = slot.outbox.end = 0
+                self.fail(i, NOT_KEPT)
+
+    cdef list take_events(self):
+        """Return what `Reactor.take_events` says, and begin a new list."""
+        cdef int i
+        cdef Event *event
+        cdef Slot *slot
+        cdef bytes frame
+        cdef list taken = []
+        for i in range(self.event_count):
+            event = &self.events[i]
+            slot = self.find(event.token)
+            if slot == NULL:
+                continue
+            frame = None
+            if event.kind == FRAME:
+                try:
+                    frame = PyBytes_FromStringAndSize(
+                        <char *>slot.inbox.data + event.start, event.size
+                    )
+                except MemoryError:
+                    slot.state = ENDING
+                    self.arm(<uint32_t>event.token)
+                    event.kind = OUT_OF_MEMORY
+            taken.append((event.kind, event.token, frame))
+        for i in range(self.event_count):
+            slot = self.find(self.events[i].token)
+            if slot != NULL:
+                slot.handed = 0
+                self.compact(slot)
+        self.event_count = 0
+        return taken
+
+    # -- inboxes
+
+    cdef bint may_grow(
+        self, uint32_t index, const Buffer *buffer, int64_t wanted
+    ) noexcept nogil:
+        """Whether a buffer may grow; without room for it others leave.
+
+        First connections that are stalled, the largest before the smaller ones; then
+        the one with the largest buffers.  False if that is the one that asks.
+        """
+        cdef Slot *slot
+        cdef Slot *largest = self.slots[index]
+        cdef int64_t size
+        cdef int64_t added = wanted - buffer.capacity
+        cdef int64_t most = largest.inbox.capacity + largest.outbox.capacity + added
+        cdef uint32_t i
+        cdef uint32_t found = index
+        if wanted <= BUFFER_START or self.budget.used + added <= self.budget.limit:
+            return True
+        self.end_stalled(index, added)
+        if self.budget.used + added <= self.budget.limit:
+            return True
+        for i in range(self.slot_count):
+            slot = self.slots[i]
+            size = slot.inbox.capacity + slot.outbox.capacity
+            if slot.fd >= 0 and slot.state == OPEN and size > most:
+                most, found = size, i
+        if found == index or self.event_count == self.event_capacity:
+            return False
+        self.end_holder(found)
+        return True
+
+    cdef bint is_stalled(self, const Slot *slot) noexcept nogil:
+        """True if memory waits for a peer that sends, or reads, next to nothing."""
+        cdef int64_t age_ms
+        if slot.fd < 0 or slot.state != OPEN or slot.is_uncut or slot.handed:
+            return False
+        if slot.is_waiting:
+            return False
+        if waiting(&slot.outbox):
+            return self.now_ms - slot.active_ms > STALLED_MS
+        age_ms = self.now_ms - slot.frame_ms
+        return age_ms > STALLED_MS and (
+            waiting(&slot.inbox) * 1000 < age_ms * STALLED_BYTES_PER_S
+        )
+
+    cdef void end_stalled(self, uint32_t asking, int64_t wanted) noexcept nogil:
+        """End stalled connections until `wanted` bytes are free, the largest first.
+
+        Each round ends those of at least half the size of the largest, so that the
+        rounds are few.
+        """
+        cdef Slot *slot
+        cdef int64_t most = 1
+        cdef uint32_t i
+        while most and self.budget.used + wanted > self.budget.limit:
+            most = 0
+            for i in range(self.slot_count):
+                slot = self.slots[i]
+                if i != asking and self.is_stalled(slot):
+                    most = max(most, slot.inbox.capacity + slot.outbox.capacity)
+            for i in range(self.slot_count if most else 0):
+                slot = self.slots[i]
+                if i == asking or not self.is_stalled(slot):
+                    continue
+                if 2 * (slot.inbox.capacity + slot.outbox.capacity) < most:
+                    continue
+                if self.event_count == self.event_capacity:
+                    return
+                self.end_holder(i)
+                if self.budget.used + wanted <= self.budget.limit:
+                    return
+
+    cdef void end_holder(self, uint32_t index) noexcept nogil:
+        """End a connection for its buffers, and free those that nobody reads from."""
+        cdef Slot *slot = self.slots[index]
+        self.fail(
+            index,
+            READER_TOO_SLOW if slot.outbox.capacity > slot.inbox.capacity
+            else OUT_OF_MEMORY,
+        )
+        release(&slot.outbox, &self.budget)
+        if slot.handed == 0:
+            release(&slot.inbox, &self.budget)
+
+    cdef int64_t receive_room(self, const Slot *slot) noexcept nogil:
+        """As much as this peer sent at once lately, while memory is not short."""
+        if 2 * self.budget.used > self.budget.limit:
+            return BUFFER_START
+        return max(slot.receive_size, <int64_t>BUFFER_START)
+
+    cdef bint make_room(self, uint32_t index, int64_t frame_size) noexcept nogil:
+        """Have an inbox with room after its end, and for a frame of `frame_size`.
+
+        Frames that are handed over but not taken yet stay where they are: nothing moves
+        before `start`, and only `compact` shifts.
+        """
+        cdef Buffer *inbox = &self.slots[index].inbox
+        cdef int64_t wanted = inbox.start + frame_size
+        if inbox.end == inbox.capacity:
+            wanted = max(wanted, inbox.end + BUFFER_START)
+        if wanted <= inbox.capacity:
+            return True
+        if inbox.capacity:
+            wanted = max(wanted, min(2 * inbox.capacity, <int64_t>(2 * RECEIVE_BYTES)))
+        return self.may_grow(index, inbox, wanted) and resize(
+            inbox, wanted, &self.budget
+        )
+
+    cdef void compact(self, Slot *slot) noexcept nogil:
+        """Drop the frames that were taken; give the inbox back if nothing is left."""
+        if slot.inbox.start == 0:
+            return
+        if waiting(&slot.inbox):
+            shift(&slot.inbox)
+        else:
+            release(&slot.inbox, &self.budget)
+
+    cdef void leave_uncut(self, uint32_t index) noexcept nogil:
+        """Cut this inbox again in the next poll, whether or not its socket is ready."""
+        cdef Slot *slot = self.slots[index]
+        if not slot.is_uncut:
+            slot.is_uncut = True
+            self.uncut[self.uncut_count] = index
+            self.uncut_count += 1
+
+    cdef void leave_waiting(self, uint32_t index) noexcept nogil:
+        """Do not read this connection before `resume_waiting`."""
+        cdef Slot *slot = self.slots[index]
+        if not slot.is_waiting:
+            slot.is_waiting = True
+            self.waiting_count += 1
+            self.arm(index)
+
+    cdef void resume_waiting(self) noexcept nogil:
+        """Cut again what waited for a handler, and read these connections again."""
+        cdef uint32_t i
+        if self.waiting_count == 0:
+            return
+        for i in range(self.slot_count):
+            if self.slots[i].is_waiting:
+                self.slots[i].is_waiting = False
+                self.leave_uncut(i)
+                self.arm(i)
+        self.waiting_count = 0
+
+    # -- outboxes
+
+    cdef bint push(
+        self, uint32_t index, const uint8_t *data, int64_t size
+    ) noexcept nogil:
+        """Copy into the outbox and note the connection for the next send."""
+        cdef Buffer *outbox = &self.slots[index].outbox
+        if not self.reserve(index, size):
+            return False
+        memcpy(outbox.data + outbox.end, data, size)
+        outbox.end += size
+        self.mark_dirty(index)
+        return True
+
+    cdef bint reserve(self, uint32_t index, int64_t size) noexcept nogil:
+        """Have `size` free bytes at the end of the outbox."""
+        cdef Buffer *outbox = &self.slots[index].outbox
+        cdef int64_t wanted
+        if waiting(outbox) + size > OUTBOX_LIMIT:
+            self.fail(index, READER_TOO_SLOW)
+            return False
+        if outbox.end + size <= outbox.capacity:
+            return True
+        shift(outbox)
+        if outbox.end + size > outbox.capacity:
+            wanted = max(outbox.end + size, 2 * outbox.capacity)
+            wanted = max(wanted, <int64_t>BUFFER_START)
+            if not self.may_grow(index, outbox, wanted):
+                self.fail(index, READER_TOO_SLOW)
+                return False
+            if not resize(outbox, wanted, &self.budget):
+                self.fail(index, OUT_OF_MEMORY)
+                return False
+        return True
+
+    cdef void mark_dirty(self, uint32_t index) noexcept nogil:
+        """Note a connection for the next send."""
+        cdef Slot *slot = self.slots[index]
+        if not slot.is_dirty:
+            slot.is_dirty = True
+            self.dirty[self.dirty_count] = index
+            self.dirty_count += 1
+
+    cdef void send_dirty(self) noexcept nogil:
+        cdef int64_t i
+        cdef Slot *slot
+        for i in range(self.dirty_count):
+            slot = self.slots[self.dirty[i]]
+            slot.is_dirty = False
+            if slot.fd >= 0:
+                self.send_pending(self.dirty[i], SEND_BYTES)
+        self.dirty_count = 0
+
+    cdef void send_pending(self, uint32_t index, int64_t limit) noexcept nogil:
+        """Send up to `limit` bytes; what the socket does not take waits for EPOLLOUT.
+
+        A reader that keeps up with a long answer must not keep the others waiting.
+        """
+        cdef Slot *slot = self.slots[index]
+        cdef Buffer *outbox = &slot.outbox
+        cdef ssize_t done
+        while waiting(outbox) and limit > 0:
+            done = c_send(
+                slot.fd,
+                outbox.data + outbox.start,
+                min(waiting(outbox), limit),
+                MSG_DONTWAIT | MSG_NOSIGNAL,
+            )
+            if done < 0:
+                if errno == EINTR:
+                    continue
+                if errno != EAGAIN:
+                    outbox.start = outbox.end
+                    self.fail(index, CONNECTION_BROKEN)
+                break
+            outbox.start += done
+            limit -= done
+            self.bytes_out += done
+            slot.active_ms = self.now_ms
+        if not waiting(outbox):
+            release(outbox, &self.budget)
+            if slot.is_paused:
+                slot.is_paused = False
+                self.leave_uncut(index)
+        self.arm(index)
+
+
+cdef void *_grown(void *old, size_t size) except NULL:
+    cdef void *grown = realloc(old, size)
+    if grown == NULL:
+        raise MemoryError
+    return grown

@@ -1,0 +1,164 @@
+"""Values of headers: numbers out of requests, texts and numbers into replies."""
+
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t
+from libc.string cimport memcpy
+
+from rmq._fastpath.bytes.endian cimport put16, put32
+from rmq._fastpath.reactor.native cimport Conn, Frame, Text
+
+cdef enum:
+    JSON_TYPE = 0               # how a header is serialized
+    ONEWAY_FLAG = 2             # bits of its flag
+    RESPONSE_FLAG = 1
+    LANGUAGE_PYTHON = 3
+
+cdef extern from *:
+    """
+    #include <string.h>
+    #include <stdint.h>
+    /* The length of a literal: the compiler counts it. */
+    #define RMQ_SIZE(literal) ((int64_t)__builtin_strlen(literal))
+    #define rmq_is(data, size, literal) \\
+        ((size) == RMQ_SIZE(literal) && memcmp(data, literal, RMQ_SIZE(literal)) == 0)
+    #define rmq_put(out, literal) \\
+        ((uint8_t *)memcpy(out, literal, RMQ_SIZE(literal)) + RMQ_SIZE(literal))
+    """
+    int64_t literal_size "RMQ_SIZE"(const char *literal) noexcept nogil
+    bint is_literal "rmq_is"(
+        const uint8_t *data, int64_t size, const char *literal
+    ) noexcept nogil
+    uint8_t *put_literal "rmq_put"(uint8_t *out, const char *literal) noexcept nogil
+
+
+cdef inline bint read_integer(
+    const Text *text, int64_t low, int64_t high, int64_t *value
+) noexcept nogil:
+    """Read a whole decimal number as Java and Python write it; False for others."""
+    cdef const uint8_t *p = text.data
+    cdef const uint8_t *end = p + text.size
+    cdef int64_t number = 0
+    cdef bint is_negative
+    if p == NULL or text.escaped or p == end:
+        return False
+    is_negative = p[0] == 45
+    if is_negative:
+        p += 1
+    if end - p > 18 or p == end or (p[0] == 48 and text.size > 1):
+        return False
+    while p < end:
+        if not 48 <= p[0] <= 57:
+            return False
+        number = number * 10 + (p[0] - 48)
+        p += 1
+    if is_negative:
+        number = -number
+    value[0] = number
+    return low <= number <= high
+
+
+cdef inline bint is_unset(const Text *text) noexcept nogil:
+    """True for a switch that is left out, or off as Java and C++ write it."""
+    return (
+        text.data == NULL
+        or is_literal(text.data, text.size, b"false")
+        or is_literal(text.data, text.size, b"0")
+    )
+
+
+cdef inline uint8_t *put_text(
+    uint8_t *out, const char *text, int64_t size
+) noexcept nogil:
+    memcpy(out, text, size)
+    return out + size
+
+
+cdef inline uint8_t *put_integer(uint8_t *out, int64_t number) noexcept nogil:
+    """Write a number that is not negative in decimal."""
+    cdef uint8_t digits[20]
+    cdef int count = 0
+    while number >= 10:
+        digits[count] = <uint8_t>(48 + number % 10)
+        number //= 10
+        count += 1
+    digits[count] = <uint8_t>(48 + number)
+    while count >= 0:
+        out[0] = digits[count]
+        out += 1
+        count -= 1
+    return out
+
+
+cdef inline uint8_t *put_signed(uint8_t *out, int64_t number) noexcept nogil:
+    if number < 0:
+        out[0] = 45
+        return put_integer(out + 1, -number)
+    return put_integer(out, number)
+
+
+cdef inline uint8_t *begin_value(uint8_t *out, const char *name) noexcept nogil:
+    """Write the name of a field of a binary header; where its value goes."""
+    put16(out, <uint16_t>literal_size(name))
+    return put_literal(out + 2, name) + 4
+
+
+cdef inline uint8_t *end_value(uint8_t *start, uint8_t *end) noexcept nogil:
+    """Write the length of a value before it."""
+    put32(start - 4, <uint32_t>(end - start))
+    return end
+
+
+cdef inline uint8_t *end_json(
+    uint8_t *out, const Frame *frame, const char *remark, int32_t version
+) noexcept nogil:
+    """Write what follows the ext fields of an answer, or its code if there are none.
+
+    `remark` is a whole member with its comma, or empty.
+    """
+    out = put_literal(out, b',"flag":1,"language":"PYTHON","opaque":')
+    out = put_signed(out, frame.opaque)
+    out = put_text(out, remark, literal_size(remark))
+    out = put_literal(out, b',"serializeTypeCurrentRPC":"JSON","version":')
+    out = put_integer(out, version)
+    return put_literal(out, b"}")
+
+
+cdef inline uint8_t *begin_binary(
+    uint8_t *out, const Frame *frame, int32_t code, const char *remark, int32_t version
+) noexcept nogil:
+    """Write what comes before the ext fields of an answer."""
+    put16(out, <uint16_t>code)
+    out[2] = LANGUAGE_PYTHON
+    put16(out + 3, <uint16_t>version)
+    put32(out + 5, <uint32_t>frame.opaque)
+    put32(out + 9, RESPONSE_FLAG)
+    put32(out + 13, <uint32_t>literal_size(remark))
+    return put_literal(out + 17, remark) + 4
+
+
+cdef inline void end_header(
+    uint8_t *frame_start, uint8_t *end, uint8_t serialize_type
+) noexcept nogil:
+    """Write form and size of the header that ends here."""
+    put32(frame_start + 4, <uint32_t>(end - frame_start - 8) | serialize_type << 24)
+
+
+cdef inline uint8_t *end_frame(uint8_t *frame_start, uint8_t *end) noexcept nogil:
+    """Write the size of the frame that ends here."""
+    put32(frame_start, <uint32_t>(end - frame_start - 4))
+    return end
+
+
+cdef inline void put_success(
+    const Frame *frame, Conn *conn, int32_t version
+) noexcept nogil:
+    """Answer that all is well, without a field."""
+    cdef uint8_t *start = conn.ready.end
+    cdef uint8_t *end
+    if frame.serialize_type == JSON_TYPE:
+        end = put_literal(start + 8, b'{"code":0')
+        end = end_json(end, frame, b"", version)
+    else:
+        end = begin_binary(start + 8, frame, 0, b"", version)
+        end_value(end, end)
+    end_header(start, end, frame.serialize_type)
+    conn.ready.end = end_frame(start, end)

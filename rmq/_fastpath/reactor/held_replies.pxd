@@ -1,0 +1,60 @@
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+
+from rmq._fastpath.reactor.connections cimport Connections
+from rmq._fastpath.reactor.rpc_times cimport RpcTimes
+from rmq._fastpath.bytes.watermark cimport Watermark
+
+cdef struct Held:
+    Held *next
+    Held *previous
+    uint64_t token
+    int64_t watermark
+    int64_t deadline_ms
+    int64_t size
+    int64_t timeout_size
+    int32_t code                # of the request
+    int64_t begun_ns            # when it arrived
+    uint8_t *data               # the reply, then the time-out reply
+
+cdef class HeldReplies:
+    cdef Connections connections
+    cdef RpcTimes rpc_times
+    cdef Watermark watermark
+    cdef Watermark replicated   # None: no reply waits for replicas
+    cdef int watermark_fd       # -1: none is attached
+    cdef readonly int64_t timeout_ms
+    cdef bint is_awaited        # a reply of this poll waits for the disk
+    cdef Held *head
+    cdef Held *tail
+    cdef readonly int64_t count
+    cdef readonly int64_t earliest_ms   # no deadline of those that are held is before
+    cdef readonly int64_t size
+
+    cdef int32_t late_code(self, int64_t watermark) noexcept nogil
+    cdef bint has_room(self, int64_t size) noexcept nogil
+    cdef bint keep(
+        self,
+        uint64_t token,
+        const uint8_t *data,
+        int64_t size,
+        const uint8_t *timeout_data,
+        int64_t timeout_size,
+        int64_t watermark,
+        int64_t deadline_ms,
+        int32_t code,
+        int64_t begun_ns,
+    ) noexcept nogil
+    cdef void keep_compiled(
+        self,
+        uint64_t token,
+        const uint8_t *data,
+        int64_t size,
+        int64_t watermark,
+        int32_t code,
+    ) noexcept nogil
+    cdef void demand_flush(self) noexcept nogil
+    cdef void release(self) noexcept nogil
+    cdef list expire(self, int64_t now_ms)
+    cdef void answer(self, Held *held, bint timed_out) noexcept nogil
+    cdef void insert(self, Held *held) noexcept nogil
+    cdef void forget(self, Held *held) noexcept nogil

@@ -1,0 +1,216 @@
+"""Replies that wait until their message is durable, in the order of watermarks.
+
+Each is kept with the reply that is sent instead when it has waited too long; together
+they have at most HELD_LIMIT bytes, and one reply of a compiled handler more.
+Watermarks mostly come in order: a new reply finds its place from the end.
+"""
+
+cimport cython
+from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy
+
+from rmq._fastpath.reactor.connections cimport WATERMARK_ID, Connections
+from rmq._fastpath.reactor.rpc_times cimport RpcTimes
+from rmq._fastpath.bytes.syscalls cimport (
+    EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLLIN, epoll_set, monotonic_ns,
+)
+from rmq._fastpath.bytes.watermark cimport Watermark
+
+cdef enum:
+    HELD_LIMIT = 256 * 1024 * 1024      # bytes
+    TIMEOUT_MS = 5_000                  # syncFlushTimeout, unless said otherwise
+    FLUSH_DISK_TIMEOUT = 10             # what a reply says whose time is over
+    FLUSH_SLAVE_TIMEOUT = 12            # and if replicas lack its message
+    SUCCESS = 0                         # what compiled handlers answer
+
+
+@cython.final
+cdef class HeldReplies:
+    """Replies that wait for the disk, in the order of what they wait for."""
+
+    def __cinit__(self, Connections connections not None, RpcTimes rpc_times not None):
+        self.connections = connections
+        self.rpc_times = rpc_times
+        self.watermark_fd = -1
+        self.timeout_ms = TIMEOUT_MS
+        self.earliest_ms = INT64_MAX
+
+    def __dealloc__(self):
+        while self.head != NULL:
+            self.forget(self.head)
+
+    def attach(
+        self,
+        Watermark watermark not None,
+        int64_t timeout_ms=TIMEOUT_MS,
+        Watermark replicated=None,
+    ):
+        """Release replies by this watermark from now on.
+
+        Those of compiled handlers are given up after `timeout_ms`.  `replicated` is the
+        part of it that replicas move, if they do.
+        """
+        self.detach()
+        self.replicated = replicated
+        self.timeout_ms = timeout_ms
+        self.watermark = watermark
+        self.watermark_fd = watermark.subscribe()
+        epoll_set(
+            self.connections.epfd, EPOLL_CTL_ADD, self.watermark_fd, EPOLLIN,
+            WATERMARK_ID,
+        )
+
+    def detach(self):
+        """Forget the watermark; what is held stays until its deadline."""
+        if self.watermark is not None:
+            epoll_set(
+                self.connections.epfd, EPOLL_CTL_DEL, self.watermark_fd, 0, 0
+            )
+            self.watermark.unsubscribe(self.watermark_fd)
+            self.watermark_fd = -1
+            self.watermark = self.replicated = None
+
+    cdef int32_t late_code(self, int64_t watermark) noexcept nogil:
+        """The code of a reply that has waited in vain, by who lags."""
+        if self.replicated is not None and self.replicated.load() < watermark:
+            return FLUSH_SLAVE_TIMEOUT
+        return FLUSH_DISK_TIMEOUT
+
+    cdef bint has_room(self, int64_t size) noexcept nogil:
+        return self.size + size <= HELD_LIMIT
+
+    cdef bint keep(
+        self,
+        uint64_t token,
+        const uint8_t *data,
+        int64_t size,
+        const uint8_t *timeout_data,
+        int64_t timeout_size,
+        int64_t watermark,
+        int64_t deadline_ms,
+        int32_t code,
+        int64_t begun_ns,
+    ) noexcept nogil:
+        """Copy both replies, for which there is room; False without memory."""
+        cdef Held *held = <Held *>malloc(sizeof(Held))
+        if held == NULL:
+            return False
+        held.data = <uint8_t *>malloc(size + timeout_size + 1)
+        if held.data == NULL:
+            free(held)
+            return False
+        memcpy(held.data, data, size)
+        if timeout_size:
+            memcpy(held.data + size, timeout_data, timeout_size)
+        held.token = token
+        held.watermark = watermark
+        held.deadline_ms = deadline_ms
+        held.size = size
+        held.timeout_size = timeout_size
+        held.code = code
+        held.begun_ns = begun_ns
+        self.insert(held)
+        return True
+
+    cdef void keep_compiled(
+        self,
+        uint64_t token,
+        const uint8_t *data,
+        int64_t size,
+        int64_t watermark,
+        int32_t code,
+    ) noexcept nogil:
+        """Keep a compiled handler's reply; its time-out reply is made when needed."""
+        self.keep(
+            token, data, size, NULL, 0, watermark,
+            self.connections.now_ms + self.timeout_ms, code, self.connections.begun_ns,
+        )
+        self.is_awaited = True
+
+    cdef void demand_flush(self) noexcept nogil:
+        """Have the disk get what replies began to wait for."""
+        if self.is_awaited and self.watermark_fd >= 0:
+            self.watermark.want()
+        self.is_awaited = False
+
+    cdef void release(self) noexcept nogil:
+        """Answer every reply that the watermark has reached."""
+        cdef int64_t reached
+        if self.head == NULL or self.watermark_fd < 0:
+            return
+        reached = self.watermark.load()
+        while self.head != NULL and self.head.watermark <= reached:
+            self.answer(self.head, False)
+
+    cdef list expire(self, int64_t now_ms):
+        """Answer those whose deadline is over, see `Reactor.expire_held`."""
+        cdef Held *held
+        cdef Held *following
+        cdef list late = []
+        self.release()          # what is durable is not late
+        held = self.head
+        self.earliest_ms = INT64_MAX
+        while held != NULL:
+            following = held.next
+            if held.deadline_ms <= now_ms:
+                if held.timeout_size == 0:
+                    late.append(
+                        (
+                            held.token,
+                            held.data[:held.size],
+                            self.late_code(held.watermark),
+                        )
+                    )
+                self.answer(held, True)
+            else:
+                self.earliest_ms = min(self.earliest_ms, held.deadline_ms)
+            held = following
+        return late
+
+    cdef void answer(self, Held *held, bint timed_out) noexcept nogil:
+        """Move one reply to its outbox and forget it."""
+        cdef const uint8_t *data = held.data + held.size if timed_out else held.data
+        cdef int64_t size = held.timeout_size if timed_out else held.size
+        if self.connections.find(held.token) != NULL:
+            self.connections.push(<uint32_t>held.token, data, size)
+        if held.code >= 0:
+            self.rpc_times.add(
+                held.code, self.late_code(held.watermark) if timed_out else SUCCESS,
+                monotonic_ns() - held.begun_ns, 1,
+            )
+        self.forget(held)
+
+    cdef void insert(self, Held *held) noexcept nogil:
+        """Link it after the last that waits for no more than it does."""
+        cdef Held *before = self.tail
+        while before != NULL and before.watermark > held.watermark:
+            before = before.previous
+        held.previous = before
+        held.next = self.head if before == NULL else before.next
+        if held.next != NULL:
+            held.next.previous = held
+        else:
+            self.tail = held
+        if before != NULL:
+            before.next = held
+        else:
+            self.head = held
+        self.count += 1
+        self.size += held.size + held.timeout_size
+        self.earliest_ms = min(self.earliest_ms, held.deadline_ms)
+
+    cdef void forget(self, Held *held) noexcept nogil:
+        """Unlink one and free it."""
+        if held.previous != NULL:
+            held.previous.next = held.next
+        else:
+            self.head = held.next
+        if held.next != NULL:
+            held.next.previous = held.previous
+        else:
+            self.tail = held.previous
+        self.count -= 1
+        self.size -= held.size + held.timeout_size
+        free(held.data)
+        free(held)

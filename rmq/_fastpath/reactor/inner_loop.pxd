@@ -1,0 +1,26 @@
+from libc.stdint cimport int64_t
+
+from rmq._fastpath.reactor.reactor cimport Reactor
+from rmq._fastpath.bytes.syscalls cimport epoll_event
+
+cdef enum Outcome:
+    TELL = 0                    # Python must hear of something
+    TIME_OVER = 1               # and nothing came
+    TRIO_READY = 2              # trio wakes up by itself
+    UNUSABLE = 3                # a descriptor is not open
+
+cdef class InnerLoop:
+    cdef Reactor reactor
+    cdef int trio_fd
+    cdef readonly int signal_fd
+    cdef int64_t clock_ns       # of the reactor's clock, less the monotonic one
+    cdef int64_t tell_at_ns     # when Python must hear of what was served; 0: heard
+    cdef int64_t tell_bytes     # of the reactor, after which that is sooner
+    cdef readonly bint is_broken    # trio waits itself
+    cdef readonly int64_t waits
+    cdef readonly int64_t rounds
+
+    cdef Outcome wait(self, int64_t end_ns) noexcept
+    cdef Outcome look_at_trio(self) noexcept nogil
+    cdef bint take_trio(self, epoll_event *ready, int *count) noexcept nogil
+    cdef void serve(self, const epoll_event *ready, int count) noexcept

@@ -1,0 +1,176 @@
+"""InnerLoop: the reactor serves compiled requests while trio would sleep.
+
+trio calls `before_io_wait(timeout)` of its instruments before it sleeps, on its thread.
+The wait happens there instead, in the reactor's epoll set, which contains trio's own:
+what compiled handlers serve costs no task switch and no line of Python.  It ends when
+trio's set is ready, when the time is over, when Python must hear of something (frames
+for it, ends of connections, messages that Python waits for, replies that wait for the
+disk), or PATIENCE_NS after the first request that Python has not heard of; sooner, once
+TELL_BYTES came in, because Python makes room in the store ahead of them.  While
+replicas follow, it ends after each round, because Python sends these what was stored,
+and replies wait here, too; after `portion_ns` if nobody waits for the replicas.
+Unless trio wakes up by itself, `signal_fd` wakes it: the owner of the reactor waits for
+that descriptor.
+
+The wait itself releases the GIL; what is ready is served with it, as in `Reactor.poll`.
+A hook that cannot go on wakes its owner first, who then waits for the reactor itself.
+"""
+
+import os
+
+cimport cython
+from libc.errno cimport EINTR, errno
+from libc.stdint cimport int64_t
+from posix.unistd cimport close
+
+from rmq._fastpath.reactor.connections cimport TRIO_ID
+from rmq._fastpath.reactor.pacing cimport spin_end
+from rmq._fastpath.reactor.reactor cimport READY_LIMIT, Reactor
+from rmq._fastpath.bytes.syscalls cimport (
+    EFD_CLOEXEC, EFD_NONBLOCK, EPOLLET, EPOLLIN, EPOLL_CTL_ADD, EPOLL_CTL_DEL, POLLIN,
+    POLLNVAL, epoll_event, epoll_set, epoll_wait, eventfd, eventfd_drain, eventfd_wake,
+    monotonic_ns, poll, pollfd,
+)
+
+cdef enum:
+    PATIENCE_NS = 1_000_000_000     # what Python need not hear of at once waits so long
+    LOADED_PATIENCE_NS = 20_000_000     # after TELL_BYTES
+    TELL_BYTES = 1024 * 1024
+    TIMEOUT_LIMIT_S = 3_600
+    MILLISECOND_NS = 1_000_000
+
+
+@cython.final
+cdef class InnerLoop:
+    """An instrument of trio that waits for a reactor."""
+
+    def __cinit__(self, Reactor reactor not None, int trio_fd, int64_t now_ms):
+        """`trio_fd` becomes readable when trio has work; `now_ms` as in `poll`."""
+        self.signal_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)
+        if self.signal_fd < 0 or epoll_set(
+            reactor.epfd, EPOLL_CTL_ADD, trio_fd, EPOLLIN | EPOLLET, TRIO_ID
+        ):
+            raise OSError(errno, f"descriptor {trio_fd} of trio: {os.strerror(errno)}")
+        self.reactor = reactor
+        self.trio_fd = trio_fd
+        self.clock_ns = now_ms * 1_000_000 - monotonic_ns()
+
+    def __dealloc__(self):
+        if self.signal_fd >= 0:
+            close(self.signal_fd)
+
+    def before_io_wait(self, double timeout):
+        """Wait in trio's place, for `timeout` seconds at most.
+
+        With 0, as other tasks are ready, what has come is served all the same: a busy
+        program must not make the reactor deaf.
+        """
+        cdef Outcome outcome
+        cdef double limited = min(max(timeout, 0.0), <double>TIMEOUT_LIMIT_S)
+        if self.is_broken:
+            return
+        self.waits += 1
+        outcome = self.wait(monotonic_ns() + <int64_t>(limited * 1e9))
+        if outcome == TRIO_READY or (outcome == TIME_OVER and timeout <= 0):
+            return
+        self.tell_at_ns = 0
+        eventfd_wake(self.signal_fd)
+        if outcome == UNUSABLE:
+            self.leave()
+            raise OSError(f"descriptor {self.trio_fd} of trio is no longer open")
+
+    def leave(self):
+        """Wait no more: trio waits itself from now on."""
+        self.is_broken = True
+        epoll_set(self.reactor.epfd, EPOLL_CTL_DEL, self.trio_fd, 0, TRIO_ID)
+
+    def rest(self):
+        """Take the signal back: its owner is awake."""
+        eventfd_drain(self.signal_fd)
+
+    cdef Outcome wait(self, int64_t end_ns) noexcept:
+        cdef epoll_event ready[READY_LIMIT]
+        cdef int count
+        cdef int64_t now_ns, left_ns
+        cdef bint has_served = False, is_trio_ready
+        cdef Outcome seen = self.look_at_trio()
+        if seen == UNUSABLE:
+            return UNUSABLE
+        is_trio_ready = seen == TRIO_READY
+        while not (
+            self.reactor.connections.has_work()
+            or self.reactor.intake.is_urgent
+            or self.reactor.pacing.is_hurried
+            or (self.reactor.held.head != NULL and not self.reactor.is_followed)
+        ):
+            now_ns = monotonic_ns()
+            if self.tell_at_ns and now_ns >= self.tell_at_ns:
+                return TELL
+            if has_served and is_trio_ready:
+                return TRIO_READY
+            if has_served and now_ns >= end_ns:
+                return TIME_OVER
+            left_ns = max(end_ns - now_ns, <int64_t>0)
+            if self.reactor.has_more or is_trio_ready:
+                left_ns = 0
+            elif self.tell_at_ns:
+                left_ns = min(left_ns, self.tell_at_ns - now_ns)
+            count = 0
+            with nogil:
+                if has_served and self.reactor.may_wait() and (
+                    now_ns < spin_end(&self.reactor.pacing)
+                ):
+                    count = self.reactor.spin(ready)
+                if count <= 0:
+                    count = epoll_wait(
+                        self.reactor.epfd, ready, READY_LIMIT,
+                        <int>((left_ns + MILLISECOND_NS - 1) // MILLISECOND_NS),
+                    )
+            if count < 0:
+                if errno != EINTR:
+                    return UNUSABLE
+                continue
+            is_trio_ready |= self.take_trio(ready, &count)
+            if count > 0 or self.reactor.has_more:
+                self.serve(ready, count)
+                has_served = True
+                if self.reactor.is_followed and self.reactor.portion_ns == 0:
+                    return TELL
+            elif is_trio_ready:
+                return TRIO_READY
+            elif left_ns == 0:
+                return TIME_OVER
+        return TELL
+
+    cdef Outcome look_at_trio(self) noexcept nogil:
+        """What the set of the reactor does not tell: it names each change once."""
+        cdef pollfd trio
+        trio.fd, trio.events, trio.revents = self.trio_fd, POLLIN, 0
+        if poll(&trio, 1, 0) <= 0:
+            return TIME_OVER
+        return UNUSABLE if trio.revents & POLLNVAL else TRIO_READY
+
+    cdef bint take_trio(self, epoll_event *ready, int *count) noexcept nogil:
+        """Remove trio's set from those that are ready; True if it was there."""
+        cdef int i
+        for i in range(count[0]):
+            if ready[i].data.u64 == TRIO_ID:
+                count[0] -= 1
+                ready[i] = ready[count[0]]
+                return True
+        return False
+
+    cdef void serve(self, const epoll_event *ready, int count) noexcept:
+        """Serve what is ready, and note until when Python must hear of it."""
+        cdef int64_t now_ns = monotonic_ns()
+        if not self.tell_at_ns:
+            self.tell_at_ns = now_ns + PATIENCE_NS
+            if self.reactor.is_followed:
+                self.tell_at_ns = now_ns + self.reactor.portion_ns
+            self.tell_bytes = self.reactor.intake.bytes_in + TELL_BYTES
+        self.reactor.connections.now_ms = (now_ns + self.clock_ns) // MILLISECOND_NS
+        self.reactor.serve_ready(ready, count)
+        self.reactor.held.demand_flush()
+        self.rounds += 1
+        if self.reactor.intake.bytes_in >= self.tell_bytes:
+            self.tell_at_ns = min(self.tell_at_ns, now_ns + LOADED_PATIENCE_NS)

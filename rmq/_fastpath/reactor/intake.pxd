@@ -1,0 +1,21 @@
+from libc.stdint cimport int64_t, uint32_t
+
+from rmq._fastpath.reactor.connections cimport Connections
+from rmq._fastpath.reactor.native_table cimport NativeTable
+
+cdef class Intake:
+    cdef Connections connections
+    cdef NativeTable natives
+    cdef int64_t max_frame_size
+    # of the poll that is going on
+    cdef int64_t handed_limit   # frames that Python gets at most
+    cdef bint is_urgent         # what was served concerns Python at once
+    # sums
+    cdef int64_t frames
+    cdef int64_t bytes_in
+    cdef int64_t declined       # frames handed to Python
+
+    cdef void receive(self, uint32_t index) noexcept nogil
+    cdef void cut_uncut(self) noexcept nogil
+    cdef void cut(self, uint32_t index) noexcept nogil
+    cdef int64_t frame_size(self, uint32_t index) noexcept nogil

@@ -1,0 +1,195 @@
+"""Intake: takes what the sockets have and cuts it into frames.
+
+A frame is 4 bytes length, big-endian, then as many bytes; of those, the first 4 are one
+byte for the kind of header and three for its size.  A compiled handler serves the
+frame in the inbox, or it becomes an event for Python.  The frames of a connection are
+served in the order in which they came, whoever serves them.
+
+Limits: a connection gives RECEIVE_BYTES a poll and FRAMES_PER_CONNECTION; as many for
+Python as `pacing.pxd` says; a frame has `max_frame_size`, its header HEADER_LIMIT.  A
+connection whose frames wait for Python, for a handler or for room in its outbox is not
+read.
+Only the reactor calls this; nothing here touches a Python object.
+"""
+
+cimport cython
+from libc.errno cimport EAGAIN, EINTR, errno
+from libc.stdint cimport int64_t, uint8_t, uint32_t
+
+from rmq._fastpath.reactor.buffers cimport Buffer, waiting
+from rmq._fastpath.reactor.connections cimport (
+    BUFFER_START, CONNECTION_BROKEN, EVENT_LIMIT, FRAME, FRAME_TOO_LARGE,
+    FRAME_TOO_SMALL, HEADER_TOO_LARGE, OPEN, OUT_OF_MEMORY, PEER_CLOSED,
+    RECEIVE_BYTES, Connections, Slot,
+)
+from rmq._fastpath.bytes.endian cimport get32
+from rmq._fastpath.reactor.native cimport DECLINED, WAITS, Verdict
+from rmq._fastpath.reactor.native_table cimport NativeTable
+from rmq._fastpath.reactor.pacing cimport HANDED_PER_CONNECTION
+from rmq._fastpath.bytes.syscalls cimport MSG_DONTWAIT, recv
+
+cdef enum:
+    FRAMES_PER_CONNECTION = 512
+    OUTBOX_PAUSE = 256 * 1024
+    HEADER_LIMIT = 1 << 20              # 5 ms at worst; properties have 32 KiB
+
+
+@cython.final
+cdef class Intake:
+    """From the sockets of `connections` to the handlers of `natives`, or to events."""
+
+    def __cinit__(
+        self, Connections connections, NativeTable natives, int64_t max_frame_size
+    ):
+        self.connections = connections
+        self.natives = natives
+        self.max_frame_size = max_frame_size
+
+    cdef void receive(self, uint32_t index) noexcept nogil:
+        """Take what the socket has, up to the limits, and cut it into frames."""
+        cdef Slot *slot = self.connections.slots[index]
+        cdef Buffer *inbox = &slot.inbox
+        cdef int64_t total = 0, room
+        cdef ssize_t got
+        if slot.handed == 0:
+            self.connections.compact(slot)
+        if not waiting(inbox):
+            slot.frame_ms = self.connections.now_ms
+        while total < RECEIVE_BYTES:
+            if inbox.end == inbox.capacity and not self.connections.make_room(
+                index, self.connections.receive_room(slot)
+            ):
+                if inbox.start == 0:
+                    self.connections.fail(index, OUT_OF_MEMORY)
+                return
+            room = min(inbox.capacity - inbox.end, <int64_t>RECEIVE_BYTES)
+            got = recv(slot.fd, inbox.data + inbox.end, room, MSG_DONTWAIT)
+            if got < 0 and errno == EINTR:
+                continue
+            if got <= 0:
+                if got < 0 and errno == EAGAIN:
+                    break
+                self.cut(index)
+                self.connections.fail(
+                    index, PEER_CLOSED if got == 0 else CONNECTION_BROKEN
+                )
+                return
+            inbox.end += got
+            total += got
+            self.bytes_in += got
+            slot.active_ms = self.connections.now_ms
+            self.cut(index)
+            if got < room or slot.state != OPEN:
+                break
+            if slot.is_uncut or slot.is_paused or slot.is_waiting:
+                break
+        if total >= slot.receive_size:
+            slot.receive_size = min(2 * total, <int64_t>RECEIVE_BYTES)
+        elif total < slot.receive_size // 4:
+            slot.receive_size = max(slot.receive_size // 2, <int64_t>BUFFER_START)
+        if slot.handed == 0:
+            self.connections.compact(slot)
+
+    cdef void cut_uncut(self) noexcept nogil:
+        """Cut what found no room in the last poll, and gets no event of its own.
+
+        In turns: those of which Python got frames in the last poll come last.
+        """
+        cdef int64_t i, count = self.connections.uncut_count
+        cdef int64_t first = self.connections.uncut_served
+        cdef uint32_t index
+        cdef uint32_t *before = self.connections.uncut
+        cdef Slot *slot
+        self.connections.uncut = self.connections.uncut_before
+        self.connections.uncut_before = before
+        self.connections.uncut_count = self.connections.uncut_served = 0
+        for i in range(count):
+            self.connections.slots[before[i]].is_uncut = False
+        for i in range(count):
+            index = before[(first + i) % count]
+            slot = self.connections.slots[index]
+            if slot.fd >= 0:
+                self.cut(index)
+                if slot.handed == 0:
+                    self.connections.compact(slot)
+                elif slot.is_uncut:
+                    self.connections.uncut_served += 1
+
+    cdef void cut(self, uint32_t index) noexcept nogil:
+        """Serve or hand over the whole frames of the inbox."""
+        cdef Slot *slot = self.connections.slots[index]
+        cdef Buffer *inbox = &slot.inbox
+        cdef int64_t size
+        cdef int handed = 0
+        cdef bint is_after
+        cdef Verdict verdict
+        while slot.state == OPEN:
+            size = self.frame_size(index)
+            if size == 0:
+                return
+            if waiting(&slot.outbox) > OUTBOX_PAUSE:
+                slot.is_paused = True
+                return
+            if (
+                self.connections.event_count >= EVENT_LIMIT
+                or handed >= FRAMES_PER_CONNECTION
+                or slot.handed >= HANDED_PER_CONNECTION
+            ):
+                self.connections.leave_uncut(index)
+                return
+            verdict = DECLINED
+            is_after = slot.declined_poll == self.connections.polls
+            if slot.is_declined:    # in the poll before; those after it stay after it
+                slot.declined_poll = self.connections.polls
+            else:
+                verdict = self.natives.serve(index, inbox.data + inbox.start, size)
+            if verdict == WAITS:
+                self.connections.leave_waiting(index)
+                self.is_urgent = True
+                return
+            slot.is_declined = False
+            if verdict == DECLINED and (
+                self.connections.event_count >= self.handed_limit
+            ):
+                slot.is_declined = not is_after     # by its handler, not for the order
+                self.connections.leave_uncut(index)
+                return
+            if verdict == DECLINED:
+                self.connections.add_event(FRAME, index, inbox.start, size)
+                slot.handed += 1
+                self.declined += 1
+            inbox.start += size
+            slot.frame_ms = self.connections.now_ms
+            slot.has_spoken = True
+            self.frames += 1
+            handed += 1
+
+    cdef int64_t frame_size(self, uint32_t index) noexcept nogil:
+        """Size of the whole frame that begins the inbox, 0 if there is none.
+
+        The inbox grows for one that is larger; a frame that cannot be ends the
+        connection.
+        """
+        cdef Buffer *inbox = &self.connections.slots[index].inbox
+        cdef int64_t have = waiting(inbox)
+        cdef int64_t size
+        cdef const uint8_t *p = inbox.data + inbox.start
+        if have < 4:
+            return 0
+        size = <int64_t>get32(p) + 4
+        if size - 4 > self.max_frame_size:
+            self.connections.fail(index, FRAME_TOO_LARGE)
+            return 0
+        if size < 8:
+            self.connections.fail(index, FRAME_TOO_SMALL)
+            return 0
+        if have >= 8 and <int64_t>(get32(p + 4) & 0xFFFFFF) > min(
+            size - 8, <int64_t>HEADER_LIMIT
+        ):
+            self.connections.fail(index, HEADER_TOO_LARGE)
+            return 0
+        if have >= size:
+            return size
+        if size > inbox.capacity - inbox.start:
+            self.connections.make_room(index, min(size, 4 * have))
+        return 0

@@ -1,0 +1,20 @@
+from typing import Self, final
+
+from rmq._fastpath.handlers.grants import Grants
+from rmq._fastpath.reactor.connections import Connections
+from rmq._fastpath.reactor.held_replies import HeldReplies
+from rmq._fastpath.reactor.native import NativeHandler
+
+@final
+class NativeTable:
+    """The compiled handlers of a process, by listener and request code."""
+
+    def __new__(cls, connections: Connections, held: HeldReplies) -> Self: ...
+    def register(self, listener: int, code: int, handler: NativeHandler) -> None:
+        """Let a compiled handler see the frames of a code first, on one listener."""
+
+    def require(self, grants: Grants) -> None:
+        """From now on serve only requests that a guard in Python has allowed before."""
+
+    def counts(self) -> dict[tuple[int, int], tuple[int, dict[str, int]]]:
+        """{(listener, code): (served, {reason: declined})} of the compiled handlers."""

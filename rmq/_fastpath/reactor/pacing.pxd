@@ -1,0 +1,78 @@
+"""How long a poll goes on, and how many frames Python gets in one.
+
+A client with one request in flight sends the next one some microseconds after its
+answer: to wait busily for it costs less than to sleep and wake up.  A busy wait pays if
+something comes within SPIN_GAIN_NS; where less than three quarters do, only one poll in
+SPIN_TRY tries it.
+Python gets fewer frames at once while each takes long, because compiled requests
+wait until it has served them: as many as take HANDED_NS, one at least.
+"""
+
+from libc.stdint cimport int32_t, int64_t
+
+from rmq._fastpath.reactor.connections cimport EVENT_LIMIT
+from rmq._fastpath.bytes.syscalls cimport monotonic_ns
+
+cdef enum:
+    SPIN_GAIN_NS = 20_000               # about what sleeping and waking up costs
+    SPIN_CREDIT = 16                    # busy waits that paid, remembered at most
+    SPIN_LOSS = 3                       # of them that one takes away which did not
+    SPIN_TRY = 64
+    HANDED_PER_CONNECTION = 16          # frames of one poll
+    HANDED_NS = 500_000                 # what those of all connections may take
+
+cdef struct Pacing:
+    int64_t busy_poll_ns        # for how long to wait busily; 0: never
+    int64_t active_ns           # when the last of what was ready was served
+    int64_t spins               # busy waits in which something came
+    int32_t credit              # positive: busy waits lately paid
+    bint is_hurried             # the next poll must not wait
+    int32_t handed_limit        # frames handed over in one poll
+    int32_t taken_count         # events that Python took and has not finished
+    int64_t taken_ns            # since when
+    int64_t frame_ns            # what Python lately took for one, on average
+
+
+cdef inline void init_pacing(Pacing *pacing, int64_t busy_poll_ns) noexcept nogil:
+    pacing.busy_poll_ns = busy_poll_ns
+    pacing.credit = SPIN_CREDIT
+    pacing.handed_limit = EVENT_LIMIT
+
+
+cdef inline bint spin_pays(const Pacing *pacing, int64_t polls) noexcept nogil:
+    """True if busy waits lately paid, or one should be tried again."""
+    return pacing.credit > 0 or polls % SPIN_TRY == 0
+
+
+cdef inline int64_t spin_end(const Pacing *pacing) noexcept nogil:
+    """When a busy wait ends."""
+    return pacing.active_ns + pacing.busy_poll_ns
+
+
+cdef inline void note_spin(Pacing *pacing, bint came, int64_t waited_ns) noexcept nogil:
+    """Count a busy wait."""
+    pacing.spins += came
+    if came and waited_ns <= SPIN_GAIN_NS:
+        pacing.credit = min(pacing.credit + 1, <int32_t>SPIN_CREDIT)
+    else:
+        pacing.credit = max(pacing.credit - SPIN_LOSS, <int32_t>0)
+
+
+cdef inline void note_taken(Pacing *pacing, int32_t count) noexcept nogil:
+    """Python begins with so many events."""
+    pacing.taken_count = count
+    pacing.taken_ns = monotonic_ns()
+
+
+cdef inline void note_finished(Pacing *pacing) noexcept nogil:
+    """Python has finished what it took: hand over less at a time if that took long."""
+    cdef int64_t mean_ns
+    if pacing.taken_count == 0:
+        return
+    mean_ns = (monotonic_ns() - pacing.taken_ns) // pacing.taken_count
+    pacing.frame_ns += (mean_ns - pacing.frame_ns) // 4
+    pacing.handed_limit = <int32_t>min(
+        max(HANDED_NS // max(pacing.frame_ns, <int64_t>1), <int64_t>1),
+        <int64_t>EVENT_LIMIT,
+    )
+    pacing.taken_count = 0

@@ -1,0 +1,37 @@
+from libc.stdint cimport int64_t, uint32_t
+
+from rmq._fastpath.reactor.connections cimport Connections
+from rmq._fastpath.reactor.held_replies cimport HeldReplies
+from rmq._fastpath.reactor.intake cimport Intake
+from rmq._fastpath.reactor.native_table cimport NativeTable
+from rmq._fastpath.reactor.pacing cimport Pacing
+from rmq._fastpath.reactor.rpc_times cimport RpcTimes
+from rmq._fastpath.bytes.syscalls cimport epoll_event
+
+cdef enum:
+    READY_LIMIT = 256           # connections looked at in one poll
+
+cdef class Reactor:
+    cdef readonly int epfd
+    cdef readonly Connections connections
+    cdef readonly NativeTable natives
+    cdef readonly HeldReplies held
+    cdef Intake intake
+    cdef readonly RpcTimes rpc_times
+    cdef Pacing pacing
+    cdef readonly int wake_fd   # in the set: something was left for the owner
+    cdef uint32_t rotation      # which of what is ready comes first
+    cdef bint is_collecting     # replies wait for `flush`
+    cdef public bint is_followed    # Python sends on what was stored
+    cdef public int64_t portion_ns  # and so long after it came; 0: after each poll
+    cdef bint has_more          # a compiled handler needs another turn
+
+    cdef bint may_wait(self) noexcept nogil
+    cdef int wait(self, epoll_event *ready) noexcept
+    cdef int spin(self, epoll_event *ready) noexcept nogil
+    cdef int wait_for_disk(self, epoll_event *ready) noexcept nogil
+    cdef bint serve_ready(self, const epoll_event *ready, int count) noexcept nogil
+    cdef void serve_one(
+        self, const epoll_event *event, int64_t byte_limit
+    ) noexcept nogil
+    cdef void send_unless_collecting(self) noexcept nogil

@@ -1,0 +1,347 @@
+"""Reactor: every plain connection of the process over one epoll set.
+
+`poll` works in three phases: the intake receives and cuts the frames of each ready
+connection, the handlers end the poll (what was served is written), the connections
+send, each once.  It touches no
+Python object and never blocks; it is entered with the GIL held, which is the lock of
+the store.  Frames are handed over by `take_events`; replies come back through `send`
+and leave with `flush`.
+
+A `send` outside of these two may end a connection or let its frames be cut again: an
+eventfd of the set then wakes the owner.
+Limits: a poll receives at most POLL_BYTES or for POLL_NS; `intake.pyx` has those of a
+connection.
+The trio task that owns the reactor calls everything here.
+"""
+
+import os
+
+cimport cython
+from libc.errno cimport errno
+from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
+from posix.unistd cimport close
+
+from typing import NamedTuple
+
+from rmq._fastpath.reactor.connections cimport (
+    EVENT_LIMIT, OPEN, SEND_BYTES, TRIO_ID, WAKE_ID, WATERMARK_ID, Connections, Slot,
+)
+from rmq._fastpath.reactor.held_replies cimport HeldReplies
+from rmq._fastpath.reactor.intake cimport Intake
+from rmq._fastpath.reactor.native_table cimport NativeTable
+from rmq._fastpath.reactor.pacing cimport (
+    init_pacing, note_finished, note_spin, note_taken, spin_end, spin_pays,
+)
+from rmq._fastpath.reactor.rpc_times cimport RpcTimes
+from rmq._fastpath.bytes.syscalls cimport (
+    EFD_CLOEXEC, EFD_NONBLOCK, EPOLLERR, EPOLLHUP, EPOLLIN, EPOLLOUT, EPOLLRDHUP,
+    EPOLL_CLOEXEC, EPOLL_CTL_ADD, epoll_create1, epoll_event, epoll_set, epoll_wait,
+    eventfd, eventfd_drain, eventfd_wake, monotonic_ns,
+)
+
+cdef enum:
+    POLL_BYTES = 1 << 20
+    POLL_NS = 500_000
+    BUSY_NS = 1_000_000                 # of work in one poll before others run
+    DISK_WAIT_MS = 1                    # for held replies before others run
+
+
+class ReactorStatistics(NamedTuple):
+    """Sums since the start, and what is open now."""
+
+    connections: int
+    held: int
+    frames: int
+    bytes_in: int
+    bytes_out: int
+    polls: int
+    spins: int
+    declined: int
+    buffer_bytes: int
+
+
+@cython.final
+cdef class Reactor:
+    """The epoll set with its connections; `epfd` is what the owner waits for."""
+
+    def __cinit__(
+        self,
+        *,
+        int64_t max_frame_size=16 * 1024 * 1024,
+        int64_t max_buffer_bytes=512 * 1024 * 1024,
+        int64_t busy_poll_us=0,
+    ):
+        """`busy_poll_us`: for how long a poll waits busily after it had work."""
+        self.epfd = self.wake_fd = -1
+        init_pacing(&self.pacing, busy_poll_us * 1000)
+        self.epfd = epoll_create1(EPOLL_CLOEXEC)
+        if self.epfd < 0:
+            raise OSError(errno, os.strerror(errno))
+        self.wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)
+        if self.wake_fd < 0 or epoll_set(
+            self.epfd, EPOLL_CTL_ADD, self.wake_fd, EPOLLIN, WAKE_ID
+        ):
+            raise OSError(errno, os.strerror(errno))
+        self.rpc_times = RpcTimes()
+        self.connections = Connections(self.epfd, max_buffer_bytes)
+        self.held = HeldReplies(self.connections, self.rpc_times)
+        self.natives = NativeTable(self.connections, self.held)
+        self.intake = Intake(self.connections, self.natives, max_frame_size)
+
+    def __dealloc__(self):
+        if self.wake_fd >= 0:
+            close(self.wake_fd)
+        if self.epfd >= 0:
+            close(self.epfd)
+
+    # -- a poll, and how long it goes on
+
+    def poll(self, int64_t now_ms):
+        """Serve what is ready; True if anything was.
+
+        Without work it returns at once, or when nothing has come for `busy_poll_us`, or
+        from the disk for DISK_WAIT_MS where replies wait for it.
+        While work comes that Python need not hear of, it goes on for BUSY_NS.
+        `now_ms` is any clock that grows; deadlines and idle times are measured by it.
+        """
+        cdef epoll_event ready[READY_LIMIT]
+        cdef int count
+        cdef int64_t started
+        cdef bint is_busy
+        self.connections.now_ms = now_ms
+        self.intake.is_urgent = self.pacing.is_hurried
+        self.pacing.is_hurried = False
+        count = epoll_wait(self.epfd, ready, READY_LIMIT, 0)
+        if count <= 0 and self.may_wait() and (
+            self.held.head != NULL or monotonic_ns() < spin_end(&self.pacing)
+        ):
+            count = self.wait(ready)
+        is_busy = self.serve_ready(ready, count)
+        started = self.pacing.active_ns
+        while count > 0 and self.may_wait():
+            if self.pacing.active_ns - started >= BUSY_NS:
+                break
+            count = self.wait(ready)
+            if count > 0:
+                self.serve_ready(ready, count)
+        self.held.demand_flush()
+        return is_busy
+
+    def wake(self):
+        """Have the owner poll soon: a compiled handler has work that Python made.
+
+        Frames that wait are offered to their handlers again.
+        """
+        eventfd_wake(self.wake_fd)
+
+    def hurry(self):
+        """Let the next poll wait for nothing: other tasks have work to go on with."""
+        self.pacing.is_hurried = True
+
+    cdef bint may_wait(self) noexcept nogil:
+        """True if waiting here pays: for the disk, or as there was work just now.
+
+        For the disk it is no busy waiting: a poll that did not sleep would come by
+        again and again until the flush is over.
+        """
+        if self.connections.has_work() or self.has_more or self.intake.is_urgent:
+            return False
+        if self.is_followed:
+            return False        # replicas get first what was stored
+        return self.held.head != NULL or (
+            self.pacing.busy_poll_ns > 0
+            and spin_pays(&self.pacing, self.connections.polls)
+        )
+
+    cdef int wait(self, epoll_event *ready) noexcept:
+        """Ask once, then until something is ready or the time is over; no GIL."""
+        with nogil:
+            if self.held.head == NULL:
+                return self.spin(ready)
+            return self.wait_for_disk(ready)
+
+    cdef int spin(self, epoll_event *ready) noexcept nogil:
+        """Wait busily for what a peer sends after its answer."""
+        cdef int64_t now_ns = monotonic_ns()
+        cdef int count = epoll_wait(self.epfd, ready, READY_LIMIT, 0)
+        while count == 0 and now_ns < spin_end(&self.pacing):
+            count = epoll_wait(self.epfd, ready, READY_LIMIT, 0)
+            now_ns = monotonic_ns()
+        note_spin(&self.pacing, count > 0, now_ns - self.pacing.active_ns)
+        return count
+
+    cdef int wait_for_disk(self, epoll_event *ready) noexcept nogil:
+        """Sleep until the watermark moves or a peer sends; answer what is durable.
+
+        Answers leave from here, as the thread that flushed has the GIL now.
+        """
+        cdef int count
+        self.held.demand_flush()     # not before: the thread that flushes needs the GIL
+        count = epoll_wait(self.epfd, ready, READY_LIMIT, DISK_WAIT_MS)
+        self.held.release()
+        self.connections.send_dirty()
+        return count
+
+    cdef bint serve_ready(self, const epoll_event *ready, int count) noexcept nogil:
+        """The three phases for what is ready; False without work."""
+        cdef int i
+        cdef int64_t begun, ended, byte_limit = self.intake.bytes_in + POLL_BYTES
+        self.connections.polls += 1
+        begun = self.connections.begun_ns = monotonic_ns()
+        self.intake.handed_limit = self.pacing.handed_limit
+        self.intake.cut_uncut()
+        for i in range(count):
+            self.serve_one(&ready[(i + self.rotation) % count], byte_limit)
+        self.rotation += 1
+        if self.natives.end_of_poll(&self.intake.is_urgent):
+            self.has_more = self.natives.take_turns(&self.intake.is_urgent)
+        else:
+            self.connections.drop_replies()
+        self.held.release()
+        self.connections.send_dirty()
+        ended = monotonic_ns()
+        if count > 0:
+            self.pacing.active_ns = ended
+        self.natives.note_times(self.rpc_times, ended - begun)
+        return count > 0 or self.has_more or self.connections.has_work()
+
+    cdef void serve_one(
+        self, const epoll_event *event, int64_t byte_limit
+    ) noexcept nogil:
+        """Send and receive for one connection, as far as this poll goes."""
+        cdef Slot *slot
+        cdef uint32_t index = <uint32_t>event.data.u64
+        if event.data.u64 == WATERMARK_ID:
+            eventfd_drain(self.held.watermark_fd)
+            return
+        if event.data.u64 == WAKE_ID:
+            eventfd_drain(self.wake_fd)
+            self.connections.resume_waiting()
+            return
+        if event.data.u64 == TRIO_ID:
+            return      # trio looks itself before it sleeps
+        slot = self.connections.find(event.data.u64)
+        if slot == NULL or slot.state != OPEN:
+            return
+        if event.events & EPOLLOUT:
+            self.connections.send_pending(index, SEND_BYTES)
+        if not event.events & (EPOLLIN | EPOLLHUP | EPOLLERR | EPOLLRDHUP):
+            return
+        if event.events & (EPOLLHUP | EPOLLERR | EPOLLRDHUP) and (
+            self.connections.event_count >= self.pacing.handed_limit
+        ):
+            return      # an end is work for Python, too: in a later poll
+        if self.intake.bytes_in >= byte_limit:
+            return
+        if self.connections.event_count >= EVENT_LIMIT:
+            return
+        if monotonic_ns() - self.connections.begun_ns >= POLL_NS:
+            return
+        if slot.is_uncut or slot.is_paused or slot.is_waiting:
+            return      # no more before what it sent is handed over
+        if slot.state == OPEN and slot.armed & EPOLLIN:
+            self.intake.receive(index)
+
+    # -- what Python serves
+
+    @property
+    def has_events(self):
+        """True if `take_events` has something."""
+        return self.connections.event_count > 0
+
+    def take_events(self):
+        """[(kind, token, frame or None)] of the last poll; frames are copied out.
+
+        Until `flush`, replies only collect, so that each connection gets one send.
+        """
+        note_taken(&self.pacing, self.connections.event_count)
+        self.is_collecting = True
+        return self.connections.take_events()
+
+    def send(
+        self,
+        uint64_t token,
+        bytes data not None,
+        int32_t code=-1,
+        int32_t response=0,
+        int64_t begun_ns=0,
+    ):
+        """Put `data` into the outbox; False if the connection is gone.
+
+        It answers `code` with `response`: how long that took is counted, since
+        `begun_ns`, or since what is served now was found ready.  -1 counts nothing.
+        """
+        if self.connections.find(token) == NULL:
+            return False
+        if not self.connections.push(<uint32_t>token, data, len(data)):
+            return False
+        if code >= 0:
+            begun_ns = begun_ns or self.connections.begun_ns
+            self.rpc_times.add(code, response, monotonic_ns() - begun_ns, 1)
+        self.send_unless_collecting()
+        return True
+
+    cdef void send_unless_collecting(self) noexcept nogil:
+        """Send now unless `flush` will; wake the owner for what comes of it."""
+        if self.is_collecting:
+            return
+        self.held.release()
+        self.connections.send_dirty()
+        if self.connections.has_work():
+            eventfd_wake(self.wake_fd)
+
+    def flush(self):
+        """Send what collected since `take_events`; True if frames wait to be cut."""
+        self.is_collecting = False
+        note_finished(&self.pacing)
+        self.held.release()
+        self.connections.send_dirty()
+        return self.connections.uncut_count > 0
+
+    # -- held replies
+
+    def hold(
+        self,
+        uint64_t token,
+        bytes data not None,
+        int64_t watermark,
+        int64_t deadline_ms,
+        bytes timeout_data not None,
+        int32_t code=-1,
+        int64_t begun_ns=0,
+    ):
+        """Send `data` once the watermark is reached, `timeout_data` if not in time.
+
+        `code` and `begun_ns` are those of `send`.
+        False if the connection is gone or too much is held already.
+        """
+        if self.connections.find(token) == NULL:
+            return False
+        if not self.held.has_room(len(data) + len(timeout_data)):
+            return False
+        if not self.held.keep(
+            token, data, len(data), timeout_data, len(timeout_data), watermark,
+            deadline_ms, code, begun_ns or self.connections.begun_ns,
+        ):
+            return False
+        self.send_unless_collecting()
+        return True
+
+    def expire_held(self, int64_t now_ms):
+        """Answer those whose deadline is over; to be called while replies are held.
+
+        Returns [(token, reply, code)] of those without a time-out reply: it is made
+        from the reply that would have been sent, with this code.
+        """
+        self.connections.now_ms = now_ms
+        late = self.held.expire(now_ms)
+        self.send_unless_collecting()
+        return late
+
+    def statistics(self):
+        """A picture of the counters."""
+        return ReactorStatistics(
+            self.connections.count, self.held.count, self.intake.frames,
+            self.intake.bytes_in, self.connections.bytes_out, self.connections.polls,
+            self.pacing.spins, self.intake.declined, self.connections.budget.used,
+        )

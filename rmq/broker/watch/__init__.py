@@ -1,1 +1,0 @@
-"""Facts about a running broker that only time shows, and the problems in them."""
