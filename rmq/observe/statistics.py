@@ -1,8 +1,8 @@
 """BrokerStatistics: messages in and out by topic and group, per minute, hour and day.
 
 An item is a sum and a count of additions that only grow, see `counters.py`. Samples of
-all are taken every 10 s, 10 minutes and hour; a window is the difference between now and
-its oldest sample (one minute, one hour, one day ago).
+all are taken every 10 s, 10 minutes and hour; a window is the difference between now
+and its oldest sample (one minute, one hour, one day ago).
 
 Puts cost one update of a set per poll: the queues count new messages themselves, and
 are asked a second after they came and before each reading. Gets are counted once per

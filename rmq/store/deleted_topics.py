@@ -6,7 +6,8 @@ Java has no such file and ignores it; a start of Java may bring such queues back
 Recovery makes no queue entries for records of the topic before that offset; a topic
 created again begins after it.  An entry is dropped when the log starts after it.
 Crash contract: see `rmq/core/files.py`; an acknowledged deletion is in the file.  A
-deletion in the file may not have been done: if queues went on after it, recovery revokes it.
+deletion in the file may not have been done: if queues went on after it, recovery
+revokes it.
 """
 
 import threading

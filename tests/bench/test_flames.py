@@ -8,6 +8,7 @@ import pytest
 from bench.load import flames, profiles
 
 C, F = "__pyx_f_3rmq_9_fastpath_3log_", "/rmq/_fastpath/log"
+R = "__pyx_f_3rmq_9_fastpath_7reactor_7reactor"
 SAMPLES = f"""\
 rmq 4711 100.000001:
 \tffffffff81 copy_folio_from_iter_atomic+0x10 ([kernel.kallsyms])
@@ -25,7 +26,7 @@ rmq 4712 100.000002:
 rmq 4711 100.000003:
 \tffffffff83 tcp_sendmsg+0x10 ([kernel.kallsyms])
 \t       e3f2 __send+0x9 (/lib/libc.so.6)
-\t       e3f2 {C[:-5]}7reactor_7reactor_7Reactor_poll+0x9 ({F[:-4]}/reactor/reactor.cpython.so)
+\t       e3f2 {R}_7Reactor_poll+0x9 (/rmq/_fastpath/reactor/reactor.so)
 
 rmq 4711 100.000004:
 \t          0 [unknown] ([unknown])

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import pytest
 
+from rmq.config import changes as module
 from rmq.config.changes import apply_changes, as_properties, differences, rewrite
-from rmq.config.option import changes as module
 from rmq.config.option import option
 from rmq.core.errors import ConfigError
 

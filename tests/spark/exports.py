@@ -4,12 +4,12 @@ from collections import Counter
 
 import pyarrow.parquet as pq
 
+from rmq_spark.export import committers, worker
 from rmq_spark.export.exporter import Exporter, LocalRunner
 from rmq_spark.export.folder import DiskDraft, folder_of
 from rmq_spark.export.manifest import ExportLog, Settings, table_files
 from rmq_spark.export.source import Limits
 from rmq_spark.export.store_source import StoreFeed
-from rmq_spark.export.worker import committers, worker
 from rmq_spark.segments.schema import EXPORTED
 
 SMALL = Limits(batch_bytes=150_000, split_bytes=40_000)

@@ -21,11 +21,12 @@ pytest.importorskip("duckdb", reason="pip install 'rmq[sql]' for these tests")
 
 from rmq.core.errors import ConfigError, StoreError
 from rmq_spark.cli import main
+from rmq_spark.export import committers, exporter
 from rmq_spark.export.folder import MANIFESTS, folder_of
 from rmq_spark.export.maintenance import compact_files, status, vacuum
 from rmq_spark.export.manifest import ExportLog, brokers_of
 from rmq_spark.export.store_source import StoreFeed
-from rmq_spark.export.worker import QUARANTINE, committers, exporter
+from rmq_spark.export.worker import QUARANTINE
 from rmq_spark.sql.archive import Archive
 from rmq_spark.sql.command import sql
 from tests.spark.body_messages import FIELDS, is_bad, sent, settings_of

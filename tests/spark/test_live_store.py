@@ -15,8 +15,9 @@ import pytest
 
 from rmq_spark.export.folder import MANIFESTS
 from rmq_spark.options import Options
+from rmq_spark.segments import commit_log, plan
 from rmq_spark.segments.broker_requests import ask_end, report_offset
-from rmq_spark.segments.reader import commit_log, plan, read_range, reading_of
+from rmq_spark.segments.reader import read_range, reading_of
 from rmq_spark.segments.schema import columns_of
 from rmq_spark.session import missing
 from tests.crash.laboratory import DEFAULT_RING, Load, broker, dice, number_of
@@ -53,8 +54,8 @@ while True:
 """
 STEP_TELLER = """
 import os, random, time
-from rmq_spark.export.worker import committers
-from rmq_spark.export.worker import worker
+from rmq_spark.export import committers
+from rmq_spark.export import worker
 from rmq_spark.export.manifest import ExportLog
 
 steps = os.open(os.environ["RMQ_STEPS"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)

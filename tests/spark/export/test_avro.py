@@ -19,10 +19,10 @@ pytest.importorskip("duckdb", reason="pip install 'rmq[sql]' for these tests")
 from fastavro import parse_schema, schemaless_writer
 
 from rmq.core.errors import ConfigError, ConnectFailed
+from rmq_spark.export import avro
 from rmq_spark.export.avro import Texts
 from rmq_spark.export.body_columns import BodyReader
 from rmq_spark.export.body_schema import Bodies, parse_fields
-from rmq_spark.export.worker import avro
 
 ORDER = {
     "type": "record",

@@ -10,11 +10,11 @@ import pyarrow as pa
 import pytest
 
 from rmq.core.errors import StoreError
+from rmq_spark.export import committers
+from rmq_spark.export import exporter as exporter_module
 from rmq_spark.export.folder import MANIFESTS, DiskFolder
 from rmq_spark.export.maintenance import vacuum
 from rmq_spark.export.manifest import ExportLog
-from rmq_spark.export.worker import committers
-from rmq_spark.export.worker import exporter as exporter_module
 from tests.spark.exports import (
     Killed,
     export_all,

@@ -12,16 +12,17 @@ import pyarrow.parquet as pq
 import pytest
 
 from rmq.core.errors import StoreError
+from rmq_spark.export import exporter as exporter_module
+from rmq_spark.export import worker
 from rmq_spark.export.exporter import MAX_MERGES, MERGE_FILES, SMALL_BYTES
 from rmq_spark.export.folder import folder_of
 from rmq_spark.export.maintenance import status, vacuum
 from rmq_spark.export.manifest import DataFile, ExportLog, Settings
 from rmq_spark.export.source import Limits
 from rmq_spark.export.store_source import StoreFeed
-from rmq_spark.export.worker import exporter as exporter_module
-from rmq_spark.export.worker import split_batch, worker
+from rmq_spark.export.worker import split_batch
+from rmq_spark.segments import commit_log, plan
 from rmq_spark.segments.commit_log import LostData
-from rmq_spark.segments.reader import commit_log, plan
 from rmq_spark.segments.schema import EXPORTED
 from tests.spark.exports import (
     Killed,

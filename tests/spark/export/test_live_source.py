@@ -20,6 +20,7 @@ from rmq.protocol.codes import RequestCode
 from rmq.testing import BrokerThread, NameServerThread
 from rmq.testing.clocks import ManualClock
 from rmq_spark.cli import main
+from rmq_spark.export import live_source
 from rmq_spark.export.exporter import Exporter, LocalRunner
 from rmq_spark.export.folder import folder_of
 from rmq_spark.export.follow import Follower
@@ -27,7 +28,6 @@ from rmq_spark.export.live_source import LiveFeed
 from rmq_spark.export.maintenance import status, vacuum
 from rmq_spark.export.manifest import TOPICS, Settings, table_files
 from rmq_spark.export.source import Limits
-from rmq_spark.export.worker import live_source
 from rmq_spark.live.client import LiveSettings
 from rmq_spark.segments.commit_log import LostData
 from rmq_spark.segments.schema import EXPORTED

@@ -2,7 +2,7 @@ import zlib
 
 import pytest
 
-from rmq_spark.segments.reader import bodies
+from rmq_spark.segments import bodies
 
 
 def test_zlib_in_both_forms():

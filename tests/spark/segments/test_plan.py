@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 
 from rmq.core.errors import StoreError
-from rmq_spark.segments.reader import commit_log, plan
+from rmq_spark.segments import commit_log, plan
 from tests.spark.stores import ENTRY, Sent, StoreWriter, orders
 
 

@@ -8,9 +8,10 @@ import pytest
 from rmq.core.errors import CorruptLog
 from rmq.protocol.batch import BatchItem, encode_batch
 from rmq_spark.options import Options
+from rmq_spark.segments import reader
 from rmq_spark.segments.commit_log import LostData, find_end, find_segments
 from rmq_spark.segments.plan import plan_ranges
-from rmq_spark.segments.reader import read_range, reader, reading_of
+from rmq_spark.segments.reader import read_range, reading_of
 from rmq_spark.segments.schema import arrow_schema, columns_of
 from tests.model.record import ModelRecord
 from tests.spark.stores import BROKER_HOST, START_MS, Sent, orders
