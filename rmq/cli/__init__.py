@@ -30,6 +30,11 @@ COMMANDS: Final = {
 }
 """Commands with their sentences: each is an object in the module of the same name."""
 
+ROOMS: Final = frozenset(
+    {"admin", "bench", "config", "consume", "doctor", "send", "top"}
+)
+"""Commands that are packages: the object is in their module `command`."""
+
 ELSEWHERE: Final = frozenset({"sql"})
 """Commands of packages above this one, which are found by entry points."""
 
@@ -40,7 +45,8 @@ def load(name: str) -> click.Command:
     if name in ELSEWHERE:
         command = _of_another_package(name)
     else:
-        command = getattr(import_module(f"rmq.cli.{name}"), name)
+        home = f"rmq.cli.{name}.command" if name in ROOMS else f"rmq.cli.{name}"
+        command = getattr(import_module(home), name)
     gc.freeze()
     gc.enable()
     assert isinstance(command, click.Command), name

@@ -13,7 +13,7 @@ import click
 
 from rmq._fastpath.client.messages import ReceivedMessage
 from rmq.cli import completion
-from rmq.cli.consume import as_object
+from rmq.cli.consume.command import as_object
 from rmq.cli.consume.stream import Choice, Follower, be_quiet
 from rmq.cli.failures import end
 from rmq.cli.terminal.text import clock, fitted, harmless, harmless_json, iso

@@ -55,11 +55,11 @@ def test_a_copy_belongs_to_the_part_that_asked_for_it(stacks):
 @pytest.mark.parametrize(
     ("mangled", "text"),
     [
-        ("9_fastpath_6append_13RecordEncoder_commit", "RecordEncoder.commit"),
-        ("9_fastpath_6append_13RecordEncoder_11commit", "RecordEncoder.commit"),
-        ("9_fastpath_10inner_loop_9InnerLoop_5before_io_wait",
+        ("9_fastpath_3log_6append_13RecordEncoder_commit", "RecordEncoder.commit"),
+        ("9_fastpath_3log_6append_13RecordEncoder_11commit", "RecordEncoder.commit"),
+        ("9_fastpath_7reactor_10inner_loop_9InnerLoop_5before_io_wait",
          "InnerLoop.before_io_wait"),
-        ("9_fastpath_6append_encode_record", "encode_record"),
+        ("9_fastpath_3log_6append_encode_record", "encode_record"),
     ],
 )  # fmt: skip
 def test_names_of_compiled_functions_are_read(mangled, text):

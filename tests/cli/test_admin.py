@@ -9,8 +9,8 @@ import trio
 from click.testing import CliRunner
 
 from rmq.cli import main
-from rmq.cli.admin import admin as admin_group
 from rmq.cli.admin.catalogue import ENTRIES
+from rmq.cli.admin.command import admin as admin_group
 from rmq.cli.admin.document import look, render
 from rmq.cli.terminal.text import time_ms
 from rmq.protocol.command import Command

@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from rmq.cli import COMMANDS, main
-from rmq.cli.admin import SENTENCES, admin
+from rmq.cli.admin.command import SENTENCES, admin
 
 
 @pytest.mark.parametrize("words", [["--help"], ["admin", "--help"]])

@@ -2,7 +2,7 @@
 
 import click
 
-from rmq.cli.admin.command import Shown, Table, admin_command, broker_option, targets
+from rmq.cli.admin.base import Shown, Table, admin_command, broker_option, targets
 from rmq.cli.terminal.text import harmless, iso
 from rmq.client.admin import AdminClient
 from rmq.protocol.codes import OwnRequestCode

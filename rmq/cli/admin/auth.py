@@ -4,7 +4,7 @@ from typing import BinaryIO
 
 import click
 
-from rmq.cli.admin.command import (
+from rmq.cli.admin.base import (
     Function,
     Shown,
     Table,
@@ -195,7 +195,7 @@ def _acl_command(name: str, code: int, text: str) -> None:
         value = _policy(subject, resource, actions, decision, sources)
         return _tell(admin, broker, cluster, code, {"subject": subject}, value)
 
-    from rmq.cli.admin.command import registry
+    from rmq.cli.admin.base import registry
 
     change.__doc__ = text
     registry[name].help = text

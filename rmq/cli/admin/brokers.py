@@ -5,7 +5,7 @@ import time
 
 import click
 
-from rmq.cli.admin.command import (
+from rmq.cli.admin.base import (
     Shown,
     Table,
     admin_command,

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import click
 
-from rmq.cli.admin.command import Shown, admin_command, broker_or_cluster, targets
+from rmq.cli.admin.base import Shown, admin_command, broker_or_cluster, targets
 from rmq.client.admin import AdminClient
 from rmq.protocol.codes import RequestCode
 

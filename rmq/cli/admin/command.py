@@ -1,174 +1,62 @@
-"""The common part of all `rmq admin` commands: options, errors, output.
+"""`rmq admin`: mqadmin's commands by their names and flags.
 
-A command is a function of an `AdminClient` and its options that returns its output: a
-`Table`, a dictionary, or lines. Exit codes: 0 success, 1 refused or failed, 2 usage, 3
-not reachable.
+A command's module is imported when it is called, so that commands start fast.
 """
 
-import shutil
-import sys
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from importlib import import_module
+from typing import Final
 
 import click
 
-from rmq.cli import completion
-from rmq.cli.failures import Subject, end
-from rmq.cli.terminal.table import Table, cell_text, plain, plain_text
-from rmq.cli.terminal.text import harmless, harmless_json
-from rmq.cli.tool_settings import connection_options, settings_of
-from rmq.client.admin import AdminClient, BrokerAddress
-from rmq.core.errors import RmqError
+from rmq.cli.admin.catalogue import ENTRIES, UNSERVED
+from rmq.cli.lazy_group import LazyGroup, write_commands
 
-__all__ = ["Shown", "Table", "admin_command", "emit", "targets"]
-
-registry: dict[str, click.Command] = {}
+SENTENCES: Final = {
+    name: f"Not served by rmq (request {UNSERVED[name]}); names the alternative."
+    if name in UNSERVED
+    else entry.sentence
+    for name, entry in sorted(ENTRIES.items())
+}
 
 
-Shown = Table | dict[str, Any] | list[str]
-Function = Callable[..., Shown]
+def load(name: str) -> click.Command:
+    """Import one command."""
+    import_module(f"rmq.cli.admin.{ENTRIES[name].module}")
+    command = import_module("rmq.cli.admin.base").registry[name]
+    assert isinstance(command, click.Command), name
+    return command
 
 
-def admin_command(name: str) -> Callable[[Function], Function]:
-    """Register a function as the command of this name."""
+class AdminGroup(LazyGroup):
+    """Commands that rmq serves, and those of mqadmin that it does not."""
 
-    def register(function: Function) -> Function:
-        own: list[click.Parameter] = getattr(function, "__click_params__", [])
-
-        def run(
-            *,
-            as_json: bool,
-            as_mqadmin: bool,
-            no_header: bool,
-            broker_name: str | None = None,
-            **options: Any,  # noqa: ANN401 - one for each option
-        ) -> None:
-            with settings_of(options).admin() as admin:
-                try:
-                    if broker_name:
-                        options["broker"] = admin.address_of(broker_name)
-                    shown = function(admin, **options)
-                except RmqError as error:
-                    topic, group = options.get("topic"), options.get("group")
-                    end(error, admin, Subject(str(topic or ""), str(group or "")))
-            emit(shown, as_json=as_json, as_mqadmin=as_mqadmin, header=not no_header)
-
-        registry[name] = click.Command(
-            name,
-            callback=run,
-            params=[*_common(), *reversed(own)],
-            help=function.__doc__,
-            context_settings={"help_option_names": ["-h", "--help"]},
-        )
-        return function
-
-    return register
+    def format_commands(
+        self, ctx: click.Context, formatter: click.HelpFormatter
+    ) -> None:
+        """Write the commands that rmq serves, then the names of the others."""
+        served = {k: text for k, text in SENTENCES.items() if k not in UNSERVED}
+        with formatter.section("Commands"):
+            write_commands(formatter, served)
+        with formatter.section("Not served by rmq; each names the alternative"):
+            formatter.write_text(", ".join(sorted(UNSERVED)))
 
 
-def _common() -> list[click.Parameter]:
-    return [
-        *connection_options(),
-        click.Option(["--json", "as_json"], is_flag=True, help="One JSON document."),
-        click.Option(
-            ["--mqadmin", "as_mqadmin"], is_flag=True, help="mqadmin's raw columns."
-        ),
-        click.Option(
-            ["-H", "--no-header", "no_header"], is_flag=True, help="Rows only."
-        ),
-    ]
+admin = AdminGroup(
+    "admin",
+    sentences=SENTENCES,
+    load=load,
+    help="""Look at running brokers and name servers, and change them.
 
+    The commands and flags are those of mqadmin. Name servers: -n or NAMESRV_ADDR, else
+    127.0.0.1:9876; -b takes the address of a broker, -B its name.
 
-def emit(
-    shown: Shown, *, as_json: bool, as_mqadmin: bool = False, header: bool = True
-) -> None:
-    """Print the output of a command."""
-    if as_json:
-        value = shown.as_json() if isinstance(shown, Table) else shown
-        if isinstance(value, list) and value and isinstance(value[0], str):
-            value = {"result": value}
-        click.echo(harmless_json(plain(value), indent=2))
-        return
-    for line in _lines(shown, as_mqadmin=as_mqadmin, header=header):
-        click.echo(line)
+    \b
+    rmq admin clusterList
+    rmq admin updateTopic -B broker-a -t Orders -r 16 -w 16
+    rmq admin topicStatus -t Orders --json
+    rmq admin consumerProgress -g billing
 
-
-def _lines(shown: Shown, *, as_mqadmin: bool, header: bool) -> list[str]:
-    is_tty = sys.stdout.isatty()
-    if isinstance(shown, Table):
-        if as_mqadmin:
-            return shown.as_mqadmin()
-        if is_tty:
-            return shown.for_terminal(shutil.get_terminal_size().columns)
-        return shown.for_pipe(header=header)
-    if isinstance(shown, dict):
-        width = max(map(len, shown), default=0)
-        texts = {
-            key: harmless(plain_text(value))
-            if as_mqadmin
-            else cell_text(key, value, is_terminal=is_tty)
-            for key, value in shown.items()
-        }
-        if is_tty and any(isinstance(each, dict | list) for each in shown.values()):
-            return harmless_json(plain(shown), indent=2).split("\n")
-        if is_tty or as_mqadmin:
-            return [f"{key:{width}}  {text}" for key, text in texts.items()]
-        return [f"{key}\t{text}" for key, text in texts.items()]
-    return [harmless(line) for line in shown]
-
-
-# -- options that several commands have
-
-
-def broker_option(function: Function) -> Function:
-    """Add -b with an address, and -B with a name."""
-    name = click.option(
-        "-B", "--brokerName", "broker_name", metavar="NAME",
-        shell_complete=completion.brokers,
-    )  # fmt: skip
-    address = click.option(
-        "-b", "--brokerAddr", "--broker", "broker", metavar="HOST:PORT"
-    )
-    decorated: Function = address(name(function))
-    return decorated
-
-
-cluster_option = click.option("-c", "--clusterName", "cluster", metavar="NAME")
-topic_option = click.option(
-    "-t", "--topic", "topic", required=True, shell_complete=completion.topics
+    Exit codes: 0 success, 1 refused or failed, 2 usage, 3 not reachable.
+    """,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
-group_option = click.option(
-    "-g", "--groupName", "group", required=True, shell_complete=completion.groups
-)
-
-
-def flag(*names: str, default: bool | None = None) -> Callable[..., Any]:
-    """Declare an option that takes true or false, as in mqadmin."""
-    return click.option(*names, type=click.BOOL, default=default, metavar="true|false")
-
-
-def broker_or_cluster(function: Function) -> Function:
-    """Add -b and -c, of which one must be given."""
-    return broker_option(cluster_option(function))
-
-
-def targets(
-    admin: AdminClient,
-    broker: str | None,
-    cluster: str | None,
-    *,
-    slaves: bool = False,
-) -> list[BrokerAddress]:
-    """Return the brokers of -b or -c."""
-    if broker:
-        return [BrokerAddress("", broker, "0", broker)]
-    if not cluster:
-        raise click.UsageError("name the broker with -b or -B, or the cluster with -c")
-    found = admin.brokers(cluster) if slaves else admin.masters(cluster)
-    if not found:
-        raise click.UsageError(f"the name server knows no broker of cluster {cluster}")
-    return found
-
-
-def pick(rows: Iterable[Sequence[object]]) -> list[Sequence[object]]:
-    """Return rows in the order of their cells."""
-    return sorted(rows, key=lambda row: [str(cell) for cell in row])

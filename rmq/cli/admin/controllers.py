@@ -5,8 +5,8 @@ from typing import Any
 
 import click
 
+from rmq.cli.admin.base import Shown, Table, admin_command, cluster_option, emit
 from rmq.cli.admin.brokers import read_text
-from rmq.cli.admin.command import Shown, Table, admin_command, cluster_option, emit
 from rmq.client.admin import AdminClient, BrokerAddress
 from rmq.core.errors import ConnectFailed
 from rmq.protocol import fastjson

@@ -2,7 +2,7 @@
 
 import click
 
-from rmq.cli.admin.command import (
+from rmq.cli.admin.base import (
     Shown,
     Table,
     admin_command,

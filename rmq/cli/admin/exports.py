@@ -7,14 +7,14 @@ from typing import Any
 
 import click
 
-from rmq.cli.admin.brokers import read_text
-from rmq.cli.admin.command import (
+from rmq.cli.admin.base import (
     Shown,
     admin_command,
     broker_or_cluster,
     cluster_option,
 )
-from rmq.cli.admin.command import targets as wanted_brokers
+from rmq.cli.admin.base import targets as wanted_brokers
+from rmq.cli.admin.brokers import read_text
 from rmq.client.admin import AdminClient
 from rmq.protocol.codes import RequestCode
 

@@ -2,8 +2,8 @@
 
 import click
 
+from rmq.cli.admin.base import Shown, admin_command
 from rmq.cli.admin.brokers import read_text
-from rmq.cli.admin.command import Shown, admin_command
 from rmq.client.admin import AdminClient
 from rmq.protocol.codes import RequestCode
 

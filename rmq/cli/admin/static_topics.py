@@ -13,7 +13,7 @@ from typing import Final
 import click
 import msgspec
 
-from rmq.cli.admin.command import Shown, Table, admin_command, flag, topic_option
+from rmq.cli.admin.base import Shown, Table, admin_command, flag, topic_option
 from rmq.client.admin import AdminClient
 from rmq.outgoing.refused import AnswerRefused
 from rmq.protocol.bodies.common import MessageQueue

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import click
 
-from rmq.cli.admin.command import (
+from rmq.cli.admin.base import (
     Shown,
     Table,
     admin_command,

@@ -2,14 +2,14 @@
 
 import click
 
-from rmq.cli.admin.catalogue import UNSERVED
-from rmq.cli.admin.command import (
+from rmq.cli.admin.base import (
     Shown,
     admin_command,
     broker_or_cluster,
     registry,
     targets,
 )
+from rmq.cli.admin.catalogue import UNSERVED
 from rmq.client.admin import AdminClient
 
 

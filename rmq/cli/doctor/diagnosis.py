@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from rmq.access.config import AuthConfig
 from rmq.broker.config import BrokerConfig
-from rmq.cli.config import ROLES
+from rmq.cli.config.command import ROLES
 from rmq.cli.config.file_sizes import size_findings
 from rmq.cli.doctor.findings import Finding, Findings
 from rmq.cli.doctor.group_checks import group_findings

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rmq.cli.admin.command import emit
+from rmq.cli.admin.base import emit
 from rmq.cli.terminal.table import Table, cut, version_name
 
 ROWS = Table(

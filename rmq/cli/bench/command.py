@@ -1,0 +1,129 @@
+"""`rmq bench`: send or read messages over a few connections; print rate and latency.
+
+Each connection has a window of unanswered requests and sends one more for every answer.
+This program is in Python and limits the rate itself; `bench/load` in the source tree is
+a sender in C.
+"""
+
+import asyncio
+import statistics
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import click
+
+from rmq.cli.failures import FAILED, Subject, end
+from rmq.cli.tool_settings import ToolSettings, with_settings
+from rmq.client.admin import AdminClient
+from rmq.core.errors import RmqError
+from rmq.protocol.codes import RequestCode
+
+if TYPE_CHECKING:
+    from rmq.cli.bench.load import PullJob, Run, SendJob
+
+
+@click.command()
+@click.option("-t", "--topic", default="BenchmarkTest", show_default=True)
+@click.option(
+    "-c", "--connections", type=click.IntRange(1, 1_000), default=4, show_default=True
+)
+@click.option(
+    "-w", "--window", type=click.IntRange(1, 10_000), default=64, show_default=True,
+    help="Unanswered sends on each connection.",
+)  # fmt: skip
+@click.option(
+    "-s", "--size", type=click.IntRange(1, 4 << 20), default=128, show_default=True,
+    help="Bytes of a body.",
+)  # fmt: skip
+@click.option(
+    "--seconds", type=click.FloatRange(0.1, 3_600), default=5.0, show_default=True
+)
+@click.option(
+    "--messages", type=click.IntRange(1), help="End after this number of messages."
+)
+@click.option(
+    "--consume", is_flag=True, help="Read what the topic holds, and commit nothing."
+)
+@with_settings
+def bench(
+    settings: ToolSettings,
+    topic: str,
+    connections: int,
+    window: int,
+    size: int,
+    seconds: float,
+    messages: int | None,
+    *,
+    consume: bool,
+) -> None:
+    """Send messages as fast as answers arrive, or read them; print rate and latency.
+
+    Exit code 1 if a request was refused. The messages stay in the topic until they
+    expire: rmq admin deleteTopic -t BenchmarkTest -c CLUSTER removes them.
+
+    \b
+    rmq bench                               4 connections, 128 bytes, 5 seconds
+    rmq bench --consume                     read these messages
+    """  # noqa: D301 - click wants the character itself
+    # imported on use: wrong words end without an event loop
+    from rmq.cli.bench.load import measure
+
+    try:
+        with settings.admin() as admin:
+            jobs: list[SendJob | PullJob]
+            if consume:
+                jobs = [*_pulls(admin, topic, connections)]
+            else:
+                jobs = [*_sends(admin, topic, connections, b"b" * size)]
+        run = asyncio.run(measure(settings, jobs, window, seconds, messages))
+    except RmqError as error:
+        end(error, subject=Subject(topic, action="Sub" if consume else "Pub"))
+    _show(run, connections, None if consume else (window, size))
+    if run.refused:
+        sys.exit(FAILED)
+
+
+def _sends(
+    admin: AdminClient, topic: str, connections: int, body: bytes
+) -> Iterator["SendJob"]:
+    """Give each connection a queue."""
+    from rmq.cli.bench.load import SendJob
+
+    queues = admin.writable_queues(topic)
+    if not queues:
+        raise RmqError(f"{topic} has no queue that this can use")
+    for number in range(connections):
+        yield SendJob(number, topic, queues[number % len(queues)], body)
+
+
+def _pulls(admin: AdminClient, topic: str, connections: int) -> Iterator["PullJob"]:
+    """Divide the queues among the connections; each goes to one broker."""
+    from rmq.cli.bench.load import PullJob
+
+    queues = list(admin.queues(topic))
+    if not queues:
+        raise RmqError(f"{topic} has no queue that this can use")
+    for number, queue in enumerate(queues):
+        begin = admin.offset(RequestCode.GET_MIN_OFFSET, topic, queue)
+        stop = admin.offset(RequestCode.GET_MAX_OFFSET, topic, queue)
+        place = number % connections, queue.address
+        yield PullJob(place, topic, queue, begin, stop)
+
+
+def _show(run: "Run", connections: int, sends: tuple[int, int] | None) -> None:
+    from rmq.cli.bench.load import RECORD_COUNT
+
+    if sends is None:
+        click.echo(f"{connections} connections, {RECORD_COUNT} messages a pull")
+    else:
+        click.echo(f"{connections} connections x {sends[0]}, {sends[1]} bytes")
+    click.echo(f"{run.done:,} messages in {run.seconds:.2f} s: "
+               f"{run.done / max(run.seconds, 1e-9):,.0f}/s")  # fmt: skip
+    if run.latencies_ms:
+        points = statistics.quantiles(run.latencies_ms * 2, n=1_000)
+        places = ("p50", 499), ("p99", 989), ("p99.9", 998)
+        texts = (f"{name} {points[at]:.2f} ms" for name, at in places)
+        click.echo(", ".join(texts))
+    for why, times in run.refused.most_common(5):
+        click.echo(f"refused {times:,} times: {why}", err=True)

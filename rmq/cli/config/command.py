@@ -1,0 +1,196 @@
+"""`rmq config check`, `rmq config print` and `rmq config document`."""
+
+import json
+import sys
+from collections.abc import Iterator, Mapping
+
+import click
+
+from rmq.access.config import AuthConfig
+from rmq.broker.config import BrokerConfig
+from rmq.cli.config.file_sizes import lines_of_keys, size_findings
+from rmq.cli.options import (
+    FAILED,
+    fail,
+    gather_values,
+    read_sources,
+    wanted_plugins,
+)
+from rmq.cluster.config import ReplicationConfig
+from rmq.config.document import document
+from rmq.config.option import (
+    Finding,
+    bad_values,
+    build,
+    check,
+    describe,
+    read_properties,
+)
+from rmq.console.config import ConsoleConfig
+from rmq.container.config import ContainerConfig
+from rmq.controller.config import ControllerConfig
+from rmq.core.errors import ConfigError, RmqError
+from rmq.namesrv.config import NamesrvConfig, NamesrvListenConfig
+from rmq.remoting.tls import (
+    TlsConfig,
+    client_context,
+    read_tls_config,
+    server_context,
+)
+from rmq.store.config import StoreConfig
+
+ROLES: dict[str, tuple[type, ...]] = {
+    "broker": (
+        BrokerConfig,
+        StoreConfig,
+        ReplicationConfig,
+        ConsoleConfig,
+        TlsConfig,
+        NamesrvConfig,
+    ),
+    "container": (ContainerConfig, TlsConfig, NamesrvConfig, AuthConfig),
+    "controller": (ControllerConfig, TlsConfig, AuthConfig),
+    "namesrv": (
+        NamesrvConfig,
+        NamesrvListenConfig,
+        ControllerConfig,
+        TlsConfig,
+        AuthConfig,
+    ),
+}
+
+
+def _classes(role: str, values: Mapping[str, str]) -> tuple[type, ...]:
+    if role != "broker":
+        return ROLES[role]
+    return (*ROLES[role], *wanted_plugins(values).config_classes())
+
+
+@click.group()
+def config() -> None:
+    """Check or print a configuration before it is used."""
+
+
+_role = click.option(
+    "--role",
+    type=click.Choice(list(ROLES)),
+    default="broker",
+    show_default=True,
+    help="The server that the configuration is for.",
+)
+
+
+@config.command("check")
+@click.argument("path", type=click.Path(exists=True, dir_okay=False))
+@_role
+def check_file(path: str, role: str) -> None:
+    """Check a file for typos, limits, swallowed comments and sizes of files.
+
+    Exit code 1 if there is a problem: rmq config check broker.conf
+    """
+    try:
+        values = read_properties(path)
+        places = lines_of_keys(path)
+        classes = _classes(role, values)
+        findings = [*check(values, classes), *_duplicates(places)]
+    except RmqError as error:
+        fail(error)
+    bad = dict(_wrong_values(values, classes))
+    findings += [Finding(key, text, True) for key, text in bad.items()]
+    if not bad:
+        findings += size_findings(build(StoreConfig, values))
+    if not any(key.startswith("tls.") for key in bad):
+        findings += _tls_findings(values)
+    for finding in findings:
+        lines = places.get(finding.key)
+        where = f" (line {', '.join(map(str, lines))})" if lines else ""
+        mark = "problem: " if finding.is_problem else "note: "
+        click.echo(mark + finding.text + where)
+    if any(finding.is_problem for finding in findings):
+        sys.exit(FAILED)
+    plural = "" if len(values) == 1 else "s"
+    click.echo(f"{path}: {len(values)} key{plural}, no problem")
+
+
+def _wrong_values(
+    values: Mapping[str, str], classes: tuple[type, ...]
+) -> Iterator[tuple[str, str]]:
+    """Yield each key whose value cannot be used, with the error."""
+    for kind in classes:
+        try:
+            yield from bad_values(values, (kind,)).items()
+        except ConfigError as error:
+            yield str(error).partition("=")[0], str(error)
+
+
+def _duplicates(places: Mapping[str, list[int]]) -> Iterator[Finding]:
+    for key, lines in places.items():
+        if len(lines) > 1:
+            yield Finding(
+                key, f"{key} is given {len(lines)} times; the last counts", True
+            )
+
+
+def _tls_findings(values: Mapping[str, str]) -> Iterator[Finding]:
+    """Read the files of TLS as a start does."""
+    try:
+        tls = read_tls_config(values)
+        server_context(tls)
+        client_context(tls)
+    except ConfigError as error:
+        key = str(error).partition("=")[0]
+        yield Finding(key if key in values else "tls.server.certPath", str(error), True)
+
+
+@config.command("print")
+@click.option("-c", "--config", "path", type=click.Path(exists=True, dir_okay=False))
+@click.option(
+    "--diff-defaults", is_flag=True, help="Only keys that differ from the default."
+)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@_role
+def print_all(
+    path: str | None, role: str, *, diff_defaults: bool, as_json: bool
+) -> None:
+    """Print the configuration in effect: file, environment and defaults.
+
+    rmq config print -c broker.conf --diff-defaults
+    """
+    try:
+        stored, said = read_sources(path, (), ROLES[role])
+        classes = _classes(role, stored | said)
+        values = gather_values(path, (), classes)
+        built: list[object] = [build(kind, values) for kind in classes]
+    except RmqError as error:
+        fail(error)
+    shown = {
+        key: value
+        for one in built
+        for key, value, is_default in describe(one)
+        if not (diff_defaults and is_default)
+    }
+    if as_json:
+        click.echo(json.dumps(shown, indent=2))
+        return
+    for key, value in shown.items():
+        click.echo(f"{key}={value}")
+
+
+@config.command("document")
+def print_document() -> None:
+    """Print the page of all keys, docs/configuration.md.
+
+    rmq config document > docs/configuration.md
+    """
+    sections = (
+        ("Keys of the broker", [BrokerConfig]),
+        ("Keys of the store", [StoreConfig]),
+        ("Keys of replication", [ReplicationConfig]),
+        ("Keys of the console", [ConsoleConfig]),
+        ("Keys of TLS, of both", [TlsConfig]),
+        ("Keys of plugins", wanted_plugins({}).config_classes()),
+        ("Keys of the name server", [NamesrvConfig, NamesrvListenConfig]),
+        ("Keys of the controller", [ControllerConfig]),
+        ("Keys of a container", [ContainerConfig]),
+    )
+    click.echo(document(sections), nl=False)

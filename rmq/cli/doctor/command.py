@@ -1,0 +1,86 @@
+"""`rmq doctor`: check for the usual problems, and name the remedy of each."""
+
+import json
+import sys
+import time
+
+import click
+
+from rmq.broker.config import BrokerConfig
+from rmq.cli.doctor.diagnosis import diagnose
+from rmq.cli.doctor.findings import Finding
+from rmq.cli.doctor.plan import plan
+from rmq.cli.failures import FAILED, end
+from rmq.cli.options import gather_values
+from rmq.cli.tool_settings import ToolSettings, with_settings
+from rmq.core.errors import RmqError
+from rmq.core.logs import escaped
+from rmq.store.config import StoreConfig
+
+
+@click.command()
+@click.option(
+    "-c",
+    "--config",
+    "path",
+    type=click.Path(dir_okay=False),
+    help="The broker's configuration file.",
+)
+@click.option(
+    "--set", "values", multiple=True, metavar="KEY=VALUE", help="Set one key."
+)
+@click.option(
+    "--plan",
+    "load",
+    metavar="NAME=NUMBER,…",
+    help="What a load needs: topics, queues of each, clients, pulls that wait, "
+    "transactions, rate, size, groups, hours.",
+)
+@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+@with_settings
+def doctor(
+    settings: ToolSettings,
+    path: str | None,
+    values: tuple[str, ...],
+    load: str | None,
+    *,
+    as_json: bool,
+) -> None:
+    """Check configuration, machine and running brokers; name problems and remedies.
+
+    Name servers, TLS and user are those of the options, else those of the file.
+
+    \b
+    rmq doctor                              a broker on loopback
+    rmq doctor -c broker.conf               the broker of that file
+    rmq doctor --plan topics=10000,rate=5000,size=512
+                                            what a load would need here
+
+    Exit code 1 if there is a problem.
+    """  # noqa: D301 - click wants the character itself
+    began = time.monotonic()
+    try:
+        gathered = gather_values(path, values, (BrokerConfig, StoreConfig))
+        findings = plan(load, gathered) if load else diagnose(gathered, settings)
+    except RmqError as error:
+        end(error)
+    _show(findings, time.monotonic() - began, as_json=as_json)
+    if any(each.is_problem for each in findings):
+        sys.exit(FAILED)
+
+
+def _show(findings: list[Finding], seconds: float, *, as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps([each._asdict() for each in findings], indent=2))
+        return
+    width = max((len(each.subject) for each in findings), default=0)
+    for each in findings:
+        mark = "PROBLEM" if each.is_problem else "note" if each.remedy else "ok"
+        click.echo(f"{mark:7}  {each.subject:{width}}  {escaped(each.text)}")
+        if each.remedy:
+            click.echo(f"         -> {each.remedy}")
+    count = sum(each.is_problem for each in findings)
+    click.echo(
+        f"{len(findings)} checks, {count or 'no'} problem{'' if count == 1 else 's'}, "
+        f"{seconds:.1f} s"
+    )

@@ -1,0 +1,259 @@
+"""`rmq send`: send one message, or one for each line."""
+
+import json
+import re
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, Final
+
+import click
+
+from rmq.cli import completion
+from rmq.cli.failures import FAILED, INTERRUPTED, Failure, Subject, end, explain, report
+from rmq.cli.terminal.progress import Progress
+from rmq.cli.terminal.text import clock, duration_ms, harmless, iso
+from rmq.cli.tool_settings import ToolSettings, with_settings
+from rmq.core.errors import RmqError
+from rmq.outgoing.refused import AnswerRefused
+from rmq.protocol.topics import validate_topic
+
+if TYPE_CHECKING:
+    from rmq._fastpath.client.messages import SendResult
+
+READ_SIZE: Final = 1 << 16
+MAX_INPUT: Final = 128 << 20
+"""The highest maxMessageSize of a broker."""
+
+TIMED: Final = re.compile("timed delivery")
+
+
+@click.command()
+@click.argument("topic", shell_complete=completion.topics)
+@click.argument("body", required=False)
+@click.option("-k", "--key", "keys", multiple=True, help="May be repeated.")
+@click.option("-t", "--tag", default="")
+@click.option(
+    "-p", "--property", "pairs", multiple=True, metavar="NAME=VALUE",
+    help="May be repeated.",
+)  # fmt: skip
+@click.option("--delay", metavar="10s", help="Deliver it so much later: 10s, 5m, 1h.")
+@click.option(
+    "--file", "path", metavar="FILE", help="Take the body from a file; - is stdin."
+)
+@click.option(
+    "--lines", is_flag=True, help="Send one message for each line that is not empty."
+)
+@click.option("--rate", type=click.FloatRange(0.001), help="At most so many a second.")
+@click.option(
+    "-q", "--queue", "queue_id", type=click.IntRange(0), help="Only this queue."
+)
+@click.option(
+    "-J", "--json", "as_json", is_flag=True, help="One JSON object a message."
+)
+@with_settings
+def send(  # noqa: PLR0913 - one parameter for each option
+    settings: ToolSettings,
+    topic: str,
+    body: str | None,
+    keys: tuple[str, ...],
+    tag: str,
+    pairs: tuple[str, ...],
+    delay: str | None,
+    path: str | None,
+    rate: float | None,
+    queue_id: int | None,
+    *,
+    lines: bool,
+    as_json: bool,
+) -> None:
+    """Send a message: BODY, a file, or what stdin holds.
+
+    \b
+    rmq send Hello "hello, rmq"
+    rmq send Hello -k o-4711 -t paid -p color=red --delay 10s --file order.json
+    seq 100000 | rmq send Hello --lines --rate 20000
+
+    Exit code 1 if a message was refused.
+    """  # noqa: D301 - click wants the character itself
+    if body is not None and (path is not None or lines):
+        raise click.UsageError("give BODY, or --file or --lines, not both")
+    properties = _properties(pairs)
+    wait_ms = None if delay is None else duration_ms(delay)
+    try:
+        validate_topic(topic)
+    except RmqError as error:
+        end(_illegal(topic, error))
+    # imported on use: wrong words end without an event loop
+    from rmq.cli.send.sender import Sending, Wanted
+
+    wanted = Wanted(topic, queue_id, tag, _words(keys), properties, wait_ms, rate)
+    try:
+        wanted.message(b"")
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+    with settings.admin() as admin:
+        try:
+            bodies, total, source = _bodies(body, path, lines=lines)
+            with Progress("sent", total) as progress:
+                comes_ms = int(time.time() * 1_000) + wait_ms if wait_ms else 0
+                printer = _Printer(
+                    topic, comes_ms, progress, as_json=as_json, is_many=lines
+                )
+                Sending(settings, admin, wanted, printer).run(bodies, source)
+        except RmqError as error:
+            end(error, admin, Subject(topic, action="Pub"))
+    printer.end()
+
+
+class _Printer:
+    """Shows each message on stdout, and refusals on stderr at the end."""
+
+    def __init__(
+        self,
+        topic: str,
+        comes_ms: int,
+        progress: Progress,
+        *,
+        as_json: bool,
+        is_many: bool,
+    ) -> None:
+        self._topic = topic
+        self._progress = progress
+        self._comes_ms = comes_ms
+        self._as_json = as_json
+        self._is_tty = sys.stdout.isatty()
+        self._is_quiet = self._is_tty and is_many and not as_json
+        self.done = 0
+        self.unanswered = 0
+        self.is_interrupted = False
+        self.refused: Counter[AnswerRefused] = Counter()
+        self._reasons: dict[str, AnswerRefused] = {}
+
+    @property
+    def failed(self) -> int:
+        """How many messages were refused."""
+        return self.refused.total()
+
+    def refuse(self, error: AnswerRefused) -> None:
+        """Note a message that is refused."""
+        self.refused[self._reasons.setdefault(str(error), error)] += 1
+
+    def progress(self) -> None:
+        """Show how many there are now."""
+        self._progress.show(self.done, f"{self.failed:,} failed")
+
+    def show(self, result: "SendResult", took_s: float) -> None:
+        """Show a message that is stored."""
+        self.done += 1
+        if not self._is_quiet:
+            click.echo(self._line(result, 1_000 * took_s))
+
+    def _line(self, result: "SendResult", took_ms: float) -> str:
+        queue, offset = result.queue.queue_id, result.queue_offset
+        now_ms = int(time.time() * 1_000)
+        if self._as_json:
+            return json.dumps(
+                {
+                    "topic": self._topic, "brokerName": result.queue.broker,
+                    "queueId": queue, "queueOffset": offset, "msgId": result.msg_id,
+                    "time": iso(now_ms),
+                }
+            )  # fmt: skip
+        if not self._is_tty:
+            parts = self._topic, str(queue), str(offset), result.msg_id, iso(now_ms)
+            return "\t".join(parts)
+        comes = f"  comes at {clock(self._comes_ms)[:8]}" if self._comes_ms else ""
+        return (
+            f"sent  {self._topic}  queue {queue}  offset {offset}  {took_ms:.1f} ms  "
+            f"{result.msg_id}{comes}"
+        )
+
+    def end(self) -> None:
+        """Report refusals, and end with the exit code if not all is well."""
+        for error, count in self.refused.most_common(3):
+            failure = explain(error, subject=Subject(self._topic, action="Pub"))
+            times = f" ({count:,} messages)" if count > 1 else ""
+            report(_with_delay(failure, error)._replace(what=failure.what + times))
+        if self.is_interrupted:
+            click.echo(
+                f"sent {self.done:,}, refused {self.failed:,}, without an answer "
+                f"{self.unanswered:,}",
+                err=True,
+            )
+            sys.exit(INTERRUPTED)
+        if self.refused:
+            sys.exit(FAILED)
+
+
+def _with_delay(failure: Failure, error: AnswerRefused) -> Failure:
+    """Add what can be done about a delay that this broker does not have."""
+    if not TIMED.search(error.remark):
+        return failure
+    return failure._replace(
+        remedy="--delay with 1s 5s 10s 30s, 1m to 10m, 20m 30m 1h 2h"
+    )
+
+
+def _properties(pairs: tuple[str, ...]) -> dict[str, str]:
+    found = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not (name and equals):
+            raise click.BadParameter(f"{pair}: write NAME=VALUE", param_hint="-p")
+        found[name] = value
+    return {name: value for name, value in found.items() if value}
+
+
+def _words(keys: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the keys; a blank separates two of them."""
+    return tuple(word for key in keys for word in key.split())
+
+
+def _bodies(
+    body: str | None, path: str | None, *, lines: bool
+) -> tuple[Iterable[bytes | None], int | None, BinaryIO | None]:
+    """Return the bodies, how many there are if that is known, and what is read."""
+    if body is not None:
+        return [body.encode("utf-8", "surrogateescape")], 1, None
+    if path in (None, "-"):
+        source: BinaryIO = sys.stdin.buffer
+        if sys.stdin.isatty():
+            click.echo("reading stdin; Ctrl-D ends it", err=True)
+        return (_lines(source), None, source) if lines else ([_whole(source)], 1, None)
+    try:
+        if lines:
+            content = Path(str(path)).read_bytes()
+            split = [line for line in content.splitlines() if line]
+            return split, len(split), None
+        with open(str(path), "rb") as file:
+            return [_whole(file)], 1, None
+    except OSError as error:
+        raise RmqError(f"cannot read {path}: {error.strerror}") from error
+
+
+def _whole(source: BinaryIO) -> bytes:
+    data = source.read(MAX_INPUT + 1)
+    if len(data) > MAX_INPUT:
+        raise RmqError(f"a body has at most {MAX_INPUT:,} bytes, on any broker")
+    return data
+
+
+def _lines(source: BinaryIO) -> Iterator[bytes | None]:
+    """Yield the lines that are not empty, and None before each wait for more."""
+    rest = b""
+    yield None
+    while data := source.read1(READ_SIZE):  # type: ignore[attr-defined] # buffered
+        *lines, rest = (rest + data).split(b"\n")
+        if len(rest) > MAX_INPUT:
+            raise RmqError(f"a body has at most {MAX_INPUT:,} bytes, on any broker")
+        yield from filter(None, (line.rstrip(b"\r") for line in lines))
+        yield None
+    if rest:
+        yield rest
+
+
+def _illegal(topic: str, error: RmqError) -> "RmqError":
+    return RmqError(f"a topic cannot be called {harmless(topic)}: {error}")
