@@ -6,7 +6,9 @@ began in local time (4), counter (2).  A client reads the time back from it.
 Belongs to the thread that owns the store.
 """
 
+import itertools
 import os
+import time
 from datetime import datetime
 
 cimport cython
@@ -21,6 +23,9 @@ cdef enum:
     TIME_DIGITS = 8
     COUNTER_DIGITS = 4
     KEY_LIMIT = PREFIX_LIMIT + TIME_DIGITS + COUNTER_DIGITS
+
+
+INSTANCES = itertools.count()
 
 
 cdef inline void _put_hexadecimal(
@@ -43,7 +48,7 @@ cdef class UniqueKeys:
         prefix = (
             store_host[:-PORT_SIZE]
             + (os.getpid() & 0xFFFF).to_bytes(2, "big")
-            + (id(self) >> 4 & 0xFFFFFFFF).to_bytes(4, "big")
+            + (time.time_ns() // 1_000 + next(INSTANCES) & 0xFFFFFFFF).to_bytes(4, "big")
         ).hex().upper().encode()
         self.now_ms = now_ms
         self.prefix_size = <int32_t>len(prefix)
