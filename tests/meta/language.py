@@ -1,0 +1,263 @@
+"""The language rules of STYLE.md, checked on docstrings, comments and names.
+
+`python -m tests.meta.language rmq/store` prints what breaks a rule below a folder.
+A page of docs, a Python module, a compiled module, a stub and a script are read.
+"""
+
+import ast
+import io
+import re
+import sys
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parents[2]
+WORD_LIMIT = 25
+
+BANNED = {
+    r"\banew\b": "again",
+    r"\bsays?\b(?! so\b)": "name the act: return, report, define, state",
+    r"\bsaid\b": "reported",
+    r"\btells?\b": "notify, report, return, show",
+    r"\btold\b": "notified, reported",
+    r"\bnot(?:es|ed)\b(?! for\b)": "record, remember",
+    r"\bstands? (?:for|in|at|behind|on|here|there)\b": "is, represents",
+    r"\bbehind (?:the|it|a|an|that|them|its|which)\b": "after (order); lags (distance)",
+    r"\b(?:is|are|was|were|has|have|had) none\b": "there is no …",
+    r"\bnobody\b": "no thread, no client: name the actor",
+    r"\bwhoever\b": "name the actor",
+    r"\bwhom\b": "name the actor",
+}
+"""Words of private English and what to write instead, as patterns."""
+
+CLAUSE_FIRST = re.compile(r"^(?:What|Who|Whom|Whose|Whoever|Whatever|Of) (?!is |are )")
+"""A sentence that begins with a clause, or with the possessor."""
+
+ONE_WORD = frozenset(
+    """
+    abort accept ack acknowledge acquire add admit advance align allocate allows append
+    apply arm assign attach authenticate authorize begin bind build call campaign cancel
+    capacity choose clean clear clone close collect column columns command commit
+    compact compare compile complete compress config configs connect consume contains
+    content context copy cost count counts create decide decode decompress decorated
+    delete deliver describe detach digest discard dispatch divide drain drop dump
+    duration elect emit encode encrypt end enqueue enter epoch error escape evict
+    exchange exists expand expire explain export expose extend fail families fence fetch
+    fields fileno files fill filter find finish fits flag flush folder follow format
+    freeze get greet group groups grow handle handler handlers hash header health
+    heartbeat hide hint host identity index inflate info insert inspect invalid invoke
+    items iterate join keep key keys kill language length level limit limits lines link
+    listen load lock log lookup lower main make map mark match matches measure members
+    memory merge message messages metadata metrics missing move name names next notify
+    observe offer offset offsets oneway open optimize options order overview pack page
+    pairs parse parent path pause peek pending perform pin plan poll pop position
+    positions post prefetch prepare print problems properties prune publish pull push
+    put pwrite query queue queues rank rate ratio read readable readiness ready reap
+    rebuild recall receive reconnect record recover redirect refresh refuse register
+    reject release reload remark remove rename renew repair replace reply report request
+    require reserve reset resolve resource respond restore result resume retry revive
+    revoke rewind rewrite roll rollback route rows run sample save scan schema search
+    seek select send serve set share shutdown sign size skip sleep snapshot spawn split
+    stage start statistics status step stop store subscribe suspend swap sweep sync
+    table tables tail target text tick time topic topics touch trace translate trigger
+    truncate try type unescape unlink unlock unquote unregister unsubscribe unwrap
+    update user users vacuum validate value values verify version versions view visible
+    wait wake walk watch withdraw wrap write zero
+    """.split()  # noqa: SIM905 - a list of words
+)
+"""Verbs and nouns that are clear alone; other functions have two words or more."""
+
+FOREIGN = frozenset(
+    """
+    aclose children exit feed formatException formatMessage getDefaultReadLimit healthz
+    initialOffset invoke latestOffset partitions prepareForTriggerAvailableNow
+    pushFilters readinto reader reportLatestOffset seekable streamReader streamWriter
+    writable writer murmur3 crc32 fnv1a utf8 cell
+    """.split()  # noqa: SIM905 - a list of words
+)
+"""Names that a library or a format prescribes."""
+
+FUNCTION = re.compile(
+    r"^\s*(?:async )?(?:def|cpdef|cdef)\s+(?:inline\s+|public\s+|readonly\s+)*"
+    r"(?:[\w.\[\]:, *]+?[ *]+)?(\w+)\((?![^()]*\)\s*$)",
+    re.MULTILINE,
+)
+SKIPPED = re.compile(r"^\s*(?:[|+]|>>>|\$ |\.\. |```|rmq |make |#!)")
+SENTENCE_END = re.compile(r"(?<=[.!?:;])(?=\s+[A-Z`\"(*]|\s*$)")
+CODE = re.compile(r"`[^`]*`|``[^`]*``|\"[^\"\n]*\"|https?://\S+")
+
+
+class Problem(NamedTuple):
+    """One break of one rule."""
+
+    path: Path
+    line: int
+    rule: str
+    text: str
+
+    def __str__(self) -> str:
+        path = self.path.relative_to(ROOT)
+        return f"{path}:{self.line}: {self.rule}: {self.text[:160]}"
+
+
+class Text(NamedTuple):
+    """A text for readers, and the line where it begins."""
+
+    line: int
+    text: str
+
+
+def texts_of(path: Path) -> Iterator[Text]:
+    """Yield the docstrings and comments of a module."""
+    source = path.read_text()
+    if path.suffix in (".py", ".pyi"):
+        yield from _docstrings(ast.parse(source))
+        yield from _comments(source)
+    else:
+        for match in re.finditer(r'"""(.*?)"""', source, re.DOTALL):
+            yield Text(source.count("\n", 0, match.start()) + 1, match[1])
+        block: list[str] = []
+        first = 0
+        for number, line in enumerate(source.splitlines(), 1):
+            match = re.match(r"\s*#(?!:) ?(.*)", line)
+            if match and not block:
+                first = number
+            if match:
+                block.append(match[1])
+            elif block:
+                yield Text(first, "\n".join(block))
+                block = []
+
+
+def _docstrings(tree: ast.Module) -> Iterator[Text]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            text = node.value.value
+            if isinstance(text, str):
+                yield Text(node.lineno, text)
+
+
+def _comments(source: str) -> Iterator[Text]:
+    block: list[str] = []
+    first = last = 0
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type != tokenize.COMMENT:
+            continue
+        text = re.sub(r"^#:?\s?", "", token.string)
+        if re.match(r"(noqa|type:|fmt:|tidy:|pragma)", text):
+            continue
+        if block and token.start[0] != last + 1:
+            yield Text(first, "\n".join(block))
+            block = []
+        if not block:
+            first = token.start[0]
+        block.append(text)
+        last = token.start[0]
+    if block:
+        yield Text(first, "\n".join(block))
+
+
+def sentences_of(text: str) -> Iterator[str]:
+    """Yield the sentences of a text, without code, tables and lists of values."""
+    paragraphs: list[str] = [""]
+    is_literal = False
+    for line in text.splitlines():
+        stripped = line.strip()
+        if is_literal and (not stripped or line.startswith((" " * 8, "\t"))):
+            continue
+        is_literal = False
+        if not stripped or SKIPPED.match(line) or "  " in stripped or "·" in stripped:
+            paragraphs.append("")
+            continue
+        if re.match(r"(?:[*-]|\d+\.) ", stripped):
+            paragraphs.append("")
+            stripped = stripped.partition(" ")[2]
+        paragraphs[-1] += " " + stripped
+        if stripped.endswith("::"):
+            is_literal = True
+            paragraphs.append("")
+    for paragraph in paragraphs:
+        for sentence in SENTENCE_END.split(paragraph):
+            if sentence.strip():
+                yield sentence.strip()
+
+
+def problems_of_text(path: Path, text: Text) -> Iterator[Problem]:
+    """Yield what is wrong with the sentences of one text."""
+    for sentence in sentences_of(text.text):
+        plain = CODE.sub("x", sentence)
+        if len(plain.split()) > WORD_LIMIT:
+            yield Problem(path, text.line, f"over {WORD_LIMIT} words", sentence)
+        if CLAUSE_FIRST.match(plain) and not plain.endswith("?"):
+            yield Problem(path, text.line, "begins with a clause", sentence)
+        for pattern, instead in BANNED.items():
+            if match := re.search(pattern, plain):
+                rule = f"banned word {match[0]!r} ({instead})"
+                yield Problem(path, text.line, rule, sentence)
+
+
+def problems_of_names(path: Path) -> Iterator[Problem]:
+    """Yield functions with one word that is not on the list."""
+    source = path.read_text()
+    found: list[tuple[int, str]] = []
+    if path.suffix in (".py", ".pyi"):
+        for node in ast.walk(ast.parse(source)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                found.append((node.lineno, node.name))
+    else:
+        for match in FUNCTION.finditer(source):
+            found.append((source.count("\n", 0, match.start(1)) + 1, match[1]))
+    for line, name in found:
+        word = name.strip("_")
+        if "_" in word or word in ONE_WORD or word in FOREIGN:
+            continue
+        if name.startswith("__") and name.endswith("__"):
+            continue
+        if re.search(r"[a-z][A-Z]", word) or word[:1].isupper():
+            continue  # Java's names, classes
+        yield Problem(path, line, "name of one word", name)
+
+
+def problems_of(path: Path) -> list[Problem]:
+    """Return everything in one file that breaks a rule."""
+    if path.suffix == ".md":
+        return list(problems_of_text(path, Text(1, _prose(path.read_text()))))
+    found = [
+        problem for text in texts_of(path) for problem in problems_of_text(path, text)
+    ]
+    return found + list(problems_of_names(path))
+
+
+def _prose(page: str) -> str:
+    page = re.sub(r"```.*?```", "", page, flags=re.DOTALL)
+    page = re.sub(r"^\s*(?:\||#|<!--|!\[|\[).*$", "", page, flags=re.MULTILINE)
+    return re.sub(r"\]\([^)]*\)", "]", page)
+
+
+def files_below(folder: Path) -> list[Path]:
+    """Return the files below a folder that have rules, or the file itself."""
+    if folder.is_file():
+        return [folder]
+    return sorted(
+        path
+        for path in folder.rglob("*")
+        if path.suffix in (".py", ".pyx", ".pxd", ".pyi", ".md")
+        and "__pycache__" not in path.parts
+    )
+
+
+def main(*folders: str) -> None:
+    """Print the problems below the folders, and how many there are."""
+    count = 0
+    for folder in folders:
+        for path in files_below((ROOT / folder).resolve()):
+            for problem in problems_of(path):
+                print(problem)  # noqa: T201
+                count += 1
+    print(f"{count} problems")  # noqa: T201
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
