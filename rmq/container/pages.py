@@ -14,6 +14,7 @@ import h11
 import trio
 
 from rmq.core.threads import in_thread
+from rmq.http.exchange import fetch
 from rmq.http.server import Page, Pages
 from rmq.observe.metrics.exposition import CONTENT_TYPE, Family, Sample, expose
 
@@ -129,37 +130,7 @@ async def _ask(child: "Child", path: str) -> tuple[int, bytes]:
         return HTTPStatus.SERVICE_UNAVAILABLE, f"it {word}: {child.last_line}".encode()
     with trio.move_on_after(TIMEOUT_S):
         try:
-            return await _fetch(child.metrics_address, path)
+            return await fetch(child.metrics_address, path, PAGE_LIMIT)
         except (OSError, trio.BrokenResourceError, h11.RemoteProtocolError) as error:
             return HTTPStatus.SERVICE_UNAVAILABLE, str(error).encode()
     return HTTPStatus.SERVICE_UNAVAILABLE, SILENT.encode()
-
-
-async def _fetch(address: str, path: str) -> tuple[int, bytes]:
-    """Get one page over a connection of its own."""
-    host, _, port = address.rpartition(":")
-    http = h11.Connection(h11.CLIENT)
-    status, body = 0, bytearray()
-    async with await trio.open_tcp_stream(host, int(port)) as stream:
-        request = h11.Request(
-            method="GET",
-            target=path,
-            headers=[("Host", address), ("Connection", "close")],
-        )
-        await stream.send_all(
-            (http.send(request) or b"") + (http.send(h11.EndOfMessage()) or b"")
-        )
-        while True:
-            event = http.next_event()
-            if event is h11.NEED_DATA:
-                http.receive_data(await stream.receive_some())
-            elif isinstance(event, h11.Response):
-                status = event.status_code
-            elif isinstance(event, h11.Data):
-                body += event.data
-                if len(body) > PAGE_LIMIT:
-                    raise h11.RemoteProtocolError(
-                        f"its page exceeds {PAGE_LIMIT} bytes"
-                    )
-            elif isinstance(event, h11.EndOfMessage | h11.ConnectionClosed):
-                return status, bytes(body)

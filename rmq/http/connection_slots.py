@@ -1,7 +1,7 @@
-"""Places: connections that a server keeps at once.
+"""ConnectionSlots: a limit of open connections that silent peers cannot use up.
 
-If all places are taken, a newcomer gets that of the connection which has waited longest
-for its peer, so that silent peers keep nobody out.
+If all slots are taken, a new connection gets the slot of the one that has waited
+longest for its peer.
 """
 
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import trio
 
 
-class Places:
+class ConnectionSlots:
     """The connections of a server, each by the scope that ends it."""
 
     def __init__(self, limit: int) -> None:
@@ -19,10 +19,10 @@ class Places:
         """Connections that wait for their peers, the longest wait first."""
 
         self._busy = 0
-        """Connections that are being answered."""
+        """Connections whose requests this server answers now."""
 
-    def take(self, scope: trio.CancelScope) -> bool:
-        """Give a connection a place; False if this server keeps all others busy."""
+    def acquire(self, scope: trio.CancelScope) -> bool:
+        """Give a connection a slot; False if all other connections are busy."""
         if len(self._waiting) + self._busy >= self._limit:
             if not self._waiting:
                 return False
@@ -32,13 +32,16 @@ class Places:
         self._waiting[scope] = None
         return True
 
-    def leave(self, scope: trio.CancelScope) -> None:
-        """Give a place back; it may be somebody else's already."""
+    def release(self, scope: trio.CancelScope) -> None:
+        """Return a slot; another connection may have it already."""
         self._waiting.pop(scope, None)
 
     @contextmanager
-    def kept(self, scope: trio.CancelScope) -> Iterator[None]:
-        """Protect a connection that waits for this process; its wait begins after."""
+    def protected(self, scope: trio.CancelScope) -> Iterator[None]:
+        """Protect a connection while this server works for it.
+
+        Its wait for the peer begins again afterwards.
+        """
         self._waiting.pop(scope, None)
         self._busy += 1
         try:

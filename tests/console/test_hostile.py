@@ -8,6 +8,7 @@ import trio
 
 from rmq.console import server as module
 from rmq.console import sessions
+from rmq.http import listener
 from rmq.protocol.codes import RequestCode
 from rmq.protocol.command import Command
 from rmq.testing import RawClient, running_node
@@ -106,7 +107,7 @@ async def test_browsers_that_send_nothing_keep_nobody_out(tmp_path, stack, sent)
         browser = Browser(node.console_port)
         looking = await open_stream(browser, stack, "view=overview")
         await next_event(looking)
-        for _ in range(2 * module.MAX_CONNECTIONS):
+        for _ in range(2 * listener.MAX_CONNECTIONS):
             silent = await trio.open_tcp_stream("127.0.0.1", node.console_port)
             await stack.enter_async_context(silent)
             await silent.send_all(sent)

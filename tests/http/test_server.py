@@ -9,6 +9,7 @@ import trio
 import trio.testing
 
 from rmq.core.errors import ConfigError
+from rmq.http import exchange, listener
 from rmq.http import server as module
 from rmq.http.server import HttpServer, Page
 
@@ -87,7 +88,7 @@ async def test_each_request_gets_its_answer(request_line, status, body):
 
 
 async def test_a_head_of_more_than_the_limit_is_refused():
-    long = b"GET /page HTTP/1.1\r\nHost: " + b"x" * module.MAX_HEAD_SIZE
+    long = b"GET /page HTTP/1.1\r\nHost: " + b"x" * exchange.MAX_HEAD_SIZE
     async with serving() as server:
         for request in (long, long + b"\r\n\r\n"):
             assert (await ask(server, request)).startswith("HTTP/1.1 431 ")
@@ -121,7 +122,7 @@ async def test_peers_that_keep_their_connections_keep_nobody_out(sent):
     async with serving() as server, AsyncExitStack() as stack:
         peers = [
             await stack.enter_async_context(await connect(server, sent))
-            for _ in range(2 * module.MAX_CONNECTIONS)
+            for _ in range(2 * listener.MAX_CONNECTIONS)
         ]
         with trio.fail_after(module.TIMEOUT_S / 4):
             assert "200 OK" in await ask(server, PAGE)
@@ -129,7 +130,7 @@ async def test_peers_that_keep_their_connections_keep_nobody_out(sent):
 
 
 async def test_the_longest_wait_gives_way_and_no_other(monkeypatch):
-    monkeypatch.setattr(module, "MAX_CONNECTIONS", 2)
+    monkeypatch.setattr(listener, "MAX_CONNECTIONS", 2)
     async with serving() as server:
         first = await connect(server, PAGE[:-2])
         second = await connect(server, PAGE[:-2])
@@ -142,7 +143,7 @@ async def test_the_longest_wait_gives_way_and_no_other(monkeypatch):
 
 
 async def test_a_page_that_is_being_written_does_not_give_way(monkeypatch):
-    monkeypatch.setattr(module, "MAX_CONNECTIONS", 1)
+    monkeypatch.setattr(listener, "MAX_CONNECTIONS", 1)
     begun, go_on = trio.Event(), trio.Event()
 
     async def slow():
