@@ -106,7 +106,7 @@ class Door:
         if kind is not Kind.CHANGE and is_from(connection, self._rules.brokers):
             return
         action = Action.GET if kind is Kind.READ else Action.UPDATE
-        users.check(request, action, _host(connection))
+        users.check(request, action, connection.source_host)
 
     def trusts(self, connection: "Connection") -> bool:
         """Whether an allowed caller may speak for brokers of other hosts, too.
@@ -126,8 +126,8 @@ class Door:
         return RequestRejected(
             ResponseCode.NO_PERMISSION,
             f"the {server} accepts request {request.code} from its own host only, not "
-            f"from {_host(connection)}: add that address to {self._rules.admins_key} "
-            f"of the {server}, or enable access control",
+            f"from {connection.source_host}: add that address to "
+            f"{self._rules.admins_key} of the {server}, or enable access control",
         )
 
 
@@ -146,14 +146,7 @@ def _users(
 
 def hosts(connection: "Connection") -> list[str]:
     """Return the source, and the real peer if it differs."""
-    both = [_host(connection)]
-    if connection.peer_host != both[0]:
-        both.append(connection.peer_host)
-    return both
-
-
-def _host(connection: "Connection") -> str:
-    return connection.remote_address.rpartition(":")[0]
+    return list(dict.fromkeys((connection.source_host, connection.peer_host)))
 
 
 def is_from(connection: "Connection", networks: tuple[Network, ...]) -> bool:

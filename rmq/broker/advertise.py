@@ -7,6 +7,7 @@ import struct
 from typing import NamedTuple
 
 from rmq.broker.config import BrokerConfig
+from rmq.core.address import is_address
 from rmq.core.errors import ConfigError
 
 _SIOCGIFADDR = 0x8915
@@ -27,8 +28,7 @@ def choose_address(config: BrokerConfig, port: int) -> Advertised:
     client has reached this process.
     """
     if config.advertise:
-        host, _, text = config.advertise.rpartition(":")
-        if not host or not text.isdecimal():
+        if not is_address(config.advertise):
             raise ConfigError(f"rmq.advertise={config.advertise}: write host:port")
         return Advertised(config.advertise, "it was set with --advertise", False)
     if config.broker_ip1:

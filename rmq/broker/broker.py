@@ -29,6 +29,7 @@ from rmq.cluster.config import ReplicationConfig
 from rmq.cluster.directory import asking
 from rmq.config.json_table import JsonTable
 from rmq.config.option import build
+from rmq.core.address import FAST_PORT_DISTANCE, HA_PORT_DISTANCE, Address
 from rmq.core.clock import Clock
 from rmq.core.errors import PluginError, StoreError
 from rmq.native import Grants
@@ -50,8 +51,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-FAST_PORT_DISTANCE = 2
-HA_PORT_DISTANCE = 1
 REPLICAS_WAIT_S = 3.0
 """How long a stop waits until the replicas have all that was stored."""
 
@@ -98,8 +97,8 @@ async def open_broker(  # noqa: PLR0913  # tidy: long — the order of a start
     link_tls = _link_tls(replication, values)
     ports = await _bind(config, replication, server, tables)
     with ports.replicas:
-        host, _, port = ports.advertised.address.rpartition(":")
-        store_host = host_bytes(_numeric(host), int(port))
+        host, port = Address.parse(ports.advertised.address)
+        store_host = host_bytes(_numeric(host), port)
         is_copy = bool(name_servers) and replication.takes_back(store_config)
         store = MessageStore.open(
             store_config, clock=clock, store_host=store_host, is_copy=is_copy
@@ -128,7 +127,9 @@ async def open_broker(  # noqa: PLR0913  # tidy: long — the order of a start
                 membership=membership,
             )
             host = config.broker_ip2 or host
-            context.name_servers.ha_address = f"{host}:{ports.for_replicas}"
+            context.name_servers.ha_address = Address(
+                host, ports.for_replicas
+            ).java_text
             saved += context.topics, context.groups, context.filters, context.offsets
             saved += context.audit, context.commits_here, context.queue_mappings
             if context.role.is_master:

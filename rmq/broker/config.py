@@ -14,6 +14,7 @@ from rmq.config.option import (
     option,
     shortened,
 )
+from rmq.core.address import is_address
 from rmq.core.errors import ConfigError
 from rmq.protocol.flags import PERM_MAX, PERM_READ_WRITE
 
@@ -558,8 +559,7 @@ class BrokerConfig(Configuration):
 
     def _check_addresses(self) -> None:
         for server in self.name_servers:
-            host, _, port = server.rpartition(":")
-            if not (host and port.isdecimal()) or "," in server:
+            if not is_address(server) or "," in server:
                 raise ConfigError(
                     f"namesrvAddr={shortened(self.namesrv_addr)}: {shortened(server)} "
                     "is no address; write HOST:PORT, several with ; between them"

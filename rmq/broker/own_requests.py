@@ -11,6 +11,7 @@ import trio
 
 from rmq.access.signature import ACCESS_KEY
 from rmq.broker.audit import audited
+from rmq.core.address import Address
 from rmq.core.errors import RequestRejected
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import Command
@@ -29,9 +30,9 @@ class Caller:
 
     def __init__(self, address: str) -> None:
         self.remote_address = address
-        host, _, port = address.rpartition(":")
-        self.remote_host = host_bytes(host.strip("[]"), int(port))
-        self.peer_host = host
+        host, port = Address.parse(address)
+        self.remote_host = host_bytes(host, port)
+        self.source_host = self.peer_host = host
 
 
 async def serve(

@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from rmq.broker.quota import Quota, host_of
+from rmq.broker.quota import Quota, peer_at
 from rmq.core.clock import Clock
 from rmq.protocol.bodies.common import MessageQueue
 
@@ -47,7 +47,7 @@ class QueueLocks:
 
         `client` is the client's address; the share of its host is limited.
         """
-        wanted = _Lock(client_id, host_of(client), self._clock.now_ms() + LOCK_TIME_MS)
+        wanted = _Lock(client_id, peer_at(client), self._clock.now_ms() + LOCK_TIME_MS)
         return [queue for queue in queues if self._take(group, queue, wanted)]
 
     def unlock(

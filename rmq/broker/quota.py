@@ -9,6 +9,7 @@ add entries that cost files and texts faster than `ADDED_PER_S` for long.
 
 from collections import Counter
 
+from rmq.core.address import host_of
 from rmq.core.clock import Clock
 from rmq.core.errors import RequestRejected
 from rmq.protocol.codes import ResponseCode
@@ -142,11 +143,11 @@ class NamedQuota(Quota):
         return self._made_by.get(name, "")
 
 
-def host_of(address: str) -> str:
+def peer_at(address: str) -> str:
     """Return the peer that `host:port` belongs to; empty for another text."""
-    return network_of(address.rpartition(":")[0])
+    return network_of(host_of(address))
 
 
 def peer_of(connection: Connection) -> str:
     """Return the peer of a connection."""
-    return host_of(connection.remote_address)
+    return network_of(connection.source_host)

@@ -21,6 +21,7 @@ from rmq.client.errors import ClientClosed, ClientForked, NoRoute
 from rmq.client.hooks import Hook, Hooks
 from rmq.client.lifecycle import Life
 from rmq.client.namespaces import wrap
+from rmq.core.address import host_of, is_address
 from rmq.core.errors import ConfigError, PeerError, RmqError
 from rmq.core.logs import Foreign, SparseLog
 from rmq.outgoing.connection import Connection, steady_ms
@@ -185,7 +186,7 @@ class Client(Life):
     def _tls_to(self, address: str) -> Tls | None:
         tls = self._tls
         if tls is not None and tls.name == "":
-            tls = Tls(tls.context, address.rpartition(":")[0].strip("[]"))
+            tls = Tls(tls.context, host_of(address))
         return tls
 
     async def ask(
@@ -411,8 +412,7 @@ def _addresses(given: str | Sequence[str] | None) -> tuple[str, ...]:
         given = given.replace(",", ";").split(";")
     found = tuple(each.strip() for each in given if each.strip())
     for each in found:
-        host, _, port = each.rpartition(":")
-        if not host or not port.isdecimal():
+        if not is_address(each):
             raise ConfigError(f"name_servers: {each!r} is not HOST:PORT")
     if not found:
         raise ConfigError("name_servers: the list is empty")

@@ -20,6 +20,7 @@ from rmq.client.compression import inflate
 from rmq.client.core.routes import MessageQueue
 from rmq.client.errors import ClientError, RequestTimeout, SendFailed, SendRefused
 from rmq.client.namespaces import unwrap, wrap
+from rmq.core.address import Address
 from rmq.core.offsets import PhysicalOffset, QueueOffset
 from rmq.outgoing.connection import date_ms
 from rmq.outgoing.wire import Waiter
@@ -216,5 +217,4 @@ def _record(header: ReplyMessageRequestHeader, body: bytes) -> bytes:
 
 
 def _host(text: str) -> bytes:
-    host, _, port = text.rpartition(":")
-    return host_bytes(host.strip("/[]"), int(port))
+    return host_bytes(*Address.parse(text.lstrip("/")))

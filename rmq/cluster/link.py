@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from rmq.cluster.wire import Greeting, LineageReader, encode_greeting
+from rmq.core.address import Address, is_address
 from rmq.core.errors import ConnectFailed, RemoteProtocolError
 
 if TYPE_CHECKING:
@@ -24,11 +25,10 @@ async def connect(
 
     With `tls` a task of the nursery encrypts.
     """
-    host, _, port = address.rpartition(":")
-    if not host or not port.isdecimal():
+    if not is_address(address):
         raise ConnectFailed("its HA address is no host:port")
     with trio.move_on_after(CONNECT_TIMEOUT_S):
-        stream = await trio.open_tcp_stream(host.strip("[]"), int(port))
+        stream = await trio.open_tcp_stream(*Address.parse(address))
         stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if tls is None:
             return stream

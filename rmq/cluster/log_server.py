@@ -20,6 +20,7 @@ import trio
 from rmq._fastpath import Watermark
 from rmq.cluster.acks import Acks
 from rmq.cluster.config import ReplicationConfig
+from rmq.core.address import Address, host_of
 from rmq.core.errors import PeerError, RemoteProtocolError
 from rmq.core.logs import Foreign, SparseLog, caused_by
 from rmq.remoting.sniffer import plain_address
@@ -209,7 +210,7 @@ class Primary:
     # -- one connection
 
     async def _follow(self, connected: socket.socket, host: str, port: int) -> None:
-        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        address = str(Address(host, port))
         with connected, ExitStack() as arrival:
             arrival.callback(self._end_arrival)
             refusal = await self._refusal(host)
@@ -314,7 +315,7 @@ class Primary:
         known = ipaddress.ip_address(host.partition("%")[0])
         if any(known in network for network in self._networks):
             return ""
-        same = [each for each in self._followers if _host(each.address) == host]
+        same = [each for each in self._followers if host_of(each.address) == host]
         is_old = trio.current_time() - self._asked_s > MEMBERS_KEPT_S
         if is_old or len(same) >= self._hosts[host]:
             await self._ask_members()
@@ -341,11 +342,7 @@ class Primary:
                 return
             self._hosts = Counter()
             for address in found:
-                self._hosts[await _numeric(_host(address))] += 1
-
-
-def _host(address: str) -> str:
-    return address.rpartition(":")[0].strip("[]")
+                self._hosts[await _numeric(host_of(address))] += 1
 
 
 async def _numeric(host: str) -> str:

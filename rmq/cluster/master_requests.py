@@ -10,6 +10,7 @@ from rmq.cluster.config import ReplicationConfig
 from rmq.cluster.directory import Ask
 from rmq.cluster.role import Role
 from rmq.cluster.upstream import Bounds
+from rmq.core.address import HA_PORT_DISTANCE, Address
 from rmq.core.errors import ConnectFailed, RequestRejected
 from rmq.protocol.bodies.common import KVTable
 from rmq.protocol.codes import RequestCode, ResponseCode
@@ -77,10 +78,12 @@ class RemoteBroker:
             raise ConnectFailed(f"it does not tell its state: {error}") from error
         if known:
             return known
-        host, _, port = self.address.rpartition(":")
         settings = await self.settings()
-        ha_port = settings.get("haListenPort", "0")
-        return f"{host}:{ha_port if int(ha_port) > 0 else int(port) + 1}"
+        host, port = Address.parse(self.address)
+        ha_port = int(settings.get("haListenPort", "0"))
+        if ha_port <= 0:
+            ha_port = port + HA_PORT_DISTANCE
+        return str(Address(host, ha_port))
 
     async def waits_for_replicas(self) -> bool:
         """Whether it acknowledges only what replicas have; 4.9 has one key for it."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from rmq.access.actions import Action
 from rmq.access.signature import sign
+from rmq.core.address import host_of
 from rmq.core.clock import Clock
 from rmq.core.errors import RequestRejected
 from rmq.protocol.codes import OwnRequestCode
@@ -115,7 +116,7 @@ class Sessions:
         self._rights.check(proof, cast("Connection", Caller(address)))
 
     def _check_pace(self, address: str) -> None:
-        wrong = self._wrong.get(_host(address), deque())
+        wrong = self._wrong.get(host_of(address), deque())
         now_ms = self._clock.steady_ms()
         if len(wrong) == MAX_WRONG and now_ms - wrong[0] < WRONG_MS:
             raise RequestRejected(
@@ -123,13 +124,9 @@ class Sessions:
             )
 
     def _note_wrong(self, address: str) -> None:
-        host = _host(address)
+        host = host_of(address)
         wrong = self._wrong.pop(host, None) or deque(maxlen=MAX_WRONG)
         wrong.append(self._clock.steady_ms())
         if len(self._wrong) >= MAX_ADDRESSES:
             del self._wrong[next(iter(self._wrong))]
         self._wrong[host] = wrong
-
-
-def _host(address: str) -> str:
-    return address.rpartition(":")[0]

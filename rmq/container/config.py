@@ -5,9 +5,6 @@ Each broker has a file of its own, with the keys of a broker.
 
 from rmq.config.option import Configuration, MetricsExporter, option
 
-FAST_PORT_OFFSET = 2
-"""A container answers on this much less than its port, too, as a broker does."""
-
 
 class ContainerConfig(Configuration):
     """Known in Java as `BrokerContainerConfig`."""

@@ -18,8 +18,9 @@ from rmq.broker.config import BrokerConfig
 from rmq.config.changes import as_properties
 from rmq.config.option import MetricsExporter, build, read_properties
 from rmq.container.child import Child, Identity
-from rmq.container.config import FAST_PORT_OFFSET, ContainerConfig
+from rmq.container.config import ContainerConfig
 from rmq.container.pages import pages
+from rmq.core.address import FAST_PORT_DISTANCE
 from rmq.core.clock import SystemClock
 from rmq.core.errors import ConfigError, RequestRejected
 from rmq.core.logs import Foreign
@@ -179,8 +180,10 @@ class Container:
         host, wanted = self.config.bind_address, self.config.listen_port
         self.port = await server.bind("container", host, wanted, table)
         server.start_accepting("container")
-        if wanted > FAST_PORT_OFFSET:
-            await server.bind("container-fast", host, wanted - FAST_PORT_OFFSET, table)
+        if wanted > FAST_PORT_DISTANCE:
+            await server.bind(
+                "container-fast", host, wanted - FAST_PORT_DISTANCE, table
+            )
             server.start_accepting("container-fast")
 
     async def _start_http(self, nursery: trio.Nursery) -> None:
@@ -232,7 +235,7 @@ class Container:
     # -- requests
 
     def _check(self, request: Command, connection: Connection) -> None:
-        hosts = connection.remote_address.rpartition(":")[0], connection.peer_host
+        hosts = connection.source_host, connection.peer_host
         for host in hosts:
             if not are_within([host], self._admins):
                 raise RequestRejected(

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 from rmq.access.networks import LOOPBACK, Network, networks
 from rmq.config.option import DAY_MS, Configuration, MetricsExporter, option
+from rmq.core.address import is_address
 from rmq.core.errors import ConfigError
 
 _HOME = os.path.join(os.path.expanduser("~"), "rmqController")
@@ -174,8 +175,7 @@ class ControllerConfig(Configuration):
             raise ConfigError(
                 f"rmq.controllerGroup={self.controller_group}: write a name without /"
             )
-        host, _, port = self.controller_address.rpartition(":")
-        if self.controller_address and not (host and port.isdecimal()):
+        if self.controller_address and not is_address(self.controller_address):
             raise ConfigError(
                 f"rmq.controller.address={self.controller_address}: write host:port"
             )

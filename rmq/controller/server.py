@@ -23,6 +23,7 @@ from rmq.controller.handlers import ControllerHandlers, ControllerParts
 from rmq.controller.lead import Lead
 from rmq.controller.liveness import Key, Liveness
 from rmq.controller.statistics import ControllerStatistics, groups_of
+from rmq.core.address import Address
 from rmq.core.clock import Clock
 from rmq.core.errors import EngineAway, PeerError, RequestRejected
 from rmq.core.logs import Foreign, SparseLog
@@ -243,10 +244,9 @@ def _engine(config: ControllerConfig) -> Engine:
 
 async def _is_open(address: str) -> bool:
     """Whether somebody listens there."""
-    host, _, port = address.rpartition(":")
     with trio.move_on_after(KNOCK_S):
         try:
-            stream = await trio.open_tcp_stream(host.strip("[]"), int(port))
+            stream = await trio.open_tcp_stream(*Address.parse(address))
         except (OSError, ValueError):
             return False
         await trio.aclose_forcefully(stream)

@@ -9,6 +9,8 @@ import logging
 from types import TracebackType
 from typing import Final
 
+from rmq.core.address import host_of, is_address
+
 FOREIGN_LIMIT: Final = 200
 """Characters of one foreign text: names have 255 at most, and mostly 40."""
 
@@ -60,8 +62,7 @@ def escaped(text: str) -> str:
 
 def caused_by(address: str) -> dict[str, str]:
     """Return the `extra` of a log record that `host:port`, or a host, caused."""
-    host, colon, port = address.rpartition(":")
-    return {"address": host if colon and port.isdecimal() else address}
+    return {"address": host_of(address) if is_address(address) else address}
 
 
 class SparseLog(logging.Filter):

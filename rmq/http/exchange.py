@@ -14,6 +14,7 @@ import h11
 import trio
 
 from rmq import __version__
+from rmq.core.address import Address
 
 MAX_HEAD_SIZE: Final = 8_192
 """Bytes of the head of a request; some hundred are usual."""
@@ -95,14 +96,13 @@ class Exchange:
 
 async def fetch(address: str, path: str, limit: int) -> tuple[int, bytes]:
     """Get one page of at most `limit` bytes over a connection of its own."""
-    host, _, port = address.rpartition(":")
     http = h11.Connection(h11.CLIENT)
     request = h11.Request(
         method="GET",
         target=path,
         headers=[("Host", address), ("Connection", "close")],
     )
-    async with await trio.open_tcp_stream(host, int(port)) as stream:
+    async with await trio.open_tcp_stream(*Address.parse(address)) as stream:
         sent = (http.send(request) or b"") + (http.send(h11.EndOfMessage()) or b"")
         await stream.send_all(sent)
         while (event := http.next_event()) is h11.NEED_DATA:

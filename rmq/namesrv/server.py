@@ -6,6 +6,7 @@ from pathlib import Path
 import trio
 
 from rmq.access.config import AuthConfig
+from rmq.core.address import Address, host_of
 from rmq.core.clock import Clock
 from rmq.core.errors import PeerError
 from rmq.core.logs import Foreign, SparseLog
@@ -168,5 +169,5 @@ class NameServer:
         """
         if address != self._guessed_address:
             return address
-        host = connection.local_address.rpartition(":")[0]
-        return f"{host}:{address.rpartition(':')[2]}"
+        host, port = host_of(connection.local_address), Address.parse(address).port
+        return Address(host, port).java_text

@@ -63,7 +63,7 @@ class Events:
 
         member = self._broker.consumers.members(group).get(connection)
         language = f" ({language_name(member.language)})" if member else ""
-        host = connection.remote_address.rpartition(":")[0]
+        host = connection.source_host
         self._add("came", group, f"{client_id} came from {host}{language}")
 
     def _left(
@@ -73,7 +73,7 @@ class Events:
         how = "left in order" if is_in_order else "is gone, its connection was lost"
         rest = len(self._broker.consumers.members(group))
         last = "" if rest else "; nobody is left"
-        host = connection.remote_address.rpartition(":")[0]
+        host = connection.source_host
         self._add("left", group, f"{client_id} at {host} {how}{last}")
 
     def _changed(self, change: Change) -> None:

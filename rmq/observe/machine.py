@@ -6,6 +6,7 @@ from bisect import bisect_left
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
+from rmq.core.address import host_of
 from rmq.core.offsets import PhysicalOffset
 from rmq.protocol import properties as names
 from rmq.protocol.hosts import host_text
@@ -143,7 +144,7 @@ class SenderClocks:
                 name in message.properties for name in OLD_BIRTHS
             ):
                 continue
-            host = host_text(message.born_host).rpartition(":")[0]
+            host = host_of(host_text(message.born_host))
             stored_ms = message.store_timestamp
             self._note(host, stored_ms, message.born_timestamp - stored_ms)
 

@@ -9,6 +9,7 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import Final
 
+from rmq.core.address import Address
 from rmq.core.errors import ConnectFailed
 from rmq.outgoing.connection import Connection
 from rmq.outgoing.wire import Lock, Tls, Wires, current_wires
@@ -93,13 +94,12 @@ class Connections:
         count, until = self._failures.get(address, (0, 0.0))
         if count and wires.now() < until:
             raise ConnectFailed(f"{address} could not be reached a moment ago")
-        host, _, port = address.rpartition(":")
         connection = Connection(
             address, wires.waiter, self._on_request, self._lost, self._on_deadline
         )
         try:
             wire = await wires.connect(
-                (host.strip("[]"), int(port)),
+                Address.parse(address),
                 self._tls_to(address),
                 connection,
                 self._connect_timeout_s,

@@ -9,6 +9,7 @@ every name that a trusted authority has signed.
 import socket
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from rmq.core.address import host_of
 from rmq.core.errors import ConfigError, ConnectFailed, NotTrusted
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ class Trust(NamedTuple):
         import ssl
 
         context = self.context()
-        name = self.name or address.rpartition(":")[0].strip("[]")
+        name = self.name or host_of(address)
         try:
             return context.wrap_socket(
                 plain, server_hostname=None if name == ANY_NAME else name

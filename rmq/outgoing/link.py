@@ -18,6 +18,7 @@ from rmq._fastpath.client.codec import (
     PullTemplate,
     SendTemplate,
 )
+from rmq.core.address import Address
 from rmq.core.errors import (
     CertificateWanted,
     ConnectFailed,
@@ -221,7 +222,7 @@ class Link:
         if isinstance(error, TimeoutError):
             return InvokeTimeout(f"{self.address} takes no more bytes")
         is_unheard = not (self._has_heard or self._identity.trust)
-        if is_unheard and offers_tls(_parts(self.address), self._timeout_s):
+        if is_unheard and offers_tls(Address.parse(self.address), self._timeout_s):
             return TlsWanted(f"{self.address} wants TLS")
         text = f"{self.address} closed the connection"
         trust = self._identity.trust
@@ -235,18 +236,11 @@ class Link:
 def connect(address: str, timeout_s: float) -> socket.socket:
     """Return a socket to `host:port`; ConnectFailed if nothing listens there."""
     try:
-        return socket.create_connection(_parts(address), timeout_s)
+        return socket.create_connection(Address.parse(address), timeout_s)
     except ConnectionRefusedError as error:
         raise ConnectFailed(f"{address} refuses the connection") from error
     except (OSError, ValueError, OverflowError) as error:
         raise ConnectFailed(f"cannot connect to {address}: {_say(error)}") from error
-
-
-def _parts(address: str) -> tuple[str, int]:
-    host, _, port = address.rpartition(":")
-    if not (host and port.isdecimal()):
-        raise ValueError("an address is HOST:PORT")
-    return host.strip("[]"), int(port)
 
 
 def _say(error: Exception) -> str:

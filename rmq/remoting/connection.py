@@ -38,6 +38,7 @@ class Connection:
         "peer",
         "remote_address",
         "remote_host",
+        "source_host",
         "token",
     )
 
@@ -58,6 +59,9 @@ class Connection:
         """The real peer, also if a PROXY header names another address."""
 
         self.remote_address = f"{remote[0]}:{remote[1]}"
+        self.source_host = remote[0]
+        """The host of the client, as a PROXY header names it if there is one."""
+
         self.remote_host = host_bytes(remote[0], remote[1])
         self.local_address = f"{local[0]}:{local[1]}"
         self.opened_ms = now_ms()

@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 
 import trio
 
+from rmq.core.address import Address
 from rmq.core.errors import PeerClosed
 from rmq.protocol.command import Command
 from rmq.protocol.frames import FrameDecoder, encode
@@ -30,8 +31,7 @@ class RawClient:
     @asynccontextmanager
     async def connect(cls, address: str) -> AsyncIterator["RawClient"]:
         """Connect to "host:port"; closed at the end."""
-        host, _, port = address.rpartition(":")
-        async with await trio.open_tcp_stream(host, int(port)) as stream:
+        async with await trio.open_tcp_stream(*Address.parse(address)) as stream:
             yield cls(stream)
 
     async def send_bytes(self, data: bytes) -> None:

@@ -45,7 +45,7 @@ from rmq_spark.option_values import parse_bytes
 from rmq_spark.segments import commit_log
 from rmq_spark.segments.broker_requests import (
     forget_exporter,
-    host_and_port,
+    parse_address,
     report_offset,
 )
 from rmq_spark.segments.schema import EXPORTED
@@ -485,7 +485,7 @@ def follow_store(
 
     reports = Reports(len(tables), report)
     with _sentences(), ExitStack() as held:
-        address = host_and_port(listen) if listen else None
+        address = parse_address(listen) if listen else None
         followers = []
         for each, its_limits in zip(tables, limits, strict=True):
             out, exporter = each["out"], _exporter(each, its_limits)

@@ -23,6 +23,7 @@ class Peer:
         self.is_open = True
         self.closed_for = None
         self.remote_address = f"{host}:4711"
+        self.source_host = host
 
     def send_frame(self, frame):
         command = decode(frame)

@@ -301,7 +301,8 @@ async def test_a_second_controller_says_who_leads(tmp_path):
 
 class Connected:
     def __init__(self, host="10.1.2.3"):
-        self.remote_address, self.peer_host = f"{host}:1234", host
+        self.remote_address = f"{host}:1234"
+        self.source_host = self.peer_host = host
 
 
 def door(tmp_path, auth=None, **config):

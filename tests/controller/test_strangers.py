@@ -53,7 +53,8 @@ REQUESTS = st.builds(
 
 
 class Connected:
-    remote_address, peer_host, peer = "10.1.2.3:1", "10.1.2.3", ("10.1.2.3", 1)
+    remote_address, peer = "10.1.2.3:1", ("10.1.2.3", 1)
+    source_host = peer_host = "10.1.2.3"
 
 
 GROUP = Group(

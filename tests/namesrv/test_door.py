@@ -27,6 +27,7 @@ class Connected:
 
     def __init__(self, host=FAR, peer=None):
         self.remote_address = f"{host}:1234"
+        self.source_host = host
         self.peer_host = peer or host
 
 

@@ -70,7 +70,7 @@ class RecordingConnection:
         self.token = port
         self.remote_address = f"{host}:{port}"
         self.remote_host = host_bytes(host, port)
-        self.peer_host = host
+        self.source_host = self.peer_host = host
         self.local_address = "127.0.0.1:10911"
         self.is_open = True
         self.sent: list[Command] = []

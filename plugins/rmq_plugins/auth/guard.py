@@ -142,8 +142,7 @@ class AuthGuard:
     def _authorize(
         self, user: str, needs: Iterable[Need], connection: Connection
     ) -> None:
-        source = connection.remote_address.rpartition(":")[0]
-        self._rights.authorize_user(user, needs, source)
+        self._rights.authorize_user(user, needs, connection.source_host)
 
 
 def _whitelist(key: str, text: str) -> frozenset[int]:

@@ -28,7 +28,7 @@ class Unguarded:
 
     def check(self, request: Command, connection: Connection) -> None:
         """Raise `RequestRejected` unless the source and the peer are listed."""
-        source = connection.remote_address.rpartition(":")[0]
+        source = connection.source_host
         if not are_within((source, connection.peer_host), self._admins):
             raise RequestRejected(
                 ResponseCode.NO_PERMISSION,

@@ -13,7 +13,7 @@ from typing import Any
 from msgspec import field
 
 from rmq.broker.config import BrokerConfig
-from rmq.broker.quota import NamedQuota, host_of
+from rmq.broker.quota import NamedQuota, peer_at
 from rmq.config.json_table import JsonTable, encode_in_turns
 from rmq.core.clock import Clock
 from rmq.filters.bloom import bloom_positions, bloom_shape
@@ -124,7 +124,7 @@ class FilterTable(JsonTable):
         for subscription in subscriptions:
             topics.add(subscription.topic or "")
             if not is_tag_type(subscription.expression_type):
-                self._register_one(group, subscription, host_of(client))
+                self._register_one(group, subscription, peer_at(client))
         self._kill(group, topics)
 
     def unregister(self, group: str) -> None:

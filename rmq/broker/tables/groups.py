@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rmq.broker.config import BrokerConfig
-from rmq.broker.quota import NamedQuota, host_of
+from rmq.broker.quota import NamedQuota, peer_at
 from rmq.config.json_table import JsonTable
 from rmq.core.clock import Clock
 from rmq.core.errors import RequestRejected
@@ -113,7 +113,7 @@ class GroupTable(JsonTable):
             validate_group(name)
         except RequestRejected:
             return None
-        self._quota.enter(name, host_of(client))
+        self._quota.enter(name, peer_at(client))
         group = SubscriptionGroupConfig(group_name=name)
         self._put(name, group)
         self.touch()

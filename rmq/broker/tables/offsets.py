@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from rmq.broker.quota import NamedQuota, Quota, host_of
+from rmq.broker.quota import NamedQuota, Quota, peer_at
 from rmq.cluster.local_commits import CommitsHere
 from rmq.config.json_table import JsonTable
 from rmq.core.clock import Clock
@@ -134,7 +134,7 @@ class OffsetTable(JsonTable):
     def _set(self, client: str, key: str, queue_id: int, offset: int) -> None:
         queues = self._offsets.get(key)
         if queues is None or queue_id not in queues:
-            queues = self._make_room(key, host_of(client))
+            queues = self._make_room(key, peer_at(client))
         queues[queue_id] = offset
         self._texts_of(key).put(key, queues)
         self.changed.set()

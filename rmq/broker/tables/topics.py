@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from rmq.broker.config import BrokerConfig
-from rmq.broker.quota import NamedQuota, host_of
+from rmq.broker.quota import NamedQuota, peer_at
 from rmq.broker.tables.journal import TopicChange, TopicJournal
 from rmq.config.json_table import JsonTable, encode_in_turns
 from rmq.core.clock import Clock
@@ -196,7 +196,7 @@ class TopicTable(JsonTable):
         if self._topics.get(name) == topic and not always:
             return False
         if name not in self._topics:
-            self._quota.enter(name, host_of(client))
+            self._quota.enter(name, peer_at(client))
         self._put(name, topic)
         self.touch()
         self._unsaved[name] = self.data_version.counter

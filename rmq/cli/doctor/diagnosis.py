@@ -27,6 +27,7 @@ from rmq.cli.tool_settings import ToolSettings
 from rmq.client.admin import AdminClient, BrokerAddress, request
 from rmq.cluster.config import ReplicationConfig
 from rmq.config.option import build, check, parse_properties
+from rmq.core.address import FAST_PORT_DISTANCE, HA_PORT_DISTANCE, Address
 from rmq.core.errors import ConfigError, PeerError, RmqError
 from rmq.outgoing.identity import ANY_NAME, Identity, Trust
 from rmq.outgoing.link import Link
@@ -38,8 +39,6 @@ from rmq.store.config import StoreConfig
 
 LOOPBACK: Final = "127.0.0.1"
 ANY_ADDRESSES: Final = ("0.0.0.0", "::")
-FAST_PORT_DISTANCE: Final = 2
-HA_PORT_DISTANCE: Final = 1
 LEAST_DESCRIPTORS: Final = 16_384
 GOOD_DESCRIPTORS: Final = 65_536
 CLOCK_TOLERANCE_MS: Final = 2_000
@@ -328,10 +327,10 @@ def _has_fixed_ports(admin: AdminClient, broker: BrokerAddress) -> bool:
 
 def _ports(admin: AdminClient, broker: BrokerAddress) -> Findings:
     """Whether this host can connect to the addresses that clients get."""
-    host, _, port = broker.address.rpartition(":")
     addresses = {"main port": broker.address}
     if _has_fixed_ports(admin, broker):
-        addresses["fast port"] = f"{host}:{int(port) - FAST_PORT_DISTANCE}"
+        host, port = Address.parse(broker.address)
+        addresses["fast port"] = str(Address(host, port - FAST_PORT_DISTANCE))
     for what, address in addresses.items():
         subject = f"{broker.name} {what}"
         try:

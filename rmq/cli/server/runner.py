@@ -15,6 +15,7 @@ from rmq.cli.config.reload import reload_config
 from rmq.cli.options import gather_values, located, run_to_end
 from rmq.cli.server.service_manager import notify
 from rmq.config.option import build
+from rmq.core.address import Address
 
 logger = logging.getLogger("rmq")
 
@@ -72,5 +73,5 @@ def warn_of_open_ports(values: Mapping[str, str], ready: Mapping[str, str]) -> N
     if host.startswith("127.") or build(AuthConfig, values).authentication_enabled:
         return
     for address in ready.values():
-        port = int(address.rpartition(":")[2])
+        port = Address.parse(address).port
         logger.warning("port %d is open on %s without authentication", port, host)

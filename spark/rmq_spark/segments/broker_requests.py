@@ -8,6 +8,7 @@ import socket
 import struct
 from typing import Final
 
+from rmq.core.address import Address, is_address
 from rmq.core.errors import ConfigError, ConnectFailed, RemoteProtocolError, RmqError
 from rmq.protocol.codes import OwnRequestCode, RequestCode, ResponseCode
 from rmq.protocol.command import Command
@@ -23,7 +24,7 @@ _LENGTH: Final = struct.Struct(">I")
 def ask_end(address: str) -> int:
     """The end of the log of the broker at `host:port`."""
     answer = _ask(
-        host_and_port(address), Command.request(RequestCode.GET_BROKER_RUNTIME_INFO)
+        parse_address(address), Command.request(RequestCode.GET_BROKER_RUNTIME_INFO)
     )
     if answer.code != ResponseCode.SUCCESS:
         raise RmqError(
@@ -49,7 +50,7 @@ def forget_exporter(address: str, exporter: str) -> None:
 
 
 def _report(address: str, fields: dict[str, str]) -> None:
-    answer = _ask(host_and_port(address), Command(OwnRequestCode.REPORT_EXPORT, fields))
+    answer = _ask(parse_address(address), Command(OwnRequestCode.REPORT_EXPORT, fields))
     if answer.code != ResponseCode.SUCCESS:
         raise RmqError(
             f"the broker at {address} refuses the report of "
@@ -57,15 +58,14 @@ def _report(address: str, fields: dict[str, str]) -> None:
         )
 
 
-def host_and_port(address: str) -> tuple[str, int]:
-    """The parts of `host:port`; ConfigError for anything else."""
-    host, _, port = address.rpartition(":")
-    if not host or not port.isdecimal():
-        raise ConfigError(f"address {address!r} is not host:port")
-    return host.strip("[]"), int(port)
+def parse_address(text: str) -> Address:
+    """Return the address in a setting; ConfigError if it is no address."""
+    if not is_address(text):
+        raise ConfigError(f"address {text!r} is not host:port")
+    return Address.parse(text)
 
 
-def _ask(address: tuple[str, int], request: Command) -> Command:
+def _ask(address: Address, request: Command) -> Command:
     try:
         with socket.create_connection(address, TIMEOUT_S) as connection:
             connection.sendall(encode(request))
@@ -73,14 +73,11 @@ def _ask(address: tuple[str, int], request: Command) -> Command:
             (size,) = _LENGTH.unpack(head)
             if size > _MAX_ANSWER:
                 raise RemoteProtocolError(
-                    f"{address[0]}:{address[1]} is no broker: it announces an answer "
-                    f"of {size} bytes"
+                    f"{address} is no broker: it announces an answer of {size} bytes"
                 )
             return decode(head + _received(connection, size))
     except OSError as error:
-        raise ConnectFailed(
-            f"cannot ask the broker at {address[0]}:{address[1]}: {error}"
-        ) from error
+        raise ConnectFailed(f"cannot ask the broker at {address}: {error}") from error
 
 
 def _received(connection: socket.socket, size: int) -> bytes:

@@ -37,6 +37,7 @@ class Peer(NamedTuple):
     """What the handler asks a connection for."""
 
     remote_address: str
+    source_host: str
     peer_host: str
 
 
@@ -337,11 +338,11 @@ async def test_while_it_is_off_other_hosts_cannot_plant_a_user(code, tmp_path):
         ("192.0.2.7", "192.0.2.7"), ("127.0.0.1", "192.0.2.7"), ("192.0.2.7", "::1"),
     ):  # fmt: skip
         with pytest.raises(RequestRejected, match=r"rmq\.auth\.adminFrom") as refusal:
-            method(request, Peer(f"{source}:4711", peer))
+            method(request, Peer(f"{source}:4711", source, peer))
         assert refusal.value.code == ResponseCode.NO_PERMISSION
     assert not list(tmp_path.iterdir())
-    unguarded.check(request, Peer("10.1.2.3:4711", "10.1.2.3"))
-    unguarded.check(request, Peer("::1:4711", "127.0.0.1"))
+    unguarded.check(request, Peer("10.1.2.3:4711", "10.1.2.3", "10.1.2.3"))
+    unguarded.check(request, Peer("::1:4711", "::1", "127.0.0.1"))
 
 
 async def test_without_users_nothing_is_written_while_it_is_off(tmp_path):
