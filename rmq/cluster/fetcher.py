@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING
 import trio
 
 from rmq._fastpath import Watermark
-from rmq.cluster.byte_rate import ByteRate
 from rmq.cluster.config import ReplicationConfig
 from rmq.cluster.divergence import Fork, equal_count
 from rmq.cluster.link import CONNECT_TIMEOUT_S, connect, greet
@@ -39,6 +38,7 @@ from rmq.cluster.wire import (
 from rmq.core.errors import Diverged, PeerError, RemoteProtocolError, RmqError
 from rmq.core.logs import Foreign
 from rmq.core.threads import in_thread
+from rmq.observe.measure import Throughput
 from rmq.store.replica_writer import ReplicaWriter
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ class Replica:
 
         self.master = ""
         self.last_read_ms = self.last_write_ms = 0
-        self.rate = ByteRate()
+        self.rate = Throughput()
         self._config = config
         self._writer = writer
         self._upstream = upstream

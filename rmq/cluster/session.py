@@ -14,7 +14,6 @@ from contextlib import suppress
 import trio
 
 from rmq._fastpath import MappedFile
-from rmq.cluster.byte_rate import ByteRate
 from rmq.cluster.config import ReplicationConfig
 from rmq.cluster.term_state import Control
 from rmq.cluster.wire import (
@@ -28,6 +27,7 @@ from rmq.cluster.wire import (
 )
 from rmq.core.errors import RemoteProtocolError
 from rmq.core.threads import in_thread
+from rmq.observe.measure import Throughput
 from rmq.store.commit_log import CommitLog
 
 logger = logging.getLogger(__name__)
@@ -62,7 +62,7 @@ class Follower:
         self.next_offset = -1
         """What is sent next; -1 before the first report."""
 
-        self.rate = ByteRate()
+        self.rate = Throughput()
         self._socket = connected
         self._log = log
         self._config = config
@@ -264,7 +264,7 @@ class Follower:
         config = self._config
         if not config.ha_flow_control:
             return config.ha_frame_size
-        return max(0, config.ha_bytes_per_second - self.rate.of_this_second())
+        return max(0, config.ha_bytes_per_second - self.rate.this_second())
 
     def _send_part(self) -> int:
         """Send what is left of the frame; return how many bytes went, 0 if none."""

@@ -105,9 +105,9 @@ async def fetch(address: str, path: str, limit: int) -> tuple[int, bytes]:
     async with await trio.open_tcp_stream(*Address.parse(address)) as stream:
         sent = (http.send(request) or b"") + (http.send(h11.EndOfMessage()) or b"")
         await stream.send_all(sent)
-        while (event := http.next_event()) is h11.NEED_DATA:
-            http.receive_data(await stream.receive_some())
-        assert isinstance(event, h11.Response), event
+        while not isinstance(event := http.next_event(), h11.Response):
+            if event is h11.NEED_DATA:
+                http.receive_data(bytes(await stream.receive_some()))
         return event.status_code, bytes(await _read_body(stream, http, limit))
 
 

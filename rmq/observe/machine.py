@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from rmq.core.address import host_of
 from rmq.core.offsets import PhysicalOffset
+from rmq.observe.measure import GrowthRate
 from rmq.protocol import properties as names
 from rmq.protocol.hosts import host_text
 from rmq.protocol.topics import DLQ_PREFIX, RETRY_PREFIX
@@ -17,17 +18,13 @@ if TYPE_CHECKING:
     from rmq.broker.context import BrokerContext
     from rmq.observe.findings import Disk
 
-GROWTH_NOTES: Final = 61
-NOTE_MS: Final = 60_000
+HOUR_MS: Final = 3_600_000
+STEP_MS: Final = 60_000
 LEAST_GROWTH_MS: Final = 600_000
 """A forecast of days from less time than this would be noise."""
 
 LATELY_MS: Final = 30_000
 LEAST_LATELY_MS: Final = 7_000
-MAX_LATELY: Final = 32
-"""Samples of the last seconds; one comes every 2 s at most."""
-
-HOUR_MS: Final = 3_600_000
 MAX_HOSTS: Final = 100
 """Hosts of senders whose clocks are compared; the one seen longest ago goes."""
 
@@ -57,29 +54,25 @@ class Growth:
     """The end of the log over the last hour, and pages read from the disk."""
 
     def __init__(self) -> None:
-        self._ends: deque[tuple[int, int]] = deque(maxlen=GROWTH_NOTES)
-        self._lately: deque[tuple[int, int]] = deque(maxlen=MAX_LATELY)
-        self._faults: tuple[int, int] = 0, resource.getrusage(0).ru_majflt
+        self._hour = GrowthRate(HOUR_MS, STEP_MS, LEAST_GROWTH_MS)
+        self._lately = GrowthRate(LATELY_MS, 0, LEAST_LATELY_MS)
+        self._faults = GrowthRate(1, 0, 1)
+        """Between the last two samples."""
+
         self._oldest: tuple[int, int] = -1, 0
-        self.faults_per_s = 0.0
+
+    @property
+    def faults_per_s(self) -> float:
+        """Pages that this process read from the disk."""
+        return self._faults.per_second() or 0.0
 
     def sample(self, broker: "BrokerContext", now_ms: int) -> None:
         """Take a sample."""
-        end = now_ms, broker.store.log.end_offset
-        if not self._ends or now_ms - self._ends[-1][0] >= NOTE_MS:
-            self._ends.append(end)
-        while self._lately and now_ms - self._lately[0][0] > LATELY_MS:
-            self._lately.popleft()
-        self._lately.append(end)
-        at_ms, count = self._faults
+        end = broker.store.log.end_offset
+        self._hour.sample(now_ms, end)
+        self._lately.sample(now_ms, end)
         faults = resource.getrusage(resource.RUSAGE_SELF).ru_majflt
-        if at_ms and now_ms > at_ms:
-            self.faults_per_s = (faults - count) * 1_000 / (now_ms - at_ms)
-        self._faults = now_ms, faults
-
-    def per_hour(self) -> float | None:
-        """Return the bytes by which the log grows in an hour; None: not known yet."""
-        return _per_hour(self._ends, LEAST_GROWTH_MS)
+        self._faults.sample(now_ms, faults)
 
     def disk(self, broker: "BrokerContext", now_ms: int) -> "Disk":
         """Return the facts about the disk of the log."""
@@ -93,8 +86,8 @@ class Growth:
             used=usage.used,
             early_ratio=config.disk_max_used_ratio / 100,
             refuse_ratio=config.disk_warning_ratio / 100,
-            growth_per_hour=self.per_hour(),
-            lately_per_hour=_per_hour(self._lately, LEAST_LATELY_MS),
+            growth_per_hour=_per_hour(self._hour),
+            lately_per_hour=_per_hour(self._lately),
             kept_ms=self.kept_ms(broker, now_ms),
             reserved_ms=config.reserved_hours * HOUR_MS,
         )
@@ -110,12 +103,9 @@ class Growth:
         return max(0, now_ms - stored_ms) if stored_ms > 0 else None
 
 
-def _per_hour(ends: deque[tuple[int, int]], least_ms: int) -> float | None:
-    """Return the growth between the first and the last; None if they are too near."""
-    if len(ends) < 2 or ends[-1][0] - ends[0][0] < least_ms:
-        return None
-    (first_ms, first), (last_ms, last) = ends[0], ends[-1]
-    return (last - first) * HOUR_MS / (last_ms - first_ms)
+def _per_hour(rate: GrowthRate) -> float | None:
+    per_second = rate.per_second()
+    return None if per_second is None else per_second * 3_600
 
 
 class SenderClocks:
@@ -195,7 +185,7 @@ class DeadLetters:
                     topic, 0, since, Boundary.LOWER
                 )
                 ends = self._ends[group] = deque([(now_ms, first)], DEAD_NOTES)
-            if now_ms - ends[-1][0] >= NOTE_MS or len(ends) == 1:
+            if now_ms - ends[-1][0] >= STEP_MS or len(ends) == 1:
                 ends.append((now_ms, end))
             else:
                 ends[-1] = ends[-1][0], end

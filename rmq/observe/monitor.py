@@ -20,9 +20,8 @@ from rmq.observe.departures import Departures
 from rmq.observe.events import Events
 from rmq.observe.group_progress import Progress
 from rmq.observe.machine import DeadLetters, Growth, SenderClocks
+from rmq.observe.measure import RollingPercentile, TimeSeriesTable
 from rmq.observe.queries import Busiest
-from rmq.observe.rolling_percentile import Lately
-from rmq.observe.time_series import Rings
 
 if TYPE_CHECKING:
     from rmq.broker.context import BrokerContext
@@ -56,10 +55,10 @@ class Watch:
         self.clocks = SenderClocks()
         self.dead = DeadLetters()
         self.events = Events()
-        self.of_groups = Rings()
+        self.of_groups = TimeSeriesTable()
         """What waited for groups."""
 
-        self.of_topics = Rings()
+        self.of_topics = TimeSeriesTable()
         """What came to the topics that somebody looks at."""
 
         self.failing: dict[str, int] = {}
@@ -84,10 +83,10 @@ class Watch:
         self.others: dict[str, JavaBroker] = {}
         """Brokers of Java that somebody looked at, by address."""
 
-        self.sends = Lately(RPC_BOUNDS_MS)
+        self.sends = RollingPercentile(RPC_BOUNDS_MS)
         """From the arrival of a send to its answer."""
 
-        self.flushes = Lately([bound * 1_000 for bound in FLUSH_BOUNDS_S])
+        self.flushes = RollingPercentile([bound * 1_000 for bound in FLUSH_BOUNDS_S])
         self.connection_count: Callable[[], int] = lambda: 0
         self.rpc_times: Callable[[], list[RpcTime]] = list
         self._broker: BrokerContext | None = None

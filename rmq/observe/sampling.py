@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Final
 
 from rmq._fastpath import RPC_BOUNDS_MS
 from rmq.observe.findings import Problem, group_problems, problems
+from rmq.observe.measure import MAX_SERIES
 from rmq.observe.reasons import BEHIND_MS, NOBODY_MS
 from rmq.observe.snapshot import group_facts, take_picture
 from rmq.observe.statistics import TOPIC_PUT_NUMS
-from rmq.observe.time_series import MAX_RINGS
 from rmq.protocol.codes import RequestCode
 from rmq.protocol.topics import RETRY_PREFIX
 
@@ -42,7 +42,7 @@ def sample(broker: "BrokerContext", watch: "Watch") -> Iterator[None]:
     yield
     watch.dead.sample(broker, touched, now_ms)
     yield
-    watch.of_topics.add_all(partial(broker.statistics.total, TOPIC_PUT_NUMS), now_ms)
+    watch.of_topics.add_growth(partial(broker.statistics.total, TOPIC_PUT_NUMS), now_ms)
     yield
     topics = {topic for topic, _ in touched}
     yield
@@ -97,5 +97,5 @@ def _choose(
         yield
     names += heapq.nlargest(MAX_GROUPS, waits, key=waits.__getitem__)
     yield
-    kept = {name: lags[name] for name in names[:MAX_RINGS]}
+    kept = {name: lags[name] for name in names[:MAX_SERIES]}
     watch.of_groups.put_all(kept, now_ms)

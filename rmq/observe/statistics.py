@@ -1,8 +1,8 @@
 """BrokerStatistics: messages in and out by topic and group, per minute, hour and day.
 
-An item is a sum and a count of additions that only grow, see `counters.py`. Samples of
-all are taken every 10 s, 10 minutes and hour; a window is the difference between now
-and its oldest sample (one minute, one hour, one day ago).
+An item is a row of a `CounterArray`: a sum and a count of additions. Snapshots of all
+are taken every 10 s, 10 minutes and hour; a window is the difference between now and
+its oldest snapshot (one minute, one hour, one day ago).
 
 Puts cost one update of a set per poll: the queues count new messages themselves, and
 are asked a second after they came and before each reading. Gets are counted once per
@@ -19,8 +19,7 @@ import trio
 from rmq._fastpath import SIZE_BOUNDS
 from rmq.broker.arrivals import QueueKey
 from rmq.core.clock import Clock
-from rmq.observe.counters import Samples, Sums
-from rmq.observe.timings import COMMIT_BOUNDS_S, CREATION_BOUNDS_MS, Timings
+from rmq.observe.measure import CounterArray, CounterSnapshots, HistogramTable
 from rmq.protocol.bodies.statistics import BrokerStatsData, BrokerStatsItem
 from rmq.store.message_store import MessageStore
 
@@ -44,6 +43,10 @@ GROUP_OUT: Final = "GROUP_OUT"
 GROUP_AGAIN: Final = "GROUP_AGAIN"
 """Of a topic for all groups, and of a group for all topics (its key is `@group`): views
 of groups with ten thousand topics do not add these up. Java has no such items."""
+
+CREATION_BOUNDS_MS: Final = (10, 100, 1_000, 3_000, 5_000)
+COMMIT_BOUNDS_S: Final = (5, 60, 600, 3_600, 43_200, 86_400)
+"""Bounds of Java's exporter."""
 
 SAMPLE_INTERVAL_S: Final = 10
 ROUNDS_OF_HOUR: Final = 60
@@ -101,11 +104,11 @@ class BrokerStatistics:
         self._rounds = 0
         for queue in self._tails.take_uncounted(self._tails.uncounted_count):
             queue.take_counts(None)  # from before the start
-        self._sums = Sums(clock.now_ms)
-        self._minute = Samples(MINUTE_SAMPLES)
-        self._hour = Samples(HOUR_SAMPLES)
-        self._day = Samples(DAY_SAMPLES)
-        self._uncounted = self._sums.begin()
+        self._counters = CounterArray(clock.now_ms)
+        self._minute = CounterSnapshots(MINUTE_SAMPLES)
+        self._hour = CounterSnapshots(HOUR_SAMPLES)
+        self._day = CounterSnapshots(DAY_SAMPLES)
+        self._uncounted = self._counters.add_row()
         """The item of all for which there is no room."""
 
         self._items: dict[str, dict[tuple[str, str], int]] = {}
@@ -123,9 +126,9 @@ class BrokerStatistics:
         self._sizes: dict[str, array[int]] = {}
         self.open_transactions: Counter[str] = Counter()
         """Open half messages, by topic."""
-        self.topic_creations = Timings(CREATION_BOUNDS_MS, clock.now_ms)
-        self.group_creations = Timings(CREATION_BOUNDS_MS, clock.now_ms)
-        self.commit_ages = Timings(COMMIT_BOUNDS_S, clock.now_ms)
+        self.topic_creations = HistogramTable(CREATION_BOUNDS_MS, clock.now_ms)
+        self.group_creations = HistogramTable(CREATION_BOUNDS_MS, clock.now_ms)
+        self.commit_ages = HistogramTable(COMMIT_BOUNDS_S, clock.now_ms)
         """Seconds from the birth of a half message to its commit, by topic."""
 
     # -- counting
@@ -173,7 +176,7 @@ class BrokerStatistics:
         self._add(rows, messages, size, messages)
 
     def _add(self, rows: Rows, messages: int, size: int, times: int) -> None:
-        sums, counts = self._sums.values, self._sums.times
+        sums, counts = self._counters.values, self._counters.times
         for row in rows[:-2]:
             sums[row] += messages
             counts[row] += times
@@ -240,8 +243,8 @@ class BrokerStatistics:
     def count(self, name: str, key: str) -> None:
         """Count one more of something."""
         row = self._row(name, key)
-        self._sums.values[row] += 1
-        self._sums.times[row] += 1
+        self._counters.values[row] += 1
+        self._counters.times[row] += 1
 
     def count_send_back(self, group: str, topic: str) -> None:
         """Count a message that a consumer gave back."""
@@ -257,11 +260,13 @@ class BrokerStatistics:
         if is_of_queue:
             is_full = self._queue_item_count >= QUEUE_ITEM_LIMIT
         else:
-            is_full = len(self._sums) - self._queue_item_count > ITEM_LIMIT
+            is_full = len(self._counters) - self._queue_item_count > ITEM_LIMIT
         if is_full:
             return self._uncounted
         topic, at, rest = key.partition("@")
-        row = self._items.setdefault(topic, {})[name, at + rest] = self._sums.begin()
+        row = self._items.setdefault(topic, {})[name, at + rest] = (
+            self._counters.add_row()
+        )
         self._queue_item_count += is_of_queue
         return row
 
@@ -284,13 +289,13 @@ class BrokerStatistics:
             stats_day=self._window(self._day, row),
         )
 
-    def _window(self, samples: Samples, row: int) -> BrokerStatsItem:
-        """Return what was added since the oldest sample.
+    def _window(self, snapshots: CounterSnapshots, row: int) -> BrokerStatsItem:
+        """Return what was added since the oldest snapshot.
 
         A rate is over one sample interval at least, so that a single message one
         millisecond ago is not reported as 1,000/s.
         """
-        added, additions, elapsed_ms = self._sums.since(samples, row)
+        added, additions, elapsed_ms = self._counters.growth(snapshots, row)
         elapsed_ms = max(elapsed_ms, SAMPLE_INTERVAL_S * 1_000)
         return BrokerStatsItem(
             sum=added,
@@ -301,7 +306,7 @@ class BrokerStatistics:
     def totals(self, name: str) -> list[tuple[str, int]]:
         """Return the sums of all items of one name, by key."""
         self.count_up()
-        values = self._sums.values
+        values = self._counters.values
         return [
             (topic + rest, values[row])
             for topic, items in self._items.items()
@@ -327,7 +332,7 @@ class BrokerStatistics:
     def total(self, name: str, key: str) -> int:
         """Return the sum of an item at the last count; new messages may be missing."""
         row = self._find(name, key)
-        return 0 if row is None else self._sums.values[row]
+        return 0 if row is None else self._counters.values[row]
 
     def rates(self, name: str, key: str) -> tuple[float, float]:
         """Return the additions a second over the last minute and hour, as counted."""
@@ -377,13 +382,13 @@ class BrokerStatistics:
             source()
         yield from self._count_parts()
         self._rounds += 1
-        self._sums.sample(self._minute)
+        self._counters.take_snapshot(self._minute)
         if self._rounds % ROUNDS_OF_HOUR == 0:
             yield
-            self._sums.sample(self._hour)
+            self._counters.take_snapshot(self._hour)
         if self._rounds % ROUNDS_OF_DAY == 0:
             yield
-            self._sums.sample(self._day)
+            self._counters.take_snapshot(self._day)
             yield from self._forget(self._is_idle)
 
     def _is_idle(self, key: tuple[str, str], row: int) -> bool:
@@ -391,12 +396,12 @@ class BrokerStatistics:
 
         Places of pulls know their rows, and these two have no topic to find them by.
         """
-        return key[0] not in _OF_GROUP and self._sums.is_idle(self._day, row)
+        return key[0] not in _OF_GROUP and self._counters.is_idle(self._day, row)
 
     def forget_topic(self, topic: str) -> Iterator[None]:
         """Drop the items of a topic that was deleted, some at a time."""
         self._sizes.pop(topic, None)
-        self.commit_ages.forget(topic=topic)
+        self.commit_ages.remove(topic=topic)
         self._forget_pulls(topic)
         yield from self._forget_of(topic, lambda _key, _row: True)
 
@@ -443,7 +448,7 @@ class BrokerStatistics:
                 self._forget_rows(topic)
             for key, row in gone:
                 del items[key]
-                self._sums.end(row)
+                self._counters.remove_row(row)
                 self._queue_item_count -= key[0].startswith(_OF_QUEUES)
         if not items and self._items.get(topic) is items:
             del self._items[topic]

@@ -23,6 +23,7 @@ from rmq.observe.machine_views import (
     other_broker,
     transactions,
 )
+from rmq.observe.measure import STEP_MS
 from rmq.observe.message_views import MESSAGE_VIEWS
 from rmq.observe.queries import (
     DEFAULT_ROWS,
@@ -48,7 +49,6 @@ from rmq.observe.statistics import (
     TOPIC_OUT,
     TOPIC_PUT_NUMS,
 )
-from rmq.observe.time_series import STEP_MS
 from rmq.protocol.topics import DLQ_PREFIX, RETRY_PREFIX
 
 if TYPE_CHECKING:
@@ -237,7 +237,7 @@ async def topic(broker: "BrokerContext", query: Query) -> dict[str, Any]:
             "readQueueNums": config.read_queue_nums,
             "writeQueueNums": config.write_queue_nums,
         },
-        "hour": broker.watch.of_topics.want(name, now_ms).values(now_ms),
+        "hour": broker.watch.of_topics.get_or_add(name, now_ms).values(now_ms),
         "step_ms": STEP_MS,
         "queues": queues,
         "groups": [_group_row(broker, group) for group in readers],

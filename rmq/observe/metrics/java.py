@@ -15,6 +15,7 @@ from typing import NamedTuple
 from rmq._fastpath import RPC_BOUNDS_MS, SIZE_BOUNDS, RpcTime
 from rmq.broker.context import BrokerContext
 from rmq.core.offsets import PhysicalOffset, QueueOffset
+from rmq.observe.measure import HistogramTable
 from rmq.observe.metrics.exposition import MAX_SAMPLES, Family, Sample, histogram
 from rmq.observe.metrics.timer import pop_families, timer_families
 from rmq.observe.statistics import (
@@ -26,7 +27,6 @@ from rmq.observe.statistics import (
     TOPIC_PUT_NUMS,
     TOPIC_PUT_SIZE,
 )
-from rmq.observe.timings import Timings
 from rmq.protocol.codes import LanguageCode, RequestCode, ResponseCode
 from rmq.protocol.records import decode_stored
 from rmq.protocol.topics import is_retry_topic
@@ -151,9 +151,9 @@ def _creation_families(broker: BrokerContext) -> Iterator[Family]:
     )
 
 
-def _timed(timings: Timings) -> Iterator[Sample]:
-    for one in timings.series():
-        yield from histogram(timings.bounds, one.counts, one.total, one.labels)
+def _timed(table: HistogramTable) -> Iterator[Sample]:
+    for one in table.all():
+        yield from histogram(table.bounds, one.counts, one.total, one.labels)
 
 
 def _watermarks(requests: Requests) -> Iterator[Sample]:
