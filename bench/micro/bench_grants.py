@@ -3,7 +3,7 @@
 import pytest
 
 from rmq._fastpath import Grants
-from rmq._fastpath.handlers.grants import SignedTemplates
+from rmq._fastpath.reactor.grants import SignedTemplates
 from rmq.access.signature import sign
 from rmq.protocol.command import Command
 from rmq.protocol.frames import encode

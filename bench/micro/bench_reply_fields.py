@@ -1,6 +1,6 @@
 """Fields that every reply carries, written once for each view of a topic."""
 
-from rmq._fastpath.reactor.reply_fields import ReplyFields
+from rmq._fastpath.handlers.reply_fields import ReplyFields
 
 
 def bench_write(benchmark):

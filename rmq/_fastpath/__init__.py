@@ -10,16 +10,16 @@ import importlib
 _NAMES = {
     "handlers.ack_path": "AckPath",
     "handlers.ack_table": "AckMarks AckTable",
-    "log.append": "RecordEncoder record_size",
+    "log.encode": "RecordEncoder record_size",
     "bytes.checksum": "body_crc crc32",
     "handlers.commit_path": "CommitPath",
     "handlers.commit_table": "CommitTable",
     "reactor.connections": "Connections EventKind",
     "log.decode": "Record RecordStatus RecordView check_record decode_record",
     "log.dispatch": "Dispatched QueueDispatcher",
-    "bytes.extent": "Extent",
+    "log.extent": "Extent",
     "log.flush_times": "FLUSH_BOUNDS_S FlushTimes",
-    "handlers.grants": "Grants",
+    "reactor.grants": "Grants",
     "bytes.hashing": "java_hash tags_code",
     "handlers.heartbeat_path": "HeartbeatPath",
     "handlers.held_pulls": "HeldPullCounts ReturnedPull",
@@ -47,7 +47,7 @@ _NAMES = {
     "handlers.timed_sends": "TimedSends",
     "log.timer_units": "add_units due_records walk_units",
     "bytes.unique_keys": "UniqueKeys",
-    "bytes.watermark": "Watermark",
+    "log.watermark": "Watermark",
 }
 _HOMES = {name: home for home, names in _NAMES.items() for name in names.split()}
 __all__ = [*_HOMES]

@@ -1,14 +1,11 @@
 from rmq._fastpath.bytes.checksum import body_crc, crc32
-from rmq._fastpath.bytes.extent import Extent
 from rmq._fastpath.bytes.hashing import java_hash, tags_code
 from rmq._fastpath.bytes.properties import decode_properties, encode_properties
 from rmq._fastpath.bytes.unique_keys import UniqueKeys
-from rmq._fastpath.bytes.watermark import Watermark
 from rmq._fastpath.handlers.ack_path import AckPath
 from rmq._fastpath.handlers.ack_table import AckMarks, AckTable
 from rmq._fastpath.handlers.commit_path import CommitPath
 from rmq._fastpath.handlers.commit_table import CommitTable
-from rmq._fastpath.handlers.grants import Grants
 from rmq._fastpath.handlers.heartbeat_path import HeartbeatPath
 from rmq._fastpath.handlers.held_pulls import HeldPullCounts, ReturnedPull
 from rmq._fastpath.handlers.pull_path import PullPath
@@ -16,7 +13,6 @@ from rmq._fastpath.handlers.pull_table import PullTable, PullView
 from rmq._fastpath.handlers.send_path import SendPath
 from rmq._fastpath.handlers.send_table import SendTable
 from rmq._fastpath.handlers.timed_sends import TimedSends
-from rmq._fastpath.log.append import RecordEncoder, record_size
 from rmq._fastpath.log.decode import (
     Record,
     RecordStatus,
@@ -25,6 +21,8 @@ from rmq._fastpath.log.decode import (
     decode_record,
 )
 from rmq._fastpath.log.dispatch import Dispatched, QueueDispatcher
+from rmq._fastpath.log.encode import RecordEncoder, record_size
+from rmq._fastpath.log.extent import Extent
 from rmq._fastpath.log.flush_times import FLUSH_BOUNDS_S, FlushTimes
 from rmq._fastpath.log.index_table import IndexTable, find_in_log, index_file_size
 from rmq._fastpath.log.layout import (
@@ -57,7 +55,9 @@ from rmq._fastpath.log.scan import (
 from rmq._fastpath.log.tail import LogTail
 from rmq._fastpath.log.tail_ring import TailRing
 from rmq._fastpath.log.timer_units import add_units, due_records, walk_units
+from rmq._fastpath.log.watermark import Watermark
 from rmq._fastpath.reactor.connections import Connections, EventKind
+from rmq._fastpath.reactor.grants import Grants
 from rmq._fastpath.reactor.inner_loop import InnerLoop
 from rmq._fastpath.reactor.native import NativeHandler
 from rmq._fastpath.reactor.reactor import Reactor, ReactorStatistics

@@ -41,7 +41,8 @@ ONE_WORD = frozenset(
     apply arm assign attach authenticate authorize begin bind build call campaign cancel
     capacity choose clean clear clone close collect column columns command commit
     compact compare compile complete compress config configs connect consume contains
-    content context copy cost count counts create decide decode decompress decorated
+    content context copy cost count counts create decide decline decode decompress
+    decorated
     delete deliver describe detach digest discard dispatch divide drain drop dump
     duration elect emit encode encrypt end enqueue enter epoch error escape evict
     exchange exists expand expire explain export expose extend fail families fence fetch
@@ -117,7 +118,12 @@ def texts_of(path: Path) -> Iterator[Text]:
         yield from _comments(source)
     else:
         for match in re.finditer(r'"""(.*?)"""', source, re.DOTALL):
-            yield Text(source.count("\n", 0, match.start()) + 1, match[1])
+            line = source.count("\n", 0, match.start()) + 1
+            if source[: match.start()].rstrip().endswith("extern from *:"):
+                for comment in re.finditer(r"/\*(.*?)\*/", match[1], re.DOTALL):
+                    yield Text(line, comment[1])
+            else:
+                yield Text(line, match[1])
         block: list[str] = []
         first = 0
         for number, line in enumerate(source.splitlines(), 1):

@@ -26,6 +26,34 @@ def test_cimports_stay_inside_fastpath():
     assert not wrong
 
 
+ROOMS = ("bytes", "log", "reactor", "handlers")
+
+
+def test_rooms_of_fastpath_cimport_no_room_above():
+    wrong = []
+    for room in ROOMS:
+        above = (*ROOMS[ROOMS.index(room) + 1 :], "client", "arrow")
+        forbidden = tuple(f"rmq._fastpath.{each}." for each in above)
+        for path in (ROOT / "rmq/_fastpath" / room).glob("*.p[yx][xd]"):
+            for match in CIMPORT.finditer(path.read_text()):
+                module = match.group(1) or match.group(2)
+                if module.startswith(forbidden):
+                    wrong.append(f"{room}/{path.name}: {module}")
+    assert not wrong
+
+
+def test_each_room_of_fastpath_lists_its_modules():
+    for room in ROOMS:
+        folder = ROOT / "rmq/_fastpath" / room
+        page = (folder / "__init__.py").read_text()
+        listed = {
+            line.split()[0] for line in page.splitlines() if re.match(r"\S+  ", line)
+        }
+        files = [*folder.glob("*.p[yx][xd]"), *folder.glob("*.h")]
+        present = {each.name if each.suffix == ".h" else each.stem for each in files}
+        assert listed == present
+
+
 def test_only_one_module_imports_pluggy():
     users = {
         path.relative_to(ROOT).as_posix()

@@ -35,6 +35,8 @@ from libc.stdint cimport (
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcmp, memcpy, memset
 
+from rmq._fastpath.bytes.endian cimport get16, get32, get64
+from rmq._fastpath.bytes.utf8 cimport is_utf8
 from rmq._fastpath.log.decode cimport (
     BAD_LENGTHS,
     BAD_OFFSET,
@@ -45,8 +47,6 @@ from rmq._fastpath.log.decode cimport (
     RecordStatus,
     split_record,
 )
-from rmq._fastpath.bytes.endian cimport get16, get32, get64
-from rmq._fastpath.reactor.header_scan cimport is_utf8
 from rmq._fastpath.log.layout cimport RecordFlag, RecordLayout
 
 from typing import NamedTuple

@@ -34,14 +34,14 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t, uintptr_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcmp, memcpy, memset
 
+from rmq._fastpath.bytes.endian cimport put16, put32
+from rmq._fastpath.bytes.utf8 cimport is_utf8
 from rmq._fastpath.log.batch_items cimport (
     ITEM_FLAG_AT,
     ITEM_HEAD_SIZE,
     ITEM_LIMIT,
     ITEM_SIZE_LEAST,
 )
-from rmq._fastpath.bytes.endian cimport put16, put32
-from rmq._fastpath.reactor.header_scan cimport is_utf8
 
 from enum import IntEnum
 

@@ -1,1 +1,21 @@
-"""Compiled handlers: sends, pulls, acks, commits, heartbeats."""
+"""Compiled handlers: sends, pulls, acks, commits, heartbeats.
+
+Top room: it cimports bytes, log and reactor.  The reactor calls a `_path` for each
+request; its `_table` has what Python has registered.  Plugins create both through
+rmq/native.py.
+
+send_path       requests 10, 310 and 320
+send_table      topics and queues of sends; messages staged in a poll
+timed_sends     sends with a delivery time, for the timer plugin
+pull_path       requests 11 and 361
+pull_table      views and queues of pulls
+pull_search     messages that a pull finds
+pull_reply      the reply to a pull
+held_pulls      pulls that wait for messages
+ack_path        request 200051
+ack_table       checkpoints of POP whose acks need no Python
+commit_path     request 15
+commit_table    offsets committed in a poll, by all handlers
+heartbeat_path  request 34
+reply_fields    ext fields that every reply carries
+"""

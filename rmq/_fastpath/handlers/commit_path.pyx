@@ -8,9 +8,9 @@ Belongs to the thread of the reactor.
 cimport cython
 from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int32_t, int64_t
 
+from rmq._fastpath.bytes.name_table cimport Name
 from rmq._fastpath.handlers.commit_table cimport CommitPair, CommitTable
 from rmq._fastpath.reactor.header_text cimport ONEWAY_FLAG, put_success, read_integer
-from rmq._fastpath.bytes.name_table cimport Name
 from rmq._fastpath.reactor.native cimport (
     CONTRACT_VERSION, SERVED, Conn, Frame, NativeHandler, Text, Verdict, decline,
 )

@@ -1,8 +1,8 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from rmq._fastpath.bytes.name_table cimport NameTable
+from rmq._fastpath.handlers.reply_fields cimport ReplyFields
 from rmq._fastpath.reactor.native cimport Conn, Frame, NativeHandler, Verdict
-from rmq._fastpath.reactor.reply_fields cimport ReplyFields
 
 cdef enum:
     BEAT_LIMIT = 65536          # heartbeats that are known at the same time

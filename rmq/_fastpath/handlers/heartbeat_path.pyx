@@ -12,18 +12,18 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcmp
 
+from rmq._fastpath.bytes.ascii cimport put_literal, put_text
+from rmq._fastpath.bytes.name_table cimport (
+    Name, clear_names, find_name, init_names, insert_name, remove_name, some_name,
+)
+from rmq._fastpath.handlers.reply_fields cimport ReplyFields
 from rmq._fastpath.reactor.connections cimport Connections
 from rmq._fastpath.reactor.header_text cimport (
     JSON_TYPE, ONEWAY_FLAG, begin_binary, end_frame, end_header, end_json, end_value,
-    put_literal, put_text,
-)
-from rmq._fastpath.bytes.name_table cimport (
-    Name, clear_names, find_name, init_names, insert_name, remove_name, some_name,
 )
 from rmq._fastpath.reactor.native cimport (
     CONTRACT_VERSION, SERVED, Conn, Frame, NativeHandler, Verdict, decline,
 )
-from rmq._fastpath.reactor.reply_fields cimport ReplyFields
 
 REASONS = ("new or changed", "too much")
 

@@ -1,5 +1,7 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
+from rmq._fastpath.log.waiters cimport ReadyWaiters, Waiter
+
 cdef enum:
     TICK_MS = 100               # deadlines are rounded up to it
     TICK_COUNT = 8192           # a ring of them: more than the longest suspension
@@ -33,49 +35,17 @@ cdef struct HeldPull:
     uint8_t *frame              # as it came, after the struct
 
 cdef struct HeldGroup:          # the pulls of one view that wait in one queue
+    Waiter waiter               # ready: messages came since the last look
     void *view
     void *queue
-    HeldGroup *next_of_queue
-    HeldGroup *previous_of_queue
-    HeldGroup **first_of_queue
-    HeldGroup *next_ready
-    HeldGroup *previous_ready
-    ReadyGroups *ready
-    bint is_ready               # messages came since it was looked at
     int64_t tested_offset       # no earlier entry is for a pull of the group
     int64_t count
     HeldPull *first
     HeldPull *last
 
-cdef struct ReadyGroups:
-    HeldGroup *first
-    HeldGroup *last
-
-
-cdef inline void mark_ready(HeldGroup *group) noexcept nogil:
-    """Have a group looked at in the next turn."""
-    if group.is_ready:
-        return
-    group.is_ready = True
-    group.next_ready = NULL
-    group.previous_ready = group.ready.last
-    if group.ready.last != NULL:
-        group.ready.last.next_ready = group
-    else:
-        group.ready.first = group
-    group.ready.last = group
-
-
-cdef inline void wake_groups(HeldGroup *group) noexcept nogil:
-    """Have the groups of a queue looked at, from the first one on."""
-    while group != NULL:
-        mark_ready(group)
-        group = group.next_of_queue
-
-
 cdef class HeldPulls:
-    cdef ReadyGroups ready      # messages came for them
-    cdef ReadyGroups hidden     # messages came that readers may not see yet
+    cdef ReadyWaiters ready     # messages came for them
+    cdef ReadyWaiters hidden    # messages came that readers may not see yet
     cdef HeldPull *due          # linked by next_of_tick
     cdef void *connections      # of the reactor, which outlives every handler
     cdef HeldPull **slots       # by slot: the pulls of the connection that is there
@@ -122,6 +92,5 @@ cdef class HeldPulls:
 
 
 cdef HeldGroup *new_group(
-    void *view, void *queue, HeldGroup **first_of_queue, HeldPulls pulls
+    void *view, void *queue, Waiter **first_of_queue, HeldPulls pulls
 ) noexcept nogil
-cdef void leave_ready(HeldGroup *group) noexcept nogil

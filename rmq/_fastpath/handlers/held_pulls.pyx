@@ -20,6 +20,10 @@ from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint32_t, uint64_
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcpy, memset
 
+from rmq._fastpath.log.waiters cimport (
+    Waiter, link_waiter, mark_ready, unlink_ready, unlink_waiter,
+)
+
 from typing import NamedTuple
 
 cdef enum:
@@ -268,28 +272,28 @@ cdef class HeldPulls:
 
     cdef void look_again(self) noexcept nogil:
         """Look again at groups whose messages readers could not see yet."""
-        cdef HeldGroup *group = self.hidden.first
-        cdef HeldGroup *following
+        cdef Waiter *waiter = self.hidden.first
+        cdef Waiter *following
         self.hidden.first = self.hidden.last = NULL
-        while group != NULL:
-            following = group.next_ready
-            group.ready = &self.ready
-            group.is_ready = False
-            mark_ready(group)
-            group = following
+        while waiter != NULL:
+            following = waiter.next_ready
+            waiter.ready = &self.ready
+            waiter.is_ready = False
+            mark_ready(waiter)
+            waiter = following
 
     cdef HeldGroup *take_ready(self) noexcept nogil:
         """The next ready group, which is no longer ready; NULL without one."""
-        cdef HeldGroup *group = self.ready.first
-        if group != NULL:
-            leave_ready(group)
-        return group
+        cdef Waiter *waiter = self.ready.first
+        if waiter != NULL:
+            unlink_ready(waiter)
+        return <HeldGroup *>waiter
 
     cdef void hide(self, HeldGroup *group) noexcept nogil:
         """Keep a group until readers may see what came for it."""
-        if not group.is_ready:
-            group.ready = &self.hidden
-            mark_ready(group)
+        if not group.waiter.is_ready:
+            group.waiter.ready = &self.hidden
+            mark_ready(&group.waiter)
 
     cdef void expire(self, int64_t now_ms) noexcept nogil:
         """Make the pulls due whose time is over by then, on the clock of the polls."""
@@ -360,14 +364,7 @@ cdef class HeldPulls:
         """
         while group.first != NULL:
             self.give_back(group.first, 0)
-        if group.is_ready:
-            leave_ready(group)
-        if group.previous_of_queue != NULL:
-            group.previous_of_queue.next_of_queue = group.next_of_queue
-        else:
-            group.first_of_queue[0] = group.next_of_queue
-        if group.next_of_queue != NULL:
-            group.next_of_queue.previous_of_queue = group.previous_of_queue
+        unlink_waiter(&group.waiter)
         free(group)
 
     def take_returned(self):
@@ -385,7 +382,7 @@ cdef class HeldPulls:
 
 
 cdef HeldGroup *new_group(
-    void *view, void *queue, HeldGroup **first_of_queue, HeldPulls pulls
+    void *view, void *queue, Waiter **first_of_queue, HeldPulls pulls
 ) noexcept nogil:
     """Return a group without pulls, linked to its queue; NULL without memory."""
     cdef HeldGroup *group = <HeldGroup *>calloc(1, sizeof(HeldGroup))
@@ -393,26 +390,8 @@ cdef HeldGroup *new_group(
         return NULL
     group.view = view
     group.queue = queue
-    group.ready = &pulls.ready
-    group.first_of_queue = first_of_queue
-    group.next_of_queue = first_of_queue[0]
-    if group.next_of_queue != NULL:
-        group.next_of_queue.previous_of_queue = group
-    first_of_queue[0] = group
+    link_waiter(&group.waiter, first_of_queue, &pulls.ready)
     return group
-
-
-cdef void leave_ready(HeldGroup *group) noexcept nogil:
-    """Take a group out of the list that it is in."""
-    if group.previous_ready != NULL:
-        group.previous_ready.next_ready = group.next_ready
-    else:
-        group.ready.first = group.next_ready
-    if group.next_ready != NULL:
-        group.next_ready.previous_ready = group.previous_ready
-    else:
-        group.ready.last = group.previous_ready
-    group.is_ready = False
 
 
 cdef int64_t _tick_of(const HeldPull *held) noexcept nogil:

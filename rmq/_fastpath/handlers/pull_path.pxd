@@ -1,10 +1,10 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
 from rmq._fastpath.handlers.held_pulls cimport HeldGroup, HeldPull, Pull
-from rmq._fastpath.reactor.native cimport Conn, Frame, NativeHandler, Verdict
 from rmq._fastpath.handlers.pull_search cimport Pulled
 from rmq._fastpath.handlers.pull_table cimport PullTable
 from rmq._fastpath.log.scan cimport Found
+from rmq._fastpath.reactor.native cimport Conn, Frame, NativeHandler, Verdict
 
 cdef class PullPath(NativeHandler):
     cdef PullTable table

@@ -14,14 +14,10 @@ from libc.stdint cimport (
     INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN, int64_t, uint8_t, uint32_t, uint64_t,
 )
 
-from rmq._fastpath.reactor.connections cimport Connections, Slot
-from rmq._fastpath.reactor.header_text cimport ONEWAY_FLAG, is_literal, read_integer
-from rmq._fastpath.handlers.held_pulls cimport HeldGroup, HeldPull, Pull, mark_ready
+from rmq._fastpath.bytes.ascii cimport is_literal
 from rmq._fastpath.bytes.name_table cimport Name, find_name
-from rmq._fastpath.reactor.native cimport (
-    CONTRACT_VERSION, DECLINED, KEPT, REPLY_ROOM, SERVED, Conn, Frame, NativeHandler,
-    Text, Verdict, decline,
-)
+from rmq._fastpath.bytes.syscalls cimport monotonic_ns
+from rmq._fastpath.handlers.held_pulls cimport HeldGroup, HeldPull, Pull
 from rmq._fastpath.handlers.pull_reply cimport put_reply
 from rmq._fastpath.handlers.pull_search cimport (
     HEADER, NO_PLACE, NOTHING_MATCHES, NOT_LATEST, OUTSIDE, TOO_MUCH, VIEW_UNKNOWN,
@@ -30,7 +26,13 @@ from rmq._fastpath.handlers.pull_search cimport (
 from rmq._fastpath.handlers.pull_table cimport PullTable, PullView, Served
 from rmq._fastpath.log.queue_tail cimport QueueTail
 from rmq._fastpath.log.scan cimport Found
-from rmq._fastpath.bytes.syscalls cimport monotonic_ns
+from rmq._fastpath.log.waiters cimport mark_ready
+from rmq._fastpath.reactor.connections cimport Connections, Slot
+from rmq._fastpath.reactor.header_text cimport ONEWAY_FLAG, read_integer
+from rmq._fastpath.reactor.native cimport (
+    CONTRACT_VERSION, DECLINED, KEPT, REPLY_ROOM, SERVED, Conn, Frame, NativeHandler,
+    Text, Verdict, decline,
+)
 
 cdef enum:
     GROUP = 0
@@ -274,7 +276,7 @@ cdef class PullPath(NativeHandler):
             elif conn.reason == NOTHING_MATCHES:
                 group.tested_offset = held.pull.offset + found.examined
                 if group.tested_offset < pulled.high:
-                    mark_ready(group)
+                    mark_ready(&group.waiter)
                 elif pulled.high < (<QueueTail>group.queue).next_offset:
                     self.hide(group)
                 return
@@ -285,7 +287,7 @@ cdef class PullPath(NativeHandler):
             else:
                 self.table.held.give_back(held, group.tested_offset)
             if group.first != NULL and monotonic_ns() >= until_ns:
-                mark_ready(group)
+                mark_ready(&group.waiter)
                 return
 
     cdef void hide(self, HeldGroup *group) noexcept nogil:

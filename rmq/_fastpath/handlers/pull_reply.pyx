@@ -2,14 +2,14 @@
 
 from libc.stdint cimport int32_t, uint8_t
 
-from rmq._fastpath.reactor.header_text cimport (
-    JSON_TYPE, begin_binary, begin_value, end_frame, end_header, end_json, end_value,
-    put_integer, put_literal, put_text,
-)
-from rmq._fastpath.reactor.native cimport Conn, Frame
+from rmq._fastpath.bytes.ascii cimport put_integer, put_literal, put_text
 from rmq._fastpath.handlers.pull_search cimport Pulled
 from rmq._fastpath.handlers.pull_table cimport PullTable, PullView
 from rmq._fastpath.log.scan cimport Found
+from rmq._fastpath.reactor.header_text cimport (
+    JSON_TYPE, begin_binary, begin_value, end_frame, end_header, end_json, end_value,
+)
+from rmq._fastpath.reactor.native cimport Conn, Frame
 
 
 cdef uint8_t *_put_records(

@@ -1,9 +1,9 @@
 from libc.stdint cimport int32_t, int64_t
 
 from rmq._fastpath.handlers.held_pulls cimport Pull
-from rmq._fastpath.reactor.native cimport Conn, Verdict
 from rmq._fastpath.handlers.pull_table cimport PullTable
 from rmq._fastpath.log.scan cimport Found
+from rmq._fastpath.reactor.native cimport Conn, Verdict
 
 cdef enum Reason:
     HEADER = 0

@@ -9,12 +9,12 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from rmq._fastpath.bytes.endian cimport get32, get64
 from rmq._fastpath.handlers.held_pulls cimport Pull
+from rmq._fastpath.handlers.pull_table cimport PullTable, PullView
 from rmq._fastpath.log.layout cimport QueueEntryLayout
 from rmq._fastpath.log.mapped_file cimport MappedFile
-from rmq._fastpath.reactor.native cimport DECLINED, SERVED, Conn, Verdict, decline
-from rmq._fastpath.handlers.pull_table cimport PullTable, PullView
 from rmq._fastpath.log.queue_tail cimport QueueTail
 from rmq._fastpath.log.scan cimport Found, Wanted, scan_entries
+from rmq._fastpath.reactor.native cimport DECLINED, SERVED, Conn, Verdict, decline
 
 cdef enum:
     ENTRY_SIZE = QueueEntryLayout.ENTRY_SIZE

@@ -1,14 +1,14 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
+from rmq._fastpath.bytes.name_table cimport NameTable
 from rmq._fastpath.handlers.commit_table cimport CommitTable
 from rmq._fastpath.handlers.held_pulls cimport HeldGroup, HeldPulls
+from rmq._fastpath.handlers.reply_fields cimport ReplyFields
 from rmq._fastpath.log.log_reader cimport LogReader
 from rmq._fastpath.log.mapped_file cimport MappedFile
-from rmq._fastpath.bytes.name_table cimport NameTable
 from rmq._fastpath.log.queue_tail cimport QueueTail
-from rmq._fastpath.reactor.reply_fields cimport ReplyFields
 from rmq._fastpath.log.tail cimport LogTail
-from rmq._fastpath.bytes.watermark cimport Watermark
+from rmq._fastpath.log.watermark cimport Watermark
 
 cdef enum:
     QUEUE_LIMIT = 65536         # queues of a topic: as many as an admin may give it

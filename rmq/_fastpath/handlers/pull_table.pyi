@@ -1,13 +1,13 @@
 from collections.abc import Callable
 from typing import Self, final
 
-from rmq._fastpath.bytes.watermark import Watermark
 from rmq._fastpath.handlers.commit_table import CommitTable
 from rmq._fastpath.handlers.held_pulls import HeldPulls
 from rmq._fastpath.log.log_reader import LogReader
 from rmq._fastpath.log.mapped_file import MappedFile
 from rmq._fastpath.log.queue_tail import QueueTail
 from rmq._fastpath.log.tail import LogTail
+from rmq._fastpath.log.watermark import Watermark
 
 @final
 class PullView:

@@ -12,18 +12,18 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memset
 
-from rmq._fastpath.handlers.commit_table cimport CommitTable
-from rmq._fastpath.handlers.held_pulls cimport HeldGroup, HeldPulls, new_group
-from rmq._fastpath.log.log_reader cimport LogReader
-from rmq._fastpath.log.mapped_file cimport MappedFile
 from rmq._fastpath.bytes.name_table cimport (
     init_names, insert_name, name_key, remove_name, some_name,
 )
+from rmq._fastpath.handlers.commit_table cimport CommitTable
+from rmq._fastpath.handlers.held_pulls cimport HeldGroup, HeldPulls, new_group
+from rmq._fastpath.handlers.reply_fields cimport ReplyFields
+from rmq._fastpath.log.log_reader cimport LogReader
+from rmq._fastpath.log.mapped_file cimport MappedFile
 from rmq._fastpath.log.queue_tail cimport QueueTail
-from rmq._fastpath.reactor.reply_fields cimport ReplyFields
 from rmq._fastpath.log.scan cimport TAG_LIMIT
 from rmq._fastpath.log.tail cimport LogTail
-from rmq._fastpath.bytes.watermark cimport Watermark
+from rmq._fastpath.log.watermark cimport Watermark
 
 
 @cython.final
@@ -202,7 +202,7 @@ cdef class PullTable:
         cdef ViewQueue *known = &(<PullView>view).queues[queue_id]
         if known.group == NULL:
             known.group = new_group(
-                view, known.tail, &(<QueueTail>known.tail).held_groups, self.held
+                view, known.tail, &(<QueueTail>known.tail).waiters, self.held
             )
         return known.group
 

@@ -1,8 +1,8 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
-from rmq._fastpath.log.append cimport RecordFields
-from rmq._fastpath.reactor.native cimport Conn, Frame, NativeHandler, Verdict
 from rmq._fastpath.handlers.send_table cimport UNIQUE_KEY_LIMIT, Properties, SendTable
+from rmq._fastpath.log.encode cimport RecordFields
+from rmq._fastpath.reactor.native cimport Conn, Frame, NativeHandler, Verdict
 
 cdef struct Sending:            # one request on its way through `serve`
     RecordFields fields         # of its record, one after the other in a batch

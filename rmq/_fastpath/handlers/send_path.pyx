@@ -17,23 +17,25 @@ cimport cython
 from libc.stdint cimport INT32_MAX, INT32_MIN, INT64_MAX, int32_t, int64_t, uint8_t
 from libc.string cimport memcpy, memmove
 
-from rmq._fastpath.log.append cimport (
+from rmq._fastpath.bytes.ascii cimport is_literal, put_integer, put_literal, put_text
+from rmq._fastpath.bytes.utf8 cimport is_utf8
+from rmq._fastpath.handlers.send_table cimport Pending, Properties, SendTable, SendTopic
+from rmq._fastpath.handlers.timed_sends cimport HANDLE_ROOM
+from rmq._fastpath.log.batch_items cimport ITEM_LIMIT, BatchItem, read_item
+from rmq._fastpath.log.encode cimport (
     RecordFields, encode_record, encoded_size, tags_code_of,
 )
-from rmq._fastpath.log.batch_items cimport ITEM_LIMIT, BatchItem, read_item
-from rmq._fastpath.reactor.header_scan cimport is_plain, is_utf8, unescape
+from rmq._fastpath.log.layout cimport RecordLayout
+from rmq._fastpath.log.queue_tail cimport QueueTail
+from rmq._fastpath.reactor.header_scan cimport is_plain, unescape
 from rmq._fastpath.reactor.header_text cimport (
     JSON_TYPE, ONEWAY_FLAG, begin_binary, begin_value, end_frame, end_header, end_json,
-    end_value, is_literal, is_unset, put_integer, put_literal, put_text, read_integer,
+    end_value, is_unset, read_integer,
 )
-from rmq._fastpath.log.layout cimport RecordLayout
 from rmq._fastpath.reactor.native cimport (
     CONTRACT_VERSION, DECLINED, HELD, REPLY_ROOM, SERVED, WAITS, Conn, Frame,
     NativeHandler, Text, Verdict, decline,
 )
-from rmq._fastpath.log.queue_tail cimport QueueTail
-from rmq._fastpath.handlers.send_table cimport Pending, Properties, SendTable, SendTopic
-from rmq._fastpath.handlers.timed_sends cimport HANDLE_ROOM
 
 cdef const char *DIGITS = "0123456789ABCDEF"
 

@@ -1,12 +1,12 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
-from rmq._fastpath.log.append cimport RecordFields
 from rmq._fastpath.bytes.name_table cimport Name, NameTable
-from rmq._fastpath.log.queue_tail cimport QueueTail
-from rmq._fastpath.reactor.reply_fields cimport ReplyFields
-from rmq._fastpath.log.tail cimport LogTail
-from rmq._fastpath.handlers.timed_sends cimport TimedSends
 from rmq._fastpath.bytes.unique_keys cimport UniqueKeys
+from rmq._fastpath.handlers.reply_fields cimport ReplyFields
+from rmq._fastpath.handlers.timed_sends cimport TimedSends
+from rmq._fastpath.log.encode cimport RecordFields
+from rmq._fastpath.log.queue_tail cimport QueueTail
+from rmq._fastpath.log.tail cimport LogTail
 
 cdef enum:
     PROPERTY_LIMIT = 128        # messages with more take the Python path

@@ -12,18 +12,18 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcmp, memcpy
 
-from rmq._fastpath.log.append cimport RecordFields
+from rmq._fastpath.bytes.ascii cimport is_literal, put_literal, put_text
 from rmq._fastpath.bytes.hashing cimport java_hash_of
-from rmq._fastpath.reactor.header_text cimport is_literal, put_literal, put_text
-from rmq._fastpath.log.layout cimport RecordLayout
 from rmq._fastpath.bytes.name_table cimport (
     Name, clear_names, find_name, init_names, insert_name, name_key, remove_name,
 )
-from rmq._fastpath.log.queue_tail cimport QueueTail
-from rmq._fastpath.reactor.reply_fields cimport ReplyFields
-from rmq._fastpath.log.tail cimport LogTail
-from rmq._fastpath.handlers.timed_sends cimport TIMED_EXTRA, TimedSends
 from rmq._fastpath.bytes.unique_keys cimport UniqueKeys
+from rmq._fastpath.handlers.reply_fields cimport ReplyFields
+from rmq._fastpath.handlers.timed_sends cimport TIMED_EXTRA, TimedSends
+from rmq._fastpath.log.encode cimport RecordFields
+from rmq._fastpath.log.layout cimport RecordLayout
+from rmq._fastpath.log.queue_tail cimport QueueTail
+from rmq._fastpath.log.tail cimport LogTail
 
 from rmq._fastpath.handlers.timed_sends import ADDRESS_NAMES
 

@@ -1,8 +1,8 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from rmq._fastpath.bytes.name_table cimport Name
-from rmq._fastpath.reactor.native cimport Text
 from rmq._fastpath.log.queue_tail cimport QueueTail
+from rmq._fastpath.reactor.native cimport Text
 
 cdef enum:
     BROKER_LIMIT = 512          # bytes of a broker's name in a handle

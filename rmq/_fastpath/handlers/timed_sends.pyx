@@ -17,12 +17,11 @@ Belongs to the thread of the reactor.
 cimport cython
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint32_t
 
-from rmq._fastpath.reactor.header_text cimport (
-    is_literal, put_integer, put_literal, put_text, read_integer,
-)
+from rmq._fastpath.bytes.ascii cimport is_literal, put_integer, put_literal, put_text
 from rmq._fastpath.bytes.name_table cimport Name
-from rmq._fastpath.reactor.native cimport Text
 from rmq._fastpath.log.queue_tail cimport QueueTail
+from rmq._fastpath.reactor.header_text cimport read_integer
+from rmq._fastpath.reactor.native cimport Text
 
 cdef const char *LETTERS = (
     "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"

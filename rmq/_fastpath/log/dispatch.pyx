@@ -13,7 +13,6 @@ from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.string cimport memcmp
 
-from rmq._fastpath.log.append cimport tags_code_of
 from rmq._fastpath.log.decode cimport (
     BAD_OFFSET,
     OK,
@@ -21,6 +20,7 @@ from rmq._fastpath.log.decode cimport (
     RecordStatus,
     split_record,
 )
+from rmq._fastpath.log.encode cimport tags_code_of
 from rmq._fastpath.log.layout cimport RecordFlag
 from rmq._fastpath.log.mapped_file cimport MappedFile
 from rmq._fastpath.log.queue_tail cimport QueueTail

@@ -1,7 +1,7 @@
 from typing import final
 
-from rmq._fastpath.bytes.extent import Extent
 from rmq._fastpath.log.decode import RecordStatus
+from rmq._fastpath.log.extent import Extent
 from rmq._fastpath.log.mapped_file import MappedFile
 from rmq._fastpath.log.new_keys import NewKeys
 from rmq.core.offsets import PhysicalOffset

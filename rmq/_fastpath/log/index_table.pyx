@@ -17,13 +17,13 @@ cimport cython
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.string cimport memcmp
 
-from rmq._fastpath.log.decode cimport OK, RecordParts, RecordStatus, split_record
 from rmq._fastpath.bytes.endian cimport get32, get64, put32, put64
-from rmq._fastpath.bytes.extent cimport Extent
+from rmq._fastpath.bytes.prefetch cimport rmq_prefetch
+from rmq._fastpath.log.decode cimport OK, RecordParts, RecordStatus, split_record
+from rmq._fastpath.log.extent cimport Extent
 from rmq._fastpath.log.layout cimport RecordFlag
 from rmq._fastpath.log.mapped_file cimport MappedFile
 from rmq._fastpath.log.new_keys cimport NewKey, NewKeys
-from rmq._fastpath.bytes.prefetch cimport rmq_prefetch
 from rmq._fastpath.log.record_keys cimport (
     RecordKeys, find_keys, key_hash_of, next_key, topic_hash_of,
 )

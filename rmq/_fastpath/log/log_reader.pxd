@@ -1,6 +1,6 @@
 from libc.stdint cimport int64_t, uint8_t
 
-from rmq._fastpath.bytes.extent cimport Extent
+from rmq._fastpath.log.extent cimport Extent
 from rmq._fastpath.log.mapped_file cimport MappedFile
 from rmq._fastpath.log.tail_ring cimport TailRing
 

@@ -1,6 +1,6 @@
 from typing import Self, final
 
-from rmq._fastpath.bytes.extent import Extent
+from rmq._fastpath.log.extent import Extent
 from rmq._fastpath.log.mapped_file import MappedFile
 from rmq._fastpath.log.tail_ring import TailRing
 

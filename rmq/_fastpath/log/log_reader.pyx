@@ -16,7 +16,7 @@ from libc.stdlib cimport malloc
 from libc.string cimport memcpy
 
 from rmq._fastpath.bytes.endian cimport get32
-from rmq._fastpath.bytes.extent cimport Extent, extent_of
+from rmq._fastpath.log.extent cimport Extent, extent_of
 from rmq._fastpath.log.layout cimport RecordLayout
 from rmq._fastpath.log.mapped_file cimport MappedFile
 

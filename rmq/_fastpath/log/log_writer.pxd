@@ -3,7 +3,7 @@ from libc.stdint cimport int64_t, uint8_t
 from rmq._fastpath.log.flush_times cimport FlushTimes
 from rmq._fastpath.log.mapped_file cimport MappedFile
 from rmq._fastpath.log.tail_ring cimport TailRing
-from rmq._fastpath.bytes.watermark cimport Watermark
+from rmq._fastpath.log.watermark cimport Watermark
 
 cdef extern from "<pthread.h>" nogil:
     ctypedef struct pthread_mutex_t:

@@ -1,10 +1,10 @@
 from collections.abc import Callable
 from typing import Self, final
 
-from rmq._fastpath.bytes.watermark import Watermark
 from rmq._fastpath.log.flush_times import FlushTimes
 from rmq._fastpath.log.mapped_file import MappedFile
 from rmq._fastpath.log.tail_ring import TailRing
+from rmq._fastpath.log.watermark import Watermark
 
 @final
 class LogWriter:

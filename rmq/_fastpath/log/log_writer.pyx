@@ -21,11 +21,11 @@ from libc.stdint cimport int64_t, uint8_t
 from libc.stdlib cimport free
 from libc.string cimport memcpy, memset
 
+from rmq._fastpath.bytes.syscalls cimport eventfd_wake, monotonic_ns
 from rmq._fastpath.log.flush_times cimport FlushTimes
 from rmq._fastpath.log.mapped_file cimport MappedFile
-from rmq._fastpath.bytes.syscalls cimport eventfd_wake, monotonic_ns
 from rmq._fastpath.log.tail_ring cimport RING_BLOCK, TailRing
-from rmq._fastpath.bytes.watermark cimport Watermark
+from rmq._fastpath.log.watermark cimport Watermark
 
 cdef extern from "<pthread.h>" nogil:
     int pthread_mutex_init(pthread_mutex_t *mutex, void *attributes)

@@ -2,8 +2,8 @@ from typing import Self, final
 
 from typing_extensions import Buffer
 
-from rmq._fastpath.bytes.extent import Extent
-from rmq._fastpath.bytes.watermark import Watermark
+from rmq._fastpath.log.extent import Extent
+from rmq._fastpath.log.watermark import Watermark
 
 @final
 class MappedFile(Extent):

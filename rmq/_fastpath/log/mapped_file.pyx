@@ -21,8 +21,8 @@ from libc.errno cimport errno
 from libc.stdint cimport int64_t, uint8_t
 from libc.string cimport memcpy
 
-from rmq._fastpath.bytes.extent cimport Extent
-from rmq._fastpath.bytes.watermark cimport Watermark
+from rmq._fastpath.log.extent cimport Extent
+from rmq._fastpath.log.watermark cimport Watermark
 
 cdef extern from "io_trace.h":
     void rmq_trace(

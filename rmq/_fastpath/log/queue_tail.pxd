@@ -1,6 +1,6 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
-from rmq._fastpath.handlers.held_pulls cimport HeldGroup
+from rmq._fastpath.log.waiters cimport Waiter
 
 # The interface of a queue's end.
 #
@@ -42,7 +42,7 @@ cdef class QueueTail:
     cdef uint8_t *entries
     cdef public bint is_deleted         # its topic is gone: nothing is written any more
     cdef public bint is_watched         # Python waits for its next message
-    cdef HeldGroup *held_groups         # compiled pulls wait for it
+    cdef Waiter *waiters                # groups of compiled pulls that wait for it
     cdef bint is_touched
     cdef bint is_listed                 # in `tails.unflushed`
     cdef bint is_uncounted              # in `tails.uncounted`

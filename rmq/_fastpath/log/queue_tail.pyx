@@ -22,9 +22,9 @@ from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy
 
 from rmq._fastpath.bytes.endian cimport get32, get64, put32, put64
-from rmq._fastpath.handlers.held_pulls cimport wake_groups
-from rmq._fastpath.log.layout cimport QueueEntryLayout
 from rmq._fastpath.bytes.prefetch cimport rmq_prefetch
+from rmq._fastpath.log.layout cimport QueueEntryLayout
+from rmq._fastpath.log.waiters cimport wake_waiters
 
 cdef enum:
     ENTRY_SIZE = QueueEntryLayout.ENTRY_SIZE
@@ -303,7 +303,7 @@ cdef inline int _count(QueueTail queue, int32_t size, int32_t messages) except -
     if not queue.is_unseen:
         queue.is_unseen = True
         queue.tails.unseen.append(queue)
-    wake_groups(queue.held_groups)
+    wake_waiters(queue.waiters)
     return 0
 
 

@@ -3,8 +3,8 @@ from typing import NamedTuple
 
 from typing_extensions import Buffer
 
-from rmq._fastpath.bytes.extent import Extent
 from rmq._fastpath.log.decode import RecordStatus
+from rmq._fastpath.log.extent import Extent
 from rmq._fastpath.log.mapped_file import MappedFile
 
 __pyx_capi__: dict[str, object]

@@ -8,7 +8,7 @@ the log into runs.  `walk_log` checks every record and tells what a queue must k
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport INT32_MIN, int64_t, uint8_t, uint64_t
 
-from rmq._fastpath.log.append cimport tags_code_of
+from rmq._fastpath.bytes.endian cimport get32, get64
 from rmq._fastpath.log.decode cimport (
     BAD_OFFSET,
     OK,
@@ -16,8 +16,8 @@ from rmq._fastpath.log.decode cimport (
     RecordStatus,
     split_record,
 )
-from rmq._fastpath.bytes.endian cimport get32, get64
-from rmq._fastpath.bytes.extent cimport Extent
+from rmq._fastpath.log.encode cimport tags_code_of
+from rmq._fastpath.log.extent cimport Extent
 from rmq._fastpath.log.layout cimport QueueEntryLayout
 from rmq._fastpath.log.mapped_file cimport MappedFile
 

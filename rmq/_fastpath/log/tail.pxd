@@ -1,8 +1,8 @@
 from cpython.object cimport PyObject
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
-from rmq._fastpath.log.append cimport RecordEncoder, RecordFields
 from rmq._fastpath.log.decode cimport RecordParts
+from rmq._fastpath.log.encode cimport RecordEncoder, RecordFields
 from rmq._fastpath.log.log_writer cimport LogWriter
 from rmq._fastpath.log.mapped_file cimport MappedFile
 from rmq._fastpath.log.new_keys cimport NewKeys

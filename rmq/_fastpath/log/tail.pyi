@@ -1,6 +1,6 @@
 from typing_extensions import Buffer, disjoint_base
 
-from rmq._fastpath.log.append import RecordEncoder
+from rmq._fastpath.log.encode import RecordEncoder
 from rmq._fastpath.log.log_writer import LogWriter
 from rmq._fastpath.log.mapped_file import MappedFile
 from rmq._fastpath.log.new_keys import NewKeys

@@ -15,7 +15,10 @@ from cpython.unicode cimport PyUnicode_AsUTF8AndSize
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t
 from libc.string cimport memchr, memcmp, memcpy
 
-from rmq._fastpath.log.append cimport (
+from rmq._fastpath.bytes.ascii cimport read_decimal
+from rmq._fastpath.bytes.endian cimport get32, get64
+from rmq._fastpath.log.decode cimport OK, RecordParts, split_record
+from rmq._fastpath.log.encode cimport (
     PWRITE_FROM,
     RecordEncoder,
     RecordFields,
@@ -23,13 +26,9 @@ from rmq._fastpath.log.append cimport (
     encoded_size,
     tags_code_of,
 )
-from rmq._fastpath.log.decode cimport OK, RecordParts, split_record
-from rmq._fastpath.bytes.endian cimport get32, get64
-from rmq._fastpath.reactor.header_text cimport read_integer
 from rmq._fastpath.log.layout cimport RecordFlag, RecordLayout
 from rmq._fastpath.log.log_writer cimport LogWriter
 from rmq._fastpath.log.mapped_file cimport MappedFile
-from rmq._fastpath.reactor.native cimport Text
 from rmq._fastpath.log.queue_tail cimport QueueTail
 
 cdef enum:
@@ -89,15 +88,14 @@ cdef int64_t _read_time(const uint8_t *p, int64_t size) noexcept nogil:
     cdef const uint8_t *end = p + size
     cdef const uint8_t *stop
     cdef int64_t time_ms = -1
-    cdef Text text
-    text.escaped = False
     if size == 0 or (end - 1)[0] != 2:
         return -1
     while p < end:
         stop = <const uint8_t *>memchr(p, 2, end - p)
         if stop - p > 13 and memcmp(p, b"TIMER_OUT_MS\x01", 13) == 0:
-            text.data, text.size = p + 13, <int32_t>(stop - p - 13)
-            if time_ms >= 0 or not read_integer(&text, 0, INT64_MAX, &time_ms):
+            if time_ms >= 0 or not read_decimal(
+                p + 13, stop - p - 13, 0, INT64_MAX, &time_ms
+            ):
                 return -1
         elif stop - p > 11 and memcmp(p, b"TIMER_", 6) == 0 and (
             memcmp(p + 6, b"ENQUEUE", 5) == 0

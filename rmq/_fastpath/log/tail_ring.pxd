@@ -1,6 +1,6 @@
 from libc.stdint cimport int64_t, uint8_t
 
-from rmq._fastpath.bytes.extent cimport Extent
+from rmq._fastpath.log.extent cimport Extent
 
 cdef enum:
     RING_PAGE = 64 * 1024       # the size is a multiple: the largest page in use

@@ -2,7 +2,7 @@ from typing import Self, final
 
 from typing_extensions import Buffer
 
-from rmq._fastpath.bytes.extent import Extent
+from rmq._fastpath.log.extent import Extent
 
 @final
 class TailRing:

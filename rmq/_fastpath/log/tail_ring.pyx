@@ -23,7 +23,7 @@ from libc.stdint cimport int64_t, uint8_t
 from libc.stdlib cimport malloc
 from libc.string cimport memcmp, memcpy, memset
 
-from rmq._fastpath.bytes.extent cimport Extent, extent_of
+from rmq._fastpath.log.extent cimport Extent, extent_of
 
 cdef extern from "io_trace.h":
     void rmq_trace(

@@ -12,11 +12,11 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport INT32_MAX, INT32_MIN, int32_t, int64_t, uint8_t, uint64_t
 from libc.string cimport memchr, memcmp
 
-from rmq._fastpath.log.decode cimport OK, RecordParts, split_record
+from rmq._fastpath.bytes.ascii cimport is_literal, put_integer, put_literal
 from rmq._fastpath.bytes.endian cimport get32, get64, put32, put64
 from rmq._fastpath.bytes.hashing cimport java_hash_of
-from rmq._fastpath.reactor.header_scan cimport is_utf8
-from rmq._fastpath.reactor.header_text cimport is_literal, put_integer, put_literal
+from rmq._fastpath.bytes.utf8 cimport is_utf8
+from rmq._fastpath.log.decode cimport OK, RecordParts, split_record
 from rmq._fastpath.log.layout cimport QueueEntryLayout, RecordLayout
 from rmq._fastpath.log.log_reader cimport LogReader
 from rmq._fastpath.log.mapped_file cimport MappedFile

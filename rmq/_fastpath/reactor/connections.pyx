@@ -23,12 +23,12 @@ from libc.string cimport memcpy
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from posix.unistd cimport close
 
-from rmq._fastpath.reactor.buffers cimport Buffer, release, resize, shift, waiting
 from rmq._fastpath.bytes.syscalls cimport (
     EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, EPOLLET, EPOLLIN,
     EPOLLOUT, EPOLLRDHUP,
     MSG_DONTWAIT, MSG_NOSIGNAL, c_send, epoll_set,
 )
+from rmq._fastpath.reactor.buffers cimport Buffer, release, resize, shift, waiting
 from rmq._fastpath.reactor.template cimport forget_headers
 
 cdef enum:

@@ -19,7 +19,6 @@ cdef struct RawHeader:
     Text values[RAW_FIELD_LIMIT]
 
 cdef bint is_plain(const uint8_t *text, int64_t size) noexcept nogil
-cdef bint is_utf8(const uint8_t *text, int64_t size) noexcept nogil
 cdef const uint8_t *scan_string(
     const uint8_t *p, const uint8_t *end, Text *text
 ) noexcept nogil

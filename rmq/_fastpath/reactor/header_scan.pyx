@@ -10,12 +10,13 @@ Byte layout of the binary header: i16 code, u8 language, i16 version, i32 opaque
 flag, i32 n + remark, i32 n + fields of i16 n + name, i32 n + value.
 """
 
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memcmp, memcpy
 
 from typing import NamedTuple
 
 from rmq._fastpath.bytes.endian cimport get16, get32
+from rmq._fastpath.bytes.utf8 cimport is_utf8, skip_character
 from rmq._fastpath.reactor.native cimport Text
 
 cdef extern from *:
@@ -97,8 +98,6 @@ cdef enum:
     REMARK_SIZE_AT = 13
     LANGUAGE_LIMIT = 14
 
-cdef uint64_t HIGH_BITS = 0x8080808080808080ULL
-
 cdef const char **LANGUAGES = [
     "JAVA", "CPP", "DOTNET", "PYTHON", "DELPHI", "ERLANG", "RUBY", "OTHER", "HTTP",
     "GO", "PHP", "OMS", "RUST", "NODE_JS",
@@ -116,55 +115,6 @@ cdef bint is_plain(const uint8_t *text, int64_t size) noexcept nogil:
     return rmq_skip_plain(text, text + size) == text + size
 
 
-cdef const uint8_t *_utf8(const uint8_t *p, const uint8_t *end) noexcept nogil:
-    """Step over one well-formed multi-byte character, NULL if it is none."""
-    cdef uint8_t c = p[0]
-    cdef int more, i
-    cdef uint8_t low = 0x80, high = 0xBF
-    if 0xC2 <= c <= 0xDF:
-        more = 1
-    elif 0xE0 <= c <= 0xEF:
-        more = 2
-        if c == 0xE0:
-            low = 0xA0
-        elif c == 0xED:
-            high = 0x9F
-    elif 0xF0 <= c <= 0xF4:
-        more = 3
-        if c == 0xF0:
-            low = 0x90
-        elif c == 0xF4:
-            high = 0x8F
-    else:
-        return NULL
-    if end - p <= more or not low <= p[1] <= high:
-        return NULL
-    for i in range(2, more + 1):
-        if not 0x80 <= p[i] <= 0xBF:
-            return NULL
-    return p + more + 1
-
-
-cdef bint is_utf8(const uint8_t *text, int64_t size) noexcept nogil:
-    """True for well-formed UTF-8: no overlong form, no surrogate, no stray byte."""
-    cdef const uint8_t *p = text
-    cdef const uint8_t *end = text + size
-    cdef uint64_t eight
-    while p < end:
-        if end - p >= 8:
-            memcpy(&eight, p, 8)
-            if not eight & HIGH_BITS:
-                p += 8
-                continue
-        if p[0] < 0x80:
-            p += 1
-        else:
-            p = _utf8(p, end)
-            if p == NULL:
-                return False
-    return True
-
-
 cdef const uint8_t *scan_string(
     const uint8_t *p, const uint8_t *end, Text *text
 ) noexcept nogil:
@@ -179,7 +129,7 @@ cdef const uint8_t *scan_string(
             text.size = <int32_t>(p - text.data)
             return p + 1
         if p[0] >= 0x80:
-            p = _utf8(p, end)
+            p = skip_character(p, end)
             if p == NULL:
                 return NULL
             continue

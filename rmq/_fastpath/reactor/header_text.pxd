@@ -1,8 +1,11 @@
 """Values of headers: numbers out of requests, texts and numbers into replies."""
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t
-from libc.string cimport memcpy
 
+from rmq._fastpath.bytes.ascii cimport (
+    is_literal, literal_size, put_integer, put_literal, put_signed, put_text,
+    read_decimal,
+)
 from rmq._fastpath.bytes.endian cimport put16, put32
 from rmq._fastpath.reactor.native cimport Conn, Frame, Text
 
@@ -12,48 +15,14 @@ cdef enum:
     RESPONSE_FLAG = 1
     LANGUAGE_PYTHON = 3
 
-cdef extern from *:
-    """
-    #include <string.h>
-    #include <stdint.h>
-    /* The length of a literal: the compiler counts it. */
-    #define RMQ_SIZE(literal) ((int64_t)__builtin_strlen(literal))
-    #define rmq_is(data, size, literal) \\
-        ((size) == RMQ_SIZE(literal) && memcmp(data, literal, RMQ_SIZE(literal)) == 0)
-    #define rmq_put(out, literal) \\
-        ((uint8_t *)memcpy(out, literal, RMQ_SIZE(literal)) + RMQ_SIZE(literal))
-    """
-    int64_t literal_size "RMQ_SIZE"(const char *literal) noexcept nogil
-    bint is_literal "rmq_is"(
-        const uint8_t *data, int64_t size, const char *literal
-    ) noexcept nogil
-    uint8_t *put_literal "rmq_put"(uint8_t *out, const char *literal) noexcept nogil
-
 
 cdef inline bint read_integer(
     const Text *text, int64_t low, int64_t high, int64_t *value
 ) noexcept nogil:
     """Read a whole decimal number as Java and Python write it; False for others."""
-    cdef const uint8_t *p = text.data
-    cdef const uint8_t *end = p + text.size
-    cdef int64_t number = 0
-    cdef bint is_negative
-    if p == NULL or text.escaped or p == end:
-        return False
-    is_negative = p[0] == 45
-    if is_negative:
-        p += 1
-    if end - p > 18 or p == end or (p[0] == 48 and text.size > 1):
-        return False
-    while p < end:
-        if not 48 <= p[0] <= 57:
-            return False
-        number = number * 10 + (p[0] - 48)
-        p += 1
-    if is_negative:
-        number = -number
-    value[0] = number
-    return low <= number <= high
+    return text.data != NULL and not text.escaped and read_decimal(
+        text.data, text.size, low, high, value
+    )
 
 
 cdef inline bint is_unset(const Text *text) noexcept nogil:
@@ -63,36 +32,6 @@ cdef inline bint is_unset(const Text *text) noexcept nogil:
         or is_literal(text.data, text.size, b"false")
         or is_literal(text.data, text.size, b"0")
     )
-
-
-cdef inline uint8_t *put_text(
-    uint8_t *out, const char *text, int64_t size
-) noexcept nogil:
-    memcpy(out, text, size)
-    return out + size
-
-
-cdef inline uint8_t *put_integer(uint8_t *out, int64_t number) noexcept nogil:
-    """Write a number that is not negative in decimal."""
-    cdef uint8_t digits[20]
-    cdef int count = 0
-    while number >= 10:
-        digits[count] = <uint8_t>(48 + number % 10)
-        number //= 10
-        count += 1
-    digits[count] = <uint8_t>(48 + number)
-    while count >= 0:
-        out[0] = digits[count]
-        out += 1
-        count -= 1
-    return out
-
-
-cdef inline uint8_t *put_signed(uint8_t *out, int64_t number) noexcept nogil:
-    if number < 0:
-        out[0] = 45
-        return put_integer(out + 1, -number)
-    return put_integer(out, number)
 
 
 cdef inline uint8_t *begin_value(uint8_t *out, const char *name) noexcept nogil:

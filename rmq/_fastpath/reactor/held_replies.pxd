@@ -1,8 +1,8 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
+from rmq._fastpath.log.watermark cimport Watermark
 from rmq._fastpath.reactor.connections cimport Connections
 from rmq._fastpath.reactor.rpc_times cimport RpcTimes
-from rmq._fastpath.bytes.watermark cimport Watermark
 
 cdef struct Held:
     Held *next

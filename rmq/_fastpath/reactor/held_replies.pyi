@@ -1,6 +1,6 @@
 from typing import Self, final
 
-from rmq._fastpath.bytes.watermark import Watermark
+from rmq._fastpath.log.watermark import Watermark
 from rmq._fastpath.reactor.connections import Connections
 from rmq._fastpath.reactor.rpc_times import RpcTimes
 

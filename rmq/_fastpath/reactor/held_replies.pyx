@@ -10,12 +10,12 @@ from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint32_t, uint64_
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
-from rmq._fastpath.reactor.connections cimport WATERMARK_ID, Connections
-from rmq._fastpath.reactor.rpc_times cimport RpcTimes
 from rmq._fastpath.bytes.syscalls cimport (
     EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLLIN, epoll_set, monotonic_ns,
 )
-from rmq._fastpath.bytes.watermark cimport Watermark
+from rmq._fastpath.log.watermark cimport Watermark
+from rmq._fastpath.reactor.connections cimport WATERMARK_ID, Connections
+from rmq._fastpath.reactor.rpc_times cimport RpcTimes
 
 cdef enum:
     HELD_LIMIT = 256 * 1024 * 1024      # bytes

@@ -1,7 +1,7 @@
 from libc.stdint cimport int64_t
 
-from rmq._fastpath.reactor.reactor cimport Reactor
 from rmq._fastpath.bytes.syscalls cimport epoll_event
+from rmq._fastpath.reactor.reactor cimport Reactor
 
 cdef enum Outcome:
     TELL = 0                    # Python must hear of something

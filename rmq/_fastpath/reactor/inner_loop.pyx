@@ -23,14 +23,14 @@ from libc.errno cimport EINTR, errno
 from libc.stdint cimport int64_t
 from posix.unistd cimport close
 
-from rmq._fastpath.reactor.connections cimport TRIO_ID
-from rmq._fastpath.reactor.pacing cimport spin_end
-from rmq._fastpath.reactor.reactor cimport READY_LIMIT, Reactor
 from rmq._fastpath.bytes.syscalls cimport (
     EFD_CLOEXEC, EFD_NONBLOCK, EPOLLET, EPOLLIN, EPOLL_CTL_ADD, EPOLL_CTL_DEL, POLLIN,
     POLLNVAL, epoll_event, epoll_set, epoll_wait, eventfd, eventfd_drain, eventfd_wake,
     monotonic_ns, poll, pollfd,
 )
+from rmq._fastpath.reactor.connections cimport TRIO_ID
+from rmq._fastpath.reactor.pacing cimport spin_end
+from rmq._fastpath.reactor.reactor cimport READY_LIMIT, Reactor
 
 cdef enum:
     PATIENCE_NS = 1_000_000_000     # what Python need not hear of at once waits so long

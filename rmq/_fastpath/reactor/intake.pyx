@@ -16,17 +16,17 @@ cimport cython
 from libc.errno cimport EAGAIN, EINTR, errno
 from libc.stdint cimport int64_t, uint8_t, uint32_t
 
+from rmq._fastpath.bytes.endian cimport get32
+from rmq._fastpath.bytes.syscalls cimport MSG_DONTWAIT, recv
 from rmq._fastpath.reactor.buffers cimport Buffer, waiting
 from rmq._fastpath.reactor.connections cimport (
     BUFFER_START, CONNECTION_BROKEN, EVENT_LIMIT, FRAME, FRAME_TOO_LARGE,
     FRAME_TOO_SMALL, HEADER_TOO_LARGE, OPEN, OUT_OF_MEMORY, PEER_CLOSED,
     RECEIVE_BYTES, Connections, Slot,
 )
-from rmq._fastpath.bytes.endian cimport get32
 from rmq._fastpath.reactor.native cimport DECLINED, WAITS, Verdict
 from rmq._fastpath.reactor.native_table cimport NativeTable
 from rmq._fastpath.reactor.pacing cimport HANDED_PER_CONNECTION
-from rmq._fastpath.bytes.syscalls cimport MSG_DONTWAIT, recv
 
 cdef enum:
     FRAMES_PER_CONNECTION = 512

@@ -1,7 +1,7 @@
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
 
 from rmq._fastpath.reactor.connections cimport LISTENER_LIMIT, Connections, Slot
-from rmq._fastpath.handlers.grants cimport Grants
+from rmq._fastpath.reactor.grants cimport Grants
 from rmq._fastpath.reactor.header_scan cimport RawHeader
 from rmq._fastpath.reactor.held_replies cimport HeldReplies
 from rmq._fastpath.reactor.native cimport (

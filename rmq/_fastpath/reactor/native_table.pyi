@@ -1,7 +1,7 @@
 from typing import Self, final
 
-from rmq._fastpath.handlers.grants import Grants
 from rmq._fastpath.reactor.connections import Connections
+from rmq._fastpath.reactor.grants import Grants
 from rmq._fastpath.reactor.held_replies import HeldReplies
 from rmq._fastpath.reactor.native import NativeHandler
 

@@ -10,9 +10,9 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp
 
-from rmq._fastpath.reactor.connections cimport LISTENER_LIMIT, Connections, Slot
 from rmq._fastpath.bytes.endian cimport get32
-from rmq._fastpath.handlers.grants cimport Grants
+from rmq._fastpath.reactor.connections cimport LISTENER_LIMIT, Connections, Slot
+from rmq._fastpath.reactor.grants cimport Grants
 from rmq._fastpath.reactor.header_scan cimport RawHeader, scan_header
 from rmq._fastpath.reactor.header_text cimport JSON_TYPE, ONEWAY_FLAG, RESPONSE_FLAG
 from rmq._fastpath.reactor.held_replies cimport HeldReplies

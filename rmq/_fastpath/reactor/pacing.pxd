@@ -10,8 +10,8 @@ wait until it has served them: as many as take HANDED_NS, one at least.
 
 from libc.stdint cimport int32_t, int64_t
 
-from rmq._fastpath.reactor.connections cimport EVENT_LIMIT
 from rmq._fastpath.bytes.syscalls cimport monotonic_ns
+from rmq._fastpath.reactor.connections cimport EVENT_LIMIT
 
 cdef enum:
     SPIN_GAIN_NS = 20_000               # about what sleeping and waking up costs

@@ -1,12 +1,12 @@
 from libc.stdint cimport int64_t, uint32_t
 
+from rmq._fastpath.bytes.syscalls cimport epoll_event
 from rmq._fastpath.reactor.connections cimport Connections
 from rmq._fastpath.reactor.held_replies cimport HeldReplies
 from rmq._fastpath.reactor.intake cimport Intake
 from rmq._fastpath.reactor.native_table cimport NativeTable
 from rmq._fastpath.reactor.pacing cimport Pacing
 from rmq._fastpath.reactor.rpc_times cimport RpcTimes
-from rmq._fastpath.bytes.syscalls cimport epoll_event
 
 cdef enum:
     READY_LIMIT = 256           # connections looked at in one poll

@@ -23,6 +23,11 @@ from posix.unistd cimport close
 
 from typing import NamedTuple
 
+from rmq._fastpath.bytes.syscalls cimport (
+    EFD_CLOEXEC, EFD_NONBLOCK, EPOLLERR, EPOLLHUP, EPOLLIN, EPOLLOUT, EPOLLRDHUP,
+    EPOLL_CLOEXEC, EPOLL_CTL_ADD, epoll_create1, epoll_event, epoll_set, epoll_wait,
+    eventfd, eventfd_drain, eventfd_wake, monotonic_ns,
+)
 from rmq._fastpath.reactor.connections cimport (
     EVENT_LIMIT, OPEN, SEND_BYTES, TRIO_ID, WAKE_ID, WATERMARK_ID, Connections, Slot,
 )
@@ -33,11 +38,6 @@ from rmq._fastpath.reactor.pacing cimport (
     init_pacing, note_finished, note_spin, note_taken, spin_end, spin_pays,
 )
 from rmq._fastpath.reactor.rpc_times cimport RpcTimes
-from rmq._fastpath.bytes.syscalls cimport (
-    EFD_CLOEXEC, EFD_NONBLOCK, EPOLLERR, EPOLLHUP, EPOLLIN, EPOLLOUT, EPOLLRDHUP,
-    EPOLL_CLOEXEC, EPOLL_CTL_ADD, epoll_create1, epoll_event, epoll_set, epoll_wait,
-    eventfd, eventfd_drain, eventfd_wake, monotonic_ns,
-)
 
 cdef enum:
     POLL_BYTES = 1 << 20

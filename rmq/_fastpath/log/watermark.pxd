@@ -1,6 +1,6 @@
 from libc.stdint cimport int64_t
 
-from rmq._fastpath.bytes.gate cimport Gate
+from rmq._fastpath.log.gate cimport Gate
 
 cdef enum:
     SUBSCRIBER_LIMIT = 8    # reactor, store's waiters, a replica; more is a leak

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rmq._fastpath.reactor.reply_fields import ReplyFields
+from rmq._fastpath.handlers.reply_fields import ReplyFields
 
 
 @pytest.mark.parametrize("fields", [{"a": "x" * 300}, {"é" * 130: ""}])

@@ -15,7 +15,7 @@ import os
 cimport cython
 from libc.stdint cimport int64_t
 
-from rmq._fastpath.bytes.gate cimport destroy_gate, init_gate, open_gate, pass_gate
+from rmq._fastpath.log.gate cimport destroy_gate, init_gate, open_gate, pass_gate
 
 cdef extern from *:
     """
