@@ -22,7 +22,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "spark")]
 from rmq.core.errors import RmqError  # noqa: E402
 from rmq_spark.sql.database import Database  # noqa: E402
 from rmq_spark.sql.dataset import Limits  # noqa: E402
-from rmq_spark.sql.frozen import Log  # noqa: E402
+from rmq_spark.sql.log_snapshot import Log  # noqa: E402
 from rmq_spark.sql.origin import Stores  # noqa: E402
 from tests.spark.stores import START_MS, orders, write_store  # noqa: E402
 

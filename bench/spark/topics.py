@@ -24,8 +24,8 @@ from client import broker  # noqa: E402
 
 from rmq.client.admin import AdminClient  # noqa: E402
 from rmq_spark.live.client import LiveClient  # noqa: E402
-from rmq_spark.live.decoder import read_bundle  # noqa: E402
 from rmq_spark.live.plan import QueueRange, bundles  # noqa: E402
+from rmq_spark.live.reader import read_bundle  # noqa: E402
 from rmq_spark.live.settings import live_task  # noqa: E402
 from rmq_spark.options import Options  # noqa: E402
 from rmq_spark.segments.schema import columns_of  # noqa: E402

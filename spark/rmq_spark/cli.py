@@ -26,7 +26,6 @@ from rmq_spark.export.body_schema import FORMATS as BODY_FORMS
 from rmq_spark.export.body_schema import ON_ERROR, Bodies, parse_fields
 from rmq_spark.export.committers import FORMATS
 from rmq_spark.export.exporter import Exporter, LocalRunner, Runner, SparkRunner
-from rmq_spark.export.folder import folder_of
 from rmq_spark.export.follow import Follower, Reports, serve
 from rmq_spark.export.live_source import LiveFeed
 from rmq_spark.export.maintenance import compact_files, only_broker, status, vacuum
@@ -38,6 +37,7 @@ from rmq_spark.export.manifest import (
     Settings,
     escaped,
 )
+from rmq_spark.export.open_folder import open_folder
 from rmq_spark.export.source import BATCH_ROWS, Feed, Limits
 from rmq_spark.export.store_source import StoreFeed
 from rmq_spark.live.client import LiveSettings
@@ -491,7 +491,7 @@ def follow_store(
             out, exporter = each["out"], _exporter(each, its_limits)
             held.callback(exporter.feed.close)
             broker_name = escaped(each["broker_name"])
-            held.enter_context(folder_of(out).following(broker_name))
+            held.enter_context(open_folder(out).following(broker_name))
             followers.append(
                 Follower(
                     exporter,
@@ -510,7 +510,7 @@ def _feed_of_table(
     given: dict[str, Any], limits: Limits, out: str, broker_name: str | None
 ) -> Feed:
     """Where the messages of a table come from, which says which topics it has."""
-    folder = folder_of(out)
+    folder = open_folder(out)
     broker = only_broker(folder, broker_name) or ""
     last = ExportLog(folder, broker).last()
     if last is None:
@@ -586,7 +586,7 @@ def optimize(out: str, broker_name: str | None, **given: Any) -> None:  # noqa: 
     reader of the manifests sees each row once.
     """
     with _sentences():
-        folder = folder_of(out)
+        folder = open_folder(out)
         last = ExportLog(folder, only_broker(folder, broker_name) or "").last()
         if last is None:
             click.echo(f"{out} has no export", err=True)

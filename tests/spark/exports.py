@@ -4,10 +4,11 @@ from collections import Counter
 
 import pyarrow.parquet as pq
 
-from rmq_spark.export import committers, worker
+from rmq_spark.export import committers, task
+from rmq_spark.export.disk_folder import DiskDraft
 from rmq_spark.export.exporter import Exporter, LocalRunner
-from rmq_spark.export.folder import DiskDraft, folder_of
 from rmq_spark.export.manifest import ExportLog, Settings, table_files
+from rmq_spark.export.open_folder import open_folder
 from rmq_spark.export.source import Limits
 from rmq_spark.export.store_source import StoreFeed
 from rmq_spark.segments.schema import EXPORTED
@@ -28,7 +29,7 @@ def exporter(writer, out, limits=SMALL, runner=None, settings=SETTINGS):
 
 
 def log_of(out, broker_name="broker-a"):
-    return ExportLog(folder_of(out), broker_name)
+    return ExportLog(open_folder(out), broker_name)
 
 
 def export_all(one):
@@ -57,7 +58,7 @@ def folder_files(out):
 
 def check_exact(out, count):
     """Folder and manifests hold the same files, and in them each key once."""
-    files = table_files(folder_of(out))
+    files = table_files(open_folder(out))
     assert sorted(folder_files(out)) == sorted(files)
     counts = keys_in(out, files)
     assert counts == Counter(f"k{i}" for i in range(count))
@@ -79,9 +80,9 @@ def killing(monkeypatch, chance, table_format="parquet", draft=DiskDraft):
     """Make one of the steps of a batch the last one."""
     steps = {
         "plan": (ExportLog, "write_plan"),
-        "write": (worker._FileWriter, "add"),
+        "write": (task._FileWriter, "add"),
         "publish": (draft, "publish"),
-        "finish": (worker._FileWriter, "finish"),
+        "finish": (task._FileWriter, "finish"),
         "commit": (KINDS[table_format], "commit"),
         "manifest": (ExportLog, "write_manifest"),
     }
@@ -101,4 +102,4 @@ def killing(monkeypatch, chance, table_format="parquet", draft=DiskDraft):
     monkeypatch.setattr(owner, method, step)
     if draft is DiskDraft:
         # what a kill leaves; the drafts of objects go with their process
-        monkeypatch.setattr(worker._FileWriter, "abandon", lambda _: None)
+        monkeypatch.setattr(task._FileWriter, "abandon", lambda _: None)

@@ -12,8 +12,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pyarrow.parquet as pq
 
-from rmq_spark.export.folder import MANIFESTS, folder_of
+from rmq_spark.export.folder import MANIFESTS
 from rmq_spark.export.manifest import table_files
+from rmq_spark.export.open_folder import open_folder
 
 BUCKET = "lake"
 FAIL = b"<Error><Code>InternalError</Code><Message>please try again</Message></Error>"
@@ -163,7 +164,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 def check_objects(url, count, table_format="parquet"):
     """Store, manifests and table have the same files, and in them each key once."""
-    folder = folder_of(url)
+    folder = open_folder(url)
     files = table_files(folder)
     assert [found.path for found in folder.data_files()] == sorted(files)
     counts = Counter()

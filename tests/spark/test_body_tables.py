@@ -22,11 +22,12 @@ pytest.importorskip("duckdb", reason="pip install 'rmq[sql]' for these tests")
 from rmq.core.errors import ConfigError, StoreError
 from rmq_spark.cli import main
 from rmq_spark.export import committers, exporter
-from rmq_spark.export.folder import MANIFESTS, folder_of
+from rmq_spark.export.folder import MANIFESTS
 from rmq_spark.export.maintenance import compact_files, status, vacuum
 from rmq_spark.export.manifest import ExportLog, brokers_of
+from rmq_spark.export.open_folder import open_folder
 from rmq_spark.export.store_source import StoreFeed
-from rmq_spark.export.worker import QUARANTINE
+from rmq_spark.export.task import QUARANTINE
 from rmq_spark.sql.archive import Archive
 from rmq_spark.sql.command import sql
 from tests.spark.body_messages import FIELDS, is_bad, sent, settings_of
@@ -53,7 +54,7 @@ def table_format(request):
 def table(table_format, out, quarantine=False):
     """The rows of a table, or of its quarantine, read as its users do."""
     if table_format == "parquet":
-        folder = folder_of(out)
+        folder = open_folder(out)
         files = {}
         for broker in brokers_of(folder):
             log = ExportLog(folder, broker)

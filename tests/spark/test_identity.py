@@ -6,8 +6,8 @@ import pytest
 from rmq.core.errors import ConfigError, RmqError, TlsWanted
 from rmq_spark.identity import identity_of
 from rmq_spark.live.client import LiveClient
-from rmq_spark.live.decoder import read_bundle
 from rmq_spark.live.plan import QueueRange, bundles
+from rmq_spark.live.reader import read_bundle
 from rmq_spark.live.settings import live_task
 from rmq_spark.options import Options
 from rmq_spark.segments.schema import columns_of

@@ -55,7 +55,7 @@ while True:
 STEP_TELLER = """
 import os, random, time
 from rmq_spark.export import committers
-from rmq_spark.export import worker
+from rmq_spark.export import task
 from rmq_spark.export.manifest import ExportLog
 
 steps = os.open(os.environ["RMQ_STEPS"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
@@ -72,8 +72,8 @@ def told(owner, method, step):
     setattr(owner, method, run)
 
 told(ExportLog, "write_plan", b"p")
-told(worker._FileWriter, "add", b"w")
-told(worker._FileWriter, "finish", b"l")
+told(task._FileWriter, "add", b"w")
+told(task._FileWriter, "finish", b"l")
 of = committers
 for kind in of.ParquetCommitter, of.DeltaCommitter, of.IcebergCommitter:
     told(kind, "commit", b"t")

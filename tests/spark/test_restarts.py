@@ -8,8 +8,8 @@ import pytest
 
 from rmq.testing import BrokerThread, NameServerThread
 from rmq_spark.live.client import LiveClient
-from rmq_spark.live.decoder import read_bundle
 from rmq_spark.live.plan import LiveQueue, QueueRange, bundles
+from rmq_spark.live.reader import read_bundle
 from rmq_spark.live.settings import live_task
 from rmq_spark.options import Options
 from rmq_spark.segments.commit_log import LostData

@@ -13,7 +13,7 @@ from rmq_spark.options import Options
 from rmq_spark.segments.commit_log import LostData, find_segments
 from rmq_spark.segments.reader import reading_of
 from rmq_spark.segments.schema import columns_of
-from rmq_spark.source import SegmentStreamReader
+from rmq_spark.segments.source import SegmentStreamReader
 from tests.spark.stores import orders
 
 COUNT = 2_000

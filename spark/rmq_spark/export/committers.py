@@ -32,7 +32,7 @@ from rmq.core.errors import ConfigError, StoreError
 from rmq_spark.backoff import pause_s
 from rmq_spark.export.folder import MANIFESTS
 from rmq_spark.export.manifest import DataFile, Manifest
-from rmq_spark.export.worker import QUARANTINE, ExportJob
+from rmq_spark.export.task import QUARANTINE, ExportJob
 
 FORMATS: Final = ("parquet", "delta", "iceberg")
 _S3: Final = "s3://"

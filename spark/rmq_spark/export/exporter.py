@@ -23,7 +23,6 @@ from rmq_spark.export.committers import (
     committer_of,
     delta_tables,
 )
-from rmq_spark.export.folder import folder_of
 from rmq_spark.export.manifest import (
     DataFile,
     ExportLog,
@@ -35,8 +34,9 @@ from rmq_spark.export.manifest import (
     brokers_of,
     differences,
 )
+from rmq_spark.export.open_folder import open_folder
 from rmq_spark.export.source import DEFAULT_LIMITS, Feed, Limits, Part
-from rmq_spark.export.worker import (
+from rmq_spark.export.task import (
     QUARANTINE,
     Exported,
     ExportJob,
@@ -108,7 +108,7 @@ class Exporter:
         limits: Limits = DEFAULT_LIMITS,
     ) -> None:
         self.feed = feed
-        self._folder = folder_of(out, single_writer=limits.single_writer)
+        self._folder = open_folder(out, single_writer=limits.single_writer)
         self.log = ExportLog(self._folder, settings.broker_name)
         self._settings = settings
         self._runner = runner

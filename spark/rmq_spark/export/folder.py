@@ -1,34 +1,20 @@
-"""Folder: where an export has its files, each created once and never overwritten.
+"""Folder: where an export has its files.  A file is created once, never overwritten.
 
-A file gets its name whole: first it is a draft, which nobody else sees.  Of two writers
-of one name the first one wins, and the other one learns it.  Paths are relative, with
-`/` between their parts.
+A file gets its name when it is complete.  Until then it is a draft, which no reader
+sees.  If two writers create one name, the first one wins and the second one is told so.
+Paths are relative, with `/` between their parts.
 
-On a disk a draft is a hidden file (`.<name>.<host>-<process>-<random>.tmp`), `link`
-gives it its name, and contents and folders are synced.  `object_folder.py` has the same
-for object stores.
+`disk_folder.py` and `object_folder.py` implement this; `open_folder.py` chooses.
 """
 
 import contextlib
-import fcntl
-import os
-import socket
-import uuid
 from collections.abc import Iterator
-from functools import lru_cache
-from itertools import chain
-from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 
-from rmq.core.errors import ConfigError, StoreError
-from rmq.core.files import sync_directory
+from rmq.core.errors import StoreError
 
 MANIFESTS: Final = "_rmq_manifest"
 """The folder of plans and manifests: what has it is an export."""
-_LOCK: Final = f"{MANIFESTS}/lock"
-_DATA: Final = ("topic=*/dt=*/*", "_*/topic=*/dt=*/*")
-_MAX_NAME: Final = 100
-"""Characters of the number of a process in a file."""
 
 
 class Found(NamedTuple):
@@ -105,176 +91,6 @@ class Folder(Protocol):
 
     def following(self, broker: str) -> contextlib.AbstractContextManager[None]:
         """Held by a service that fills the table from this broker."""
-
-
-def folder_of(out: str | Path, *, single_writer: bool = False) -> Folder:
-    """The folder of a path, or of a URL such as s3://bucket/tables.
-
-    `single_writer` is for object stores without conditional writes.
-    """
-    scheme, is_url, _ = str(out).partition("://")
-    if not is_url:
-        return DiskFolder(out)
-    if scheme != "s3":
-        raise ConfigError(f"{out} is neither a folder nor s3://BUCKET/PREFIX")
-    return _object_folder(str(out), single_writer)
-
-
-@lru_cache(maxsize=64)
-def _object_folder(url: str, single_writer: bool) -> Folder:
-    """One for each URL: it keeps connections."""
-    # imported on use: obstore is an extra
-    from rmq_spark.export.object_folder import ObjectFolder
-
-    return ObjectFolder(url, single_writer=single_writer)
-
-
-class DiskFolder:
-    """A folder of a file system that has hard links."""
-
-    def __init__(self, out: str | Path) -> None:
-        self._root = Path(out).resolve()
-        self.name = str(out)
-        self.url = str(self._root)
-
-    def prepare(self) -> None:
-        """Make the folder; refuse one with other contents."""
-        self._root.mkdir(parents=True, exist_ok=True)
-        names = os.listdir(self._root)
-        if names and MANIFESTS not in names:
-            raise not_an_export(self.name, "folder")
-        (self._root / MANIFESTS).mkdir(exist_ok=True)
-        sync_directory(self._root)
-
-    def has(self, path: str) -> bool:
-        """Whether there is a file of this name."""
-        return (self._root / path).exists()
-
-    def names(self, folder: str, after: str = "") -> list[str]:
-        """Names of files in a folder, those that sort after `after`."""
-        return self._children(folder, after, are_folders=False)
-
-    def folders(self, folder: str) -> list[str]:
-        """Names of folders in a folder."""
-        return self._children(folder, "", are_folders=True)
-
-    def data_files(self) -> Iterator[Found]:
-        """Files of `topic=*/dt=*/`, in the order of their paths."""
-        found = chain.from_iterable(map(self._root.glob, _DATA))
-        for path in sorted(found):
-            with contextlib.suppress(FileNotFoundError):
-                relative = path.relative_to(self._root).as_posix()
-                yield Found(relative, path.stat().st_mtime)
-
-    def read(self, path: str) -> bytes:
-        """The contents of a small file."""
-        return (self._root / path).read_bytes()
-
-    def create(self, path: str, data: bytes) -> bool:
-        """Make a small file; False if there is one with other contents."""
-        draft = self.draft(path)
-        try:
-            Path(draft.target).write_bytes(data)
-            return draft.publish() or self.read(path) == data
-        finally:
-            draft.discard()
-
-    def replace(self, path: str, data: bytes) -> None:
-        """Write a hint."""
-        draft = self.draft(path)
-        Path(draft.target).write_bytes(data)
-        os.replace(draft.target, self._root / path)
-
-    def draft(self, path: str) -> "DiskDraft":
-        """A draft of a file, in the folder of that file."""
-        (self._root / path).parent.mkdir(parents=True, exist_ok=True)
-        return DiskDraft(self._root, path)
-
-    def open(self, path: str) -> str:
-        """Where Parquet is read from."""
-        return str(self._root / path)
-
-    def size(self, path: str) -> int:
-        """Bytes of a file."""
-        return (self._root / path).stat().st_size
-
-    def remove(self, path: str) -> None:
-        """Remove a file that nothing needs."""
-        (self._root / path).unlink(missing_ok=True)
-
-    @contextlib.contextmanager
-    def committing(self) -> Iterator[None]:
-        """Held while a batch becomes part of the table; one exporter of this host."""
-        with (self._root / _LOCK).open("w") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            yield
-
-    @contextlib.contextmanager
-    def following(self, broker: str) -> Iterator[None]:
-        """Held by a service that fills the table; one of this host for each broker."""
-        self.prepare()
-        with (self._root / MANIFESTS / f"{broker}.follower").open("a+") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                file.seek(0)
-                raise StoreError(
-                    f"{self.name} is filled by another rmq-spark follow, process "
-                    f"{file.read(_MAX_NAME)}: stop that one, or choose another folder"
-                ) from error
-            file.truncate(0)
-            file.write(str(os.getpid()))
-            file.flush()
-            yield
-
-    def _children(self, folder: str, after: str, *, are_folders: bool) -> list[str]:
-        try:
-            with os.scandir(self._root / folder) as entries:
-                return sorted(
-                    entry.name
-                    for entry in entries
-                    if entry.name > after and entry.is_dir() == are_folders
-                )
-        except (FileNotFoundError, NotADirectoryError):
-            return []
-
-
-class DiskDraft:
-    """A hidden file beside the one that it becomes."""
-
-    def __init__(self, root: Path, path: str) -> None:
-        self._root = root
-        self._final = root / path
-        writer = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
-        self._path = self._final.with_name(f".{self._final.name}.{writer}.tmp")
-
-    @property
-    def target(self) -> str:
-        """Where Parquet is written to."""
-        return str(self._path)
-
-    def open(self) -> str:
-        """Where it is read from."""
-        return str(self._path)
-
-    def publish(self) -> bool:
-        """Sync the draft and give it a second name; False if that is taken."""
-        with self._path.open("rb") as file:
-            os.fsync(file.fileno())
-        try:
-            os.link(self._path, self._final)
-        except FileExistsError:
-            return False
-        folder = self._final.parent
-        while folder != self._root:
-            sync_directory(folder)
-            folder = folder.parent
-        sync_directory(self._root)
-        return True
-
-    def discard(self) -> None:
-        """Remove the hidden name."""
-        self._path.unlink(missing_ok=True)
 
 
 def not_an_export(name: str, kind: str) -> StoreError:

@@ -23,7 +23,6 @@ from rmq_spark.export.manifest import (
 )
 from rmq_spark.export.source import Limits
 from rmq_spark.live.client import LiveClient, LiveSettings
-from rmq_spark.live.decoder import read_bundle
 from rmq_spark.live.plan import (
     Bounds,
     Bundle,
@@ -36,7 +35,8 @@ from rmq_spark.live.plan import (
     offset_of,
     positions_of,
 )
-from rmq_spark.live.pulls import EVERYTHING, PullSettings
+from rmq_spark.live.puller import EVERYTHING, PullSettings
+from rmq_spark.live.reader import read_bundle
 from rmq_spark.live.settings import TOOLS_GROUP
 from rmq_spark.segments.commit_log import LostData
 from rmq_spark.segments.reader import Reading

@@ -9,10 +9,11 @@ from typing import Any, Final
 from rmq.core.errors import StoreError
 from rmq_spark.export.committers import named_by_snapshots
 from rmq_spark.export.exporter import Exporter
-from rmq_spark.export.folder import Folder, folder_of
+from rmq_spark.export.folder import Folder
 from rmq_spark.export.manifest import ExportLog, ExportPlan, MergePlan, brokers_of
+from rmq_spark.export.open_folder import open_folder
 from rmq_spark.export.source import Feed
-from rmq_spark.export.worker import ExportJob, range_name
+from rmq_spark.export.task import ExportJob, range_name
 
 KEPT_HOURS: Final = 24
 """How long merged files stay: a reader may have begun before the merge."""
@@ -27,7 +28,7 @@ def vacuum(out: str | Path, *, older_than_hours: float, now: float) -> list[str]
     Files that were merged stay as long after the merge: somebody may be reading them.
     Those of an Iceberg table stay until its snapshots have expired.
     """
-    folder = folder_of(out)
+    folder = open_folder(out)
     brokers = brokers_of(folder)
     if not brokers:
         raise StoreError(f"{folder.name} has no export")
@@ -93,7 +94,7 @@ def status(
     feed: Feed, out: str | Path, broker_name: str | None = None
 ) -> dict[str, Any]:
     """The progress of the export of one broker, and its lag."""
-    folder = folder_of(out)
+    folder = open_folder(out)
     log = ExportLog(folder, only_broker(folder, broker_name) or "")
     manifests = log.manifests()
     last = manifests[-1] if manifests else None

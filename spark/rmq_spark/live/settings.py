@@ -19,7 +19,7 @@ from rmq_spark.live.plan import (
     Positions,
     checked,
 )
-from rmq_spark.live.pulls import EVERYTHING, PullSettings
+from rmq_spark.live.puller import EVERYTHING, PullSettings
 from rmq_spark.option_values import QueueNumbers
 from rmq_spark.options import Options
 from rmq_spark.segments.reader import Reading, reading_of

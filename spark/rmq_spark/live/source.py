@@ -207,7 +207,7 @@ def _partitions(options: Options, ranges: list[QueueRange]) -> list[BundlePartit
 
 
 def _read(task: LiveTask, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
-    from rmq_spark.live.decoder import read_bundle
+    from rmq_spark.live.reader import read_bundle
 
     if isinstance(partition, BundlePartition):
         yield from read_bundle(task.pulls, task.reading, partition.bundle)

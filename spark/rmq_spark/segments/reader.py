@@ -16,7 +16,6 @@ import pyarrow as pa
 from rmq._fastpath import RecordStatus
 from rmq._fastpath.arrow.columns import ColumnReader, Measured, find_record
 from rmq_spark.options import Options
-from rmq_spark.segments.bodies import keep_if_broken, open_body
 from rmq_spark.segments.commit_log import (
     CHUNK_BYTES,
     MAX_RECORD_BYTES,
@@ -24,6 +23,7 @@ from rmq_spark.segments.commit_log import (
     bad_record,
     open_segment,
 )
+from rmq_spark.segments.compression import keep_if_broken, open_body
 from rmq_spark.segments.plan import SegmentRange
 from rmq_spark.segments.schema import (
     BROKER_NAME,

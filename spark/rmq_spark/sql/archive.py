@@ -19,9 +19,10 @@ import pyarrow.dataset as ds
 from pyarrow.fs import FileSystem, LocalFileSystem, S3FileSystem
 
 from rmq.core.errors import ConfigError
-from rmq_spark.export.folder import Folder, folder_of
+from rmq_spark.export.folder import Folder
 from rmq_spark.export.manifest import STORE, DataFile, ExportLog, Manifest, brokers_of
-from rmq_spark.export.worker import ExportJob
+from rmq_spark.export.open_folder import open_folder
+from rmq_spark.export.task import ExportJob
 from rmq_spark.segments.schema import BROKER_NAME
 from rmq_spark.sql.tables import Table, TableFile, table_of
 
@@ -46,7 +47,7 @@ class Archive:
 
     def __init__(self, out: str) -> None:
         self.name = out
-        self._folder = folder_of(out)
+        self._folder = open_folder(out)
         self._logs: dict[str, ExportLog] = {}
         self._table: Table | None = None
         self._seen: Hashable = None

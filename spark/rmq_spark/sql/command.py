@@ -172,7 +172,7 @@ def _open(stores: Sequence[str], given: dict[str, Any]) -> "Database":
 def _stores(stores: Sequence[str], given: dict[str, Any]) -> "Stores":
     """The stores, whose logs are walked while DuckDB is imported."""
     # imported on use: help needs no compiled decoder
-    from rmq_spark.sql.frozen import named_logs
+    from rmq_spark.sql.log_snapshot import named_logs
 
     if not stores and not os.path.isdir(DEFAULT_STORE):
         raise ConfigError(f"there is no {DEFAULT_STORE}: which store? --store DIR")

@@ -22,7 +22,7 @@ from rmq_spark.segments.plan import SegmentRange
 from rmq_spark.segments.reader import Reading, read_range, reading_of
 from rmq_spark.segments.schema import OFFSET_ID, arrow_schema, columns_of
 from rmq_spark.segments.selection import Topics
-from rmq_spark.sql.frozen import FrozenLog
+from rmq_spark.sql.log_snapshot import FrozenLog
 from rmq_spark.sql.prune import Pruner
 
 AHEAD_BYTES: Final = 32 << 20

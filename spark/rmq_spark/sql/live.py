@@ -17,9 +17,9 @@ import pyarrow.dataset as ds
 
 from rmq.client.admin import AdminClient
 from rmq_spark.live.client import LiveClient, LiveSettings
-from rmq_spark.live.decoder import read_bundle
 from rmq_spark.live.plan import Bounds, LiveQueue, QueueRange, bundles
-from rmq_spark.live.pulls import EVERYTHING, PullSettings
+from rmq_spark.live.puller import EVERYTHING, PullSettings
+from rmq_spark.live.reader import read_bundle
 from rmq_spark.live.settings import TOOLS_GROUP
 from rmq_spark.segments.reader import reading_of
 from rmq_spark.segments.schema import columns_of

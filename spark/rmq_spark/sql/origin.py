@@ -12,7 +12,7 @@ import pyarrow.dataset as ds
 from rmq_spark.segments.schema import BROKER_NAME
 from rmq_spark.sql.archive import FrozenArchive
 from rmq_spark.sql.dataset import Limits, LogDataset, MessageDataset, Source
-from rmq_spark.sql.frozen import Log
+from rmq_spark.sql.log_snapshot import Log
 
 RECENT_SPLITS: Final = 2
 """Where topics are looked for that have no queue on the disk yet: 32 MiB."""

@@ -7,7 +7,7 @@ import pyarrow as pa
 from rmq_spark.sql.archive import Archive
 from rmq_spark.sql.database import Database, SqlError
 from rmq_spark.sql.dataset import Limits
-from rmq_spark.sql.frozen import named_logs
+from rmq_spark.sql.log_snapshot import named_logs
 from rmq_spark.sql.origin import Stores
 
 

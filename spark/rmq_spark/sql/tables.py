@@ -20,7 +20,7 @@ from rmq_spark.export.committers import (
     delta_app,
     iceberg_property,
 )
-from rmq_spark.export.worker import ExportJob
+from rmq_spark.export.task import ExportJob
 
 EVERYTHING: Final = pc.scalar(True)
 _PLACE: Final = "physicalOffset"

@@ -12,7 +12,8 @@ import pytest
 from rmq.core.errors import StoreError
 from rmq_spark.export import committers
 from rmq_spark.export import exporter as exporter_module
-from rmq_spark.export.folder import MANIFESTS, DiskFolder
+from rmq_spark.export.disk_folder import DiskFolder
+from rmq_spark.export.folder import MANIFESTS
 from rmq_spark.export.maintenance import vacuum
 from rmq_spark.export.manifest import ExportLog
 from tests.spark.exports import (

@@ -13,14 +13,14 @@ import pytest
 
 from rmq.core.errors import StoreError
 from rmq_spark.export import exporter as exporter_module
-from rmq_spark.export import worker
+from rmq_spark.export import task
 from rmq_spark.export.exporter import MAX_MERGES, MERGE_FILES, SMALL_BYTES
-from rmq_spark.export.folder import folder_of
 from rmq_spark.export.maintenance import status, vacuum
 from rmq_spark.export.manifest import DataFile, ExportLog, Settings
+from rmq_spark.export.open_folder import open_folder
 from rmq_spark.export.source import Limits
 from rmq_spark.export.store_source import StoreFeed
-from rmq_spark.export.worker import split_batch
+from rmq_spark.export.task import split_batch
 from rmq_spark.segments import commit_log, plan
 from rmq_spark.segments.commit_log import LostData
 from rmq_spark.segments.schema import EXPORTED
@@ -80,7 +80,7 @@ def test_manifest_entries_describe_their_files(writer, out):
                 if row["queueId"] == int(queue)
             ]
             assert (min(found), max(found)) == (first, last)
-        assert worker.describe(folder_of(out), path) == file
+        assert task.describe(open_folder(out), path) == file
 
 
 def test_rows_are_parted_by_topic_and_day(writer, out, read):

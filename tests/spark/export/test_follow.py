@@ -19,7 +19,6 @@ from rmq.core.errors import ConnectFailed, StoreError
 from rmq.testing.clocks import ManualClock
 from rmq_spark.cli import main
 from rmq_spark.export.exporter import Exporter, LocalRunner
-from rmq_spark.export.folder import folder_of
 from rmq_spark.export.follow import (
     QUIET_MS,
     UPKEEP_MS,
@@ -29,6 +28,7 @@ from rmq_spark.export.follow import (
     run_all,
 )
 from rmq_spark.export.maintenance import compact_files
+from rmq_spark.export.open_folder import open_folder
 from rmq_spark.export.store_source import StoreFeed
 from tests.spark.exports import (
     SETTINGS,
@@ -303,7 +303,7 @@ def run(*arguments, code=0):
 
 def test_a_second_follower_is_refused(writer, out):
     writer.append(orders(10))
-    with folder_of(out).following("broker-a"):
+    with open_folder(out).following("broker-a"):
         words = "--store", str(writer.root), "--out", str(out)
         result = run(*words, code=1)
     assert result.stderr == (

@@ -22,11 +22,11 @@ from rmq.testing.clocks import ManualClock
 from rmq_spark.cli import main
 from rmq_spark.export import live_source
 from rmq_spark.export.exporter import Exporter, LocalRunner
-from rmq_spark.export.folder import folder_of
 from rmq_spark.export.follow import Follower
 from rmq_spark.export.live_source import LiveFeed
 from rmq_spark.export.maintenance import status, vacuum
 from rmq_spark.export.manifest import TOPICS, Settings, table_files
+from rmq_spark.export.open_folder import open_folder
 from rmq_spark.export.source import Limits
 from rmq_spark.live.client import LiveSettings
 from rmq_spark.segments.commit_log import LostData
@@ -108,7 +108,7 @@ def numbers_in(out, paths):
 
 def check_numbers(out, numbers):
     """Folder and manifests have the same files, and these each number once."""
-    files = table_files(folder_of(out))
+    files = table_files(open_folder(out))
     assert sorted(folder_files(out)) == sorted(files)
     assert numbers_in(out, files) == Counter(numbers)
     assert sum(file.rows for file in files.values()) == len(numbers)
@@ -201,7 +201,7 @@ def test_messages_removed_after_the_plan(
 def kill_after(step):
     """What to replace, so that a step is the last one."""
     from rmq_spark.export.manifest import ExportLog
-    from rmq_spark.export.worker import _FileWriter
+    from rmq_spark.export.task import _FileWriter
 
     owner = _FileWriter if step == "finish" else ExportLog
     real = getattr(owner, step)
@@ -260,7 +260,7 @@ def test_store_and_topics_do_not_continue_one_another(broker, export, out, write
         exporter(writer, out, settings=store).run_batch()
     other = replace(store, broker_name="broker-b")
     export_all(exporter(writer, out, settings=other))
-    assert {file.rows for file in table_files(folder_of(out)).values()} >= {10}
+    assert {file.rows for file in table_files(open_folder(out)).values()} >= {10}
     with pytest.raises(ConfigError, match="its end is no place in a log"):
         Archive(str(out)).freeze()
 

@@ -5,7 +5,8 @@ import pytest
 from msgspec.structs import replace
 
 from rmq.core.errors import StoreError
-from rmq_spark.export.folder import MANIFESTS, DiskFolder
+from rmq_spark.export.disk_folder import DiskFolder
+from rmq_spark.export.folder import MANIFESTS
 from rmq_spark.export.manifest import (
     HINT_EVERY,
     DataFile,

@@ -18,11 +18,12 @@ from msgspec.structs import replace
 
 from rmq.core.errors import StoreError
 from rmq_spark.cli import main
-from rmq_spark.export.folder import MANIFESTS, _object_folder, folder_of
+from rmq_spark.export.folder import MANIFESTS
 from rmq_spark.export.manifest import ExportLog
 from rmq_spark.export.object_folder import ObjectDraft, ObjectFolder
+from rmq_spark.export.open_folder import _object_folder, open_folder
 from rmq_spark.export.source import Limits
-from rmq_spark.export.worker import QUARANTINE
+from rmq_spark.export.task import QUARANTINE
 from tests.spark import body_messages as bodies
 from tests.spark.exports import (
     Killed,
@@ -112,7 +113,7 @@ def test_of_two_writers_the_first_wins(url):
 
 
 def test_what_a_folder_has(url):
-    folder = folder_of(url)
+    folder = open_folder(url)
     folder.prepare()
     for path in ("_rmq_manifest/a%2F/1", "topic=odd%25|x/dt=1/f.parquet", "other"):
         assert folder.create(path, b"1234")
@@ -262,7 +263,7 @@ def test_columns_of_bodies_and_their_quarantine_survive_kills(
     keys = [Counter(), Counter()]
     for part, files in enumerate(files_of(url)):
         for path in files:
-            with pq.ParquetFile(folder_of(url).open(path)) as file:
+            with pq.ParquetFile(open_folder(url).open(path)) as file:
                 keys[part].update(file.read(["keys"])["keys"].to_pylist())
     expected = [
         Counter(f"k{i}" for i in range(count) if bodies.is_bad(i) is is_bad)
@@ -276,7 +277,7 @@ def test_columns_of_bodies_and_their_quarantine_survive_kills(
 
 def files_of(url):
     """The files of the table, and those of its quarantine."""
-    manifests = ExportLog(folder_of(url), "broker-a").manifests()
+    manifests = ExportLog(open_folder(url), "broker-a").manifests()
     added = [file.path for manifest in manifests for file in manifest.added]
     return added, [file.path for m in manifests for file in m.quarantined]
 

@@ -8,7 +8,7 @@ HAS_DUCKDB = find_spec("duckdb") is not None
 if HAS_DUCKDB:
     from rmq_spark.sql.database import Database
     from rmq_spark.sql.dataset import Limits
-    from rmq_spark.sql.frozen import Log
+    from rmq_spark.sql.log_snapshot import Log
     from rmq_spark.sql.origin import Stores
 else:
     collect_ignore_glob = ["test_*.py"]

@@ -12,7 +12,7 @@ from rmq_spark.segments.schema import BROKER_NAME
 from rmq_spark.sql import dataset as module
 from rmq_spark.sql import splits
 from rmq_spark.sql.dataset import Limits, LogDataset, Source
-from rmq_spark.sql.frozen import Log
+from rmq_spark.sql.log_snapshot import Log
 from tests.spark.stores import START_MS, StoreWriter, orders
 
 

@@ -11,7 +11,7 @@ from rmq.cli import main
 from rmq.outgoing.identity import Identity
 from rmq.testing import BrokerThread
 from rmq_spark.live.client import LiveClient, LiveSettings
-from rmq_spark.live.decoder import read_bundle
+from rmq_spark.live.reader import read_bundle
 from rmq_spark.segments.selection import Topics
 from rmq_spark.sink.options import SinkOptions
 from rmq_spark.sink.task import sending_of

@@ -15,7 +15,7 @@ from rmq._fastpath import RecordStatus
 from rmq._fastpath.arrow.columns import ColumnReader, Measured
 from rmq.core.errors import RemoteProtocolError
 from rmq_spark.live.plan import Bundle
-from rmq_spark.live.pulls import Answer, Puller, PullSettings
+from rmq_spark.live.puller import Answer, Puller, PullSettings
 from rmq_spark.segments.commit_log import LostData
 from rmq_spark.segments.reader import BatchBuilder, Reading
 

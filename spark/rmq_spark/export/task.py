@@ -24,8 +24,9 @@ import pyarrow.parquet as pq
 
 from rmq.core.errors import ConfigError, StoreError
 from rmq_spark.export.body_schema import ERROR
-from rmq_spark.export.folder import Draft, Folder, folder_of
+from rmq_spark.export.folder import Draft, Folder
 from rmq_spark.export.manifest import DataFile, Settings, escaped
+from rmq_spark.export.open_folder import open_folder
 from rmq_spark.export.source import Part
 from rmq_spark.options import Options
 from rmq_spark.segments.commit_log import LostData
@@ -57,7 +58,7 @@ class ExportJob:
     @property
     def folder(self) -> Folder:
         """The folder, as the process of a worker has it."""
-        return folder_of(self.out, single_writer=self.single_writer)
+        return open_folder(self.out, single_writer=self.single_writer)
 
     @property
     def columns(self) -> tuple[Column, ...]:

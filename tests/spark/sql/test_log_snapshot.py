@@ -3,7 +3,7 @@ import os
 import pytest
 
 from rmq_spark.segments.commit_log import LostData, find_segments, follow
-from rmq_spark.sql.frozen import Log
+from rmq_spark.sql.log_snapshot import Log
 from tests.spark.stores import orders
 
 

@@ -6,7 +6,7 @@ import pytest
 from rmq.core.errors import ConfigError, CorruptLog
 from rmq_spark.options import Options
 from rmq_spark.segments.commit_log import LostData, find_end, find_segments
-from rmq_spark.segments.queues import plan_records, read_records
+from rmq_spark.segments.consume_queues import plan_records, read_records
 from rmq_spark.segments.reader import reading_of
 from rmq_spark.segments.schema import columns_of
 from tests.spark.stores import ENTRY, orders

@@ -11,9 +11,9 @@ from rmq.core.errors import PeerError, RemoteProtocolError
 from rmq.outgoing.identity import ANONYMOUS
 from rmq.outgoing.refused import AnswerRefused
 from rmq_spark.live.client import LiveSettings
-from rmq_spark.live.decoder import read_bundle
 from rmq_spark.live.plan import Bundle, LiveQueue, QueueRange
-from rmq_spark.live.pulls import Puller, PullSettings
+from rmq_spark.live.puller import Puller, PullSettings
+from rmq_spark.live.reader import read_bundle
 from rmq_spark.segments.commit_log import LostData
 from rmq_spark.segments.reader import Reading
 from rmq_spark.segments.schema import Column
@@ -153,7 +153,7 @@ def test_every_row_once_in_order(
 def monkeypatched_pauses():
     """Pauses of a millisecond, so that many breaks can be tried."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("rmq_spark.live.pulls.pause_s", lambda _: 0.001)
+        patch.setattr("rmq_spark.live.puller.pause_s", lambda _: 0.001)
         yield
 
 
