@@ -21,8 +21,8 @@ sys.path[:0] = [str(ROOT), str(ROOT / "spark")]
 
 from rmq.core.errors import RmqError  # noqa: E402
 from rmq_spark.sql.database import Database  # noqa: E402
-from rmq_spark.sql.dataset import Limits  # noqa: E402
-from rmq_spark.sql.log_snapshot import Log  # noqa: E402
+from rmq_spark.sql.dataset import ScanSettings  # noqa: E402
+from rmq_spark.sql.log_snapshot import StoreLog  # noqa: E402
 from rmq_spark.sql.origin import Stores  # noqa: E402
 from tests.spark.stores import START_MS, orders, write_store  # noqa: E402
 
@@ -68,7 +68,7 @@ def timed(job: Callable[[], object], rounds: int) -> list[float]:
 def statements(store: Path, rows: int, rounds: int) -> bool:
     """Measure statements in one database; whether they keep their limits."""
     one_key = f"SELECT topic, queueOffset FROM messages WHERE keys = 'k{rows * 4 // 5}'"
-    origin = Stores([Log(store, "broker-a")], Limits(THREADS))
+    origin = Stores([StoreLog(store, "broker-a")], ScanSettings(THREADS))
     database = Database(origin, "1GB", threads=THREADS)
 
     def run(statement: str) -> None:

@@ -32,12 +32,12 @@ from rmq.protocol.hosts import host_text  # noqa: E402
 from rmq.protocol.properties import decode_properties  # noqa: E402
 from rmq_spark.export.exporter import Exporter, LocalRunner, Runner, SparkRunner  # noqa: E402
 from rmq_spark.export.manifest import Settings  # noqa: E402
-from rmq_spark.export.source import Limits  # noqa: E402
-from rmq_spark.export.store_source import StoreFeed  # noqa: E402
+from rmq_spark.export.source import ExportLimits  # noqa: E402
+from rmq_spark.export.store_source import StoreSource  # noqa: E402
 from rmq_spark.options import Options  # noqa: E402
 from rmq_spark.segments.commit_log import find_end, find_segments  # noqa: E402
 from rmq_spark.segments.plan import plan_ranges  # noqa: E402
-from rmq_spark.segments.reader import read_range, reading_of  # noqa: E402
+from rmq_spark.segments.reader import read_range, read_settings  # noqa: E402
 from rmq_spark.segments.schema import EXPORTED, columns_of, spark_schema  # noqa: E402
 from rmq_spark.session import start_session  # noqa: E402
 from tests.spark.stores import orders, write_store  # noqa: E402
@@ -153,7 +153,7 @@ def table(results: dict[str, list[Round]], rows: int) -> Iterator[str]:
 def decode_only(store: Path, **given: str) -> None:
     """The decoder in this process, without Spark."""
     options = Options({"store": str(store), **given})
-    reading = reading_of(options, columns_of(options))
+    reading = read_settings(options, columns_of(options))
     for part in plan_ranges(store, 0, find_end(store), split_bytes=128 << 20):
         for _ in read_range(reading, part):
             pass
@@ -222,7 +222,7 @@ def run(data: Path, rows: int, rounds: int, warm_ups: int = WARM_UPS) -> None:
         columns = columns_of(options)
         path = str(data / f"{options['columns'][0]}.arrow")
         part = plan_ranges(store, 0, find_end(store), split_bytes=128 << 20)[0]
-        write_batch(next(read_range(reading_of(options, columns), part)), path)
+        write_batch(next(read_range(read_settings(options, columns), part)), path)
         frame = spark.read.format(NAME).options(
             batch=path, columns=spark_schema(columns), rows=str(rows)
         )
@@ -256,8 +256,8 @@ def run(data: Path, rows: int, rounds: int, warm_ups: int = WARM_UPS) -> None:
 
     def export(runner: Runner) -> None:
         shutil.rmtree(out, ignore_errors=True)
-        limits = Limits(batch_bytes=1 << 40)
-        Exporter(StoreFeed(store, limits), out, settings, runner, limits).run_batch()
+        limits = ExportLimits(batch_bytes=1 << 40)
+        Exporter(StoreSource(store, limits), out, settings, runner, limits).run_batch()
 
     def partition_by() -> None:
         frame = spark.read.format("rmq").options(**text).load(str(store))

@@ -26,12 +26,12 @@ from rmq.client.admin import AdminClient  # noqa: E402
 from rmq_spark.live.client import LiveClient  # noqa: E402
 from rmq_spark.live.plan import QueueRange, bundles  # noqa: E402
 from rmq_spark.live.reader import read_bundle  # noqa: E402
-from rmq_spark.live.settings import live_task  # noqa: E402
+from rmq_spark.live.settings import live_read_settings  # noqa: E402
 from rmq_spark.options import Options  # noqa: E402
 from rmq_spark.segments.schema import columns_of  # noqa: E402
 from rmq_spark.session import start_session  # noqa: E402
 from rmq_spark.sink.options import SinkOptions  # noqa: E402
-from rmq_spark.sink.task import sending_of  # noqa: E402
+from rmq_spark.sink.task import sink_task  # noqa: E402
 
 TOPIC = "SparkBench"
 BATCH_ROWS = 10_000
@@ -66,7 +66,7 @@ def measured(name: str, work: Callable[[], int], *, has_cpu: bool = True) -> Non
 def write(address: str, table: pa.Table) -> int:
     """Send all rows by one task."""
     options = SinkOptions({"nameServer": address, "topic": TOPIC})
-    sending = sending_of(options, [(name, "string") for name in table.column_names])
+    sending = sink_task(options, [(name, "string") for name in table.column_names])
     return sending.write(table.to_batches(), "bench", 0)
 
 
@@ -82,7 +82,7 @@ def reads(address: str, columns: str, width: int, in_flight: int) -> Iterator[in
             "pullsInFlight": str(in_flight),
         }
     )
-    task = live_task(options, columns_of(options))
+    task = live_read_settings(options, columns_of(options))
     client = LiveClient(task.pulls.live)
     bounds = client.bounds(fails=True)
     client.close()

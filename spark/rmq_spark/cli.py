@@ -26,8 +26,8 @@ from rmq_spark.export.body_schema import FORMATS as BODY_FORMS
 from rmq_spark.export.body_schema import ON_ERROR, Bodies, parse_fields
 from rmq_spark.export.committers import FORMATS
 from rmq_spark.export.exporter import Exporter, LocalRunner, Runner, SparkRunner
-from rmq_spark.export.follow import Follower, Reports, serve
-from rmq_spark.export.live_source import LiveFeed
+from rmq_spark.export.follow import ExportService, LowWatermark, serve
+from rmq_spark.export.live_source import LiveSource
 from rmq_spark.export.maintenance import compact_files, only_broker, status, vacuum
 from rmq_spark.export.manifest import (
     STORE,
@@ -38,9 +38,9 @@ from rmq_spark.export.manifest import (
     escaped,
 )
 from rmq_spark.export.open_folder import open_folder
-from rmq_spark.export.source import BATCH_ROWS, Feed, Limits
-from rmq_spark.export.store_source import StoreFeed
-from rmq_spark.live.client import LiveSettings
+from rmq_spark.export.source import BATCH_ROWS, ExportLimits, ExportSource
+from rmq_spark.export.store_source import StoreSource
+from rmq_spark.live.client import ClientSettings
 from rmq_spark.option_values import parse_bytes
 from rmq_spark.segments import commit_log
 from rmq_spark.segments.broker_requests import (
@@ -49,7 +49,7 @@ from rmq_spark.segments.broker_requests import (
     report_offset,
 )
 from rmq_spark.segments.schema import EXPORTED
-from rmq_spark.segments.selection import Topics
+from rmq_spark.segments.selection import TopicSelection
 from rmq_spark.session import start_session
 
 FAILED: Final = 1
@@ -264,7 +264,7 @@ def _exporting(*, master: str, batch_bytes: str) -> Callable[..., Any]:
     return decorated
 
 
-def _limits(given: dict[str, Any]) -> Limits:
+def _limits(given: dict[str, Any]) -> ExportLimits:
     if given["report_as"] and not given["broker"]:
         raise click.UsageError(
             "--report-as needs --broker, the broker that gets the reports"
@@ -274,7 +274,7 @@ def _limits(given: dict[str, Any]) -> Limits:
             "a Delta table needs a store with conditional writes, so --single-writer "
             "is of no use"
         )
-    return Limits(
+    return ExportLimits(
         given["batch_bytes"],
         given["split_bytes"],
         given.get("confirm_offset"),
@@ -287,8 +287,11 @@ def _limits(given: dict[str, Any]) -> Limits:
 
 
 def _feed(
-    given: dict[str, Any], limits: Limits, topics: Collection[str], broker_name: str
-) -> Feed:
+    given: dict[str, Any],
+    limits: ExportLimits,
+    topics: Collection[str],
+    broker_name: str,
+) -> ExportSource:
     """The log of a store, or live topics of a broker."""
     name_servers = given["name_server"]
     if bool(given["store"]) == bool(name_servers):
@@ -297,20 +300,20 @@ def _feed(
         )
     if given["store"]:
         commit_log.find_segments(given["store"])
-        return StoreFeed(given["store"], limits)
+        return StoreSource(given["store"], limits)
     if limits.broker or limits.confirm_offset is not None:
         raise click.UsageError(
             "--broker and --confirm-offset are for --store: live topics end where "
             "their broker says"
         )
-    chosen = Topics(
+    chosen = TopicSelection(
         frozenset(topics) or None, None, given.get("include_system_topics", False)
     )
     # no flags: user and TLS are those of all tools
     flags = dict.fromkeys(str(each.name) for each in connection_options())
     settings = take_settings(flags | {"namesrv": name_servers})
-    asked = LiveSettings(settings.name_servers, settings.identity, chosen)
-    return LiveFeed(asked, broker_name, limits)
+    asked = ClientSettings(settings.name_servers, settings.identity, chosen)
+    return LiveSource(asked, broker_name, limits)
 
 
 def _bodies(given: dict[str, Any]) -> Bodies | None:
@@ -332,7 +335,7 @@ def _bodies(given: dict[str, Any]) -> Bodies | None:
     )
 
 
-def _exporter(given: dict[str, Any], limits: Limits) -> Exporter:
+def _exporter(given: dict[str, Any], limits: ExportLimits) -> Exporter:
     bodies = _bodies(given)
     columns = [name for name in EXPORTED if bodies is None or name != "body"]
     settings = Settings(
@@ -483,7 +486,7 @@ def follow_store(
         if report_as and given["broker"]:
             report_offset(given["broker"], report_as, position)
 
-    reports = Reports(len(tables), report)
+    reports = LowWatermark(len(tables), report)
     with _sentences(), ExitStack() as held:
         address = parse_address(listen) if listen else None
         followers = []
@@ -493,7 +496,7 @@ def follow_store(
             broker_name = escaped(each["broker_name"])
             held.enter_context(open_folder(out).following(broker_name))
             followers.append(
-                Follower(
+                ExportService(
                     exporter,
                     interval_s=interval,
                     report=partial(reports.tell, out),
@@ -507,8 +510,8 @@ def follow_store(
 
 
 def _feed_of_table(
-    given: dict[str, Any], limits: Limits, out: str, broker_name: str | None
-) -> Feed:
+    given: dict[str, Any], limits: ExportLimits, out: str, broker_name: str | None
+) -> ExportSource:
     """Where the messages of a table come from, which says which topics it has."""
     folder = open_folder(out)
     broker = only_broker(folder, broker_name) or ""
@@ -533,7 +536,7 @@ def show_status(
 ) -> None:
     """Show how far an export has come, as JSON: lag in bytes, rows and seconds."""
     with _sentences():
-        limits = Limits(confirm_offset=confirm_offset, broker=broker)
+        limits = ExportLimits(confirm_offset=confirm_offset, broker=broker)
         with closing(_feed_of_table(given, limits, out, broker_name)) as feed:
             seen = status(feed, out, broker_name)
         click.echo(json.dumps(seen, indent=2))
@@ -591,7 +594,7 @@ def optimize(out: str, broker_name: str | None, **given: Any) -> None:  # noqa: 
         if last is None:
             click.echo(f"{out} has no export", err=True)
             return
-        with closing(_feed_of_table(given, Limits(), out, broker_name)) as feed:
+        with closing(_feed_of_table(given, ExportLimits(), out, broker_name)) as feed:
             exporter = Exporter(feed, out, last.settings, LocalRunner())
             manifest = exporter.optimize()
         merged = len(manifest.removed) if manifest else 0
@@ -643,7 +646,9 @@ def _told(left_out: Counter[str]) -> str:
 class _Report:
     """A progress bar on a terminal, else one line of JSON for each batch."""
 
-    def __init__(self, feed: Feed, limits: Limits, exporter: str | None) -> None:
+    def __init__(
+        self, feed: ExportSource, limits: ExportLimits, exporter: str | None
+    ) -> None:
         self._feed = feed
         self._limits = limits
         self._exporter = exporter

@@ -21,11 +21,11 @@ from rmq.core.errors import ConfigError
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-    from rmq_spark.live.settings import LiveTask
+    from rmq_spark.live.settings import LiveReadSettings
     from rmq_spark.options import Options
-    from rmq_spark.segments.reader import Reading
+    from rmq_spark.segments.reader import ReadSettings
     from rmq_spark.segments.schema import Column
-    from rmq_spark.sink.task import Sending
+    from rmq_spark.sink.task import SinkTask
 
 
 class RmqDataSource(DataSource):
@@ -83,12 +83,12 @@ class RmqDataSource(DataSource):
             raise ConfigError("a topic cannot be overwritten: use outputMode append")
         return StreamWriter(self._sending(schema))
 
-    def _sending(self, schema: StructType) -> Sending:
+    def _sending(self, schema: StructType) -> SinkTask:
         from rmq_spark.sink.options import SinkOptions
-        from rmq_spark.sink.task import sending_of
+        from rmq_spark.sink.task import sink_task
 
         fields = [(field.name, field.dataType.simpleString()) for field in schema]
-        return sending_of(SinkOptions(dict(self.options)), fields)
+        return sink_task(SinkOptions(dict(self.options)), fields)
 
     def _parsed(self) -> Options:
         from rmq_spark.options import Options
@@ -103,13 +103,13 @@ def _columns(options: Options, schema: StructType) -> tuple[Column, ...]:
     return columns_of_schema(options, wanted)
 
 
-def _reading(options: Options, schema: StructType) -> Reading:
-    from rmq_spark.segments.reader import reading_of
+def _reading(options: Options, schema: StructType) -> ReadSettings:
+    from rmq_spark.segments.reader import read_settings
 
-    return reading_of(options, _columns(options, schema))
+    return read_settings(options, _columns(options, schema))
 
 
-def _live_task(options: Options, schema: StructType) -> LiveTask:
-    from rmq_spark.live.settings import live_task
+def _live_task(options: Options, schema: StructType) -> LiveReadSettings:
+    from rmq_spark.live.settings import live_read_settings
 
-    return live_task(options, _columns(options, schema))
+    return live_read_settings(options, _columns(options, schema))

@@ -35,7 +35,7 @@ import pyarrow as pa
 
 from rmq.client.admin import AdminClient
 from rmq_spark.sink.options import SinkOptions
-from rmq_spark.sink.task import sending_of
+from rmq_spark.sink.task import sink_task
 from tests.spark.page import BLOCK, STARTS
 from tests.spark.stores import orders
 
@@ -81,7 +81,7 @@ def send(world, topic, rows):
     options = SinkOptions({"nameServer": world.name_server, "topic": topic})
     table = pa.table(rows)
     kinds = {"body": "binary", "keys": "string", "tags": "string"}
-    sending = sending_of(options, [(name, kinds[name]) for name in table.column_names])
+    sending = sink_task(options, [(name, kinds[name]) for name in table.column_names])
     assert sending.write(table.to_batches(), topic, 0) == table.num_rows
 
 

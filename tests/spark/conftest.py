@@ -14,7 +14,7 @@ if HAS_ARROW:
     from rmq_spark.options import Options
     from rmq_spark.segments.commit_log import find_end
     from rmq_spark.segments.plan import plan_ranges
-    from rmq_spark.segments.reader import read_range, reading_of
+    from rmq_spark.segments.reader import read_range, read_settings
     from rmq_spark.segments.schema import columns_of
 else:
     collect_ignore_glob = ["test_*.py", "sql/test_*.py"]
@@ -33,7 +33,7 @@ def read():
 
     def run(store, start=0, end=None, split_bytes=1 << 20, **given):
         options = Options({"store": str(store), **given})
-        reading = reading_of(options, columns_of(options))
+        reading = read_settings(options, columns_of(options))
         stop = find_end(store, options["confirmOffset"]) if end is None else end
         ranges = plan_ranges(
             store,

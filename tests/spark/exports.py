@@ -9,11 +9,11 @@ from rmq_spark.export.disk_folder import DiskDraft
 from rmq_spark.export.exporter import Exporter, LocalRunner
 from rmq_spark.export.manifest import ExportLog, Settings, table_files
 from rmq_spark.export.open_folder import open_folder
-from rmq_spark.export.source import Limits
-from rmq_spark.export.store_source import StoreFeed
+from rmq_spark.export.source import ExportLimits
+from rmq_spark.export.store_source import StoreSource
 from rmq_spark.segments.schema import EXPORTED
 
-SMALL = Limits(batch_bytes=150_000, split_bytes=40_000)
+SMALL = ExportLimits(batch_bytes=150_000, split_bytes=40_000)
 
 
 def settings_of(table_format):
@@ -24,7 +24,7 @@ SETTINGS = settings_of("parquet")
 
 
 def exporter(writer, out, limits=SMALL, runner=None, settings=SETTINGS):
-    feed = StoreFeed(writer.root, limits)
+    feed = StoreSource(writer.root, limits)
     return Exporter(feed, out, settings, runner or LocalRunner(), limits)
 
 

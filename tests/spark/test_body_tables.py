@@ -26,7 +26,7 @@ from rmq_spark.export.folder import MANIFESTS
 from rmq_spark.export.maintenance import compact_files, status, vacuum
 from rmq_spark.export.manifest import ExportLog, brokers_of
 from rmq_spark.export.open_folder import open_folder
-from rmq_spark.export.store_source import StoreFeed
+from rmq_spark.export.store_source import StoreSource
 from rmq_spark.export.task import QUARANTINE
 from rmq_spark.sql.archive import Archive
 from rmq_spark.sql.command import sql
@@ -99,7 +99,7 @@ def test_bodies_that_do_not_fit_are_in_the_quarantine_of_the_batch(writer, out):
     assert manifest.misfits == sum(f.rows for f in manifest.quarantined) == 80
     assert sum(f.rows for f in manifest.added) == 320
     assert "body" not in table("parquet", out).schema.names
-    assert status(StoreFeed(writer.root), out)["quarantined"] == 80
+    assert status(StoreSource(writer.root), out)["quarantined"] == 80
     assert vacuum(out, older_than_hours=0, now=2e12) == []
     archived = Archive(str(out)).freeze().dataset.to_table(columns=["number", "sku"])
     assert archived.num_rows == 320

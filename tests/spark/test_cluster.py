@@ -141,11 +141,11 @@ def expected(store):
     from rmq_spark.options import Options
     from rmq_spark.segments.commit_log import find_end
     from rmq_spark.segments.plan import plan_ranges
-    from rmq_spark.segments.reader import read_range, reading_of
+    from rmq_spark.segments.reader import read_range, read_settings
     from rmq_spark.segments.schema import columns_of
 
     options = Options({"store": str(store), "columns": "physicalOffset"})
-    reading = reading_of(options, columns_of(options))
+    reading = read_settings(options, columns_of(options))
     parts = plan_ranges(store, 0, find_end(store), split_bytes=1 << 30)
     batches = [batch for part in parts for batch in read_range(reading, part)]
     return COUNT, sum(sum(batch.column(0).to_pylist()) for batch in batches)

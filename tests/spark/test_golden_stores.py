@@ -7,14 +7,14 @@ import pytest
 
 from rmq_spark.export.exporter import Exporter, LocalRunner
 from rmq_spark.export.manifest import Settings
-from rmq_spark.export.source import Limits
-from rmq_spark.export.store_source import StoreFeed
+from rmq_spark.export.source import ExportLimits
+from rmq_spark.export.store_source import StoreSource
 from rmq_spark.segments.schema import EXPORTED
 from tests.golden.recordings import copy_store, read_rows
 from tests.spark.exports import log_of
 
 SETTINGS = Settings("broker-a", "parquet", list(EXPORTED), "map", True)
-SMALL = Limits(batch_bytes=200_000, split_bytes=50_000)
+SMALL = ExportLimits(batch_bytes=200_000, split_bytes=50_000)
 EQUAL = ("topic", "queueId", "queueOffset", "flag", "reconsumeTimes", "storeSize")
 TIMES = ("bornTimestamp", "storeTimestamp")
 HOSTS = ("bornHost", "storeHost")
@@ -64,7 +64,7 @@ def test_read_row_for_row(store, read):
 @pytest.mark.slow
 def test_exported_row_for_row(store, tmp_path):
     out = tmp_path / "out"
-    exporter = Exporter(StoreFeed(store[0]), out, SETTINGS, LocalRunner(), SMALL)
+    exporter = Exporter(StoreSource(store[0]), out, SETTINGS, LocalRunner(), SMALL)
     while exporter.run_batch() is not None:
         pass
     rows = [

@@ -8,11 +8,11 @@ from rmq_spark.identity import identity_of
 from rmq_spark.live.client import LiveClient
 from rmq_spark.live.plan import QueueRange, bundles
 from rmq_spark.live.reader import read_bundle
-from rmq_spark.live.settings import live_task
+from rmq_spark.live.settings import live_read_settings
 from rmq_spark.options import Options
 from rmq_spark.segments.schema import columns_of
 from rmq_spark.sink.options import SinkOptions
-from rmq_spark.sink.task import sending_of
+from rmq_spark.sink.task import sink_task
 
 COUNT = 20_000
 
@@ -31,10 +31,10 @@ def given(secured, authority):
 def test_there_and_back(given):
     table = pa.table({"body": [b"%06d" % n for n in range(COUNT)]})
     options = SinkOptions({**given, "topic": "T", "retries": "0"})
-    sending = sending_of(options, [("body", "binary")])
+    sending = sink_task(options, [("body", "binary")])
     assert sending.write(table.to_batches(), "job", 0) == COUNT
     options = Options({**given, "subscribe": "T", "pullBatchSize": "32"})
-    task = live_task(options, columns_of(options))
+    task = live_read_settings(options, columns_of(options))
     client = LiveClient(task.pulls.live)
     ranges = [QueueRange(q, *each) for q, each in client.bounds(fails=True).items()]
     client.close()
@@ -56,7 +56,7 @@ def test_there_and_back(given):
 )
 def test_who_is_not_let_in(given, change, reason):
     options = Options({**given, "subscribe": "T"} | change)
-    client = LiveClient(live_task(options, columns_of(options)).pulls.live)
+    client = LiveClient(live_read_settings(options, columns_of(options)).pulls.live)
     with pytest.raises(RmqError, match=reason):
         client.bounds(fails=True)
     client.close()
@@ -64,7 +64,7 @@ def test_who_is_not_let_in(given, change, reason):
 
 def test_plain_words_to_a_port_of_tls(secured):
     options = SinkOptions({"nameServer": secured.name_server, "topic": "T"})
-    sending = sending_of(options, [("body", "binary")])
+    sending = sink_task(options, [("body", "binary")])
     with pytest.raises(TlsWanted, match="wants TLS"):
         sending.write(pa.table({"body": [b"a"]}).to_batches(), "job", 0)
 

@@ -7,16 +7,16 @@ import pyarrow as pa
 import pytest
 
 from rmq.outgoing.identity import Identity
-from rmq_spark.live.client import LiveClient, LiveSettings
+from rmq_spark.live.client import ClientSettings, LiveClient
 from rmq_spark.live.plan import Bounds, QueueRange, bundles
 from rmq_spark.live.reader import read_bundle
-from rmq_spark.live.settings import live_task
+from rmq_spark.live.settings import live_read_settings
 from rmq_spark.options import Options
 from rmq_spark.segments.commit_log import LostData
 from rmq_spark.segments.schema import columns_of
-from rmq_spark.segments.selection import Topics
+from rmq_spark.segments.selection import TopicSelection
 from rmq_spark.sink.options import SinkOptions
-from rmq_spark.sink.task import sending_of, task_digits
+from rmq_spark.sink.task import sink_task, task_digits
 from tests.interop import wire
 from tests.interop.drivers import eventually
 from tests.interop.test_name_servers import NAME, java_broker_with_rmq_name_server
@@ -48,7 +48,7 @@ def topic(java, request):
 
 def write(namesrv, topic, table, **given):
     kinds = {"delayTimeLevel": "int", "queueId": "int"}
-    sending = sending_of(
+    sending = sink_task(
         SinkOptions({"nameServer": namesrv, "topic": topic, **given}),
         [(name, kinds.get(name, "string")) for name in table.column_names],
     )
@@ -79,7 +79,7 @@ def read(namesrv, topic, count, move=None, **given):
     Java's broker shows messages in its queues a moment after it has acknowledged them.
     """
     options = Options({"nameServer": namesrv, "subscribe": topic, **given})
-    task = live_task(options, columns_of(options))
+    task = live_read_settings(options, columns_of(options))
     eventually(
         lambda: sum(each.end for each in bounds_of(task).values()) == count,
         "all messages are in their queues",
@@ -134,7 +134,7 @@ def test_bounds_and_loss(java, topic):
     write(namesrv, topic, table)
     options = Options({"nameServer": namesrv, "subscribe": topic})
     assert len(read(namesrv, topic, 100)) == 100
-    found = bounds_of(live_task(options, columns_of(options)))
+    found = bounds_of(live_read_settings(options, columns_of(options)))
     bounds = {queue.queue_id: each for queue, each in found.items()}
     assert bounds[1] == Bounds(0, 100)
     assert bounds[0] == Bounds(0, 0)
@@ -152,12 +152,14 @@ def test_sql_asks_topics_of_javas_broker(java, topic):
     pytest.importorskip("duckdb")
     # imported here: the other tests need no DuckDB
     from rmq_spark.sql.database import Database
-    from rmq_spark.sql.live import Live
+    from rmq_spark.sql.live import LiveTopics
 
     namesrv, _ = java
     write(namesrv, topic, rows())
     read(namesrv, topic, COUNT)
-    live = Live(LiveSettings((namesrv,), Identity(), Topics()), threads=2)
+    live = LiveTopics(
+        ClientSettings((namesrv,), Identity(), TopicSelection()), threads=2
+    )
     database = Database(live, "500MB", threads=2)
     try:
         assert ask(

@@ -17,7 +17,7 @@ from rmq_spark.export.folder import MANIFESTS
 from rmq_spark.options import Options
 from rmq_spark.segments import commit_log, plan
 from rmq_spark.segments.broker_requests import ask_end, report_offset
-from rmq_spark.segments.reader import read_range, reading_of
+from rmq_spark.segments.reader import read_range, read_settings
 from rmq_spark.segments.schema import columns_of
 from rmq_spark.session import missing
 from tests.crash.laboratory import DEFAULT_RING, Load, broker, dice, number_of
@@ -104,7 +104,7 @@ def start(code, *arguments):
     )
 
 
-class Sending(threading.Thread):
+class SinkTask(threading.Thread):
     """Sends to a broker, a fifth of the time, and lets its log look old.
 
     It waits while exporters are far behind: a slow machine has no more to export.
@@ -255,7 +255,7 @@ def test_twenty_kills_lose_and_repeat_nothing(tmp_path, master, table_format):
         told = ["--broker", name, "--report-as", "lake", "--master", master]
         told += ["--format", table_format]
         exporting = Exporting(tmp_path, store, out, *told)
-        sending = Sending(address, store)
+        sending = SinkTask(address, store)
         sending.start()
         try:
             while kills["manifest"] < KILLS_PER_STEP or first_offset(store) == 0:
@@ -291,7 +291,7 @@ def test_reads_beside_a_broker_with_a_ring_are_prefixes(tmp_path, flush, ring):
     """The files end earlier than the log does, with a whole record."""
     store, load, reads, known = tmp_path / "store", Load(), 0, 0
     options = Options({"store": str(store)})
-    reading = reading_of(options, columns_of(options))
+    reading = read_settings(options, columns_of(options))
     with broker(store, flush, ring=ring) as (_, address):
         load.run(address, 0.3)
         sender = threading.Thread(target=load.run, args=(address, 4))
@@ -325,7 +325,7 @@ def test_reads_beside_a_broker_with_a_ring_are_prefixes(tmp_path, flush, ring):
 def test_each_read_beside_a_live_store_is_whole(tmp_path):
     store = tmp_path / "store"
     options = Options({"store": str(store), "failOnDataLoss": "false"})
-    reading = reading_of(options, columns_of(options))
+    reading = read_settings(options, columns_of(options))
     reads = removed = 0
     writing = start(BROKER, store)
     try:

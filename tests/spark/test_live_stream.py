@@ -12,13 +12,13 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from rmq.client.admin import AdminClient
 from rmq.core.errors import ConfigError, RmqError
 from rmq.testing import BrokerThread
-from rmq_spark.live.settings import live_task, subscription
+from rmq_spark.live.settings import live_read_settings, subscription
 from rmq_spark.live.source import LiveReader, LiveStreamReader
 from rmq_spark.options import Options
 from rmq_spark.segments.commit_log import LostData
 from rmq_spark.segments.schema import columns_of
 from rmq_spark.sink.options import SinkOptions
-from rmq_spark.sink.task import sending_of
+from rmq_spark.sink.task import sink_task
 
 pa = pytest.importorskip("pyarrow")
 BROKER = "broker-test"
@@ -48,7 +48,7 @@ def fill(broker, topic):
             "topic": topic,
             "batchBytes": "300",
         }
-        sending = sending_of(
+        sending = sink_task(
             SinkOptions(options), [("body", "binary"), ("tags", "string")]
         )
         table = pa.table(
@@ -72,7 +72,7 @@ def reader_of(broker, topic):
         options = Options(
             {"nameServer": broker.name_server, "startingOffsets": "earliest", **given}
         )
-        made.append(kind(options, live_task(options, columns_of(options))))
+        made.append(kind(options, live_read_settings(options, columns_of(options))))
         return made[-1]
 
     yield make
@@ -276,7 +276,9 @@ def test_a_broker_that_is_away_keeps_its_positions(tmp_path):
             "fetchOffset.numRetries": "1",
         }  # fmt: skip
         options = Options(given)
-        reader = LiveStreamReader(options, live_task(options, columns_of(options)))
+        reader = LiveStreamReader(
+            options, live_read_settings(options, columns_of(options))
+        )
         start = reader.initialOffset()
         end = reader.latestOffset(start, ReadMaxRows(10))
         assert end != start

@@ -8,14 +8,14 @@ import pytest
 
 from rmq.testing import BrokerThread, NameServerThread
 from rmq_spark.live.client import LiveClient
-from rmq_spark.live.plan import LiveQueue, QueueRange, bundles
+from rmq_spark.live.plan import MessageQueue, QueueRange, bundles
 from rmq_spark.live.reader import read_bundle
-from rmq_spark.live.settings import live_task
+from rmq_spark.live.settings import live_read_settings
 from rmq_spark.options import Options
 from rmq_spark.segments.commit_log import LostData
 from rmq_spark.segments.schema import columns_of
 from rmq_spark.sink.options import SinkOptions
-from rmq_spark.sink.task import sending_of
+from rmq_spark.sink.task import sink_task
 from tests.spark.retention import remove_old
 
 pytestmark = pytest.mark.slow
@@ -45,7 +45,7 @@ def bodies():
 
 def write(name_server, batches):
     options = {"nameServer": name_server, "topic": "T", "batchBytes": "4k"}
-    sending = sending_of(SinkOptions(options), [("body", "binary")])
+    sending = sink_task(SinkOptions(options), [("body", "binary")])
     return sending.write(batches, "job", 0)
 
 
@@ -92,7 +92,7 @@ def test_a_task_of_the_source_goes_on_at_the_new_address(name_server, start):
             "pullsInFlight": "2",
         }
     )
-    task = live_task(options, columns_of(options))
+    task = live_read_settings(options, columns_of(options))
     rows = Counter()
     with start() as broker:
         broker.create_topic("T", 4)
@@ -129,8 +129,10 @@ def test_messages_that_are_removed_while_a_task_reads(tmp_path, fails, caplog):
                 "pullBatchSize": "20", "pullsInFlight": "2",
             }
         )  # fmt: skip
-        task = live_task(options, columns_of(options))
-        (bundle,) = bundles([QueueRange(LiveQueue("T", BROKER, 0), 0, COUNT)], 1 << 40)
+        task = live_read_settings(options, columns_of(options))
+        (bundle,) = bundles(
+            [QueueRange(MessageQueue("T", BROKER, 0), 0, COUNT)], 1 << 40
+        )
         batches = read_bundle(task.pulls, task.reading, bundle)
         found = next(batches).column("queueOffset").to_pylist()
         first = remove_old(broker)

@@ -15,8 +15,8 @@ from rmq.testing import BrokerThread
 from rmq_spark.cli import main
 from rmq_spark.export.exporter import Exporter, SparkRunner
 from rmq_spark.export.manifest import Settings
-from rmq_spark.export.source import Limits
-from rmq_spark.export.store_source import StoreFeed
+from rmq_spark.export.source import ExportLimits
+from rmq_spark.export.store_source import StoreSource
 from rmq_spark.options import Options
 from rmq_spark.segments.schema import EXPORTED, arrow_schema, columns_of, spark_schema
 from tests.spark.export.test_exporter import check_exact, export_all
@@ -162,9 +162,9 @@ def test_export_in_spark_workers(session, tmp_path):
     writer = StoreWriter(tmp_path / "store", 1 << 20)
     writer.append(orders(10_000))
     settings = Settings("broker-a", "parquet", list(EXPORTED), "map", False)
-    limits = Limits(1 << 20, 300_000)
+    limits = ExportLimits(1 << 20, 300_000)
     runner = SparkRunner(session)
-    feed = StoreFeed(writer.root, limits)
+    feed = StoreSource(writer.root, limits)
     export_all(Exporter(feed, tmp_path / "out", settings, runner, limits))
     check_exact(tmp_path / "out", 10_000)
 

@@ -15,7 +15,7 @@ from pyspark.errors import PySparkException
 from rmq.client.admin import AdminClient
 from rmq.testing import BrokerThread
 from rmq_spark.sink.options import SinkOptions
-from rmq_spark.sink.task import sending_of
+from rmq_spark.sink.task import sink_task
 
 pa = pytest.importorskip("pyarrow")
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
@@ -34,7 +34,7 @@ def fill(broker, topic, first, last):
     options = SinkOptions({"nameServer": broker.name_server, "topic": topic})
     table = pa.table({"body": [b"%d" % n for n in range(first, last)]})
     batches = table.to_batches(max_chunksize=500)
-    sending_of(options, [("body", "binary")]).write(batches, "job", 0)
+    sink_task(options, [("body", "binary")]).write(batches, "job", 0)
 
 
 def live(reader, broker, topic):

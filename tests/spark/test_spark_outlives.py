@@ -14,7 +14,7 @@ from rmq.client.admin import AdminClient
 from rmq.protocol.codes import RequestCode
 from rmq.testing import BrokerThread, NameServerThread
 from rmq_spark.sink.options import SinkOptions
-from rmq_spark.sink.task import sending_of
+from rmq_spark.sink.task import sink_task
 
 pa = pytest.importorskip("pyarrow")
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
@@ -64,7 +64,7 @@ class World:
         )
         options = SinkOptions({"nameServer": self.name_server, "topic": topic})
         kinds = [("body", "binary"), ("queueId", "int"), ("brokerName", "string")]
-        assert sending_of(options, kinds).write(table.to_batches(), "job", 0) == count
+        assert sink_task(options, kinds).write(table.to_batches(), "job", 0) == count
         self._sent += count
         return self._sent
 

@@ -11,7 +11,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, Rea
 from rmq.core.errors import ConfigError
 from rmq_spark.options import Options
 from rmq_spark.segments.commit_log import LostData, find_segments
-from rmq_spark.segments.reader import reading_of
+from rmq_spark.segments.reader import read_settings
 from rmq_spark.segments.schema import columns_of
 from rmq_spark.segments.source import SegmentStreamReader
 from tests.spark.stores import orders
@@ -21,7 +21,7 @@ COUNT = 2_000
 
 def reader_of(store, **given):
     options = Options({"store": str(store), **given})
-    return SegmentStreamReader(options, reading_of(options, columns_of(options)))
+    return SegmentStreamReader(options, read_settings(options, columns_of(options)))
 
 
 def rows_between(reader, start, end):

@@ -20,7 +20,7 @@ pytest.importorskip("pyspark", reason="pip install 'rmq[spark]' for these tests"
 from rmq.testing import BrokerThread
 from rmq_spark.session import missing
 from rmq_spark.sink.options import SinkOptions
-from rmq_spark.sink.task import sending_of
+from rmq_spark.sink.task import sink_task
 from tests.spark.test_cluster_topics import copies, workers_of
 
 pa = pytest.importorskip("pyarrow")
@@ -74,7 +74,7 @@ def fill(broker, first, count):
     options = SinkOptions({"nameServer": broker.name_server, "topic": "From"})
     table = pa.table({"body": [b"%d" % n for n in range(first, first + count)]})
     batches = table.to_batches(max_chunksize=100)
-    sending_of(options, [("body", "binary")]).write(batches, f"{first}", 0)
+    sink_task(options, [("body", "binary")]).write(batches, f"{first}", 0)
 
 
 class Job:

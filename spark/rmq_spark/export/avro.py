@@ -49,7 +49,7 @@ TIMEOUT_S: Final = 10.0
 _NOT_FOUND: Final = 404
 
 
-class Texts:
+class AvroDecoder:
     """JSON texts of bodies, and for each that has none the reason."""
 
     def __init__(self, source: str) -> None:

@@ -40,7 +40,7 @@ _SETTINGS: Final = {
 """Batches are small, and workers are the cores; texts come from strangers."""
 
 
-class Fitted(NamedTuple):
+class ParsedBatch(NamedTuple):
     """A batch in two parts, with the columns of the bodies in the first one."""
 
     rows: pa.RecordBatch
@@ -88,7 +88,7 @@ _CONVERSIONS: Final[dict[str, Callable[[str], str]]] = {
 }
 
 
-class BodyReader:
+class BodyParser:
     """Makes columns of the bodies of batches; one thread at a time uses it."""
 
     def __init__(self, bodies: Bodies, *, keeps_body: bool) -> None:
@@ -98,15 +98,15 @@ class BodyReader:
         self._texts: Callable[[pa.Array], tuple[pa.Array, pa.Array]] | None = None
         if bodies.form == "avro":
             # imported on use: fastavro is an extra
-            from rmq_spark.export.avro import Texts
+            from rmq_spark.export.avro import AvroDecoder
 
-            self._texts = Texts(bodies.schemas)
+            self._texts = AvroDecoder(bodies.schemas)
         self._connection = duckdb.connect(":memory:", config=_SETTINGS)
         self._connection.execute("SET TimeZone = 'UTC'")
         self._connection.execute("SET lock_configuration = true")
         self._statement = _statement(bodies)
 
-    def fit(self, batch: pa.RecordBatch) -> Fitted:
+    def fit(self, batch: pa.RecordBatch) -> ParsedBatch:
         """Part the rows of a batch, which has the column `body`."""
         body = batch.column("body")
         problems = pa.nulls(len(body), pa.string())
@@ -125,10 +125,10 @@ class BodyReader:
         for field in self._bodies.schema:
             rows = rows.append_column(field, values.column(field.name).cast(field.type))
         if not misfits or self._bodies.on_error == "null":
-            return Fitted(rows, batch.slice(0, 0), misfits, example)
+            return ParsedBatch(rows, batch.slice(0, 0), misfits, example)
         is_bad = errors.is_valid()
         bad = batch.append_column(pa.field(ERROR, pa.string()), errors).filter(is_bad)
-        return Fitted(rows.filter(errors.is_null()), bad, misfits, example)
+        return ParsedBatch(rows.filter(errors.is_null()), bad, misfits, example)
 
     def close(self) -> None:
         """Free DuckDB's memory."""

@@ -73,7 +73,7 @@ class ParquetCommitter:
         """Nothing to do."""
 
 
-class BothCommitter:
+class PairCommitter:
     """The quarantine, then the table."""
 
     def __init__(self, quarantine: Committer, table: Committer) -> None:
@@ -85,7 +85,7 @@ class BothCommitter:
             committer.commit(manifest)
 
 
-class Target(NamedTuple):
+class TableTarget(NamedTuple):
     """A table that gets a part of each batch."""
 
     job: ExportJob
@@ -132,7 +132,7 @@ def _commit_once(
 class DeltaCommitter:
     """Registers the files with deltalake; the batch is an application transaction."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: TableTarget) -> None:
         self._target = target
         self._loaded: Any = None
         self._app = delta_app(target.job.settings.broker_name)
@@ -283,7 +283,7 @@ class IcebergCommitter:
     possible: there pyiceberg's own configuration says where the catalog `rmq` is.
     """
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: TableTarget) -> None:
         root = target.job.folder.url
         is_url = root.startswith(_S3)
         self._target = target
@@ -457,16 +457,16 @@ def committer_of(job: ExportJob) -> Committer:
         return ParquetCommitter()
     check_library(table_format)
     kind = DeltaCommitter if table_format == "delta" else IcebergCommitter
-    table = kind(Target(job, "", schema))
+    table = kind(TableTarget(job, "", schema))
     if job.settings.bodies is None:
         return table
-    quarantine = kind(Target(job, QUARANTINE, job.quarantine_schema))
-    return BothCommitter(quarantine, table)
+    quarantine = kind(TableTarget(job, QUARANTINE, job.quarantine_schema))
+    return PairCommitter(quarantine, table)
 
 
 def delta_tables(committer: Committer) -> list[DeltaCommitter]:
     """The tables that deltalake compacts."""
-    both = committer.committers if isinstance(committer, BothCommitter) else [committer]
+    both = committer.committers if isinstance(committer, PairCommitter) else [committer]
     return [table for table in both if isinstance(table, DeltaCommitter)]
 
 
@@ -474,4 +474,4 @@ def named_by_snapshots(job: ExportJob) -> set[str]:
     """The files that a table may still show to readers of the past."""
     if job.settings.table_format != "iceberg":
         return set()
-    return IcebergCommitter(Target(job, "", job.schema)).named_files()
+    return IcebergCommitter(TableTarget(job, "", job.schema)).named_files()

@@ -16,7 +16,7 @@ from typing import Final
 
 from rmq.core.errors import StoreError
 from rmq.core.files import sync_directory
-from rmq_spark.export.folder import MANIFESTS, Found, not_an_export
+from rmq_spark.export.folder import MANIFESTS, FileInfo, not_an_export
 
 _LOCK: Final = f"{MANIFESTS}/lock"
 _DATA: Final = ("topic=*/dt=*/*", "_*/topic=*/dt=*/*")
@@ -53,13 +53,13 @@ class DiskFolder:
         """Names of folders in a folder."""
         return self._children(folder, "", are_folders=True)
 
-    def data_files(self) -> Iterator[Found]:
+    def data_files(self) -> Iterator[FileInfo]:
         """Files of `topic=*/dt=*/`, in the order of their paths."""
         found = chain.from_iterable(map(self._root.glob, _DATA))
         for path in sorted(found):
             with contextlib.suppress(FileNotFoundError):
                 relative = path.relative_to(self._root).as_posix()
-                yield Found(relative, path.stat().st_mtime)
+                yield FileInfo(relative, path.stat().st_mtime)
 
     def read(self, path: str) -> bytes:
         """The contents of a small file."""

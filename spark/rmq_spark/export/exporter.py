@@ -35,11 +35,11 @@ from rmq_spark.export.manifest import (
     differences,
 )
 from rmq_spark.export.open_folder import open_folder
-from rmq_spark.export.source import DEFAULT_LIMITS, Feed, Limits, Part
+from rmq_spark.export.source import DEFAULT_LIMITS, ExportLimits, ExportSource, Part
 from rmq_spark.export.task import (
     QUARANTINE,
-    Exported,
     ExportJob,
+    TaskResult,
     adopted,
     export_range,
     first_place,
@@ -63,8 +63,8 @@ class Runner(Protocol):
     """Runs the tasks of a batch somewhere."""
 
     def map(
-        self, task: Callable[[Part], Exported], parts: list[Part]
-    ) -> Iterable[Exported]:
+        self, task: Callable[[Part], TaskResult], parts: list[Part]
+    ) -> Iterable[TaskResult]:
         """The outcome of each part."""
 
 
@@ -72,8 +72,8 @@ class LocalRunner:
     """Runs the tasks in this process, one after another."""
 
     def map(
-        self, task: Callable[[Part], Exported], parts: list[Part]
-    ) -> Iterator[Exported]:
+        self, task: Callable[[Part], TaskResult], parts: list[Part]
+    ) -> Iterator[TaskResult]:
         """The outcome of each part."""
         return map(task, parts)
 
@@ -85,12 +85,12 @@ class SparkRunner:
         self._context = spark.sparkContext
 
     def map(
-        self, task: Callable[[Part], Exported], parts: list[Part]
-    ) -> Iterable[Exported]:
+        self, task: Callable[[Part], TaskResult], parts: list[Part]
+    ) -> Iterable[TaskResult]:
         """The outcome of each part."""
         if not parts:
             return []
-        done: list[Exported] = (
+        done: list[TaskResult] = (
             self._context.parallelize(parts, len(parts)).map(task).collect()
         )
         return done
@@ -101,11 +101,11 @@ class Exporter:
 
     def __init__(
         self,
-        feed: Feed,
+        feed: ExportSource,
         out: str | Path,
         settings: Settings,
         runner: Runner,
-        limits: Limits = DEFAULT_LIMITS,
+        limits: ExportLimits = DEFAULT_LIMITS,
     ) -> None:
         self.feed = feed
         self._folder = open_folder(out, single_writer=limits.single_writer)
@@ -248,7 +248,7 @@ class Exporter:
         )
 
     def _check_misfits(
-        self, plan: ExportPlan, files: list[DataFile], done: list[Exported]
+        self, plan: ExportPlan, files: list[DataFile], done: list[TaskResult]
     ) -> None:
         """Refuse a batch with too many bodies that do not fit."""
         bodies = plan.settings.bodies

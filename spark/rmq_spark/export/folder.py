@@ -17,7 +17,7 @@ MANIFESTS: Final = "_rmq_manifest"
 """The folder of plans and manifests: what has it is an export."""
 
 
-class Found(NamedTuple):
+class FileInfo(NamedTuple):
     """A file of a folder."""
 
     path: str
@@ -62,7 +62,7 @@ class Folder(Protocol):
     def folders(self, folder: str) -> list[str]:
         """Names of folders in a folder."""
 
-    def data_files(self) -> Iterator[Found]:
+    def data_files(self) -> Iterator[FileInfo]:
         """Files of `topic=*/dt=*/` and `_*/topic=*/dt=*/`, ordered by path."""
 
     def read(self, path: str) -> bytes:

@@ -34,7 +34,7 @@ UPKEEP_MS: Final = 3_600_000
 ADVICE: Final = "choose another --listen (port 0 takes any free port)"
 
 
-class Progress(msgspec.Struct):
+class ServiceProgress(msgspec.Struct):
     """What a follower has done since its start."""
 
     rounds: int = 0
@@ -59,7 +59,7 @@ class Progress(msgspec.Struct):
         return max(0, self.end - self.position)
 
 
-class Reports:
+class LowWatermark:
     """The place in the log that all tables have come to: what is before it may go."""
 
     def __init__(self, tables: int, report: Callable[[int], None]) -> None:
@@ -76,7 +76,7 @@ class Reports:
                 self._report(min(self._positions.values()))
 
 
-class Follower:
+class ExportService:
     """Rounds of one exporter; other threads may read `progress` at any time."""
 
     def __init__(
@@ -93,7 +93,7 @@ class Follower:
         self.table = table
         """Which one of several it is."""
         self.unit = exporter.feed.unit
-        self.progress = Progress()
+        self.progress = ServiceProgress()
         self.problem: str | None = None
         self._exporter = exporter
         self._interval_s = interval_s
@@ -174,7 +174,7 @@ class Follower:
         self.progress.quarantined += sum(file.rows for file in manifest.quarantined)
         self.progress.position = manifest.end
 
-    def _line(self, before: Progress) -> dict[str, Any]:
+    def _line(self, before: ServiceProgress) -> dict[str, Any]:
         now = self.progress
         return ({"table": self.table} if self.table else {}) | {
             "round": now.rounds,
@@ -190,7 +190,7 @@ class Follower:
         }
 
 
-def serve(followers: Sequence[Follower], address: tuple[str, int] | None) -> None:
+def serve(followers: Sequence[ExportService], address: tuple[str, int] | None) -> None:
     """Run followers and their pages until SIGTERM or Ctrl-C."""
     failures: list[Exception] = []
     trio.run(_serve, followers, address, failures)
@@ -200,7 +200,7 @@ def serve(followers: Sequence[Follower], address: tuple[str, int] | None) -> Non
 
 
 async def _serve(
-    followers: Sequence[Follower],
+    followers: Sequence[ExportService],
     address: tuple[str, int] | None,
     failures: list[Exception],
 ) -> None:
@@ -220,10 +220,12 @@ async def _serve(
         nursery.cancel_scope.cancel()
 
 
-async def run_all(followers: Sequence[Follower], failures: list[Exception]) -> None:
+async def run_all(
+    followers: Sequence[ExportService], failures: list[Exception]
+) -> None:
     """Run followers until they are stopped; one whose first round fails ends all."""
 
-    async def run(follower: Follower) -> None:
+    async def run(follower: ExportService) -> None:
         try:
             await follower.run()
         except Exception as error:
@@ -237,7 +239,7 @@ async def run_all(followers: Sequence[Follower], failures: list[Exception]) -> N
 
 
 async def _stop_on_signal(
-    followers: Sequence[Follower], *, task_status: trio.TaskStatus[None]
+    followers: Sequence[ExportService], *, task_status: trio.TaskStatus[None]
 ) -> None:
     """The first signal is a wish; the next one ends the process."""
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
@@ -250,7 +252,7 @@ async def _stop_on_signal(
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-def pages(followers: Sequence[Follower]) -> Pages:
+def pages(followers: Sequence[ExportService]) -> Pages:
     """Return the pages by path."""
 
     async def metrics() -> Page:
@@ -267,7 +269,7 @@ def pages(followers: Sequence[Follower]) -> Pages:
     return {"/metrics": metrics, "/healthz": healthz}
 
 
-def _why_red(follower: Follower) -> str:
+def _why_red(follower: ExportService) -> str:
     quiet = follower.quiet_ms()
     if quiet is None:
         return ""
@@ -276,7 +278,7 @@ def _why_red(follower: Follower) -> str:
     return f"{name}nothing was exported for {quiet // 1000} s: {reason}\n"
 
 
-def _families(followers: Sequence[Follower]) -> Iterator[Family]:
+def _families(followers: Sequence[ExportService]) -> Iterator[Family]:
     samples: dict[tuple[str, str], list[Sample]] = {}
     for follower in followers:
         labels = {"table": follower.table} if follower.table else {}
@@ -287,7 +289,7 @@ def _families(followers: Sequence[Follower]) -> Iterator[Family]:
         yield Family(f"rmq_follow_{name}", kind, text, found)
 
 
-def _figures(progress: Progress, unit: str) -> list[tuple[str, str, float]]:
+def _figures(progress: ServiceProgress, unit: str) -> list[tuple[str, str, float]]:
     return [
         ("position", "Place up to which the table is complete.", progress.position),
         (f"lag_{unit}", f"{unit.title()} that the round has left to export.",

@@ -21,12 +21,12 @@ from rmq_spark.export.manifest import (
     Settings,
     TopicsRange,
 )
-from rmq_spark.export.source import Limits
-from rmq_spark.live.client import LiveClient, LiveSettings
+from rmq_spark.export.source import ExportLimits
+from rmq_spark.live.client import ClientSettings, LiveClient
 from rmq_spark.live.plan import (
     Bounds,
     Bundle,
-    LiveQueue,
+    MessageQueue,
     Positions,
     QueueRange,
     bundles,
@@ -39,8 +39,8 @@ from rmq_spark.live.puller import EVERYTHING, PullSettings
 from rmq_spark.live.reader import read_bundle
 from rmq_spark.live.settings import TOOLS_GROUP
 from rmq_spark.segments.commit_log import LostData
-from rmq_spark.segments.reader import Reading
-from rmq_spark.segments.selection import Topics
+from rmq_spark.segments.reader import ReadSettings
+from rmq_spark.segments.selection import TopicSelection
 
 PART_ROWS: Final = 250_000
 """Of a task: one connection serves its queues."""
@@ -55,7 +55,7 @@ _log: Final = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class TopicsPart:
+class QueueSplit:
     """Ranges of queues."""
 
     start: int
@@ -63,29 +63,33 @@ class TopicsPart:
     bundle: Bundle
     pulls: PullSettings
 
-    def batches(self, reading: Reading, _: int) -> Iterator[pa.RecordBatch]:
+    def batches(self, reading: ReadSettings, _: int) -> Iterator[pa.RecordBatch]:
         """The rows; those of a queue in the order of their offsets."""
-        wanted = replace(reading, topics=Topics(with_system=True), with_unqueued=True)
+        wanted = replace(
+            reading, topics=TopicSelection(with_system=True), with_unqueued=True
+        )
         try:
             yield from read_bundle(self.pulls, wanted, self.bundle)
         except LostData as error:
             raise LostData(error.what, ADVICE) from error
 
-    def left_out(self, _: Reading) -> dict[str, int]:
+    def left_out(self, _: ReadSettings) -> dict[str, int]:
         """Other topics are not pulled."""
         return {}
 
-    def rest(self) -> "TopicsPart":
+    def rest(self) -> "QueueSplit":
         """The messages that are there."""
         return replace(self, pulls=self.pulls._replace(fails_on_loss=False))
 
 
-class LiveFeed:
+class LiveSource:
     """The topics of a broker that name servers know."""
 
     unit = "messages"
 
-    def __init__(self, asked: LiveSettings, broker: str, limits: Limits) -> None:
+    def __init__(
+        self, asked: ClientSettings, broker: str, limits: ExportLimits
+    ) -> None:
         """`asked` says whom to ask, as whom, and about which topics."""
         self._settings = asked._replace(brokers=frozenset([broker]))
         self._broker = broker
@@ -134,14 +138,14 @@ class LiveFeed:
     def check(self, made: Plan | Manifest, table: str) -> None:
         """The positions of queues say it, when the next batch is planned."""
 
-    def parts(self, plan: ExportPlan) -> list[TopicsPart]:
+    def parts(self, plan: ExportPlan) -> list[QueueSplit]:
         """All of them: a broker that is away is found by the task."""
         pulls = PullSettings(
             self._settings, TOOLS_GROUP, EVERYTHING, "TAG", PULL_MESSAGES, IN_FLIGHT,
             True,
         )  # fmt: skip
         return [
-            TopicsPart(part.start, part.end, self._bundle(part), pulls)
+            QueueSplit(part.start, part.end, self._bundle(part), pulls)
             for part in plan.bundles
         ]
 
@@ -153,9 +157,9 @@ class LiveFeed:
         """End connections."""
         self._client.close()
 
-    def _look(self, last: Manifest | None) -> "_Seen":
+    def _look(self, last: Manifest | None) -> "_QueuePositions":
         """Ask the broker what it has of each queue."""
-        seen = _Seen(0 if last is None else last.end)
+        seen = _QueuePositions(0 if last is None else last.end)
         known = _positions(last)
         for queue, bounds in self._bounds(is_begun=last is not None).items():
             position = known.get(queue, bounds.first)
@@ -167,7 +171,7 @@ class LiveFeed:
             seen.lost += max(0, start - position)
         return seen
 
-    def _bounds(self, *, is_begun: bool) -> dict[LiveQueue, Bounds]:
+    def _bounds(self, *, is_begun: bool) -> dict[MessageQueue, Bounds]:
         try:
             found = self._client.bounds(fails=True)
         except PeerError:
@@ -202,14 +206,14 @@ class LiveFeed:
         return Bundle(
             self._broker,
             tuple(
-                QueueRange(LiveQueue(topic, self._broker, number), start, end)
+                QueueRange(MessageQueue(topic, self._broker, number), start, end)
                 for topic, number, start, end in part.cuts
             ),
         )
 
 
 @dataclass
-class _Seen:
+class _QueuePositions:
     """Where queues go on, and where they end now."""
 
     start: int

@@ -12,7 +12,7 @@ from rmq_spark.export.exporter import Exporter
 from rmq_spark.export.folder import Folder
 from rmq_spark.export.manifest import ExportLog, ExportPlan, MergePlan, brokers_of
 from rmq_spark.export.open_folder import open_folder
-from rmq_spark.export.source import Feed
+from rmq_spark.export.source import ExportSource
 from rmq_spark.export.task import ExportJob, range_name
 
 KEPT_HOURS: Final = 24
@@ -91,7 +91,7 @@ def only_broker(folder: Folder, broker_name: str | None) -> str | None:
 
 
 def status(
-    feed: Feed, out: str | Path, broker_name: str | None = None
+    feed: ExportSource, out: str | Path, broker_name: str | None = None
 ) -> dict[str, Any]:
     """The progress of the export of one broker, and its lag."""
     folder = open_folder(out)

@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 
 from rmq.core.errors import ConfigError, StoreError
 from rmq_spark.backoff import pause_s
-from rmq_spark.export.folder import MANIFESTS, Found, not_an_export
+from rmq_spark.export.folder import MANIFESTS, FileInfo, not_an_export
 
 try:
     import obstore
@@ -105,7 +105,7 @@ class ObjectFolder:
         )
         return sorted(path.rpartition("/")[2] for path in found["common_prefixes"])
 
-    def data_files(self) -> Iterator[Found]:
+    def data_files(self) -> Iterator[FileInfo]:
         """Objects of `topic=*/dt=*/`, in the order of their paths."""
         for found in self._list(None, None):
             if _DATA.fullmatch(found.path):
@@ -203,11 +203,11 @@ class ObjectFolder:
             raise self._failure(error) from error
         raise refused
 
-    def _list(self, prefix: str | None, offset: str | None) -> Iterator[Found]:
+    def _list(self, prefix: str | None, offset: str | None) -> Iterator[FileInfo]:
         pages = obstore.list(self._store, prefix, offset=offset)
         while (page := self._ask(lambda: next(pages, None))) is not None:
             for each in page:
-                yield Found(each["path"], each["last_modified"].timestamp())
+                yield FileInfo(each["path"], each["last_modified"].timestamp())
 
     def _ask(self, request: Callable[[], T]) -> T:
         try:

@@ -11,7 +11,7 @@ from typing import Any, Final, Protocol
 import pyarrow as pa
 
 from rmq_spark.export.manifest import ExportPlan, Manifest, Plan, Settings
-from rmq_spark.segments.reader import Reading
+from rmq_spark.segments.reader import ReadSettings
 
 BATCH_BYTES: Final = 1 << 30
 SPLIT_BYTES: Final = 128 << 20
@@ -19,7 +19,7 @@ BATCH_ROWS: Final = 5_000_000
 
 
 @dataclass(frozen=True)
-class Limits:
+class ExportLimits:
     """Sizes of a batch and of a task, and how to handle damage."""
 
     batch_bytes: int = BATCH_BYTES
@@ -34,7 +34,7 @@ class Limits:
     """Of live topics."""
 
 
-DEFAULT_LIMITS: Final = Limits()
+DEFAULT_LIMITS: Final = ExportLimits()
 
 
 class Part(Protocol):
@@ -48,17 +48,19 @@ class Part(Protocol):
     def end(self) -> int:
         """The place after the last one."""
 
-    def batches(self, reading: Reading, batch_rows: int) -> Iterator[pa.RecordBatch]:
+    def batches(
+        self, reading: ReadSettings, batch_rows: int
+    ) -> Iterator[pa.RecordBatch]:
         """The rows; LostData if some are gone."""
 
-    def left_out(self, reading: Reading) -> dict[str, int]:
+    def left_out(self, reading: ReadSettings) -> dict[str, int]:
         """The messages of each topic that a reader met and left out."""
 
     def rest(self) -> "Part | None":
         """What can be read although messages are gone; None: nothing."""
 
 
-class Feed(Protocol):
+class ExportSource(Protocol):
     """What an exporter asks; it plans in the process of the exporter."""
 
     @property

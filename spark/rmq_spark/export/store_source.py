@@ -26,18 +26,18 @@ from rmq_spark.export.manifest import (
     Plan,
     Settings,
 )
-from rmq_spark.export.source import DEFAULT_LIMITS, Limits
+from rmq_spark.export.source import DEFAULT_LIMITS, ExportLimits
 from rmq_spark.segments import commit_log
 from rmq_spark.segments import plan as planning
 from rmq_spark.segments.broker_requests import ask_end
 from rmq_spark.segments.commit_log import LostData
 from rmq_spark.segments.plan import SegmentRange
-from rmq_spark.segments.reader import Reading, read_range
-from rmq_spark.segments.selection import Topics
+from rmq_spark.segments.reader import ReadSettings, read_range
+from rmq_spark.segments.selection import TopicSelection
 
 
 @dataclass(frozen=True)
-class LogPart:
+class LogSplit:
     """A range of one segment."""
 
     range: SegmentRange
@@ -52,17 +52,19 @@ class LogPart:
         """The physical offset after its last record."""
         return self.range.end
 
-    def batches(self, reading: Reading, batch_rows: int) -> Iterator[pa.RecordBatch]:
+    def batches(
+        self, reading: ReadSettings, batch_rows: int
+    ) -> Iterator[pa.RecordBatch]:
         """The rows in the order of the log."""
         return read_range(reading, self.range, batch_rows=batch_rows)
 
-    def left_out(self, reading: Reading) -> dict[str, int]:
+    def left_out(self, reading: ReadSettings) -> dict[str, int]:
         """Count the messages of the topics that were met; the range is read again."""
         topics = frozenset(reading.topics.left_out)
         if not topics:
             return {}
         columns = tuple(c for c in reading.columns if c.source == "topic")
-        counting = replace(reading, columns=columns, topics=Topics(topics))
+        counting = replace(reading, columns=columns, topics=TopicSelection(topics))
         found: Counter[str] = Counter()
         for batch in read_range(counting, replace(self.range, check_crc=False)):
             for pair in pc.value_counts(batch.column(0)).to_pylist():
@@ -73,12 +75,14 @@ class LogPart:
         """A segment that is gone leaves nothing."""
 
 
-class StoreFeed:
+class StoreSource:
     """The log in a folder."""
 
     unit = "bytes"
 
-    def __init__(self, store: str | Path, limits: Limits = DEFAULT_LIMITS) -> None:
+    def __init__(
+        self, store: str | Path, limits: ExportLimits = DEFAULT_LIMITS
+    ) -> None:
         self._store = Path(store).resolve()
         self._limits = limits
 
@@ -154,7 +158,7 @@ class StoreFeed:
                 "store was cut back, or is another one"
             )
 
-    def parts(self, plan: ExportPlan) -> list[LogPart]:
+    def parts(self, plan: ExportPlan) -> list[LogSplit]:
         """The ranges of the plan whose segments exist."""
         return list(self._parts(plan))
 
@@ -171,12 +175,12 @@ class StoreFeed:
     def close(self) -> None:
         """Nothing is open."""
 
-    def _parts(self, plan: ExportPlan) -> Iterator[LogPart]:
+    def _parts(self, plan: ExportPlan) -> Iterator[LogSplit]:
         segments = {s.base_offset: s for s in commit_log.find_segments(self._store)}
         for base, start, end, check_crc in plan.ranges:
             segment = segments.get(base)
             if segment is not None and end <= segment.end_offset:
-                yield LogPart(
+                yield LogSplit(
                     SegmentRange(
                         segment.path, base, segment.size, start, end, check_crc
                     )

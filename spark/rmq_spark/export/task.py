@@ -30,7 +30,7 @@ from rmq_spark.export.open_folder import open_folder
 from rmq_spark.export.source import Part
 from rmq_spark.options import Options
 from rmq_spark.segments.commit_log import LostData
-from rmq_spark.segments.reader import Reading, reading_of
+from rmq_spark.segments.reader import ReadSettings, read_settings
 from rmq_spark.segments.schema import Column, arrow_schema, columns_of
 
 BATCH_ROWS: Final = 65_536
@@ -70,13 +70,13 @@ class ExportJob:
         return columns_of(options)
 
     @property
-    def reading(self) -> Reading:
+    def reading(self) -> ReadSettings:
         """How the log is read for this table."""
         names = [column.name for column in self.columns]
         if self.settings.bodies is not None and "body" not in names:
             names.append("body")
         options = self._options(names)
-        return reading_of(options, columns_of(options))
+        return read_settings(options, columns_of(options))
 
     @property
     def schema(self) -> pa.Schema:
@@ -123,7 +123,7 @@ class ExportJob:
 
 
 @dataclass(frozen=True)
-class Exported:
+class TaskResult:
     """The outcome of one range."""
 
     files: list[DataFile]
@@ -136,7 +136,7 @@ class Exported:
     """Why one of them does not."""
 
 
-def export_range(job: ExportJob, part: Part) -> Exported:
+def export_range(job: ExportJob, part: Part) -> TaskResult:
     """Write the files of one task."""
     try:
         return _write_range(job, part)
@@ -144,21 +144,21 @@ def export_range(job: ExportJob, part: Part) -> Exported:
         if not job.allow_loss:
             raise
     rest = part.rest()
-    written = Exported([]) if rest is None else _write_range(job, rest, adopts=True)
+    written = TaskResult([]) if rest is None else _write_range(job, rest, adopts=True)
     # a run that was killed may have written more than there is now
     files = adopted(job.folder, {range_name(job.settings, part.start, part.end)})
     return replace(written, files=files, lost=(part.start, part.end))
 
 
-def _write_range(job: ExportJob, part: Part, *, adopts: bool = False) -> Exported:
+def _write_range(job: ExportJob, part: Part, *, adopts: bool = False) -> TaskResult:
     """`adopts`: take a file that is there, also with other rows."""
     name = range_name(job.settings, part.start, part.end)
     writers: dict[tuple[str, str, str], _FileWriter] = {}
     reading = job.reading
-    rows_of = _Rows(job)
+    router = _RowRouter(job)
     try:
         for batch in part.batches(reading, BATCH_ROWS):
-            for prefix, chosen in rows_of.parts(batch):
+            for prefix, chosen in router.parts(batch):
                 for topic, day, rows in split_batch(chosen):
                     writer = writers.get((prefix, topic, day))
                     if writer is None:
@@ -168,11 +168,11 @@ def _write_range(job: ExportJob, part: Part, *, adopts: bool = False) -> Exporte
                         )
                         writers[prefix, topic, day] = writer
                     writer.add(rows)
-        return Exported(
+        return TaskResult(
             [writer.finish() for writer in writers.values()],
             left_out=part.left_out(reading),
-            misfits=rows_of.misfits,
-            example=rows_of.example,
+            misfits=router.misfits,
+            example=router.example,
         )
     except OSError as error:
         raise StoreError(
@@ -180,12 +180,12 @@ def _write_range(job: ExportJob, part: Part, *, adopts: bool = False) -> Exporte
             "nothing of this batch is part of the table, run the export again"
         ) from error
     finally:
-        rows_of.close()
+        router.close()
         for writer in writers.values():
             writer.abandon()
 
 
-class _Rows:
+class _RowRouter:
     """Where the rows of a batch go: to the table, or to the quarantine."""
 
     def __init__(self, job: ExportJob) -> None:
@@ -194,10 +194,10 @@ class _Rows:
         self._bodies = None
         if job.settings.bodies is not None:
             # imported on use: duckdb is an extra
-            from rmq_spark.export.body_columns import BodyReader
+            from rmq_spark.export.body_columns import BodyParser
 
             keeps_body = "body" in job.schema.names
-            self._bodies = BodyReader(job.settings.bodies, keeps_body=keeps_body)
+            self._bodies = BodyParser(job.settings.bodies, keeps_body=keeps_body)
 
     def parts(self, batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
         """Prefixes of paths, and the rows of each."""
@@ -275,7 +275,7 @@ class _FileWriter:
         self._keeps_topic = job.keeps_topic
         self._adopts = adopts
         self._writer: pq.ParquetWriter | None = None
-        self._summary = _Summary()
+        self._summary = _FileStatistics()
         if len(os.fsencode(f"topic={escaped(topic)}")) > _MAX_NAME:
             raise StoreError(f"topic {topic[:40]}... is too long for a folder name")
 
@@ -307,7 +307,7 @@ class _FileWriter:
             self._draft.discard()
 
 
-class _Summary:
+class _FileStatistics:
     """Rows, offsets and times of one file."""
 
     def __init__(self) -> None:
@@ -349,7 +349,7 @@ class _Summary:
 def describe(folder: Folder, path: str) -> DataFile:
     """The entry of an existing file, from its rows."""
     topic, day = (unquote(part.partition("=")[2]) for part in path.split("/")[-3:-1])
-    summary = _Summary()
+    summary = _FileStatistics()
     columns = ["storeTimestamp", "physicalOffset", "queueId", "queueOffset"]
     with pq.ParquetFile(folder.open(path)) as file:
         for batch in file.iter_batches(columns=columns):

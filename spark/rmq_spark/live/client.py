@@ -19,8 +19,8 @@ from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.command import Command
 from rmq.protocol.flags import is_readable
 from rmq_spark.backoff import FINAL
-from rmq_spark.live.plan import Bounds, LiveQueue, Positions
-from rmq_spark.segments.selection import Topics
+from rmq_spark.live.plan import Bounds, MessageQueue, Positions
+from rmq_spark.segments.selection import TopicSelection
 
 ROUTE_S: Final = 30.0
 IN_FLIGHT: Final = 256
@@ -33,7 +33,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class LiveSettings(NamedTuple):
+class ClientSettings(NamedTuple):
     """Whom to ask, about what, and how patiently; pickled for the workers.
 
     `brokers`: only these, if any are named.
@@ -41,8 +41,8 @@ class LiveSettings(NamedTuple):
 
     name_servers: tuple[str, ...]
     identity: Identity
-    topics: Topics
-    assigned: frozenset[LiveQueue] | None = None
+    topics: TopicSelection
+    assigned: frozenset[MessageQueue] | None = None
     brokers: frozenset[str] = frozenset()
     reads_slave: bool = False
     timeout_ms: int = 30_000
@@ -50,14 +50,16 @@ class LiveSettings(NamedTuple):
     retry_pause_ms: int = 10
 
 
-class Source(NamedTuple):
+class ReadAddress(NamedTuple):
     """Whom to read a broker's queues from; a slave may lag behind its master."""
 
     address: str
     is_slave: bool
 
 
-def sources_of(route: Mapping[str, Any], *, reads_slave: bool) -> dict[str, Source]:
+def read_addresses(
+    route: Mapping[str, Any], *, reads_slave: bool
+) -> dict[str, ReadAddress]:
     """Return the source of each broker in a route.
 
     The master, or a slave if one is wanted; whichever there is if there is one only.
@@ -68,7 +70,9 @@ def sources_of(route: Mapping[str, Any], *, reads_slave: bool) -> dict[str, Sour
         if addresses:
             by_wish = sorted(addresses, key=lambda n: ((n == MASTER) == reads_slave, n))
             number = by_wish[0]
-            found[broker["brokerName"]] = Source(addresses[number], number != MASTER)
+            found[broker["brokerName"]] = ReadAddress(
+                addresses[number], number != MASTER
+            )
     return found
 
 
@@ -77,7 +81,7 @@ class LiveClient:
 
     def __init__(
         self,
-        settings: LiveSettings,
+        settings: ClientSettings,
         *,
         now: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
@@ -87,7 +91,7 @@ class LiveClient:
         self._now = now
         self._sleep = sleep
         self._links: dict[str, Link] = {}
-        self._queues: dict[LiveQueue, Source] = {}
+        self._queues: dict[MessageQueue, ReadAddress] = {}
         self._asked_at: float | None = None
 
     def close(self) -> None:
@@ -99,7 +103,7 @@ class LiveClient:
 
     # -- routes
 
-    def queues(self) -> dict[LiveQueue, Source]:
+    def queues(self) -> dict[MessageQueue, ReadAddress]:
         """Return the readable queues of the topics; the last ones known if need be."""
         if self._asked_at is None or self._now() - self._asked_at >= ROUTE_S:
             try:
@@ -111,7 +115,7 @@ class LiveClient:
             self._asked_at = self._now()
         return self._queues
 
-    def is_behind(self, queue: LiveQueue, position: int, bounds: Bounds) -> bool:
+    def is_behind(self, queue: MessageQueue, position: int, bounds: Bounds) -> bool:
         """Whether a slave that lags has not got a position yet."""
         return position > bounds.end and self._queues[queue].is_slave
 
@@ -119,8 +123,8 @@ class LiveClient:
         """Ask name servers again at the next use."""
         self._asked_at = None
 
-    def _ask_queues(self) -> dict[LiveQueue, Source]:
-        found: dict[LiveQueue, Source] = {}
+    def _ask_queues(self) -> dict[MessageQueue, ReadAddress]:
+        found: dict[MessageQueue, ReadAddress] = {}
         for topic in self._topics():
             try:
                 route = self._admin.route(topic)
@@ -145,9 +149,9 @@ class LiveClient:
 
     def _queues_of(
         self, topic: str, route: Mapping[str, Any]
-    ) -> dict[LiveQueue, Source]:
+    ) -> dict[MessageQueue, ReadAddress]:
         settings = self._settings
-        sources = sources_of(route, reads_slave=settings.reads_slave)
+        sources = read_addresses(route, reads_slave=settings.reads_slave)
         found = {}
         for data in route.get("queueDatas") or []:
             name = data["brokerName"]
@@ -155,12 +159,12 @@ class LiveClient:
             if name not in sources or not is_wanted or not is_readable(data["perm"]):
                 continue
             for number in range(min(data["readQueueNums"], MAX_QUEUES)):
-                queue = LiveQueue(topic, name, number)
+                queue = MessageQueue(topic, name, number)
                 if settings.assigned is None or queue in settings.assigned:
                     found[queue] = sources[name]
         return found
 
-    def require(self, bounds: Mapping[LiveQueue, Bounds]) -> None:
+    def require(self, bounds: Mapping[MessageQueue, Bounds]) -> None:
         """Raise an RmqError if a topic or a queue that was named is not there."""
         topics, assigned = self._settings.topics, self._settings.assigned
         found = {queue.topic for queue in bounds}
@@ -174,16 +178,16 @@ class LiveClient:
 
     # -- offsets
 
-    def bounds(self, *, fails: bool) -> dict[LiveQueue, Bounds]:
+    def bounds(self, *, fails: bool) -> dict[MessageQueue, Bounds]:
         """Return what brokers have of all queues.
 
         A broker that does not answer is an error if `fails`, else its queues are left
         out, with a warning.
         """
-        by_address: dict[str, list[LiveQueue]] = {}
+        by_address: dict[str, list[MessageQueue]] = {}
         for queue, source in self.queues().items():
             by_address.setdefault(source.address, []).append(queue)
-        found: dict[LiveQueue, Bounds] = {}
+        found: dict[MessageQueue, Bounds] = {}
         for address, queues in by_address.items():
             try:
                 found |= self._patiently(self._ask_bounds, address, queues)
@@ -195,8 +199,8 @@ class LiveClient:
         return found
 
     def _ask_bounds(
-        self, address: str, queues: Sequence[LiveQueue]
-    ) -> dict[LiveQueue, Bounds]:
+        self, address: str, queues: Sequence[MessageQueue]
+    ) -> dict[MessageQueue, Bounds]:
         """Ask for whole topics; queue by queue where the broker does not know that."""
         topics = sorted({queue.topic for queue in queues})
         answers = self._ask_all(
@@ -206,7 +210,7 @@ class LiveClient:
                 for topic in topics
             ],
         )
-        found: dict[LiveQueue, Bounds] = {}
+        found: dict[MessageQueue, Bounds] = {}
         gone = set()  # brokers answer 30 and 31 for their queues, with 0
         for topic, answer in zip(topics, answers, strict=True):
             if answer.code == ResponseCode.SUCCESS:
@@ -224,7 +228,7 @@ class LiveClient:
         }
 
     def _offsets(
-        self, address: str, code: int, queues: Sequence[LiveQueue]
+        self, address: str, code: int, queues: Sequence[MessageQueue]
     ) -> Positions:
         """Ask for an offset of each queue; queues that are gone are left out."""
         answers = self._ask_all(address, [_about(code, queue) for queue in queues])
@@ -236,11 +240,11 @@ class LiveClient:
                 raise AnswerRefused(address, answer.code, answer.remark or "")
         return found
 
-    def offsets_at(self, times_ms: Mapping[LiveQueue, int]) -> Positions:
+    def offsets_at(self, times_ms: Mapping[MessageQueue, int]) -> Positions:
         """Return the first offset stored at or after a time, for each queue."""
         found: Positions = {}
         sources = self.queues()
-        by_address: dict[str, list[LiveQueue]] = {}
+        by_address: dict[str, list[MessageQueue]] = {}
         for queue in times_ms:
             by_address.setdefault(sources[queue].address, []).append(queue)
         for address, queues in by_address.items():
@@ -259,7 +263,7 @@ class LiveClient:
                 found[queue] = int(answer.ext_fields["offset"])
         return found
 
-    def report(self, group: str, positions: Mapping[LiveQueue, int]) -> None:
+    def report(self, group: str, positions: Mapping[MessageQueue, int]) -> None:
         """Show brokers the progress of a group; a failure is only logged."""
         sources = self.queues()
         by_address: dict[str, list[Command]] = {}
@@ -334,17 +338,17 @@ class LiveClient:
         return [found[number] for number in range(len(requests))]
 
 
-def _about(code: int, queue: LiveQueue, **fields: object) -> Command:
+def _about(code: int, queue: MessageQueue, **fields: object) -> Command:
     where = {"topic": queue.topic, "queueId": queue.queue_id}
     return request(code, where | fields)
 
 
-def _bounds_in(body: bytes) -> dict[LiveQueue, Bounds]:
+def _bounds_in(body: bytes) -> dict[MessageQueue, Bounds]:
     """Read the statistics of a topic; their names are objects."""
     table = fastjson.loads(body).get("offsetTable") or {}
     return {
-        LiveQueue(queue["topic"], queue["brokerName"], int(queue["queueId"])): Bounds(
-            int(each["minOffset"]), int(each["maxOffset"])
-        )
+        MessageQueue(
+            queue["topic"], queue["brokerName"], int(queue["queueId"])
+        ): Bounds(int(each["minOffset"]), int(each["maxOffset"]))
         for queue, each in table.items()
     }

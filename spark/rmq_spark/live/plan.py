@@ -17,7 +17,7 @@ LATEST: Final = -1
 Offset = dict[str, dict[str, dict[str, int]]]
 
 
-class LiveQueue(NamedTuple):
+class MessageQueue(NamedTuple):
     """One queue of a topic on one broker."""
 
     topic: str
@@ -35,14 +35,14 @@ class Bounds(NamedTuple):
     end: int
 
 
-Positions = dict[LiveQueue, int]
+Positions = dict[MessageQueue, int]
 
 
 @dataclass(frozen=True, slots=True)
 class QueueRange:
     """A part of one queue: [start, end)."""
 
-    queue: LiveQueue
+    queue: MessageQueue
     start: int
     end: int
 
@@ -55,7 +55,7 @@ class Bundle:
     ranges: tuple[QueueRange, ...]
 
 
-def offset_of(positions: Mapping[LiveQueue, int]) -> Offset:
+def offset_of(positions: Mapping[MessageQueue, int]) -> Offset:
     """The offset of a stream, with its names in order."""
     offset: Offset = {}
     for queue, position in sorted(positions.items()):
@@ -68,7 +68,7 @@ def positions_of(offset: Mapping[str, object]) -> Positions:
     """The positions of an offset; ConfigError if it is not of a live stream."""
     try:
         return {
-            LiveQueue(topic, broker, int(number)): int(position)
+            MessageQueue(topic, broker, int(number)): int(position)
             for topic, brokers in offset.items()
             for broker, queues in brokers.items()  # type: ignore[attr-defined]
             for number, position in queues.items()
@@ -81,7 +81,7 @@ def positions_of(offset: Mapping[str, object]) -> Positions:
 
 
 def checked(
-    position: int, bounds: Bounds, queue: LiveQueue, *, fails: bool
+    position: int, bounds: Bounds, queue: MessageQueue, *, fails: bool
 ) -> tuple[int, str]:
     """The position where reading can go on, and what was lost, if anything was.
 
@@ -107,7 +107,9 @@ def checked(
 
 
 def limited(
-    starts: Mapping[LiveQueue, int], ends: Mapping[LiveQueue, int], max_rows: int | None
+    starts: Mapping[MessageQueue, int],
+    ends: Mapping[MessageQueue, int],
+    max_rows: int | None,
 ) -> Positions:
     """Where a batch ends that reads at most `max_rows` rows, shared by lag.
 

@@ -21,8 +21,8 @@ from rmq.outgoing.link import Link
 from rmq.outgoing.refused import AnswerRefused
 from rmq.protocol.codes import ResponseCode
 from rmq_spark.backoff import FINAL, pause_s
-from rmq_spark.live.client import LiveSettings, sources_of
-from rmq_spark.live.plan import Bounds, Bundle, LiveQueue, QueueRange, checked
+from rmq_spark.live.client import ClientSettings, read_addresses
+from rmq_spark.live.plan import Bounds, Bundle, MessageQueue, QueueRange, checked
 
 RETRIES: Final = 10
 """Failures without an answer between them, 20 s with their pauses."""
@@ -51,7 +51,7 @@ _log: Final = logging.getLogger(__name__)
 class PullSettings(NamedTuple):
     """How to pull; pickled for the workers."""
 
-    live: LiveSettings
+    live: ClientSettings
     group: str
     expression: str
     kind: str
@@ -65,20 +65,20 @@ class PullSettings(NamedTuple):
         return self.expression != EVERYTHING
 
 
-class Answer(NamedTuple):
+class PulledRecords(NamedTuple):
     """Records of a queue; without a filter those of [start, end)."""
 
-    queue: LiveQueue
+    queue: MessageQueue
     start: int
     end: int
     body: bytes
 
 
 @dataclass(slots=True, eq=False)
-class _Rest:
+class _Remainder:
     """What is not asked for yet of a queue: [at, end)."""
 
-    queue: LiveQueue
+    queue: MessageQueue
     template: PullTemplate
     at: int
     end: int
@@ -88,11 +88,11 @@ class _Rest:
 class _Window:
     """A part of a queue that is asked for; [at, end) has not come yet."""
 
-    queue: LiveQueue
+    queue: MessageQueue
     template: PullTemplate
     at: int
     end: int
-    answers: deque[Answer] = field(default_factory=deque)
+    answers: deque[PulledRecords] = field(default_factory=deque)
 
 
 class Puller:
@@ -129,7 +129,7 @@ class Puller:
             self._link.close()
             self._link = None
 
-    def answers(self) -> Iterator[Answer]:
+    def answers(self) -> Iterator[PulledRecords]:
         """Yield what is pulled; the answers of a queue in the order of its offsets."""
         while True:
             self._ask_for_more()
@@ -164,7 +164,7 @@ class Puller:
             self._rests.popleft()
         return _Window(rest.queue, rest.template, start, rest.at)
 
-    def _rest(self, part: QueueRange) -> _Rest:
+    def _rest(self, part: QueueRange) -> _Remainder:
         template = PullTemplate(
             self._settings.group,
             part.queue.topic,
@@ -172,7 +172,7 @@ class Puller:
             expression=self._settings.expression,
             kind=self._settings.kind,
         )
-        return _Rest(part.queue, template, part.start, part.end)
+        return _Remainder(part.queue, template, part.start, part.end)
 
     def _ask(self, window: _Window) -> None:
         assert self._link is not None
@@ -208,7 +208,7 @@ class Puller:
                 route = admin.route(topic)
             except AnswerRefused as error:
                 raise ConnectFailed(f"topic {topic} has no route: {error}") from error
-        found = sources_of(route, reads_slave=live.reads_slave)
+        found = read_addresses(route, reads_slave=live.reads_slave)
         if self._bundle.broker not in found:
             raise ConnectFailed(f"broker {self._bundle.broker} is not registered")
         address, self._is_slave = found[self._bundle.broker]
@@ -258,7 +258,7 @@ class Puller:
         if end > window.end:
             end, body = window.end, _before(body, window.end)
         window.at = end
-        window.answers.append(Answer(window.queue, start, end, body))
+        window.answers.append(PulledRecords(window.queue, start, end, body))
         self._held_bytes += len(body)
         is_short = end < window.end
         self._width = end - start if is_short else 2 * self._width

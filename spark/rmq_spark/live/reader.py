@@ -15,9 +15,9 @@ from rmq._fastpath import RecordStatus
 from rmq._fastpath.arrow.columns import ColumnReader, Measured
 from rmq.core.errors import RemoteProtocolError
 from rmq_spark.live.plan import Bundle
-from rmq_spark.live.puller import Answer, Puller, PullSettings
+from rmq_spark.live.puller import PulledRecords, Puller, PullSettings
 from rmq_spark.segments.commit_log import LostData
-from rmq_spark.segments.reader import BatchBuilder, Reading
+from rmq_spark.segments.reader import BatchBuilder, ReadSettings
 
 BATCH_ROWS: Final = 16_384
 BATCH_BYTES: Final = 4 << 20
@@ -28,7 +28,7 @@ _log: Final = logging.getLogger(__name__)
 
 
 def read_bundle(
-    settings: PullSettings, reading: Reading, bundle: Bundle
+    settings: PullSettings, reading: ReadSettings, bundle: Bundle
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a bundle; those of a queue in the order of their offsets."""
     puller = Puller(settings, bundle)
@@ -40,9 +40,9 @@ def read_bundle(
         puller.close()
 
 
-def _gathered(answers: Iterable[Answer]) -> Iterator[list[Answer]]:
+def _gathered(answers: Iterable[PulledRecords]) -> Iterator[list[PulledRecords]]:
     """Enough answers for a batch."""
-    found: list[Answer] = []
+    found: list[PulledRecords] = []
     rows = size = 0
     for answer in answers:
         found.append(answer)
@@ -56,13 +56,13 @@ def _gathered(answers: Iterable[Answer]) -> Iterator[list[Answer]]:
 
 
 class _BundleReader:
-    def __init__(self, settings: PullSettings, reading: Reading) -> None:
+    def __init__(self, settings: PullSettings, reading: ReadSettings) -> None:
         self._settings = settings
         self._decoder = reading.decoder()
         self._builder = BatchBuilder(reading)
         self._offsets = ColumnReader(["queueOffset"], unwrap=True, skip_unqueued=False)
 
-    def batches(self, answers: list[Answer]) -> Iterator[pa.RecordBatch]:
+    def batches(self, answers: list[PulledRecords]) -> Iterator[pa.RecordBatch]:
         data = b"".join([answer.body for answer in answers])
         if not self._settings.is_filtered and not self._is_exact(answers, data):
             for answer in answers:
@@ -75,7 +75,7 @@ class _BundleReader:
             at = found.position
             _check_status(found, answers[0])
 
-    def _is_exact(self, answers: list[Answer], data: bytes) -> bool:
+    def _is_exact(self, answers: list[PulledRecords], data: bytes) -> bool:
         """Whether there are as many rows as offsets, and each queue begins right."""
         offsets = self._queue_offsets(data, answers[0])
         at = 0
@@ -89,7 +89,7 @@ class _BundleReader:
             at = last + 1
         return at == len(offsets)
 
-    def _queue_offsets(self, data: bytes, first: Answer) -> memoryview:
+    def _queue_offsets(self, data: bytes, first: PulledRecords) -> memoryview:
         found = self._offsets.measure(data, 0, len(data), max_rows=_MAX_ROWS)
         _check_status(found, first)
         ((size,),) = found.sizes
@@ -97,7 +97,7 @@ class _BundleReader:
         self._offsets.fill([(buffer.address,)])
         return memoryview(buffer).cast("q")[: found.rows]
 
-    def _check(self, answer: Answer) -> None:
+    def _check(self, answer: PulledRecords) -> None:
         """Raise or warn about the offsets that are missing in an answer."""
         expected = answer.start
         for offset in (*self._queue_offsets(answer.body, answer), answer.end):
@@ -117,7 +117,7 @@ class _BundleReader:
             expected = offset + 1
 
 
-def _check_status(found: Measured, first: Answer) -> None:
+def _check_status(found: Measured, first: PulledRecords) -> None:
     if found.status is not RecordStatus.OK:
         raise RemoteProtocolError(
             f"{first.queue} from offset {first.start} on: a pulled record is not "

@@ -10,21 +10,21 @@ from typing import Final
 
 from rmq.core.errors import ConfigError, RmqError
 from rmq_spark.identity import identity_of
-from rmq_spark.live.client import LiveClient, LiveSettings
+from rmq_spark.live.client import ClientSettings, LiveClient
 from rmq_spark.live.plan import (
     EARLIEST,
     LATEST,
     Bounds,
-    LiveQueue,
+    MessageQueue,
     Positions,
     checked,
 )
 from rmq_spark.live.puller import EVERYTHING, PullSettings
 from rmq_spark.option_values import QueueNumbers
 from rmq_spark.options import Options
-from rmq_spark.segments.reader import Reading, reading_of
+from rmq_spark.segments.reader import ReadSettings, read_settings
 from rmq_spark.segments.schema import Column
-from rmq_spark.segments.selection import Rows, Topics, topics_of
+from rmq_spark.segments.selection import RowBounds, TopicSelection, selected_topics
 
 TOOLS_GROUP: Final = "TOOLS_CONSUMER"
 """The group of pulls unless one is named: every broker has it."""
@@ -33,22 +33,26 @@ _TAG: Final = re.compile(r"[^\s'\"()=<>|]+")
 
 
 @dataclass(frozen=True)
-class LiveTask:
+class LiveReadSettings:
     """What the options ask for; pickled for the workers."""
 
     pulls: PullSettings
-    reading: Reading
+    reading: ReadSettings
 
 
-def live_task(options: Options, columns: tuple[Column, ...]) -> LiveTask:
+def live_read_settings(
+    options: Options, columns: tuple[Column, ...]
+) -> LiveReadSettings:
     """Read the options of live topics."""
     kind, expression, tags = subscription(options["subExpression"])
     assigned = options["assign"]
-    live = LiveSettings(
+    live = ClientSettings(
         options["nameServer"],
         identity_of(options),
-        topics_of(options),
-        None if assigned is None else frozenset(LiveQueue(*each) for each in assigned),
+        selected_topics(options),
+        None
+        if assigned is None
+        else frozenset(MessageQueue(*each) for each in assigned),
         frozenset(options["includeBrokers"]),
         options["readFromSlave"],
         options["pullTimeoutMs"],
@@ -65,12 +69,12 @@ def live_task(options: Options, columns: tuple[Column, ...]) -> LiveTask:
         options["failOnDataLoss"],
     )
     reading = replace(
-        reading_of(options, columns),
-        topics=Topics(with_system=True),
-        rows=Rows(tags=tags),
+        read_settings(options, columns),
+        topics=TopicSelection(with_system=True),
+        rows=RowBounds(tags=tags),
         with_unqueued=True,
     )
-    return LiveTask(pulls, reading)
+    return LiveReadSettings(pulls, reading)
 
 
 def subscription(text: str) -> tuple[str, str, frozenset[str] | None]:
@@ -87,7 +91,10 @@ def subscription(text: str) -> tuple[str, str, frozenset[str] | None]:
 
 
 def starts_of(
-    options: Options, client: LiveClient, bounds: Mapping[LiveQueue, Bounds], word: str
+    options: Options,
+    client: LiveClient,
+    bounds: Mapping[MessageQueue, Bounds],
+    word: str,
 ) -> Positions:
     """Where to begin; `word` is the default: earliest or latest."""
     found = _positions(options, client, bounds, "starting", word)
@@ -98,7 +105,7 @@ def starts_of(
 
 
 def ends_of(
-    options: Options, client: LiveClient, bounds: Mapping[LiveQueue, Bounds]
+    options: Options, client: LiveClient, bounds: Mapping[MessageQueue, Bounds]
 ) -> Positions:
     """Where a batch ends: not after what there is now."""
     found = _positions(options, client, bounds, "ending", "latest")
@@ -108,7 +115,7 @@ def ends_of(
 def _positions(
     options: Options,
     client: LiveClient,
-    bounds: Mapping[LiveQueue, Bounds],
+    bounds: Mapping[MessageQueue, Bounds],
     side: str,
     word: str,
 ) -> Positions:
@@ -135,9 +142,9 @@ def _positions(
 
 
 def _known(
-    numbers: QueueNumbers, bounds: Mapping[LiveQueue, Bounds], option: str
+    numbers: QueueNumbers, bounds: Mapping[MessageQueue, Bounds], option: str
 ) -> Positions:
-    found = {LiveQueue(*key): number for key, number in numbers.items()}
+    found = {MessageQueue(*key): number for key, number in numbers.items()}
     for queue in found:
         if queue not in bounds:
             raise ConfigError(f"option {option}: there is no {queue} among those read")
@@ -147,7 +154,7 @@ def _known(
 def _at_times(
     options: Options,
     client: LiveClient,
-    bounds: Mapping[LiveQueue, Bounds],
+    bounds: Mapping[MessageQueue, Bounds],
     side: str,
     times_ms: Positions,
 ) -> Positions:

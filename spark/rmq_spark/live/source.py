@@ -27,7 +27,7 @@ from rmq_spark.live.client import LiveClient
 from rmq_spark.live.plan import (
     Bounds,
     Bundle,
-    LiveQueue,
+    MessageQueue,
     Offset,
     Positions,
     QueueRange,
@@ -37,7 +37,7 @@ from rmq_spark.live.plan import (
     offset_of,
     positions_of,
 )
-from rmq_spark.live.settings import LiveTask, ends_of, starts_of
+from rmq_spark.live.settings import LiveReadSettings, ends_of, starts_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -60,7 +60,7 @@ class BundlePartition(InputPartition):
 class LiveReader(DataSourceReader):
     """Reads topics once, up to where they end when it is planned."""
 
-    def __init__(self, options: Options, task: LiveTask) -> None:
+    def __init__(self, options: Options, task: LiveReadSettings) -> None:
         self._options = options
         self._task = task
 
@@ -89,13 +89,13 @@ class LiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     an AvailableNow run: the start that it names then is what has been committed.
     """
 
-    def __init__(self, options: Options, task: LiveTask) -> None:
+    def __init__(self, options: Options, task: LiveReadSettings) -> None:
         self._options = options
         self._task = task
         self._client: LiveClient | None = None
         self._frozen: Positions | None = None
         self._reported: Positions = {}
-        self._bounds: dict[LiveQueue, Bounds] = {}
+        self._bounds: dict[MessageQueue, Bounds] = {}
 
     def __getstate__(self) -> dict[str, object]:
         """Connections stay in the driver."""
@@ -154,7 +154,7 @@ class LiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._client = None
 
     def _next_ranges(
-        self, positions: Positions, bounds: dict[LiveQueue, Bounds]
+        self, positions: Positions, bounds: dict[MessageQueue, Bounds]
     ) -> tuple[Positions, Positions]:
         """Where each reachable queue starts and ends; LostData if some is lost."""
         starts, ends = {}, {}
@@ -181,7 +181,7 @@ class LiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._reported = positions
 
     def _warn_of_unreachable(
-        self, positions: Positions, bounds: dict[LiveQueue, Bounds]
+        self, positions: Positions, bounds: dict[MessageQueue, Bounds]
     ) -> None:
         away = positions.keys() - bounds.keys()
         if away:
@@ -191,7 +191,7 @@ class LiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 min(away),
             )
 
-    def _ask(self) -> dict[LiveQueue, Bounds]:
+    def _ask(self) -> dict[MessageQueue, Bounds]:
         self._bounds = self._asker().bounds(fails=False)
         return self._bounds
 
@@ -206,7 +206,9 @@ def _partitions(options: Options, ranges: list[QueueRange]) -> list[BundlePartit
     return [BundlePartition(bundle) for bundle in packed]
 
 
-def _read(task: LiveTask, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
+def _read(
+    task: LiveReadSettings, partition: InputPartition | None
+) -> Iterator[pa.RecordBatch]:
     from rmq_spark.live.reader import read_bundle
 
     if isinstance(partition, BundlePartition):

@@ -117,13 +117,13 @@ def walked_end(segments: list[Segment]) -> int:
     """Follow the last segment with records, with CRC, to the end of the records."""
     for segment in reversed(segments):
         start = segment.base_offset
-        end = follow(segment, start, segment.end_offset, check_crc=True).position
+        end = walk_records(segment, start, segment.end_offset, check_crc=True).position
         if end > start:
             return end
     return min_offset(segments)
 
 
-class Followed(NamedTuple):
+class WalkedRecords(NamedTuple):
     """A part of the log that was followed: where it ends, why, and its store times.
 
     Without records the least time is greater than the greatest.
@@ -135,21 +135,21 @@ class Followed(NamedTuple):
     greatest_ms: int
 
 
-def follow(
+def walk_records(
     segment: Segment, start: int, stop_at: int, *, check_crc: bool = False
-) -> Followed:
+) -> WalkedRecords:
     """Follow records to the first boundary at or after `stop_at`, or to their end.
 
     A blank record leads to the end of the file.
     """
     with open_segment(segment.path) as descriptor:
-        return follow_in(descriptor, segment, start, stop_at, check_crc)
+        return walk_open_segment(descriptor, segment, start, stop_at, check_crc)
 
 
-def follow_in(
+def walk_open_segment(
     descriptor: int, segment: Segment, position: int, stop_at: int, check_crc: bool
-) -> Followed:
-    """`follow` in an open file."""
+) -> WalkedRecords:
+    """`walk_records` in an open file."""
     base, size = segment.base_offset, _WALK_BYTES
     status, least_ms, greatest_ms = RecordStatus.OK, _NEVER_MS, -_NEVER_MS
     while position < stop_at:
@@ -175,10 +175,10 @@ def follow_in(
             if len(data) < size or size >= MAX_RECORD_BYTES:
                 break
             size *= 2
-    return Followed(position, status, least_ms, greatest_ms)
+    return WalkedRecords(position, status, least_ms, greatest_ms)
 
 
-def covered(
+def cut_at_segments(
     segments: list[Segment], start: int, end: int, *, fail_on_loss: bool = True
 ) -> Iterator[tuple[Segment, int, int]]:
     """Cut [start, end) at the segments; a gap is an error, or logged and skipped."""
@@ -187,16 +187,16 @@ def covered(
         if segment.end_offset <= at or segment.base_offset >= end:
             continue
         if segment.base_offset > at:
-            lose(at, segment.base_offset, fail_on_loss)
+            report_loss(at, segment.base_offset, fail_on_loss)
             at = segment.base_offset
         stop = min(end, segment.end_offset)
         yield segment, at, stop
         at = stop
     if at < end:
-        lose(at, end, fail_on_loss)
+        report_loss(at, end, fail_on_loss)
 
 
-def lose(start: int, end: int, fail: bool) -> None:
+def report_loss(start: int, end: int, fail: bool) -> None:
     """Report by an error or a warning that a part of the log is gone."""
     text = f"the log from {start} to {end} is gone: the broker removed the segments"
     if fail:
@@ -269,7 +269,7 @@ def make_durable(segments: list[Segment], start: int, end: int) -> None:
 def count_records(store: str | Path, start: int, end: int) -> int:
     """How many records [start, end) has."""
     total = 0
-    for segment, first, last in covered(
+    for segment, first, last in cut_at_segments(
         find_segments(store), start, end, fail_on_loss=False
     ):
         with open_segment(segment.path) as descriptor:

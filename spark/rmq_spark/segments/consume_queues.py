@@ -27,7 +27,7 @@ from rmq_spark.segments.commit_log import (
     find_segments,
     open_segment,
 )
-from rmq_spark.segments.reader import BatchBuilder, Reading
+from rmq_spark.segments.reader import BatchBuilder, ReadSettings
 
 _BATCH_RECORDS: Final = 16_384
 _BATCH_BYTES: Final = 16 << 20
@@ -130,7 +130,7 @@ def _chunks(
         yield chunk
 
 
-def read_records(reading: Reading, part: RecordList) -> Iterator[pa.RecordBatch]:
+def read_records(reading: ReadSettings, part: RecordList) -> Iterator[pa.RecordBatch]:
     """The rows of a list; a place without such a record is an error."""
     try:
         with open_segment(part.path) as descriptor:
@@ -143,7 +143,7 @@ def read_records(reading: Reading, part: RecordList) -> Iterator[pa.RecordBatch]
 
 
 def _read_batch(
-    reading: Reading, part: RecordList, descriptor: int, places: list[Place]
+    reading: ReadSettings, part: RecordList, descriptor: int, places: list[Place]
 ) -> Iterator[pa.RecordBatch]:
     records = []
     for offset, size in places:

@@ -18,11 +18,11 @@ from rmq_spark.segments.commit_log import (
     CHUNK_BYTES,
     QUEUE_ENTRY,
     LostData,
-    covered,
+    cut_at_segments,
     find_segments,
-    follow_in,
-    lose,
     open_segment,
+    report_loss,
+    walk_open_segment,
 )
 
 _HINT_BYTES: Final = 1 << 20
@@ -60,16 +60,16 @@ def plan_ranges(
     `start` and `end` are boundaries between records, or ends of segments.
     """
     segments = find_segments(store)
-    hints = QueueHints(store) if use_queues else None
+    hints = BoundaryHints(store) if use_queues else None
     ranges: list[SegmentRange] = []
-    for segment, first, last in covered(
+    for segment, first, last in cut_at_segments(
         segments, start, end, fail_on_loss=fail_on_loss
     ):
         at = first
         try:
-            cuts = [*_cuts(segment, first, last, split_bytes, hints), last]
+            cuts = [*_cut_points(segment, first, last, split_bytes, hints), last]
         except LostData:
-            lose(first, last, fail_on_loss)
+            report_loss(first, last, fail_on_loss)
             continue
         for cut in cuts:
             ranges.append(
@@ -89,12 +89,12 @@ def plan_ranges(
     return ranges
 
 
-def _cuts(
+def _cut_points(
     segment: Segment,
     start: int,
     end: int,
     split_bytes: int,
-    hints: "QueueHints | None",
+    hints: "BoundaryHints | None",
 ) -> Iterator[int]:
     """Boundaries between `start` and `end`, on a grid of the log."""
     at = start
@@ -103,16 +103,16 @@ def _cuts(
             grid = (at // split_bytes + 1) * split_bytes
             if grid >= end:
                 return
-            cut = hints.boundary(descriptor, segment, grid) if hints else None
+            cut = hints.find_boundary(descriptor, segment, grid) if hints else None
             if cut is None or not at < cut:
-                cut = follow_in(descriptor, segment, at, grid, False).position
+                cut = walk_open_segment(descriptor, segment, at, grid, False).position
             if not grid <= cut < end:
                 return
             yield cut
             at = cut
 
 
-class QueueHints:
+class BoundaryHints:
     """Boundaries near a place of the log, from the longest consume queue.
 
     An entry is i64 physical offset, i32 record size, i64 tags code.
@@ -129,19 +129,21 @@ class QueueHints:
                 queues.setdefault(path.parent, []).append(path)
         return max(queues.values(), key=len, default=[])
 
-    def boundary(self, descriptor: int, segment: Segment, place: int) -> int | None:
+    def find_boundary(
+        self, descriptor: int, segment: Segment, place: int
+    ) -> int | None:
         """A boundary at or after `place`: an entry that the records confirm."""
         for path in reversed(self._files):
             with path.open("rb") as file:
                 count = os.fstat(file.fileno()).st_size // QueueEntryLayout.ENTRY_SIZE
-                first = _entry(file.fileno(), 0)
+                first = _read_entry(file.fileno(), 0)
                 if first is None or first > place:
                     continue
-                found = _first_behind(file.fileno(), count, place)
-                return self._confirmed(descriptor, segment, found)
+                found = _first_at_or_after(file.fileno(), count, place)
+                return self._confirm_record(descriptor, segment, found)
         return None
 
-    def _confirmed(
+    def _confirm_record(
         self, descriptor: int, segment: Segment, place: int | None
     ) -> int | None:
         if place is None or not segment.base_offset <= place < segment.end_offset:
@@ -151,7 +153,7 @@ class QueueHints:
         return place if found == 0 else None
 
 
-def _entry(descriptor: int, index: int) -> int | None:
+def _read_entry(descriptor: int, index: int) -> int | None:
     """The physical offset of an entry; None if none was written."""
     data = os.pread(
         descriptor, QueueEntryLayout.ENTRY_SIZE, index * QueueEntryLayout.ENTRY_SIZE
@@ -164,17 +166,17 @@ def _entry(descriptor: int, index: int) -> int | None:
     return offset if size > 0 else None
 
 
-def _first_behind(descriptor: int, count: int, place: int) -> int | None:
+def _first_at_or_after(descriptor: int, count: int, place: int) -> int | None:
     """Binary search for the first entry at or after `place`."""
     low, high = 0, count
     while low < high:
         middle = (low + high) // 2
-        offset = _entry(descriptor, middle)
+        offset = _read_entry(descriptor, middle)
         if offset is not None and offset < place:
             low = middle + 1
         else:
             high = middle
-    return _entry(descriptor, low) if low < count else None
+    return _read_entry(descriptor, low) if low < count else None
 
 
 def align(
@@ -182,7 +184,7 @@ def align(
 ) -> int:
     """The boundary at which a batch from `start` reaches a limit, or `end`."""
     records, at = 0, start
-    for segment, first, last in covered(find_segments(store), start, end):
+    for segment, first, last in cut_at_segments(find_segments(store), start, end):
         at = first
         with open_segment(segment.path) as descriptor:
             while at < last:
@@ -195,7 +197,7 @@ def align(
                     stop_at=max(1, start + max_bytes - at),
                 )
                 if max_records is not None and records + count >= max_records:
-                    return _nth(data, at, max_records - records)
+                    return _skip_records(data, at, max_records - records)
                 records += count
                 at += walked
                 if at >= start + max_bytes:
@@ -205,7 +207,7 @@ def align(
     return end
 
 
-def _nth(data: bytes, base_offset: int, count: int) -> int:
+def _skip_records(data: bytes, base_offset: int, count: int) -> int:
     """Where `count` records end."""
     at = 0
     for _ in range(count):

@@ -32,7 +32,13 @@ from rmq_spark.segments.schema import (
     Column,
     arrow_schema,
 )
-from rmq_spark.segments.selection import ROW_SOURCES, Rows, Topics, rows_of, topics_of
+from rmq_spark.segments.selection import (
+    ROW_SOURCES,
+    RowBounds,
+    TopicSelection,
+    row_bounds,
+    selected_topics,
+)
 
 BATCH_ROWS: Final = 16_384
 BATCH_BYTES: Final = 16 << 20
@@ -42,12 +48,12 @@ _log: Final = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Reading:
+class ReadSettings:
     """What to make of the records; sent to the workers."""
 
     columns: tuple[Column, ...]
-    topics: Topics = Topics()
-    rows: Rows = Rows()
+    topics: TopicSelection = TopicSelection()
+    rows: RowBounds = RowBounds()
     broker_name: str = ""
     with_unqueued: bool = False
     decompress: bool = True
@@ -59,7 +65,7 @@ class Reading:
     def sources(self) -> list[str]:
         """What to decode: for the columns, and for the choice of rows."""
         wanted = dict.fromkeys(c.source for c in self.columns)
-        if not self.rows.is_everything:
+        if not self.rows.is_unbounded:
             wanted |= dict.fromkeys(ROW_SOURCES)
         return [source for source in wanted if source not in CONSTANTS]
 
@@ -75,12 +81,12 @@ class Reading:
         )
 
 
-def reading_of(options: Options, columns: tuple[Column, ...]) -> Reading:
+def read_settings(options: Options, columns: tuple[Column, ...]) -> ReadSettings:
     """What the options ask for."""
-    return Reading(
+    return ReadSettings(
         columns,
-        topics_of(options),
-        rows_of(options),
+        selected_topics(options),
+        row_bounds(options),
         options["brokerName"],
         options["includeSystemTopics"],
         options["decompress"],
@@ -91,7 +97,7 @@ def reading_of(options: Options, columns: tuple[Column, ...]) -> Reading:
 
 
 def read_range(
-    reading: Reading, part: SegmentRange, *, batch_rows: int = BATCH_ROWS
+    reading: ReadSettings, part: SegmentRange, *, batch_rows: int = BATCH_ROWS
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a range, in the order of the log."""
     try:
@@ -108,7 +114,9 @@ def read_range(
 class _RangeReader:
     """One pass over one range."""
 
-    def __init__(self, reading: Reading, part: SegmentRange, descriptor: int) -> None:
+    def __init__(
+        self, reading: ReadSettings, part: SegmentRange, descriptor: int
+    ) -> None:
         self._reading = reading
         self._part = part
         self._descriptor = descriptor
@@ -202,7 +210,7 @@ class _RangeReader:
 class BatchBuilder:
     """Allocates the buffers of a decoder, and makes batches of them."""
 
-    def __init__(self, reading: Reading) -> None:
+    def __init__(self, reading: ReadSettings) -> None:
         self._reading = reading
         self._sources = reading.sources
         self._schema = arrow_schema(reading.columns)
@@ -219,7 +227,7 @@ class BatchBuilder:
         arrays = self._decode(decoder, found)
         columns = [self._column(column, arrays, found.rows) for column in self._fields]
         batch = pa.RecordBatch.from_arrays(columns, schema=self._schema)
-        if not self._reading.rows.is_everything:
+        if not self._reading.rows.is_unbounded:
             batch = batch.filter(self._reading.rows.mask(arrays))
         if batch.num_rows:
             yield batch

@@ -23,7 +23,7 @@ Queue = tuple[str, int]
 
 
 @dataclass(frozen=True)
-class Topics:
+class TopicSelection:
     """Which topics to read; all but those of the system if none is named.
 
     `left_out` are those of the system that a reader met and left out.
@@ -48,7 +48,7 @@ class Topics:
 
 
 @dataclass(frozen=True)
-class Rows:
+class RowBounds:
     """Bounds of rows within the topics; [start, end) by queue offset and store time."""
 
     start_ms: int | None = None
@@ -61,9 +61,9 @@ class Rows:
     tags: frozenset[str] | None = None
 
     @property
-    def is_everything(self) -> bool:
+    def is_unbounded(self) -> bool:
         """True if no row is left out."""
-        return self == Rows()
+        return self == RowBounds()
 
     def mask(self, arrays: dict[str, pa.Array]) -> pa.Array:
         """Which rows to read, by the arrays of ROW_SOURCES."""
@@ -101,23 +101,23 @@ def _is_queue(arrays: dict[str, pa.Array], queue: Queue) -> pa.Array:
     )
 
 
-def topics_of(options: Options) -> Topics:
+def selected_topics(options: Options) -> TopicSelection:
     """The topics that the options ask for."""
     names = options["subscribe"]
     if options["assign"]:
         names = {topic for topic, _, _ in options["assign"]}
-    return Topics(
+    return TopicSelection(
         None if names is None else frozenset(names),
         options["subscribePattern"],
         options["includeSystemTopics"],
     )
 
 
-def rows_of(options: Options) -> Rows:
+def row_bounds(options: Options) -> RowBounds:
     """The bounds that the options set; a time wins over times of queues and offsets."""
     broker = options["brokerName"]
     assigned = options["assign"]
-    return Rows(
+    return RowBounds(
         start_ms=options["startingTimestamp"],
         end_ms=options["endingTimestamp"],
         queues=None

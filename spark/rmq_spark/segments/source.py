@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from rmq_spark.options import Options
     from rmq_spark.segments.consume_queues import RecordList
     from rmq_spark.segments.plan import SegmentRange
-    from rmq_spark.segments.reader import Reading
+    from rmq_spark.segments.reader import ReadSettings
 
 Offset = dict[str, int]
 """Of a stream: the broker name, and the physical offset behind the last record."""
@@ -52,7 +52,7 @@ class RangePartition(InputPartition):
 class SegmentReader(DataSourceReader):
     """Reads the segments of a store once."""
 
-    def __init__(self, options: Options, reading: Reading) -> None:
+    def __init__(self, options: Options, reading: ReadSettings) -> None:
         self._options = options
         self._reading = reading
 
@@ -120,7 +120,7 @@ class SegmentStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     `commit` for the last batch: the checkpoint's offset is what counts.
     """
 
-    def __init__(self, options: Options, reading: Reading) -> None:
+    def __init__(self, options: Options, reading: ReadSettings) -> None:
         self._options = options
         self._reading = reading
         self._frozen_end: int | None = None
@@ -129,7 +129,7 @@ class SegmentStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where a new query starts: at the latest record by default."""
         earliest, end = bounds(self._options)
         position = self._options["startingOffsets"]
-        is_bounded = not self._reading.rows.is_everything
+        is_bounded = not self._reading.rows.is_unbounded
         default = earliest if is_bounded else end
         return self._offset(_physical(position, earliest, end, default))
 
@@ -232,7 +232,7 @@ def _physical(position: Position | None, earliest: int, end: int, default: int) 
 
 
 def _read(
-    reading: Reading, partition: InputPartition | None
+    reading: ReadSettings, partition: InputPartition | None
 ) -> Iterator[pa.RecordBatch]:
     from rmq_spark.segments.consume_queues import read_records
     from rmq_spark.segments.reader import read_range

@@ -137,7 +137,7 @@ class Routes:
 
 
 @dataclass(slots=True, eq=False)
-class _Sending:
+class _PendingFrame:
     """A frame without an answer; `queue` is where it was sent last."""
 
     frame: Frame
@@ -164,9 +164,9 @@ class FrameSender:
         self._turn = first_queue
         self._sleep = sleep
         self._links: dict[str, Link] = {}
-        self._flying: dict[str, list[_Sending]] = {}
+        self._flying: dict[str, list[_PendingFrame]] = {}
         self._bound: set[Queue] = set()
-        self._todo: deque[_Sending] = deque()
+        self._todo: deque[_PendingFrame] = deque()
         self._pause_s = 0.0
         self._wait = b"" if settings.waits_for_disk else b"WAIT\x01false\x02"
         self.rows = 0
@@ -177,7 +177,7 @@ class FrameSender:
             self._take_answers()
         if frame.queue is not None:
             self._bound.add(frame.queue)
-        self._todo.append(_Sending(frame))
+        self._todo.append(_PendingFrame(frame))
         self._send_all()
 
     def finish(self) -> None:
@@ -218,7 +218,7 @@ class FrameSender:
             else:
                 self._flying.setdefault(queue.address, []).append(sending)
 
-    def _choose(self, sending: _Sending) -> Queue | None:
+    def _choose(self, sending: _PendingFrame) -> Queue | None:
         """Return where to send next; None, and a pause, if that is away."""
         wanted = sending.frame.queue
         queues = self._routes.queues_of(sending.frame.topic)
@@ -236,7 +236,7 @@ class FrameSender:
         )
         return None
 
-    def _write(self, queue: Queue, sending: _Sending) -> None:
+    def _write(self, queue: Queue, sending: _PendingFrame) -> None:
         frame = sending.frame
         link = self._links.get(queue.address)
         if link is None:
@@ -289,7 +289,7 @@ class FrameSender:
         for sending in self._flying.pop(address, ()):
             self._again(sending, reason)
 
-    def _settle(self, sending: _Sending, answer: SendResult | Command) -> None:
+    def _settle(self, sending: _PendingFrame, answer: SendResult | Command) -> None:
         frame = sending.frame
         code = answer.code if isinstance(answer, Command) else int(answer.status)
         if code == 0 or (code in STORED and not self._settings.waits_for_disk):
@@ -306,7 +306,7 @@ class FrameSender:
             raise SendFailed(f"{_rows(frame)} are not stored: {reason}")
         self._again(sending, reason)
 
-    def _again(self, sending: _Sending, reason: str) -> None:
+    def _again(self, sending: _PendingFrame, reason: str) -> None:
         """Count an attempt, and send again after a pause; SendFailed after the last."""
         sending.attempts += 1
         if sending.attempts > self._settings.retries:

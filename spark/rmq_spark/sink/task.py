@@ -17,7 +17,7 @@ from rmq_spark.sink.sender import FrameSender, Routes, SendSettings
 
 
 @dataclass(frozen=True)
-class Sending:
+class SinkTask:
     """How to send the rows of a task; pickled for the workers."""
 
     names: list[str]
@@ -49,10 +49,10 @@ def task_digits(place: str) -> bytes:
     return hashlib.sha256(place.encode()).hexdigest()[:20].upper().encode()
 
 
-def sending_of(options: SinkOptions, fields: list[tuple[str, str]]) -> Sending:
+def sink_task(options: SinkOptions, fields: list[tuple[str, str]]) -> SinkTask:
     """What the options ask for, for columns of (name, Spark type)."""
     names = check_schema(fields, options["topic"])
-    return Sending(
+    return SinkTask(
         names,
         FrameSettings(
             options["topic"] or "",

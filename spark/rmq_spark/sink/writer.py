@@ -21,7 +21,7 @@ from pyspark.sql.datasource import (
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from rmq_spark.sink.task import Sending
+    from rmq_spark.sink.task import SinkTask
 
 QUERY: Final = "sql.streaming.queryId"
 BATCH: Final = "streaming.sql.batchId"
@@ -38,7 +38,7 @@ class Sent(WriterCommitMessage):
 class BatchWriter(DataSourceArrowWriter):
     """Writes a DataFrame once."""
 
-    def __init__(self, sending: Sending) -> None:
+    def __init__(self, sending: SinkTask) -> None:
         self._sending = sending
         self._job = f"{uuid.uuid4()}|0"
 
@@ -53,7 +53,7 @@ class BatchWriter(DataSourceArrowWriter):
 class StreamWriter(DataSourceStreamArrowWriter):
     """Writes the batches of a stream; a batch that is replayed has the same keys."""
 
-    def __init__(self, sending: Sending) -> None:
+    def __init__(self, sending: SinkTask) -> None:
         self._sending = sending
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:

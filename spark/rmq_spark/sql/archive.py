@@ -34,7 +34,7 @@ _OURS: Final = re.compile(r"(.+)-\d{20}-\d{20}\.parquet")
 """Names of files that rmq-spark has written; the broker comes first."""
 
 
-class FrozenArchive(NamedTuple):
+class ArchiveSnapshot(NamedTuple):
     """The table as one statement sees it."""
 
     dataset: ds.Dataset
@@ -51,9 +51,9 @@ class Archive:
         self._logs: dict[str, ExportLog] = {}
         self._table: Table | None = None
         self._seen: Hashable = None
-        self._frozen: FrozenArchive | None = None
+        self._frozen: ArchiveSnapshot | None = None
 
-    def freeze(self) -> FrozenArchive:
+    def freeze(self) -> ArchiveSnapshot:
         """The table as it is now."""
         newest = {
             broker: last
@@ -77,7 +77,7 @@ class Archive:
         if self._frozen is None or seen != self._seen:
             self._seen = seen
             dataset = self._read(newest)
-            self._frozen = FrozenArchive(dataset, dict(self._ends(newest)))
+            self._frozen = ArchiveSnapshot(dataset, dict(self._ends(newest)))
         return self._frozen
 
     def _chains(self) -> list[tuple[str, ExportLog]]:

@@ -18,7 +18,7 @@ from rmq.core.errors import ConfigError, RmqError
 
 if TYPE_CHECKING:
     from rmq_spark.sql.database import Database
-    from rmq_spark.sql.live import Live
+    from rmq_spark.sql.live import LiveTopics
     from rmq_spark.sql.origin import Stores
 
 FAILED: Final = 1
@@ -183,26 +183,28 @@ def _stores(stores: Sequence[str], given: dict[str, Any]) -> "Stores":
         _check_libraries()
     for walk in walks:
         walk.result()
-    from rmq_spark.sql.dataset import Limits
+    from rmq_spark.sql.dataset import ScanSettings
     from rmq_spark.sql.origin import Stores
 
-    return Stores(logs, Limits(given["threads"], given["skip_corrupt"], allow_loss))
+    return Stores(
+        logs, ScanSettings(given["threads"], given["skip_corrupt"], allow_loss)
+    )
 
 
-def _live(name_servers: str, threads: int) -> "Live":
+def _live(name_servers: str, threads: int) -> "LiveTopics":
     """The topics of brokers; user and TLS are those of all tools."""
     _check_libraries()
     # imported on use: most questions are for stores
     from rmq.cli.tool_settings import connection_options, take_settings
-    from rmq_spark.live.client import LiveSettings
-    from rmq_spark.segments.selection import Topics
-    from rmq_spark.sql.live import Live
+    from rmq_spark.live.client import ClientSettings
+    from rmq_spark.segments.selection import TopicSelection
+    from rmq_spark.sql.live import LiveTopics
 
     # no flags, so that they come from the environment and from the file of the tools
     flags = dict.fromkeys(str(each.name) for each in connection_options())
     settings = take_settings(flags | {"namesrv": name_servers})
-    live = LiveSettings(settings.name_servers, settings.identity, Topics())
-    return Live(live, threads=threads)
+    live = ClientSettings(settings.name_servers, settings.identity, TopicSelection())
+    return LiveTopics(live, threads=threads)
 
 
 def _check_libraries() -> None:

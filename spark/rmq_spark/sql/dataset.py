@@ -19,10 +19,10 @@ import pyarrow.dataset as ds
 from rmq.core.errors import RmqError
 from rmq_spark.options import Options
 from rmq_spark.segments.plan import SegmentRange
-from rmq_spark.segments.reader import Reading, read_range, reading_of
+from rmq_spark.segments.reader import ReadSettings, read_range, read_settings
 from rmq_spark.segments.schema import OFFSET_ID, arrow_schema, columns_of
-from rmq_spark.segments.selection import Topics
-from rmq_spark.sql.log_snapshot import FrozenLog
+from rmq_spark.segments.selection import TopicSelection
+from rmq_spark.sql.log_snapshot import LogSnapshot
 from rmq_spark.sql.prune import Pruner
 
 AHEAD_BYTES: Final = 32 << 20
@@ -37,19 +37,19 @@ _NO_COLUMN: Final = "queueId"
 Batches = Iterator[pa.RecordBatch]
 
 
-class Source(NamedTuple):
+class BrokerLog(NamedTuple):
     """The log of one broker, frozen."""
 
-    log: FrozenLog
+    log: LogSnapshot
     broker_name: str
 
-    def after(self, archived: int) -> "Source":
+    def after(self, archived: int) -> "BrokerLog":
         """What an archive of this log, which ends at a place, does not have."""
         return self._replace(log=self.log.beginning_at(archived, self.broker_name))
 
 
 @dataclass(frozen=True)
-class Limits:
+class ScanSettings:
     """How logs are read; `threads` decode, beside those of DuckDB."""
 
     threads: int = 1
@@ -118,8 +118,8 @@ class LogDataset(MessageDataset):
 
     def __init__(
         self,
-        sources: list[Source],
-        limits: Limits,
+        sources: list[BrokerLog],
+        limits: ScanSettings,
         *,
         with_system: bool,
     ) -> None:
@@ -137,11 +137,11 @@ class LogDataset(MessageDataset):
 
     def _reading(
         self, wanted: list[str], rows: pc.Expression | None, pruner: Pruner
-    ) -> Reading:
+    ) -> ReadSettings:
         names = self._decoded(wanted, rows)
         options = options_of(names)
         return replace(
-            reading_of(options, columns_of(options)),
+            read_settings(options, columns_of(options)),
             topics=_FilteredTopics(
                 with_system=self._with_system,
                 pruner=pruner if rows is not None and "topic" in names else None,
@@ -172,7 +172,7 @@ class _Scanner:
         return pa.RecordBatchReader.from_batches(self.projected_schema, batches)
 
 
-class _Taken(NamedTuple):
+class _Prefetched(NamedTuple):
     """Batches of a range, and where the others come from if there may be more."""
 
     batches: list[pa.RecordBatch]
@@ -184,7 +184,7 @@ class _Scan:
 
     def __init__(
         self,
-        reading: Reading,
+        reading: ReadSettings,
         rows: pc.Expression | None,
         wanted: list[str],
         threads: int,
@@ -195,13 +195,15 @@ class _Scan:
         self._threads = threads
         self._checks_crc = any(c.source == "body" for c in reading.columns)
 
-    def batches(self, source: Source, pruner: Pruner) -> Batches:
+    def batches(self, source: BrokerLog, pruner: Pruner) -> Batches:
         """The batches of one log."""
         reading = replace(self._reading, broker_name=source.broker_name)
         ranges = self._ranges(source, pruner)
-        yield from ahead((self._read(reading, part) for part in ranges), self._threads)
+        yield from read_ahead(
+            (self._read(reading, part) for part in ranges), self._threads
+        )
 
-    def _ranges(self, source: Source, pruner: Pruner) -> Iterator[SegmentRange]:
+    def _ranges(self, source: BrokerLog, pruner: Pruner) -> Iterator[SegmentRange]:
         for segment, splits in source.log.parts():
             for split in pruner.splits(splits, source.broker_name):
                 yield SegmentRange(
@@ -213,7 +215,7 @@ class _Scan:
                     self._checks_crc,
                 )
 
-    def _read(self, reading: Reading, part: SegmentRange) -> Batches:
+    def _read(self, reading: ReadSettings, part: SegmentRange) -> Batches:
         """The rows of a range that pass the filter."""
         return filtered(read_range(reading, part), self._rows, self._wanted)
 
@@ -230,9 +232,9 @@ def filtered(
         yield from table.select(wanted).to_batches()
 
 
-def ahead(parts: Iterator[Batches], threads: int) -> Batches:
+def read_ahead(parts: Iterator[Batches], threads: int) -> Batches:
     """The batches of parts in their order; threads read the next ones meanwhile."""
-    taken_ahead: deque[Future[_Taken]] = deque()
+    taken_ahead: deque[Future[_Prefetched]] = deque()
     pool = ThreadPoolExecutor(threads)
     room, size = 1, FIRST_BYTES
     try:
@@ -250,18 +252,18 @@ def ahead(parts: Iterator[Batches], threads: int) -> Batches:
         pool.shutdown(cancel_futures=True)
 
 
-def _take(batches: Batches, limit: int) -> _Taken:
+def _take(batches: Batches, limit: int) -> _Prefetched:
     taken, size = [], 0
     for batch in batches:
         taken.append(batch)
         size += batch.nbytes
         if size >= limit:
-            return _Taken(taken, batches)
-    return _Taken(taken, None)
+            return _Prefetched(taken, batches)
+    return _Prefetched(taken, None)
 
 
 @dataclass(frozen=True)
-class _FilteredTopics(Topics):
+class _FilteredTopics(TopicSelection):
     """Topics whose rows may pass the filter."""
 
     pruner: Pruner | None = None

@@ -16,22 +16,22 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from rmq.client.admin import AdminClient
-from rmq_spark.live.client import LiveClient, LiveSettings
-from rmq_spark.live.plan import Bounds, LiveQueue, QueueRange, bundles
+from rmq_spark.live.client import ClientSettings, LiveClient
+from rmq_spark.live.plan import Bounds, MessageQueue, QueueRange, bundles
 from rmq_spark.live.puller import EVERYTHING, PullSettings
 from rmq_spark.live.reader import read_bundle
 from rmq_spark.live.settings import TOOLS_GROUP
-from rmq_spark.segments.reader import reading_of
+from rmq_spark.segments.reader import read_settings
 from rmq_spark.segments.schema import columns_of
-from rmq_spark.segments.selection import Topics
-from rmq_spark.sql.archive import FrozenArchive
+from rmq_spark.segments.selection import TopicSelection
+from rmq_spark.sql.archive import ArchiveSnapshot
 from rmq_spark.sql.dataset import (
     SOME_TOPIC,
     Batches,
     MessageDataset,
-    ahead,
     filtered,
     options_of,
+    read_ahead,
 )
 from rmq_spark.sql.origin import segments_table
 from rmq_spark.sql.prune import Pruner
@@ -53,12 +53,12 @@ _QUEUES: Final = pa.schema(
 )
 
 
-class Live:
+class LiveTopics:
     """The topics that name servers know; `settings` says whom to ask, and as whom."""
 
     after_archive = None
 
-    def __init__(self, settings: LiveSettings, *, threads: int = 1) -> None:
+    def __init__(self, settings: ClientSettings, *, threads: int = 1) -> None:
         self.settings = settings
         self.threads = threads
         self.messages = LiveDataset(self, with_system=False)
@@ -67,9 +67,9 @@ class Live:
         self._admin = AdminClient(settings.name_servers, settings.identity)
         self._lock = Lock()
         self._names: list[str] | None = None
-        self._bounds: dict[str, dict[LiveQueue, Bounds]] = {}
+        self._bounds: dict[str, dict[MessageQueue, Bounds]] = {}
 
-    def freeze(self, _: FrozenArchive | None) -> None:
+    def freeze(self, _: ArchiveSnapshot | None) -> None:
         """Forget what the statement before has seen."""
         with self._lock:
             self._names = None
@@ -115,7 +115,7 @@ class Live:
             ]
 
     def _ask(self, topics: list[str]) -> None:
-        named = self.settings._replace(topics=Topics(frozenset(topics)))
+        named = self.settings._replace(topics=TopicSelection(frozenset(topics)))
         client = LiveClient(named)
         try:
             found = client.bounds(fails=True)
@@ -129,17 +129,17 @@ class Live:
 class LiveDataset(MessageDataset):
     """Messages of live topics."""
 
-    def __init__(self, live: Live, *, with_system: bool) -> None:
+    def __init__(self, live: LiveTopics, *, with_system: bool) -> None:
         super().__init__()
         self._live = live
-        self._topics = Topics(with_system=with_system)
+        self._topics = TopicSelection(with_system=with_system)
 
     def _batches(self, wanted: list[str], rows: pc.Expression | None) -> Batches:
         pruner = Pruner(rows, self._schema)
         options = options_of(self._decoded(wanted, rows))
         reading = replace(
-            reading_of(options, columns_of(options)),
-            topics=Topics(with_system=True),
+            read_settings(options, columns_of(options)),
+            topics=TopicSelection(with_system=True),
             with_unqueued=True,
         )
         pulls = PullSettings(
@@ -151,7 +151,7 @@ class LiveDataset(MessageDataset):
             filtered(read_bundle(pulls, reading, bundle), rows, wanted)
             for bundle in bundles(ranges, ROWS)
         )
-        yield from ahead(parts, self._live.threads)
+        yield from read_ahead(parts, self._live.threads)
 
     def _chosen(self, pruner: Pruner) -> Iterator[str]:
         """The topics whose messages are wanted; others of the system are named."""
@@ -166,7 +166,7 @@ class LiveDataset(MessageDataset):
 class LiveQueues(ds.Dataset):  # type: ignore[misc] # pyarrow has no types
     """The table of queues; brokers are asked when a statement reads it."""
 
-    def __init__(self, live: Live) -> None:
+    def __init__(self, live: LiveTopics) -> None:
         self._live = live
 
     @property

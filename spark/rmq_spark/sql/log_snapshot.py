@@ -13,13 +13,13 @@ from rmq.core.errors import ConfigError, StoreError
 from rmq.core.segments import Segment
 from rmq_spark.segments.commit_log import (
     SETTLE_MS,
-    covered,
+    cut_at_segments,
     find_segments,
-    follow_in,
     min_offset,
     open_segment,
+    walk_open_segment,
 )
-from rmq_spark.sql.splits import KeptSplits, Split, walk_splits
+from rmq_spark.sql.splits import Split, SplitCache, walk_splits
 
 LOOK_AHEAD_BYTES: Final = 4 << 20
 """How far after the end of a log records are looked for, to tell that it is damaged."""
@@ -27,19 +27,19 @@ _log: Final = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class FrozenLog:
+class LogSnapshot:
     """Segments and the end of the records; `tail` are the splits of the last one."""
 
     segments: list[Segment]
     end: int
     tail_base: int
     tail: list[Split]
-    kept: KeptSplits
+    kept: SplitCache
     fails_on_loss: bool
     first: int | None = None
     """Where the wanted part begins; None: with the first segment."""
 
-    def beginning_at(self, place: int, broker_name: str) -> "FrozenLog":
+    def beginning_at(self, place: int, broker_name: str) -> "LogSnapshot":
         """The part that an archive, which ends at a place, does not have."""
         if place > self.end:
             raise StoreError(
@@ -55,7 +55,7 @@ class FrozenLog:
         """
         first = min_offset(self.segments)
         start = first if self.first is None else self.first
-        for segment, at, _ in covered(
+        for segment, at, _ in cut_at_segments(
             self.segments, start, self.end, fail_on_loss=self.fails_on_loss
         ):
             is_tail = segment.base_offset == self.tail_base
@@ -72,7 +72,7 @@ def _after(splits: Iterable[Split], start: int) -> list[Split]:
     ]
 
 
-class Log:
+class StoreLog:
     """The log of one store, frozen again for each statement."""
 
     def __init__(
@@ -80,7 +80,7 @@ class Log:
     ) -> None:
         self.store = store
         self.broker_name = broker_name
-        self.kept = KeptSplits(store)
+        self.kept = SplitCache(store)
         self._fails_on_loss = fails_on_loss
         self._tail_path = ""
         self._tail: list[Split] = []
@@ -88,7 +88,7 @@ class Log:
         self._end = -1
         self._seen_s = 0.0
 
-    def freeze(self) -> FrozenLog:
+    def freeze(self) -> LogSnapshot:
         """Find where the log ends now."""
         segments = find_segments(self.store)
         base = end = min_offset(segments)
@@ -101,7 +101,7 @@ class Log:
         self._settle(end)
         if tail:
             self._check_end(segment, end)
-        return FrozenLog(segments, end, base, tail, self.kept, self._fails_on_loss)
+        return LogSnapshot(segments, end, base, tail, self.kept, self._fails_on_loss)
 
     def _settle(self, end: int) -> None:
         """If a broker may run, wait until copies of records before `end` are whole."""
@@ -126,7 +126,8 @@ class Log:
         with open_segment(segment.path) as descriptor:
             data = os.pread(descriptor, LOOK_AHEAD_BYTES, end - segment.base_offset)
             has_grown = (
-                follow_in(descriptor, segment, end, end + 1, True).position > end
+                walk_open_segment(descriptor, segment, end, end + 1, True).position
+                > end
             )
         found = find_record(data, 1, len(data), base_offset=end) if data else 0
         if found < len(data) and not has_grown:
@@ -140,9 +141,9 @@ class Log:
             )
 
 
-def named_logs(stores: Sequence[str], *, fails_on_loss: bool = True) -> list[Log]:
+def named_logs(stores: Sequence[str], *, fails_on_loss: bool = True) -> list[StoreLog]:
     """Logs of stores, each given as DIR or NAME=DIR; without a name it is broker-a."""
-    logs: dict[str, Log] = {}
+    logs: dict[str, StoreLog] = {}
     for store in stores:
         name, equals, folder = store.partition("=")
         if not equals or "/" in name:
@@ -151,5 +152,5 @@ def named_logs(stores: Sequence[str], *, fails_on_loss: bool = True) -> list[Log
             raise ConfigError(
                 f"two stores are called {name}: name them, --store NAME=DIR"
             )
-        logs[name] = Log(Path(folder), name, fails_on_loss=fails_on_loss)
+        logs[name] = StoreLog(Path(folder), name, fails_on_loss=fails_on_loss)
     return list(logs.values())

@@ -10,9 +10,9 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from rmq_spark.segments.schema import BROKER_NAME
-from rmq_spark.sql.archive import FrozenArchive
-from rmq_spark.sql.dataset import Limits, LogDataset, MessageDataset, Source
-from rmq_spark.sql.log_snapshot import Log
+from rmq_spark.sql.archive import ArchiveSnapshot
+from rmq_spark.sql.dataset import BrokerLog, LogDataset, MessageDataset, ScanSettings
+from rmq_spark.sql.log_snapshot import StoreLog
 
 RECENT_SPLITS: Final = 2
 """Where topics are looked for that have no queue on the disk yet: 32 MiB."""
@@ -37,7 +37,7 @@ class Origin(Protocol):
     def queues(self) -> ds.Dataset | None:
         """The table of queues; None: it is counted from all messages."""
 
-    def freeze(self, archive: FrozenArchive | None) -> None:
+    def freeze(self, archive: ArchiveSnapshot | None) -> None:
         """Begin a statement: everything ends now."""
 
     def segments(self) -> pa.Table:
@@ -61,17 +61,19 @@ class Stores:
 
     queues = None
 
-    def __init__(self, logs: Sequence[Log], limits: Limits) -> None:
+    def __init__(self, logs: Sequence[StoreLog], limits: ScanSettings) -> None:
         self._logs = logs
-        self._sources: list[Source] = []
-        self._rest: list[Source] = []
+        self._sources: list[BrokerLog] = []
+        self._rest: list[BrokerLog] = []
         self.messages = LogDataset(self._sources, limits, with_system=False)
         self.all_messages = LogDataset(self._sources, limits, with_system=True)
         self.after_archive = LogDataset(self._rest, limits, with_system=False)
 
-    def freeze(self, archive: FrozenArchive | None) -> None:
+    def freeze(self, archive: ArchiveSnapshot | None) -> None:
         """Find where each log ends now, and where it goes on after the archive."""
-        self._sources[:] = [Source(log.freeze(), log.broker_name) for log in self._logs]
+        self._sources[:] = [
+            BrokerLog(log.freeze(), log.broker_name) for log in self._logs
+        ]
         ends = {} if archive is None else archive.ends
         self._rest[:] = [
             source.after(ends[source.broker_name])
@@ -114,7 +116,7 @@ class Stores:
         """Nothing is held."""
 
 
-def segments_table(sources: Sequence[Source]) -> pa.Table:
+def segments_table(sources: Sequence[BrokerLog]) -> pa.Table:
     """The table of segments."""
     rows = [
         {

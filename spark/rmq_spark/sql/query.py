@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from rmq_spark.sql.archive import Archive
 from rmq_spark.sql.database import Database, SqlError
-from rmq_spark.sql.dataset import Limits
+from rmq_spark.sql.dataset import ScanSettings
 from rmq_spark.sql.log_snapshot import named_logs
 from rmq_spark.sql.origin import Stores
 
@@ -23,7 +23,7 @@ def query(
     `archive` is the folder of an export, or s3://BUCKET/PREFIX.  An RmqError says in a
     sentence what is wrong.
     """
-    limits = Limits(threads=len(os.sched_getaffinity(0)))
+    limits = ScanSettings(threads=len(os.sched_getaffinity(0)))
     origin = Stores(named_logs(stores), limits)
     database = Database(
         origin,

@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from rmq.core.segments import Segment
-from rmq_spark.segments.commit_log import follow_in, open_segment
+from rmq_spark.segments.commit_log import open_segment, walk_open_segment
 
 SPLIT_BYTES: Final = 16 << 20
 MAX_FILE_BYTES: Final = 64 << 20
@@ -56,7 +56,7 @@ def walk_splits(
         at = start
         while at < segment.end_offset:
             grid = min((at // SPLIT_BYTES + 1) * SPLIT_BYTES, segment.end_offset)
-            found = follow_in(descriptor, segment, at, grid, check_crc)
+            found = walk_open_segment(descriptor, segment, at, grid, check_crc)
             if found.position > at:
                 yield Split(at, found.position, found.least_ms, found.greatest_ms)
             at = found.position
@@ -64,7 +64,7 @@ def walk_splits(
                 return
 
 
-class KeptSplits:
+class SplitCache:
     """The splits of the closed segments of one store."""
 
     def __init__(self, store: Path, folder: Path | None = None) -> None:

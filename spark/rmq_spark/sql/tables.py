@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from rmq.core.errors import StoreError
 from rmq_spark.export.committers import (
     IcebergCommitter,
-    Target,
+    TableTarget,
     check_library,
     delta_app,
     iceberg_property,
@@ -115,7 +115,7 @@ class IcebergFiles:
         root = job.folder.url
         self._url = root
         self._root = root if "://" in root else f"file://{root}"
-        self._committer = IcebergCommitter(Target(job, "", job.schema))
+        self._committer = IcebergCommitter(TableTarget(job, "", job.schema))
         self._table: Any = None
 
     def look(self) -> Hashable:

@@ -20,8 +20,8 @@ from fastavro import parse_schema, schemaless_writer
 
 from rmq.core.errors import ConfigError, ConnectFailed
 from rmq_spark.export import avro
-from rmq_spark.export.avro import Texts
-from rmq_spark.export.body_columns import BodyReader
+from rmq_spark.export.avro import AvroDecoder
+from rmq_spark.export.body_columns import BodyParser
 from rmq_spark.export.body_schema import Bodies, parse_fields
 
 ORDER = {
@@ -79,14 +79,14 @@ def single_object(texts, schema_number, data):
 
 
 def read(source, *bodies):
-    texts, problems = Texts(str(source))(pa.array(bodies, pa.binary()))
+    texts, problems = AvroDecoder(str(source))(pa.array(bodies, pa.binary()))
     return texts.to_pylist(), problems.to_pylist()
 
 
 def test_both_framings_become_columns(folder):
-    texts = Texts(str(folder))
+    texts = AvroDecoder(str(folder))
     bodies = [confluent(17, encoded()), single_object(texts, 17, encoded())]
-    reader = BodyReader(
+    reader = BodyParser(
         Bodies("avro", parse_fields(FIELDS), schemas=str(folder)), keeps_body=False
     )
     batch = pa.RecordBatch.from_pydict({"body": pa.array(bodies, pa.binary())})
@@ -155,12 +155,12 @@ def test_damaged_bodies_are_problems_of_their_rows(folder, seed):
 def test_schemas_that_are_refused(tmp_path, schema, sentence):
     (tmp_path / "a.avsc").write_text(schema)
     with pytest.raises(ConfigError, match=sentence):
-        Texts(str(tmp_path))
+        AvroDecoder(str(tmp_path))
 
 
 def test_a_folder_without_schemas_is_a_sentence(tmp_path):
     with pytest.raises(ConfigError, match=r"has no schemas, files \*.avsc"):
-        Texts(str(tmp_path / "missing"))
+        AvroDecoder(str(tmp_path / "missing"))
 
 
 @contextmanager

@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("duckdb", reason="pip install 'rmq[sql]' for these tests")
 
-from rmq_spark.export.body_columns import BodyReader
+from rmq_spark.export.body_columns import BodyParser
 from rmq_spark.export.body_schema import TYPES, Bodies
 
 ALL = Bodies("json", [(f"a {kind}", kind) for kind in TYPES])
@@ -22,7 +22,7 @@ def fit(bodies, *texts, keeps_body=False):
     batch = pa.RecordBatch.from_pydict(
         {"place": list(range(len(texts))), "body": pa.array(texts, pa.binary())}
     )
-    reader = BodyReader(bodies, keeps_body=keeps_body)
+    reader = BodyParser(bodies, keeps_body=keeps_body)
     try:
         return reader.fit(batch)
     finally:

@@ -18,8 +18,8 @@ from rmq_spark.export.exporter import MAX_MERGES, MERGE_FILES, SMALL_BYTES
 from rmq_spark.export.maintenance import status, vacuum
 from rmq_spark.export.manifest import DataFile, ExportLog, Settings
 from rmq_spark.export.open_folder import open_folder
-from rmq_spark.export.source import Limits
-from rmq_spark.export.store_source import StoreFeed
+from rmq_spark.export.source import ExportLimits
+from rmq_spark.export.store_source import StoreSource
 from rmq_spark.export.task import split_batch
 from rmq_spark.segments import commit_log, plan
 from rmq_spark.segments.commit_log import LostData
@@ -128,13 +128,13 @@ def test_a_clock_that_was_set_back_hides_no_message(writer, out):
 
 def test_a_batch_of_one_topic_is_not_copied(writer, read):
     from rmq_spark.options import Options
-    from rmq_spark.segments.reader import read_range, reading_of
+    from rmq_spark.segments.reader import read_range, read_settings
     from rmq_spark.segments.schema import columns_of
 
     writer.append([Sent(b"a")] * 10)
     options = Options({"store": str(writer.root)})
     (part,) = plan.plan_ranges(writer.root, 0, writer.end, split_bytes=1 << 20)
-    (batch,) = read_range(reading_of(options, columns_of(options)), part)
+    (batch,) = read_range(read_settings(options, columns_of(options)), part)
     ((topic, day, rows),) = split_batch(batch)
     assert (topic, day) == ("a", "2025-11-13")
     body = rows.schema.get_field_index("queueId")
@@ -253,18 +253,18 @@ def test_segments_removed_before_they_were_exported(writer, out):
     writer.delete_before(400_000)
     with pytest.raises(LostData, match=f"has come to {done} only.*--allow-loss"):
         exporter(writer, out).run_batch()
-    lenient = Limits(150_000, 40_000, allow_loss=True)
+    lenient = ExportLimits(150_000, 40_000, allow_loss=True)
     batches = export_all(exporter(writer, out, lenient))
     assert batches[0].lost == [(done, 400_000)]
     assert sum(len(batch.lost) for batch in batches) == 1
     counts = keys_in(out, log_of(out).files())
     assert set(counts.values()) == {1}
-    assert status(StoreFeed(writer.root), out)["lost"] == [(done, 400_000)]
+    assert status(StoreSource(writer.root), out)["lost"] == [(done, 400_000)]
 
 
 def test_segments_removed_in_the_middle_of_a_batch(writer, out, monkeypatch):
     writer.append(orders(2_000))
-    limits = Limits(1 << 30, 40_000)
+    limits = ExportLimits(1 << 30, 40_000)
     with monkeypatch.context() as patch:
         patch.setattr(ExportLog, "write_manifest", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
@@ -276,7 +276,7 @@ def test_segments_removed_in_the_middle_of_a_batch(writer, out, monkeypatch):
     with pytest.raises(LostData, match="gone before it was exported"):
         exporter(writer, out, limits).run_batch()
     manifest = exporter(
-        writer, out, Limits(1 << 30, 40_000, allow_loss=True)
+        writer, out, ExportLimits(1 << 30, 40_000, allow_loss=True)
     ).run_batch()
     assert manifest.lost == [(0, 300_000)]
     files = log_of(out).files()
@@ -355,12 +355,12 @@ def test_corrupt_records_are_refused_or_passed_over(writer, out):
     first = commit_log.find_segments(writer.root)[0]
     with open(first.path, "r+b") as file:
         os.pwrite(
-            file.fileno(), b"\xff", commit_log.follow(first, 0, 5_000).position + 4
+            file.fileno(), b"\xff", commit_log.walk_records(first, 0, 5_000).position + 4
         )
     end = writer.end
     with pytest.raises(StoreError, match="no record starts here"):
-        export_all(exporter(writer, out, Limits(1 << 30, 1 << 30, end)))
-    lenient = Limits(1 << 30, 1 << 30, end, skip_corrupt=True)
+        export_all(exporter(writer, out, ExportLimits(1 << 30, 1 << 30, end)))
+    lenient = ExportLimits(1 << 30, 1 << 30, end, skip_corrupt=True)
     export_all(exporter(writer, out, lenient))
     assert len(keys_in(out, log_of(out).files())) == 899
 
@@ -375,7 +375,7 @@ def test_the_log_is_synced_before_it_is_planned(writer, out, monkeypatch):
         real(descriptor)
 
     monkeypatch.setattr(os, "fsync", fsync)
-    exporter(writer, out, Limits()).run_batch()
+    exporter(writer, out, ExportLimits()).run_batch()
     logs = [segment.path for segment in commit_log.find_segments(writer.root)]
     assert synced[: len(logs) + 1][-len(logs) :] == logs
     assert any(path.endswith(".plan.tmp") or ".plan." in path for path in synced)
@@ -572,14 +572,14 @@ def test_a_merge_that_another_one_has_finished_is_left(writer, out, monkeypatch)
 
 def test_status_counts_what_is_left(writer, out):
     writer.append(orders(1_000))
-    assert status(StoreFeed(writer.root), out)["lag_rows"] == 1_000
-    assert status(StoreFeed(writer.root), out)["lag_seconds"] is None
+    assert status(StoreSource(writer.root), out)["lag_rows"] == 1_000
+    assert status(StoreSource(writer.root), out)["lag_seconds"] is None
     export_all(exporter(writer, out))
-    seen = status(StoreFeed(writer.root), out)
+    seen = status(StoreSource(writer.root), out)
     assert (seen["lag_bytes"], seen["lag_rows"], seen["lag_seconds"]) == (0, 0, 0)
     assert (seen["rows"], seen["position"]) == (1_000, writer.end)
     writer.append(orders(250, start=1_000))
-    seen = status(StoreFeed(writer.root), out)
+    seen = status(StoreSource(writer.root), out)
     assert seen["lag_rows"] == 250
     assert seen["lag_bytes"] == writer.end - seen["position"]
     assert seen["lag_seconds"] == 0.005

@@ -22,14 +22,14 @@ from rmq_spark.export.exporter import Exporter, LocalRunner
 from rmq_spark.export.follow import (
     QUIET_MS,
     UPKEEP_MS,
-    Follower,
-    Reports,
+    ExportService,
+    LowWatermark,
     pages,
     run_all,
 )
 from rmq_spark.export.maintenance import compact_files
 from rmq_spark.export.open_folder import open_folder
-from rmq_spark.export.store_source import StoreFeed
+from rmq_spark.export.store_source import StoreSource
 from tests.spark.exports import (
     SETTINGS,
     SMALL,
@@ -65,7 +65,7 @@ class Told:
 
 
 def following(one, told, report=lambda _: None, clock=None, interval_s=0.0):
-    told.follower = Follower(
+    told.follower = ExportService(
         one,
         interval_s=interval_s,
         report=report,
@@ -137,7 +137,7 @@ async def test_the_first_round_shows_a_wrong_option(writer, out):
     export_all(exporter(writer, out))
     writer.append(orders(1, start=100))
     other = replace(SETTINGS, properties_format="none")
-    wrong = Exporter(StoreFeed(writer.root), out, other, LocalRunner(), SMALL)
+    wrong = Exporter(StoreSource(writer.root), out, other, LocalRunner(), SMALL)
     told = Told()
     with pytest.raises(StoreError, match="use the same options"):
         await following(wrong, told).run()
@@ -238,9 +238,9 @@ async def test_several_tables_are_filled_together_and_the_last_one_holds_the_log
 ):
     writer.append(orders(1_000))
     outs, clock, reported, told = [out, tmp_path / "two"], ManualClock(), [], []
-    reports = Reports(2, reported.append)
+    reports = LowWatermark(2, reported.append)
     followers = [
-        Follower(
+        ExportService(
             exporter(writer, each),
             interval_s=0.0,
             report=partial(reports.tell, str(each)),
@@ -285,7 +285,7 @@ async def test_a_wrong_option_of_one_table_ends_all(writer, out, tmp_path):
     export_all(exporter(writer, out))
     writer.append(orders(1, start=100))
     other = replace(SETTINGS, properties_format="none")
-    wrong = Exporter(StoreFeed(writer.root), out, other, LocalRunner(), SMALL)
+    wrong = Exporter(StoreSource(writer.root), out, other, LocalRunner(), SMALL)
     followers = [
         following(one, Told(*[lambda: None] * 10_000))
         for one in (wrong, exporter(writer, tmp_path / "two"))

@@ -22,18 +22,18 @@ from rmq.testing.clocks import ManualClock
 from rmq_spark.cli import main
 from rmq_spark.export import live_source
 from rmq_spark.export.exporter import Exporter, LocalRunner
-from rmq_spark.export.follow import Follower
-from rmq_spark.export.live_source import LiveFeed
+from rmq_spark.export.follow import ExportService
+from rmq_spark.export.live_source import LiveSource
 from rmq_spark.export.maintenance import status, vacuum
 from rmq_spark.export.manifest import TOPICS, Settings, table_files
 from rmq_spark.export.open_folder import open_folder
-from rmq_spark.export.source import Limits
-from rmq_spark.live.client import LiveSettings
+from rmq_spark.export.source import ExportLimits
+from rmq_spark.live.client import ClientSettings
 from rmq_spark.segments.commit_log import LostData
 from rmq_spark.segments.schema import EXPORTED
-from rmq_spark.segments.selection import Topics
+from rmq_spark.segments.selection import TopicSelection
 from rmq_spark.sink.options import SinkOptions
-from rmq_spark.sink.task import sending_of
+from rmq_spark.sink.task import sink_task
 from rmq_spark.sql.archive import Archive
 from tests.spark.exports import (
     Killed,
@@ -53,7 +53,7 @@ BROKER_SETTINGS = {
     "deleteCommitLogFilesInterval": "0",
 }
 SETTINGS = Settings(BROKER, "parquet", list(EXPORTED), "map", False, feed=TOPICS)
-SMALL = Limits(batch_rows=300)
+SMALL = ExportLimits(batch_rows=300)
 KILLS = 20
 PART = 2_000
 """Messages before each kill."""
@@ -76,13 +76,13 @@ def export(broker, out):
     made = []
 
     def make(limits=SMALL, *, topics=(), folder=out, settings=SETTINGS, name_server=""):
-        asked = LiveSettings(
+        asked = ClientSettings(
             (name_server or broker.name_server,),
             Identity(),
-            Topics(frozenset(topics) or None),
+            TopicSelection(frozenset(topics) or None),
         )
         settings = replace(settings, topics=sorted(topics))
-        made.append(LiveFeed(asked, settings.broker_name, limits))
+        made.append(LiveSource(asked, settings.broker_name, limits))
         return Exporter(made[-1], folder, settings, LocalRunner(), limits)
 
     yield make
@@ -94,7 +94,7 @@ def send(name_server, topic, first, last, size=0):
     """Messages with these numbers in front of their bodies."""
     options = {"nameServer": name_server, "topic": topic, "batchBytes": "2k"}
     bodies = [b"%d:" % n + bytes(size) for n in range(first, last)]
-    sending = sending_of(SinkOptions(options), [("body", "binary")])
+    sending = sink_task(SinkOptions(options), [("body", "binary")])
     sending.write(pa.table({"body": bodies}).to_batches(), f"{topic}{first}", 0)
 
 
@@ -150,7 +150,7 @@ def test_a_task_has_few_queues(broker, export, out, monkeypatch):
     monkeypatch.setattr(live_source, "PART_QUEUES", 3)
     broker.create_topic("T", 8)
     send(broker.name_server, "T", 0, 2_000)
-    (batch,) = export_all(export(Limits()))
+    (batch,) = export_all(export(ExportLimits()))
     assert len(batch.added) == 3
     check_numbers(out, range(2_000))
 
@@ -165,7 +165,7 @@ def test_messages_removed_before_a_batch(broker, export, out):
     strict = export()
     with pytest.raises(LostData, match=f"100 to {first} were removed.*--allow-loss"):
         strict.run_batch()
-    lenient = export(Limits(batch_rows=300, allow_loss=True))
+    lenient = export(ExportLimits(batch_rows=300, allow_loss=True))
     assert lenient.end() == 400
     export_all(lenient)
     check_numbers(out, [*range(100), *range(first, 400)])
@@ -185,11 +185,11 @@ def test_messages_removed_after_the_plan(
     with monkeypatch.context() as patch:
         patch.setattr(*kill_after("finish" if is_half_written else "write_plan"))
         with pytest.raises(Killed):
-            export(Limits()).run_batch()
+            export(ExportLimits()).run_batch()
     first = remove_old(broker)
     with pytest.raises(LostData, match="--allow-loss goes on without them"):
-        export(Limits()).run_batch()
-    (batch,) = export_all(export(Limits(allow_loss=True)))
+        export(ExportLimits()).run_batch()
+    (batch,) = export_all(export(ExportLimits(allow_loss=True)))
     assert batch.lost == [(0, 400)], "messages are missing in this part"
     found = numbers_in(out, log_of(out, BROKER).files())
     assert sorted(folder_files(out)) == sorted(log_of(out, BROKER).files())
@@ -235,7 +235,7 @@ def test_a_topic_that_goes_away_and_comes_again(broker, export, out):
     send(broker.name_server, "Goes", 250, 260)
     with pytest.raises(LostData, match=r"deleted and made again.*--allow-loss"):
         export().run_batch()
-    export_all(export(Limits(batch_rows=300, allow_loss=True)))
+    export_all(export(ExportLimits(batch_rows=300, allow_loss=True)))
     check_numbers(out, range(260))
 
 
@@ -352,7 +352,7 @@ def rounds(one, lines, count, *, first=True):
             follower.stop()
 
     left = [count]
-    follower = Follower(
+    follower = ExportService(
         one, interval_s=0, report=lambda _: None, tell=tell, clock=clock
     )
     follower.progress.rounds = 0 if first else 1

@@ -22,7 +22,7 @@ from rmq_spark.export.folder import MANIFESTS
 from rmq_spark.export.manifest import ExportLog
 from rmq_spark.export.object_folder import ObjectDraft, ObjectFolder
 from rmq_spark.export.open_folder import _object_folder, open_folder
-from rmq_spark.export.source import Limits
+from rmq_spark.export.source import ExportLimits
 from rmq_spark.export.task import QUARANTINE
 from tests.spark import body_messages as bodies
 from tests.spark.exports import (
@@ -40,7 +40,7 @@ ROUNDS = 30
 """Of a follower; most of them succeed."""
 FAULTS = (500, 503, "lost", "cut", "cut after")
 LIBRARIES = {"parquet": "pyarrow", "delta": "deltalake", "iceberg": "pyiceberg"}
-LIMITS = Limits(batch_bytes=100_000, split_bytes=100_000)
+LIMITS = ExportLimits(batch_bytes=100_000, split_bytes=100_000)
 numbers = itertools.count()
 
 

@@ -10,13 +10,13 @@ from rmq.outgoing.identity import ANONYMOUS
 from rmq.outgoing.refused import AnswerRefused
 from rmq_spark.live.client import (
     MAX_QUEUES,
+    ClientSettings,
     LiveClient,
-    LiveSettings,
-    Source,
-    sources_of,
+    ReadAddress,
+    read_addresses,
 )
-from rmq_spark.live.plan import Bounds, LiveQueue
-from rmq_spark.segments.selection import Topics
+from rmq_spark.live.plan import Bounds, MessageQueue
+from rmq_spark.segments.selection import TopicSelection
 from tests.spark.fake_broker import CUT, FakeBroker
 
 NAMES = {
@@ -25,7 +25,7 @@ NAMES = {
     "first": "minOffset",
     "end": "maxOffset",
 }
-QUEUES = [LiveQueue("T", "broker-a", number) for number in range(2)]
+QUEUES = [MessageQueue("T", "broker-a", number) for number in range(2)]
 
 
 def statistics(queues):
@@ -62,9 +62,9 @@ def ask():
 
     def call(script, method, *arguments, **named):
         with FakeBroker(script) as broker:
-            topics = Topics(frozenset(["T"]))
+            topics = TopicSelection(frozenset(["T"]))
             client = LiveClient(
-                LiveSettings(
+                ClientSettings(
                     (broker.address,), ANONYMOUS, topics, timeout_ms=2_000, retries=2
                 ),
                 sleep=pauses.append,
@@ -130,7 +130,7 @@ def test_offsets_of_times(ask):
 @pytest.mark.parametrize("answer", [(0, {}, b""), (26, {}, b""), CUT])
 def test_a_report_never_fails(ask, answer):
     script = Script(c15=[answer])
-    ask(script, "report", "G", {QUEUES[0]: 5, LiveQueue("gone", "b", 0): 1})
+    ask(script, "report", "G", {QUEUES[0]: 5, MessageQueue("gone", "b", 0): 1})
     assert script.codes == [15]
 
 
@@ -144,13 +144,13 @@ def test_whom_to_read_from():
         ]
     }
     masters = {
-        "a": Source("m:1", is_slave=False),
-        "b": Source("s:2", is_slave=True),
-        "c": Source("m:3", is_slave=False),
+        "a": ReadAddress("m:1", is_slave=False),
+        "b": ReadAddress("s:2", is_slave=True),
+        "c": ReadAddress("m:3", is_slave=False),
     }
-    assert sources_of(route, reads_slave=False) == masters
-    slaves = masters | {"a": Source("s:1", is_slave=True)}
-    assert sources_of(route, reads_slave=True) == slaves
+    assert read_addresses(route, reads_slave=False) == masters
+    slaves = masters | {"a": ReadAddress("s:1", is_slave=True)}
+    assert read_addresses(route, reads_slave=True) == slaves
 
 
 def test_routes_stay_known_while_no_name_server_answers():
@@ -158,8 +158,8 @@ def test_routes_stay_known_while_no_name_server_answers():
     script = Script(c202=[(0, {}, statistics({QUEUES[0]: Bounds(0, 1)}))],
                     c30=[(17, {}, b"")], c31=[(17, {}, b"")])  # fmt: skip
     with FakeBroker(script) as broker:
-        settings = LiveSettings(
-            (broker.address,), ANONYMOUS, Topics(frozenset(["T"])), retries=0
+        settings = ClientSettings(
+            (broker.address,), ANONYMOUS, TopicSelection(frozenset(["T"])), retries=0
         )
         client = LiveClient(settings, now=lambda: now[0])
         first = client.queues()
@@ -196,8 +196,8 @@ LIES = (
 def test_a_route_that_makes_no_sense_is_a_sentence_or_leaves_the_known_ones(lie):
     now = [0.0]
     with Liar(Script()) as broker:
-        settings = LiveSettings(
-            (broker.address,), ANONYMOUS, Topics(frozenset(["T"])), retries=0
+        settings = ClientSettings(
+            (broker.address,), ANONYMOUS, TopicSelection(frozenset(["T"])), retries=0
         )
         with closing(LiveClient(settings, now=lambda: now[0])) as client:
             known = client.queues()
@@ -218,8 +218,8 @@ def test_a_route_with_more_queues_than_there_can_be_is_cut():
             b'{"brokerDatas": [{"brokerName": "b", "brokerAddrs": {"0": "m:1"}}], '
             b'"queueDatas": [{"brokerName": "b", "perm": 6, "readQueueNums": 1e9}]}'
         ).replace(b"1e9", b"1000000000")
-        settings = LiveSettings(
-            (broker.address,), ANONYMOUS, Topics(frozenset(["T"])), retries=0
+        settings = ClientSettings(
+            (broker.address,), ANONYMOUS, TopicSelection(frozenset(["T"])), retries=0
         )
         with closing(LiveClient(settings)) as client:
             assert len(client.queues()) == MAX_QUEUES
@@ -231,8 +231,8 @@ def test_a_slave_that_lags_has_lost_nothing():
             return super()._route().replace(b'"0":', b'"1":')
 
     with Slave(Script()) as broker:
-        settings = LiveSettings(
-            (broker.address,), ANONYMOUS, Topics(frozenset(["T"])), retries=0
+        settings = ClientSettings(
+            (broker.address,), ANONYMOUS, TopicSelection(frozenset(["T"])), retries=0
         )
         client = LiveClient(settings)
         assert all(source.is_slave for source in client.queues().values())

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from rmq.core.errors import ConfigError
 from rmq_spark.live.plan import (
     Bounds,
-    LiveQueue,
+    MessageQueue,
     QueueRange,
     bundles,
     checked,
@@ -18,7 +18,7 @@ from rmq_spark.live.plan import (
 from rmq_spark.segments.commit_log import LostData
 
 QUEUES = [
-    LiveQueue(topic, broker, number)
+    MessageQueue(topic, broker, number)
     for topic in ("A", "B")
     for broker in ("broker-a", "broker-b")
     for number in (0, 1, 10)

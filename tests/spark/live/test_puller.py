@@ -10,14 +10,14 @@ from rmq._fastpath import RecordEncoder
 from rmq.core.errors import PeerError, RemoteProtocolError
 from rmq.outgoing.identity import ANONYMOUS
 from rmq.outgoing.refused import AnswerRefused
-from rmq_spark.live.client import LiveSettings
-from rmq_spark.live.plan import Bundle, LiveQueue, QueueRange
+from rmq_spark.live.client import ClientSettings
+from rmq_spark.live.plan import Bundle, MessageQueue, QueueRange
 from rmq_spark.live.puller import Puller, PullSettings
 from rmq_spark.live.reader import read_bundle
 from rmq_spark.segments.commit_log import LostData
-from rmq_spark.segments.reader import Reading
+from rmq_spark.segments.reader import ReadSettings
 from rmq_spark.segments.schema import Column
-from rmq_spark.segments.selection import Rows, Topics
+from rmq_spark.segments.selection import RowBounds, TopicSelection
 from tests.spark.fake_broker import CUT, SILENCE, FakeBroker
 from tests.spark.stores import BROKER_HOST, CLIENT_HOST
 
@@ -92,13 +92,15 @@ class Queues:
 
 def pull(script, ranges, **given):
     """The rows of a bundle: (queue, offset); in the order in which they come."""
-    reading = Reading(COLUMNS, Topics(with_system=True), given.pop("rows", Rows()))
+    reading = ReadSettings(
+        COLUMNS, TopicSelection(with_system=True), given.pop("rows", RowBounds())
+    )
     with FakeBroker(script, queues=8) as broker:
         settings = settings_of(broker, **given)
         bundle = Bundle(
             "broker-a",
             tuple(
-                QueueRange(LiveQueue("T", "broker-a", number), start, end)
+                QueueRange(MessageQueue("T", "broker-a", number), start, end)
                 for number, start, end in ranges
             ),
         )
@@ -116,8 +118,8 @@ def pull(script, ranges, **given):
 def settings_of(
     broker, *, expression="*", batch_size=100, in_flight=4, fails=True, timeout_ms=2_000
 ):
-    live = LiveSettings(
-        (broker.address,), ANONYMOUS, Topics(), timeout_ms=timeout_ms, retries=1
+    live = ClientSettings(
+        (broker.address,), ANONYMOUS, TopicSelection(), timeout_ms=timeout_ms, retries=1
     )
     return PullSettings(live, "G", expression, "TAG", batch_size, in_flight, fails)
 
@@ -168,7 +170,7 @@ def test_windows_are_as_wide_as_the_answers():
 def test_only_so_many_pulls_are_on_their_way():
     with FakeBroker(Queues([300], count=10)) as broker:
         bundle = Bundle(
-            "broker-a", (QueueRange(LiveQueue("T", "broker-a", 0), 0, 300),)
+            "broker-a", (QueueRange(MessageQueue("T", "broker-a", 0), 0, 300),)
         )
         puller = Puller(settings_of(broker, batch_size=10, in_flight=4), bundle)
         answers = puller.answers()
@@ -217,7 +219,7 @@ def test_a_gap_within_an_answer_is_found():
 
 @pytest.mark.parametrize("tags", ["ab", "bbbbbbbbbbbbbbbbbbbbba", "b", "abc"])
 def test_filters_give_what_matches_and_no_row_twice(tags):
-    rows = Rows(tags=frozenset("a"))
+    rows = RowBounds(tags=frozenset("a"))
     found = pull(
         Queues([500], count=8, tags=tags),
         [(0, 3, 450)],
@@ -258,7 +260,7 @@ def test_no_broker(monkeypatched_pauses):
     broker = FakeBroker(Queues([1]))
     with broker:
         pass
-    bundle = Bundle("broker-a", (QueueRange(LiveQueue("T", "broker-a", 0), 0, 1),))
+    bundle = Bundle("broker-a", (QueueRange(MessageQueue("T", "broker-a", 0), 0, 1),))
     with pytest.raises(PeerError, match="refuses the connection"):
         list(Puller(settings_of(broker), bundle).answers())
 

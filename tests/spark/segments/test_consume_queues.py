@@ -7,7 +7,7 @@ from rmq.core.errors import ConfigError, CorruptLog
 from rmq_spark.options import Options
 from rmq_spark.segments.commit_log import LostData, find_end, find_segments
 from rmq_spark.segments.consume_queues import plan_records, read_records
-from rmq_spark.segments.reader import reading_of
+from rmq_spark.segments.reader import read_settings
 from rmq_spark.segments.schema import columns_of
 from tests.spark.stores import ENTRY, orders
 
@@ -22,7 +22,7 @@ def store(writer):
 
 def read_queues(store, start=0, end=None, split_bytes=20_000, **given):
     options = Options({"store": str(store), **given})
-    reading = reading_of(options, columns_of(options))
+    reading = read_settings(options, columns_of(options))
     end = find_end(store) if end is None else end
     rows = []
     for part in plan_records(options, start, end, split_bytes=split_bytes):
@@ -101,13 +101,13 @@ def test_fillers_and_removed_segments_are_passed_over(store, writer):
 
 def test_a_segment_that_goes_after_the_plan(store, caplog):
     options = Options({"store": str(store), "subscribe": "orders_01"})
-    reading = reading_of(options, columns_of(options))
+    reading = read_settings(options, columns_of(options))
     (part, *_) = plan_records(options, 0, 1 << 40, split_bytes=1 << 30)
     os.remove(part.path)
     with pytest.raises(LostData):
         list(read_records(reading, part))
     options = Options({"store": str(store), "failOnDataLoss": "false"})
-    assert list(read_records(reading_of(options, columns_of(options)), part)) == []
+    assert list(read_records(read_settings(options, columns_of(options)), part)) == []
     assert "is gone" in caplog.text
 
 

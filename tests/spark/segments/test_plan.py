@@ -20,10 +20,10 @@ def starts_of(store):
     starts = []
     for segment in commit_log.find_segments(store):
         at = segment.base_offset
-        after = commit_log.follow(segment, at, at + 1).position
+        after = commit_log.walk_records(segment, at, at + 1).position
         while after > at:
             starts.append(at)
-            at, after = after, commit_log.follow(segment, after, after + 1).position
+            at, after = after, commit_log.walk_records(segment, after, after + 1).position
     return starts
 
 

@@ -11,7 +11,7 @@ from rmq_spark.options import Options
 from rmq_spark.segments import reader
 from rmq_spark.segments.commit_log import LostData, find_end, find_segments
 from rmq_spark.segments.plan import plan_ranges
-from rmq_spark.segments.reader import read_range, reading_of
+from rmq_spark.segments.reader import read_range, read_settings
 from rmq_spark.segments.schema import arrow_schema, columns_of
 from tests.model.record import ModelRecord
 from tests.spark.stores import BROKER_HOST, START_MS, Sent, orders
@@ -68,7 +68,7 @@ def test_batches_have_the_schema_that_spark_expects(store, form):
     given |= {} if form in ("full", "kafka") else {"columns": form}
     options = Options({"store": str(store), **given})
     columns = columns_of(options)
-    reading = reading_of(options, columns)
+    reading = read_settings(options, columns)
     for part in plan_ranges(store, 0, find_end(store), split_bytes=1 << 20):
         for batch in read_range(reading, part):
             batch.validate(full=True)
@@ -172,7 +172,7 @@ def part_with_damage(store, key, at, value):
 
 def all_rows(store):
     options = Options({"store": str(store)})
-    reading = reading_of(options, columns_of(options))
+    reading = read_settings(options, columns_of(options))
     for part in plan_ranges(store, 0, find_end(store), split_bytes=1 << 20):
         for batch in read_range(reading, part):
             yield from batch.to_pylist()
@@ -209,7 +209,7 @@ def test_nothing_is_read_beyond_the_end_of_the_log(store, writer, read):
 
 def test_a_range_must_end_where_its_records_do(store):
     options = Options({"store": str(store)})
-    reading = reading_of(options, columns_of(options))
+    reading = read_settings(options, columns_of(options))
     (part, *_) = plan_ranges(store, 0, find_end(store), split_bytes=10_000)
     for wrong in (replace(part, end=part.end - 1), replace(part, end=part.end + 30)):
         with pytest.raises(CorruptLog, match="reaches beyond the range"):
@@ -234,7 +234,7 @@ def test_a_body_full_of_records_is_one_row(writer, read):
 
 def test_a_cut_file_and_a_file_that_is_gone(store, read, caplog):
     options = Options({"store": str(store)})
-    reading = reading_of(options, columns_of(options))
+    reading = read_settings(options, columns_of(options))
     part = plan_ranges(store, 0, find_end(store), split_bytes=1 << 20)[1]
     os.truncate(part.path, 50_000)
     with pytest.raises(CorruptLog):
@@ -248,7 +248,7 @@ def test_a_cut_file_and_a_file_that_is_gone(store, read, caplog):
 
 def test_a_file_that_is_removed_while_it_is_read_is_read_to_its_end(store):
     options = Options({"store": str(store)})
-    reading = reading_of(options, columns_of(options))
+    reading = read_settings(options, columns_of(options))
     part = plan_ranges(store, 0, find_end(store), split_bytes=1 << 20)[1]
     whole = sum(batch.num_rows for batch in read_range(reading, part))
     batches = read_range(reading, part, batch_rows=10)

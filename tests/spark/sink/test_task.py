@@ -13,7 +13,7 @@ from rmq.testing import BrokerThread
 from rmq_spark.sink.frames import BadRow
 from rmq_spark.sink.options import SinkOptions
 from rmq_spark.sink.sender import SendFailed
-from rmq_spark.sink.task import sending_of, task_digits
+from rmq_spark.sink.task import sink_task, task_digits
 
 MAP = pa.map_(pa.string(), pa.string())
 STREAM = "query|7"
@@ -49,7 +49,7 @@ def write(broker):
     """Run a task over columns; the number of rows that were acknowledged."""
 
     def run(table, job=STREAM, partition=0, **given):
-        sending = sending_of(
+        sending = sink_task(
             SinkOptions({"nameServer": broker.name_server, **given}),
             [(field.name, SPARK_TYPES[field.type]) for field in table.schema],
         )
@@ -259,7 +259,7 @@ def test_without_a_key_and_without_waiting(broker, write, topic):
 def test_a_topic_that_nobody_has(tmp_path):
     with BrokerThread(tmp_path, {"autoCreateTopicEnable": "false"}) as other:
         options = SinkOptions({"nameServer": other.name_server, "topic": "Nowhere"})
-        sending = sending_of(options, [("body", "binary")])
+        sending = sink_task(options, [("body", "binary")])
         with pytest.raises(SendFailed, match=r"topic Nowhere: .*17 TOPIC_NOT_EXIST"):
             sending.write(pa.table({"body": [b"a"]}).to_batches(), "job", 0)
 
@@ -281,7 +281,7 @@ def test_a_topic_that_nobody_has(tmp_path):
 )
 def test_what_is_wrong_is_said_before_anything_is_sent(fields, given, reason):
     with pytest.raises(ConfigError, match=reason):
-        sending_of(SinkOptions({"nameServer": "127.0.0.1:1", **given}), fields)
+        sink_task(SinkOptions({"nameServer": "127.0.0.1:1", **given}), fields)
 
 
 def test_the_sink_needs_a_name_server():

@@ -7,8 +7,8 @@ import pytest
 HAS_DUCKDB = find_spec("duckdb") is not None
 if HAS_DUCKDB:
     from rmq_spark.sql.database import Database
-    from rmq_spark.sql.dataset import Limits
-    from rmq_spark.sql.log_snapshot import Log
+    from rmq_spark.sql.dataset import ScanSettings
+    from rmq_spark.sql.log_snapshot import StoreLog
     from rmq_spark.sql.origin import Stores
 else:
     collect_ignore_glob = ["test_*.py"]
@@ -37,10 +37,10 @@ def opened():
         **stores,
     ):
         logs = [
-            Log(folder, name, fails_on_loss=not allow_loss)
+            StoreLog(folder, name, fails_on_loss=not allow_loss)
             for name, folder in stores.items()
         ]
-        limits = Limits(threads, skip_corrupt, allow_loss)
+        limits = ScanSettings(threads, skip_corrupt, allow_loss)
         given = {"archive": archive, "timeout_s": timeout_s, "threads": threads}
         made.append(Database(Stores(logs, limits), "500MB", **given))
         return made[-1]

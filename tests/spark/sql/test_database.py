@@ -4,10 +4,10 @@ import shutil
 import pytest
 
 from rmq.core.errors import CorruptLog, RmqError
-from rmq_spark.segments.commit_log import LostData, find_segments, follow
+from rmq_spark.segments.commit_log import LostData, find_segments, walk_records
 from rmq_spark.sql import database as module
 from rmq_spark.sql.database import SqlError
-from rmq_spark.sql.dataset import Limits
+from rmq_spark.sql.dataset import ScanSettings
 from rmq_spark.sql.origin import Stores
 from tests.spark.sql.conftest import rows
 from tests.spark.stores import START_MS, Sent, StoreWriter, orders
@@ -247,7 +247,7 @@ def test_too_much_memory_is_a_sentence(store, ask):
 def damage(store, place):
     """Make the record at or after `place` unreadable; its offset."""
     segment = find_segments(store.root)[0]
-    bad = follow(segment, 0, place).position
+    bad = walk_records(segment, 0, place).position
     with open(segment.path, "r+b") as file:
         file.seek(bad + 4)
         file.write(b"\xff")
@@ -310,6 +310,6 @@ def test_stores_that_are_missing_or_empty(writer, tmp_path, opened):
 
 
 def test_a_wrong_memory_limit_is_a_sentence(writer):
-    origin = Stores([], Limits())
+    origin = Stores([], ScanSettings())
     with pytest.raises(SqlError, match=r"^memory limit lots: "):
         module.Database(origin, "lots")

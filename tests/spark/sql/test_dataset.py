@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from rmq_spark.segments.schema import BROKER_NAME
 from rmq_spark.sql import dataset as module
 from rmq_spark.sql import splits
-from rmq_spark.sql.dataset import Limits, LogDataset, Source
-from rmq_spark.sql.log_snapshot import Log
+from rmq_spark.sql.dataset import BrokerLog, LogDataset, ScanSettings
+from rmq_spark.sql.log_snapshot import StoreLog
 from tests.spark.stores import START_MS, StoreWriter, orders
 
 
@@ -33,14 +33,14 @@ def log(tmp_path_factory):
     writer.append(
         each._replace(topic=b"%DLQ%group") for each in orders(40, start=1_200)
     )
-    return Log(folder, "a")
+    return StoreLog(folder, "a")
 
 
 @pytest.fixture
 def dataset(log, monkeypatch):
     monkeypatch.setattr(splits, "SPLIT_BYTES", 8_000)
     frozen = log.freeze()
-    return LogDataset([Source(frozen, "a")], Limits(2), with_system=True)
+    return LogDataset([BrokerLog(frozen, "a")], ScanSettings(2), with_system=True)
 
 
 def read(dataset, columns=None, rows=None):
@@ -115,7 +115,7 @@ def test_only_the_columns_of_projection_and_filter_are_decoded(dataset):
 
 def test_topics_that_a_filter_names_in_vain_are_remembered(log):
     frozen = log.freeze()
-    users = LogDataset([Source(frozen, "a")], Limits(1), with_system=False)
+    users = LogDataset([BrokerLog(frozen, "a")], ScanSettings(1), with_system=False)
     assert read(users, ["keys"], pc.field("topic") == "%DLQ%group").num_rows == 0
     assert users.left_out == {"%DLQ%group"}
     users.left_out.clear()

@@ -10,13 +10,13 @@ from click.testing import CliRunner
 from rmq.cli import main
 from rmq.outgoing.identity import Identity
 from rmq.testing import BrokerThread
-from rmq_spark.live.client import LiveClient, LiveSettings
+from rmq_spark.live.client import ClientSettings, LiveClient
 from rmq_spark.live.reader import read_bundle
-from rmq_spark.segments.selection import Topics
+from rmq_spark.segments.selection import TopicSelection
 from rmq_spark.sink.options import SinkOptions
-from rmq_spark.sink.task import sending_of
+from rmq_spark.sink.task import sink_task
 from rmq_spark.sql.database import Database, SqlError
-from rmq_spark.sql.live import Live
+from rmq_spark.sql.live import LiveTopics
 from tests.spark.sql.conftest import rows
 
 pa = pytest.importorskip("pyarrow")
@@ -31,7 +31,7 @@ def send(broker, topic, numbers):
     table = pa.table(
         {"body": [b'{"n":%d}' % n for n in numbers], "keys": [f"k{n}" for n in numbers]}
     )
-    sending_of(options, [("body", "binary"), ("keys", "string")]).write(
+    sink_task(options, [("body", "binary"), ("keys", "string")]).write(
         table.to_batches(max_chunksize=100), topic, 0
     )
 
@@ -50,7 +50,9 @@ def broker(tmp_path_factory):
 @pytest.fixture
 def database(broker):
     servers = (broker.name_server,)
-    origin = Live(LiveSettings(servers, Identity(), Topics()), threads=2)
+    origin = LiveTopics(
+        ClientSettings(servers, Identity(), TopicSelection()), threads=2
+    )
     made = Database(origin, "500MB", threads=2)
     yield made
     made.close()
@@ -141,7 +143,9 @@ def test_any_filter_gives_the_rows_of_a_scan_in_memory(database, seed):
 
 
 def test_an_archive_is_for_stores(broker):
-    origin = Live(LiveSettings((broker.name_server,), Identity(), Topics()))
+    origin = LiveTopics(
+        ClientSettings((broker.name_server,), Identity(), TopicSelection())
+    )
     with pytest.raises(SqlError, match="needs the stores"):
         Database(origin, "500MB", archive=object())
 

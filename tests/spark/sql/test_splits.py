@@ -5,7 +5,7 @@ import pytest
 
 from rmq_spark.segments.commit_log import find_segments
 from rmq_spark.sql import splits
-from rmq_spark.sql.splits import KeptSplits, Split, walk_splits
+from rmq_spark.sql.splits import Split, SplitCache, walk_splits
 from tests.spark.stores import START_MS, orders
 
 
@@ -36,10 +36,10 @@ def test_a_clock_that_was_set_back_is_in_the_times(writer):
 
 def test_closed_segments_are_walked_once(store, cache):
     first, *_ = find_segments(store)
-    kept = KeptSplits(store)
+    kept = SplitCache(store)
     walked = list(kept.of(first))
     kept.save()
-    again = KeptSplits(store).of(first)
+    again = SplitCache(store).of(first)
     assert isinstance(again, list), "known, not walked"
     assert again == walked
     assert len(list(cache.iterdir())) == 1
@@ -47,7 +47,7 @@ def test_closed_segments_are_walked_once(store, cache):
 
 def test_a_segment_that_changed_is_walked_again(store):
     first, *_ = find_segments(store)
-    kept = KeptSplits(store)
+    kept = SplitCache(store)
     list(kept.of(first))
     assert isinstance(kept.of(first), list)
     os.utime(first.path, ns=(1, 1))
@@ -60,17 +60,17 @@ def test_a_segment_that_changed_is_walked_again(store):
 )
 def test_a_damaged_cache_is_made_again(store, cache, text):
     first, *_ = find_segments(store)
-    kept = KeptSplits(store)
+    kept = SplitCache(store)
     expected = list(kept.of(first))
     kept.save()
     (file,) = cache.iterdir()
     file.write_bytes(text.replace(b"PATH", first.path.encode()))
-    assert list(KeptSplits(store).of(first)) == expected
+    assert list(SplitCache(store).of(first)) == expected
 
 
 def test_splits_that_leave_a_gap_are_not_believed(store):
     first, *_ = find_segments(store)
-    kept = KeptSplits(store)
+    kept = SplitCache(store)
     whole = list(kept.of(first))
     (entry,) = kept._table.values()
     for wrong in (whole[1:], whole[:-1], [whole[0], *whole[2:]], []):
@@ -83,7 +83,7 @@ def test_a_cache_that_cannot_be_written_is_no_failure(store, cache):
     first, *_ = find_segments(store)
     cache.parent.mkdir(parents=True)
     cache.write_text("a file where the folder should be")
-    kept = KeptSplits(store)
+    kept = SplitCache(store)
     list(kept.of(first))
     kept.save()
     assert cache.is_file()
@@ -95,7 +95,7 @@ def test_a_damaged_segment_is_covered_to_its_end_and_not_kept(store, cache):
     with open(first.path, "r+b") as file:
         file.seek(damaged.start + 4)
         file.write(b"\xff")
-    kept = KeptSplits(store)
+    kept = SplitCache(store)
     found = list(kept.of(first))
     assert found[-1] == Split(damaged.start, first.end_offset)
     kept.save()
