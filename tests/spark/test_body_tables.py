@@ -23,7 +23,7 @@ from rmq.core.errors import ConfigError, StoreError
 from rmq_spark.cli import main
 from rmq_spark.export import committers, exporter
 from rmq_spark.export.folder import MANIFESTS
-from rmq_spark.export.maintenance import compact_files, status, vacuum
+from rmq_spark.export.maintenance import compact_files, export_status, vacuum
 from rmq_spark.export.manifest import ExportLog, brokers_of
 from rmq_spark.export.open_folder import open_folder
 from rmq_spark.export.store_source import StoreSource
@@ -99,7 +99,7 @@ def test_bodies_that_do_not_fit_are_in_the_quarantine_of_the_batch(writer, out):
     assert manifest.misfits == sum(f.rows for f in manifest.quarantined) == 80
     assert sum(f.rows for f in manifest.added) == 320
     assert "body" not in table("parquet", out).schema.names
-    assert status(StoreSource(writer.root), out)["quarantined"] == 80
+    assert export_status(StoreSource(writer.root), out)["quarantined"] == 80
     assert vacuum(out, older_than_hours=0, now=2e12) == []
     archived = Archive(str(out)).freeze().dataset.to_table(columns=["number", "sku"])
     assert archived.num_rows == 320
@@ -344,7 +344,7 @@ def test_the_example_of_the_manual(writer, out, tmp_path):
     ("words", "code", "sentence"),
     [
         (["--schema", "a int"], 2, "need --body"),
-        (["--body", "json", "--schema", "a int"], 2, "--topics that have it"),
+        (["--body", "json", "--schema", "a int"], 2, "--topics whose bodies have it"),
         (["--body", "json", "--topics", "t"], 2, "--body needs --schema"),
         (["--body", "avro", "--topics", "t", "--schema", "a int"], 2, "each other"),
         (["--body", "json", "--topics", "t", "--schema", "a"], 1, "'a' is not a name"),

@@ -1,5 +1,6 @@
 import json
 import os
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -9,8 +10,11 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
-from rmq_spark import cli, session
+from rmq.cli.terminal import progress
+from rmq_spark import session
 from rmq_spark.cli import main
+from rmq_spark.cli.export import left_out_topics
+from rmq_spark.cli.failures import worker_error
 from rmq_spark.options import OPTIONS, options_table
 from rmq_spark.sink.columns import columns_table
 from rmq_spark.sink.options import SINK_OPTIONS
@@ -65,8 +69,8 @@ def test_messages_of_the_system_that_are_left_out_are_told(writer, tmp_path):
     folders = ["--store", str(writer.root), "--out", str(tmp_path / "out")]
     result = run("export", *folders, "--master", "none", "--split-bytes", "1k")
     assert result.stderr == (
-        "20 rows exported\n13 messages in topics of the system are left out: "
-        "BenchmarkTest 10, %DLQ%g 3; --include-system-topics takes them\n"
+        "20 rows exported\n13 messages of system topics are left out: "
+        "BenchmarkTest 10, %DLQ%g 3; --include-system-topics exports them\n"
     )
     left_out = {"BenchmarkTest": 10, "%DLQ%g": 3}
     assert json.loads(result.stdout)["left_out"] == left_out
@@ -77,10 +81,10 @@ def test_messages_of_the_system_that_are_left_out_are_told(writer, tmp_path):
 
 
 def test_only_some_of_many_topics_are_named():
-    told = cli._told(Counter({f"%RETRY%{i}": i + 1 for i in range(30)}))
-    assert told.startswith("465 messages in topics of the system are left out: ")
-    assert "%RETRY%29 30, %RETRY%28 29" in told
-    assert "%RETRY%20 21, 20 more topics; " in told
+    text = left_out_topics(Counter({f"%RETRY%{i}": i + 1 for i in range(30)}))
+    assert text.startswith("465 messages of system topics are left out: ")
+    assert "%RETRY%29 30, %RETRY%28 29" in text
+    assert "%RETRY%20 21, 20 more topics; " in text
 
 
 @pytest.mark.parametrize(
@@ -120,11 +124,12 @@ def test_a_folder_that_cannot_be_made_is_a_sentence(folders, tmp_path):
 
 def test_a_bar_is_drawn_on_a_terminal(folders, monkeypatch, capsys):
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    monkeypatch.setattr(progress, "INTERVAL_S", 0)
     with pytest.raises(SystemExit) as ended:
         main(["export", *folders, "--master", "none"])
     assert ended.value.code == 0
     shown = capsys.readouterr()
-    assert "[##############################] 100% 1,000 rows" in shown.err
+    assert re.search(r"1,000 rows   \[#{20}\]  0 s left", shown.err)
     assert "s left" in shown.err
     assert shown.out == ""
 
@@ -184,7 +189,7 @@ def test_the_sentence_of_a_worker_is_found_in_its_traceback():
         "Traceback (most recent call last):\n  File x\n"
         "rmq.core.errors.CorruptLog: /s at offset 5: no record starts here\n\n\tat org"
     )
-    assert cli._of_worker(trace) == "/s at offset 5: no record starts here"
+    assert worker_error(trace) == "/s at offset 5: no record starts here"
 
 
 def test_the_module_runs(writer):

@@ -101,13 +101,13 @@ class Exporter:
 
     def __init__(
         self,
-        feed: ExportSource,
+        source: ExportSource,
         out: str | Path,
         settings: Settings,
         runner: Runner,
         limits: ExportLimits = DEFAULT_LIMITS,
     ) -> None:
-        self.feed = feed
+        self.source = source
         self._folder = open_folder(out, single_writer=limits.single_writer)
         self.log = ExportLog(self._folder, settings.broker_name)
         self._settings = settings
@@ -122,14 +122,14 @@ class Exporter:
         self._check_settings(last)
         plan = self.log.pending()
         if plan is None:
-            plan = self.feed.plan(last, self._settings, self._folder.name)
+            plan = self.source.plan(last, self._settings, self._folder.name)
             if plan is None:
                 return None
             # a plan with columns that cannot be, or without a library, would stay
             self._committer_of(self._settings)
             if not self.log.write_plan(plan):
                 return self.run_batch()
-        self.feed.check(plan, self._folder.name)
+        self.source.check(plan, self._folder.name)
         try:
             return self._run(plan)
         except BodiesDoNotFit:
@@ -141,12 +141,12 @@ class Exporter:
 
     def end(self) -> int:
         """The place where the messages end now."""
-        return self.feed.end(self.log.last())
+        return self.source.end(self.log.last())
 
     def position(self) -> int:
         """The place up to which the table is complete."""
         last = self.log.last()
-        return self.feed.first() if last is None else last.end
+        return self.source.first() if last is None else last.end
 
     def optimize(self, *, now: datetime | None = None) -> Manifest | None:
         """Merge the files of each topic and past day; None: nothing to do."""
@@ -222,11 +222,11 @@ class Exporter:
         return self._committer[1]
 
     def _run_export(self, plan: ExportPlan) -> Manifest:
-        parts = list(self.feed.parts(plan))
+        parts = list(self.source.parts(plan))
         lost = list(_gaps(plan, parts))
         if lost and not self._limits.allow_loss:
             raise LostData(
-                f"the log from {lost[0][0]} to {lost[0][1]} of {self.feed.name} is "
+                f"the log from {lost[0][0]} to {lost[0][1]} of {self.source.name} is "
                 "gone before it was exported; --allow-loss goes on without it"
             )
         task = partial(export_range, self._job(plan.settings))
@@ -307,7 +307,7 @@ class Exporter:
         return Manifest(
             seq=plan.seq,
             settings=plan.settings,
-            store=self.feed.name,
+            store=self.source.name,
             start=plan.start,
             end=plan.end,
             last=plan.last,

@@ -29,7 +29,7 @@ QUIET_INTERVALS: Final = 3
 """Intervals without a batch or a complete table after which /healthz is red."""
 QUIET_MS: Final = 60_000
 """The least time for that: one batch may take longer than three short intervals."""
-UPKEEP_MS: Final = 3_600_000
+MAINTENANCE_MS: Final = 3_600_000
 """From one upkeep that had nothing to do to the next: it reads all manifests."""
 ADVICE: Final = "choose another --listen (port 0 takes any free port)"
 
@@ -68,7 +68,7 @@ class LowWatermark:
         self._positions: dict[str, int] = {}
         self._lock = threading.Lock()
 
-    def tell(self, table: str, position: int) -> None:
+    def report_position(self, table: str, position: int) -> None:
         """Report the least place, when each table has told its own."""
         with self._lock:
             self._positions[table] = position
@@ -85,24 +85,24 @@ class ExportService:
         *,
         interval_s: float,
         report: Callable[[int], None],
-        tell: Callable[[dict[str, Any]], None],
+        write_line: Callable[[dict[str, Any]], None],
         clock: Clock,
-        upkeep: Callable[[], int] | None = None,
+        maintain: Callable[[], int] | None = None,
         table: str = "",
     ) -> None:
         self.table = table
         """Which one of several it is."""
-        self.unit = exporter.feed.unit
+        self.unit = exporter.source.unit
         self.progress = ServiceProgress()
         self.problem: str | None = None
         self._exporter = exporter
         self._interval_s = interval_s
         self._report = report
-        self._tell = tell
+        self._write_line = write_line
         self._clock = clock
-        self._upkeep = upkeep
+        self._maintain = maintain
         """Merges small files; returns how many."""
-        self._next_upkeep_ms = clock.steady_ms()
+        self._next_maintenance_ms = clock.steady_ms()
         self._stopping = trio.Event()
         self._well_ms = clock.steady_ms()
         """When a batch was committed, or the table was complete, for the last time."""
@@ -116,7 +116,7 @@ class ExportService:
         while not self._stopping.is_set():
             begun, before = trio.current_time(), msgspec.structs.replace(self.progress)
             await trio.to_thread.run_sync(self._round)
-            self._tell(self._line(before))
+            self._write_line(self._line(before))
             with trio.move_on_at(begun + self._interval_s):
                 await self._stopping.wait()
 
@@ -155,16 +155,19 @@ class ExportService:
         if not progress.lag:
             progress.complete_ms = begun
             self._well_ms = self._clock.steady_ms()
-            self._keep_up()
+            self._maintain_table()
 
-    def _keep_up(self) -> None:
+    def _maintain_table(self) -> None:
         """While there is nothing to export: merge small files, until none are left."""
-        if self._upkeep is None or self._clock.steady_ms() < self._next_upkeep_ms:
+        if (
+            self._maintain is None
+            or self._clock.steady_ms() < self._next_maintenance_ms
+        ):
             return
-        merged = self._upkeep()
+        merged = self._maintain()
         self.progress.merged += merged
         if not merged:
-            self._next_upkeep_ms = self._clock.steady_ms() + UPKEEP_MS
+            self._next_maintenance_ms = self._clock.steady_ms() + MAINTENANCE_MS
 
     def _count(self, manifest: Manifest) -> None:
         self._well_ms = self._clock.steady_ms()

@@ -1,16 +1,25 @@
-"""Upkeep of an export: its progress, and its files that belong to no batch."""
+"""Maintenance of an export: its progress, merges, and files that no batch has."""
 
 import re
 import time
 from collections import Counter
+from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from rmq.core.errors import StoreError
 from rmq_spark.export.committers import named_by_snapshots
 from rmq_spark.export.exporter import Exporter
-from rmq_spark.export.folder import Folder
-from rmq_spark.export.manifest import ExportLog, ExportPlan, MergePlan, brokers_of
+from rmq_spark.export.folder import FileInfo, Folder
+from rmq_spark.export.manifest import (
+    ExportLog,
+    ExportPlan,
+    Manifest,
+    MergePlan,
+    Plan,
+    brokers_of,
+    files_after,
+)
 from rmq_spark.export.open_folder import open_folder
 from rmq_spark.export.source import ExportSource
 from rmq_spark.export.task import ExportJob, range_name
@@ -18,55 +27,79 @@ from rmq_spark.export.task import ExportJob, range_name
 KEPT_HOURS: Final = 24
 """How long merged files stay: a reader may have begun before the merge."""
 _HOUR_S: Final = 3600
-_OURS: Final = re.compile(r"-\d{20}-\d{20}\.parquet$")
-"""Libraries of tables have names of their own for the files that they write."""
+_OURS: Final = re.compile(r"-\d{20}-\d{20}\.parquet$|\.tmp$")
+"""Names that exporters give to files; libraries of table formats give others."""
+
+
+class BrokerBatches(NamedTuple):
+    """The files of one broker: its pending plan, its manifests, its snapshots."""
+
+    pending: Plan | None
+    manifests: Sequence[Manifest]
+    snapshot_files: Collection[str] = ()
+    """Files that any snapshot of an Iceberg table has."""
+
+
+def orphaned_files(
+    files: Sequence[FileInfo], brokers: Sequence[BrokerBatches], young_from_s: float
+) -> list[str]:
+    """Return the paths that no manifest, plan or snapshot has.
+
+    A file stays if it changed at `young_from_s` or later.  Files that were merged into
+    a young file stay, because a reader may have opened them before the merge.
+    """
+    young = {path for path, changed_s in files if changed_s >= young_from_s}
+    kept = set(young)
+    planned_names: set[str] = set()
+    for pending, manifests, snapshot_files in brokers:
+        kept.update(snapshot_files, files_after(manifests))
+        for manifest in manifests:
+            kept.update(file.path for file in manifest.quarantined)
+            if any(file.path in young for file in manifest.added):
+                kept.update(manifest.removed)
+        if isinstance(pending, MergePlan):
+            kept.update(*pending.merges)
+        if isinstance(pending, ExportPlan):
+            planned_names.update(
+                range_name(pending.settings, *span) for span in pending.spans
+            )
+    paths = ((path, path.rpartition("/")[2]) for path, _ in files)
+    return [
+        path
+        for path, name in paths
+        if _OURS.search(name) and path not in kept and name not in planned_names
+    ]
 
 
 def vacuum(out: str | Path, *, older_than_hours: float, now: float) -> list[str]:
-    """Remove files that no manifest and no plan has; return what was removed.
-
-    Files that were merged stay as long after the merge: somebody may be reading them.
-    Those of an Iceberg table stay until its snapshots have expired.
-    """
+    """Remove orphaned files; returns their paths."""
     folder = open_folder(out)
     brokers = brokers_of(folder)
     if not brokers:
         raise StoreError(f"{folder.name} has no export")
-    limit_s = now - older_than_hours * _HOUR_S
-    found = list(folder.data_files())
-    young = {path for path, changed_s in found if changed_s >= limit_s}
-    kept: set[str] = set()
-    names: set[str] = set()
-    for broker in brokers:
-        log = ExportLog(folder, broker)
-        # the plan first: its manifest may appear between the two
-        plan = log.pending()
-        last = log.last()
-        if last is not None:
-            kept |= named_by_snapshots(ExportJob(folder.url, last.settings))
-        kept.update(log.files())
-        for manifest in log.manifests():
-            kept.update(file.path for file in manifest.quarantined)
-            if any(file.path in young for file in manifest.added):
-                kept.update(manifest.removed)
-        if isinstance(plan, MergePlan):
-            kept.update(*plan.merges)
-        if isinstance(plan, ExportPlan):
-            names.update(range_name(plan.settings, *span) for span in plan.spans)
-    removed = []
-    for path, _ in found:
-        name = path.rpartition("/")[2]
-        is_ours = name.endswith(".tmp") or _OURS.search(name)
-        if is_ours and path not in kept | young and name not in names:
-            folder.remove(path)
-            removed.append(path)
-    return removed
+    # list first: a file that is written after the listing is not a candidate
+    files = list(folder.data_files())
+    batches = [_read_batches(folder, broker) for broker in brokers]
+    orphans = orphaned_files(files, batches, now - older_than_hours * _HOUR_S)
+    for path in orphans:
+        folder.remove(path)
+    return orphans
+
+
+def _read_batches(folder: Folder, broker: str) -> BrokerBatches:
+    log = ExportLog(folder, broker)
+    # the plan first: its manifest may appear between the two
+    pending, last = log.pending(), log.last()
+    snapshot_files: set[str] = set()
+    if last is not None:
+        snapshot_files = named_by_snapshots(ExportJob(folder.url, last.settings))
+    return BrokerBatches(pending, log.manifests(), snapshot_files)
 
 
 def compact_files(exporter: Exporter) -> int:
-    """Merge small files; if there are none, remove those that were merged a day ago.
+    """Merge small files; if there is nothing to merge, vacuum.
 
-    Returns how many were merged.
+    Returns how many files were merged.
     """
     merged = exporter.compact()
     if not merged:
@@ -75,32 +108,32 @@ def compact_files(exporter: Exporter) -> int:
 
 
 def only_broker(folder: Folder, broker_name: str | None) -> str | None:
-    """The broker that is meant: the named one, or the only one; None: there is none."""
+    """Return the named broker, or else the only one; None if the table is empty."""
     brokers = brokers_of(folder)
     if broker_name is None and len(brokers) > 1:
         raise StoreError(
-            f"{folder.name} has messages of {', '.join(brokers)}: say which one, "
-            "--broker-name"
+            f"{folder.name} has messages of {', '.join(brokers)}: choose one of them "
+            "with --broker-name"
         )
     if broker_name is not None and broker_name not in brokers:
-        told = ", ".join(brokers) or "no broker"
+        known = ", ".join(brokers) or "no broker"
         raise StoreError(
-            f"{folder.name} has no messages of {broker_name}, but of {told}"
+            f"{folder.name} has no messages of {broker_name}, but of {known}"
         )
     return brokers[0] if broker_name is None and brokers else broker_name
 
 
-def status(
-    feed: ExportSource, out: str | Path, broker_name: str | None = None
+def export_status(
+    source: ExportSource, out: str | Path, broker_name: str | None = None
 ) -> dict[str, Any]:
-    """The progress of the export of one broker, and its lag."""
+    """Return the progress of the export of one broker, and its lag."""
     folder = open_folder(out)
     log = ExportLog(folder, only_broker(folder, broker_name) or "")
     manifests = log.manifests()
     last = manifests[-1] if manifests else None
-    end = feed.end(last)
-    position = feed.first() if last is None else last.end
-    files = log.files().values()
+    end = source.end(last)
+    position = source.first() if last is None else last.end
+    files = files_after(manifests).values()
     left_out: Counter[str] = Counter()
     for manifest in manifests:
         left_out.update(manifest.left_out)
@@ -108,7 +141,7 @@ def status(
     return {
         "position": position,
         "end": end,
-        **feed.lag(position, end, exported_ms),
+        **source.lag(position, end, exported_ms),
         "batches": len(manifests),
         "files": len(files),
         "rows": sum(file.rows for file in files),

@@ -15,6 +15,7 @@ each one starts where the previous one ended.
 import json
 import re
 import zlib
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, NamedTuple, TypeVar
 from urllib.parse import unquote
@@ -244,16 +245,8 @@ class ExportLog:
         return found
 
     def files(self, last: int | None = None) -> dict[str, DataFile]:
-        """The files of this broker that are part of the table, by path.
-
-        With `last`: that were part of it after that batch.
-        """
-        files: dict[str, DataFile] = {}
-        for manifest in self.manifests(last):
-            for path in manifest.removed:
-                files.pop(path, None)
-            files.update((file.path, file) for file in manifest.added)
-        return files
+        """Return the files of this broker in the table, after batch `last`, by path."""
+        return files_after(self.manifests(last))
 
     def write_plan(self, plan: Plan) -> bool:
         """Publish a plan; False if somebody else has taken its number."""
@@ -309,6 +302,16 @@ class ExportLog:
             values | {"format": FORMAT, "crc": _crc(values)}, ensure_ascii=False
         )
         return self.folder.create(f"{self._chain}/{name}", text.encode())
+
+
+def files_after(manifests: Iterable[Manifest]) -> dict[str, DataFile]:
+    """Return the files that are part of a table after these batches, by path."""
+    files: dict[str, DataFile] = {}
+    for manifest in manifests:
+        for path in manifest.removed:
+            files.pop(path, None)
+        files.update((file.path, file) for file in manifest.added)
+    return files
 
 
 def brokers_of(folder: Folder) -> list[str]:

@@ -42,6 +42,8 @@ TIMEOUT_S: Final = 120
 """Time limit of one request: an object may have some 100 MB."""
 _PROBE: Final = f"{MANIFESTS}/probe"
 _DATA: Final = re.compile(r"(_[^/]*/)?topic=[^/]*/dt=[^/]*/[^/]*")
+_UNSUPPORTED: Final = re.compile("501|NotImplemented")
+"""In obstore's text of a refused condition; its exceptions have no status."""
 _MAX_TEXT: Final = 300
 
 T = TypeVar("T")
@@ -196,7 +198,7 @@ class ObjectFolder:
         except exceptions.AlreadyExistsError:
             return
         except (exceptions.BaseError, StoreError) as error:
-            if "501" in str(error) or "NotImplemented" in str(error):
+            if _UNSUPPORTED.search(str(error)):
                 raise refused from error
             if isinstance(error, StoreError):
                 raise

@@ -15,7 +15,7 @@ from rmq.core.errors import StoreError
 from rmq_spark.export import exporter as exporter_module
 from rmq_spark.export import task
 from rmq_spark.export.exporter import MAX_MERGES, MERGE_FILES, SMALL_BYTES
-from rmq_spark.export.maintenance import status, vacuum
+from rmq_spark.export.maintenance import export_status, vacuum
 from rmq_spark.export.manifest import DataFile, ExportLog, Settings
 from rmq_spark.export.open_folder import open_folder
 from rmq_spark.export.source import ExportLimits
@@ -259,7 +259,7 @@ def test_segments_removed_before_they_were_exported(writer, out):
     assert sum(len(batch.lost) for batch in batches) == 1
     counts = keys_in(out, log_of(out).files())
     assert set(counts.values()) == {1}
-    assert status(StoreSource(writer.root), out)["lost"] == [(done, 400_000)]
+    assert export_status(StoreSource(writer.root), out)["lost"] == [(done, 400_000)]
 
 
 def test_segments_removed_in_the_middle_of_a_batch(writer, out, monkeypatch):
@@ -355,7 +355,9 @@ def test_corrupt_records_are_refused_or_passed_over(writer, out):
     first = commit_log.find_segments(writer.root)[0]
     with open(first.path, "r+b") as file:
         os.pwrite(
-            file.fileno(), b"\xff", commit_log.walk_records(first, 0, 5_000).position + 4
+            file.fileno(),
+            b"\xff",
+            commit_log.walk_records(first, 0, 5_000).position + 4,
         )
     end = writer.end
     with pytest.raises(StoreError, match="no record starts here"):
@@ -572,14 +574,14 @@ def test_a_merge_that_another_one_has_finished_is_left(writer, out, monkeypatch)
 
 def test_status_counts_what_is_left(writer, out):
     writer.append(orders(1_000))
-    assert status(StoreSource(writer.root), out)["lag_rows"] == 1_000
-    assert status(StoreSource(writer.root), out)["lag_seconds"] is None
+    assert export_status(StoreSource(writer.root), out)["lag_rows"] == 1_000
+    assert export_status(StoreSource(writer.root), out)["lag_seconds"] is None
     export_all(exporter(writer, out))
-    seen = status(StoreSource(writer.root), out)
+    seen = export_status(StoreSource(writer.root), out)
     assert (seen["lag_bytes"], seen["lag_rows"], seen["lag_seconds"]) == (0, 0, 0)
     assert (seen["rows"], seen["position"]) == (1_000, writer.end)
     writer.append(orders(250, start=1_000))
-    seen = status(StoreSource(writer.root), out)
+    seen = export_status(StoreSource(writer.root), out)
     assert seen["lag_rows"] == 250
     assert seen["lag_bytes"] == writer.end - seen["position"]
     assert seen["lag_seconds"] == 0.005

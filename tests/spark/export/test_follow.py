@@ -20,8 +20,8 @@ from rmq.testing.clocks import ManualClock
 from rmq_spark.cli import main
 from rmq_spark.export.exporter import Exporter, LocalRunner
 from rmq_spark.export.follow import (
+    MAINTENANCE_MS,
     QUIET_MS,
-    UPKEEP_MS,
     ExportService,
     LowWatermark,
     pages,
@@ -69,7 +69,7 @@ def following(one, told, report=lambda _: None, clock=None, interval_s=0.0):
         one,
         interval_s=interval_s,
         report=report,
-        tell=told,
+        write_line=told,
         clock=clock or ManualClock(),
     )
     return told.follower
@@ -182,22 +182,22 @@ async def test_small_files_are_merged_while_there_is_nothing_to_export(writer, o
     writer.append(orders(1_000))
     one, times = exporter(writer, out), []
 
-    def upkeep():
+    def maintain():
         times.append(clock.ms)
         return compact_files(one)
 
     def later():
-        clock.ms += UPKEEP_MS // 2
+        clock.ms += MAINTENANCE_MS // 2
 
     told = Told(later, later, later, later)
     follower = following(one, told, clock=clock)
-    follower._upkeep = upkeep
+    follower._maintain = maintain
     begun = clock.ms
     await follower.run()
     merged = [line["merged"] for line in told.lines]
     assert merged[1:] == [0, 0, 0, 0]
     assert merged[0] > 4
-    half = UPKEEP_MS // 2
+    half = MAINTENANCE_MS // 2
     assert [at - begun for at in times] == [0, half, 3 * half]
     assert len(log_of(out).files()) == 4
     assert sum(file.rows for file in log_of(out).files().values()) == 1_000
@@ -243,8 +243,8 @@ async def test_several_tables_are_filled_together_and_the_last_one_holds_the_log
         ExportService(
             exporter(writer, each),
             interval_s=0.0,
-            report=partial(reports.tell, str(each)),
-            tell=told.append,
+            report=partial(reports.report_position, str(each)),
+            write_line=told.append,
             clock=clock,
             table=str(each),
         )
@@ -257,7 +257,7 @@ async def test_several_tables_are_filled_together_and_the_last_one_holds_the_log
                 each.stop()
 
     for each in followers:
-        each._tell = lambda line: (told.append(line), two_rounds_each())
+        each._write_line = lambda line: (told.append(line), two_rounds_each())
     failures = []
     await run_all(followers, failures)
     assert failures == []

@@ -24,7 +24,7 @@ from rmq_spark.export import live_source
 from rmq_spark.export.exporter import Exporter, LocalRunner
 from rmq_spark.export.follow import ExportService
 from rmq_spark.export.live_source import LiveSource
-from rmq_spark.export.maintenance import status, vacuum
+from rmq_spark.export.maintenance import export_status, vacuum
 from rmq_spark.export.manifest import TOPICS, Settings, table_files
 from rmq_spark.export.open_folder import open_folder
 from rmq_spark.export.source import ExportLimits
@@ -130,7 +130,7 @@ def test_topics_and_queues_that_come_are_exported_once(broker, export, out):
     two = export()
     assert two.end() == 1_500
     assert two.position() == 1_000
-    (part,) = two.feed.parts(two.feed.plan(two.log.last(), SETTINGS, "out"))
+    (part,) = two.source.parts(two.source.plan(two.log.last(), SETTINGS, "out"))
     assert pickle.loads(pickle.dumps(part)) == part
     export_all(two)
     check_numbers(out, range(1_500))
@@ -169,7 +169,7 @@ def test_messages_removed_before_a_batch(broker, export, out):
     assert lenient.end() == 400
     export_all(lenient)
     check_numbers(out, [*range(100), *range(first, 400)])
-    seen = status(lenient.feed, out)
+    seen = export_status(lenient.source, out)
     assert seen["lost"] == [(100, first)]
     assert (seen["lag_messages"], seen["rows"]) == (0, 500 - first)
 
@@ -334,7 +334,7 @@ def test_a_follower_waits_for_a_broker_that_is_away(tmp_path, export, out):
         assert lines[-1]["problem"]
         with BrokerThread(folder, settings):
             send(names.address, "T", 500, 600)
-            one.feed._client.forget_routes()
+            one.source._client.forget_routes()
             rounds(one, lines, 1)
         assert lines[-1]["problem"] is None
     check_numbers(out, range(600))
@@ -353,7 +353,7 @@ def rounds(one, lines, count, *, first=True):
 
     left = [count]
     follower = ExportService(
-        one, interval_s=0, report=lambda _: None, tell=tell, clock=clock
+        one, interval_s=0, report=lambda _: None, write_line=tell, clock=clock
     )
     follower.progress.rounds = 0 if first else 1
     trio.run(follower.run)

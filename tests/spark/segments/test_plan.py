@@ -23,7 +23,10 @@ def starts_of(store):
         after = commit_log.walk_records(segment, at, at + 1).position
         while after > at:
             starts.append(at)
-            at, after = after, commit_log.walk_records(segment, after, after + 1).position
+            at, after = (
+                after,
+                commit_log.walk_records(segment, after, after + 1).position,
+            )
     return starts
 
 
