@@ -22,7 +22,7 @@ from rmq.cluster.config import ReplicationConfig
 from rmq.config.option import MetricsExporter, build
 from rmq.console.config import ConsoleConfig, ConsoleTls
 from rmq.core.clock import Clock, SystemClock
-from rmq.core.errors import ConfigError
+from rmq.core.errors import BadValue
 from rmq.core.garbage import exempt_start
 from rmq.namesrv.config import NamesrvConfig, NamesrvListenConfig
 from rmq.namesrv.server import NameServer
@@ -240,13 +240,11 @@ def _make_root(config: StoreConfig) -> None:
     except (FileExistsError, NotADirectoryError) as error:
         inside = next(each for each in config.root.parents if each.exists())
         file = config.root if config.root.exists() else inside
-        raise ConfigError(
-            f"storePathRootDir={config.root}: {file} is a file, no directory"
+        raise BadValue(
+            "storePathRootDir", config.root, f"{file} is a file, no directory"
         ) from error
     except OSError as error:
-        raise ConfigError(
-            f"storePathRootDir={config.root}: {error.strerror}"
-        ) from error
+        raise BadValue("storePathRootDir", config.root, error.strerror) from error
 
 
 def _server(

@@ -10,7 +10,7 @@ import msgspec
 
 from rmq.access.networks import LOOPBACK, Network, networks
 from rmq.config.option import Configuration, option
-from rmq.core.errors import ConfigError
+from rmq.core.errors import BadValue, ConfigError
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -100,11 +100,12 @@ class AuthConfig(Configuration):
 
     def __post_init__(self) -> None:
         if self.authorization_enabled and not self.authentication_enabled:
-            raise ConfigError(
-                "authorizationEnabled=true: access keys would be accepted without a "
-                "signature; set authenticationEnabled=true too"
+            raise BadValue(
+                "authorizationEnabled",
+                "true",
+                "access keys would be accepted without a signature; set "
+                "authenticationEnabled=true too",
             )
-
         self.admin_networks()
 
     def admin_networks(self) -> tuple[Network, ...]:
@@ -145,9 +146,11 @@ def codes_of(key: str, text: str) -> frozenset[int]:
     words = [word.strip() for word in text.split(",") if word.strip()]
     for word in words:
         if not word.isdecimal():
-            raise ConfigError(
-                f"{key}={text}: {word} is no request code; write codes such as 105,34; "
-                "addresses are not allowed here"
+            raise BadValue(
+                key,
+                text,
+                f"{word} is no request code; write codes such as 105,34; addresses are "
+                "not allowed here",
             )
     return frozenset(map(int, words))
 
@@ -159,5 +162,5 @@ def _read(kind: type[T], key: str, text: str) -> T:
     except msgspec.DecodeError:
         wanted = ", ".join(kind.__struct_encode_fields__)
         raise ConfigError(
-            f"{key}: must be a JSON object with the texts {wanted}"
+            f"{key}: must be a JSON object with the texts {wanted}", key
         ) from None

@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import Final
 
 from rmq.config.option import shortened
-from rmq.core.errors import ConfigError
+from rmq.core.errors import BadValue
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 LOOPBACK: Final[tuple[Network, ...]] = (
@@ -23,9 +23,10 @@ def networks(key: str, text: str) -> tuple[Network, ...]:
     try:
         return tuple(ipaddress.ip_network(word, strict=False) for word in words)
     except ValueError as error:
-        raise ConfigError(
-            f"{key}={shortened(text)}: {error}; write addresses and networks such as "
-            "10.0.0.7,10.1.0.0/16"
+        raise BadValue(
+            key,
+            shortened(text),
+            f"{error}; write addresses and networks such as 10.0.0.7,10.1.0.0/16",
         ) from error
 
 

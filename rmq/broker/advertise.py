@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from rmq.broker.config import BrokerConfig
 from rmq.core.address import is_address
-from rmq.core.errors import ConfigError
+from rmq.core.errors import BadValue
 
 _SIOCGIFADDR = 0x8915
 
@@ -29,7 +29,7 @@ def choose_address(config: BrokerConfig, port: int) -> Advertised:
     """
     if config.advertise:
         if not is_address(config.advertise):
-            raise ConfigError(f"rmq.advertise={config.advertise}: write host:port")
+            raise BadValue("rmq.advertise", config.advertise, "write host:port")
         return Advertised(config.advertise, "it was set with --advertise", False)
     if config.broker_ip1:
         return Advertised(f"{config.broker_ip1}:{port}", "brokerIP1 sets it", False)

@@ -14,8 +14,8 @@ from rmq.config.option import (
     option,
     shortened,
 )
-from rmq.core.address import is_address
-from rmq.core.errors import ConfigError
+from rmq.core.address import FAST_PORT_DISTANCE, is_address
+from rmq.core.errors import BadValue, ConfigError
 from rmq.protocol.flags import PERM_MAX, PERM_READ_WRITE
 
 _HOST = re.compile(r"(?=.*[A-Za-z])[\w-]+(\.[\w-]+)*")
@@ -545,13 +545,15 @@ class BrokerConfig(Configuration):
             ("brokerClusterName", self.broker_cluster_name),
         ):
             if not _NAME.fullmatch(name) or len(name) > 127:
-                raise ConfigError(
-                    f"{key}={name!r}: 1 to 127 characters without blanks and slashes"
+                raise BadValue(
+                    key, repr(name), "1 to 127 characters without blanks and slashes"
                 )
         if not _REGION.fullmatch(self.region_id):
-            raise ConfigError(
-                f"regionId={shortened(self.region_id)}: at most 127 printable "
-                "characters without quotes and backslashes: it is part of every answer"
+            raise BadValue(
+                "regionId",
+                shortened(self.region_id),
+                "at most 127 printable characters without quotes and backslashes: it "
+                "is part of every answer",
             )
         self.metric_labels()
         self._check_addresses()
@@ -560,34 +562,40 @@ class BrokerConfig(Configuration):
     def _check_addresses(self) -> None:
         for server in self.name_servers:
             if not is_address(server) or "," in server:
-                raise ConfigError(
-                    f"namesrvAddr={shortened(self.namesrv_addr)}: {shortened(server)} "
-                    "is no address; write HOST:PORT, several with ; between them"
+                raise BadValue(
+                    "namesrvAddr",
+                    shortened(self.namesrv_addr),
+                    f"{shortened(server)} is no address; write HOST:PORT, several with "
+                    "; between them",
                 )
         for key, host in (
             ("brokerIP1", self.broker_ip1),
             ("brokerIP2", self.broker_ip2),
         ):
             if host and not _is_host(host):
-                raise ConfigError(
-                    f"{key}={shortened(host)}: it is neither an IP address nor a name"
+                raise BadValue(
+                    key, shortened(host), "it is neither an IP address nor a name"
                 )
 
     def _check_ports(self) -> None:
         """Refuse two listeners for one port; 0 is a port of its own."""
-        taken: dict[int, str] = {}
+        fast_port = max(0, self.listen_port - FAST_PORT_DISTANCE)
         ports = [
-            ("listenPort", self.listen_port),
-            ("listenPort less 2, the fast port", max(0, self.listen_port - 2)),
+            ("listenPort", "listenPort", self.listen_port),
+            ("listenPort", "listenPort less 2, the fast port", fast_port),
         ]
         if self.embedded_namesrv and not self.name_servers:
-            ports.append(("rmq.namesrv.listenPort", self.embedded_namesrv_port))
+            key = "rmq.namesrv.listenPort"
+            ports.append((key, key, self.embedded_namesrv_port))
         if self.metrics_exporter is MetricsExporter.PROM:
-            ports.append(("metricsPromExporterPort", self.metrics_port))
-        for key, port in ports:
+            key = "metricsPromExporterPort"
+            ports.append((key, key, self.metrics_port))
+        taken: dict[int, tuple[str, str]] = {}
+        for key, name, port in ports:
             if port and port in taken:
-                raise ConfigError(f"{key} and {taken[port]} are both {port}")
-            taken[port] = key
+                other_key, other = taken[port]
+                raise ConfigError(f"{name} and {other} are both {port}", other_key, key)
+            taken[port] = key, name
 
     def metric_labels(self) -> dict[str, str]:
         """Return the labels that every metric of Java's carries besides its own."""
@@ -595,8 +603,8 @@ class BrokerConfig(Configuration):
         for part in filter(None, self.metrics_label.split(",")):
             name, colon, value = part.partition(":")
             if not colon or not _LABEL.fullmatch(name.strip()):
-                raise ConfigError(
-                    f"metricsLabel={self.metrics_label}: write name:value,name:value"
+                raise BadValue(
+                    "metricsLabel", self.metrics_label, "write name:value,name:value"
                 )
             labels[name.strip()] = value.strip()
         return labels

@@ -4,7 +4,7 @@ import enum
 import ipaddress
 
 from rmq.config.option import DAY_MS, INT_MAX, LONG_MAX, Configuration, option
-from rmq.core.errors import ConfigError
+from rmq.core.errors import BadValue
 from rmq.remoting.tls import TlsMode
 from rmq.store.config import BrokerRole, StoreConfig
 
@@ -240,9 +240,10 @@ class ReplicationConfig(Configuration):
         """Refuse what is no address, and a group without its controllers."""
         self.peer_networks()
         if self.is_controlled and not self.controllers():
-            raise ConfigError(
-                "enableControllerMode=true: set controllerAddr to the addresses of "
-                "the controllers"
+            raise BadValue(
+                "enableControllerMode",
+                "true",
+                "set controllerAddr to the addresses of the controllers",
             )
 
     def controllers(self) -> tuple[str, ...]:
@@ -267,4 +268,4 @@ class ReplicationConfig(Configuration):
         try:
             return tuple(ipaddress.ip_network(text, strict=False) for text in texts)
         except ValueError as error:
-            raise ConfigError(f"rmq.haPeers={self.ha_peers}: {error}") from error
+            raise BadValue("rmq.haPeers", self.ha_peers, error) from error

@@ -75,6 +75,11 @@ class _Place(NamedTuple):
     field: str
     mark: Option
 
+    def parse(self, text: str) -> Any:  # noqa: ANN401 - of the key's type
+        """Return the value that a text has here; ConfigError if it has none."""
+        kind = typing.get_type_hints(type(self.config))[self.field]
+        return parse_value(self.mark, kind, text)
+
 
 def read_changes(body: bytes) -> dict[str, str]:
     """Read the keys and texts of a request; ConfigError if they cannot be read."""
@@ -98,27 +103,17 @@ def apply_changes(
     if len(changes) > MAX_CHANGES:
         raise ConfigError(f"{len(changes)} keys at once; at most {MAX_CHANGES}")
     places = _places(configs)
-    refused: dict[str, str] = {}
-    ignored: dict[str, str] = {}
+    unknown = _unknown(changes, places)
+    ignored, refused = (unknown, {}) if ignores_unknown else ({}, unknown)
     values: list[tuple[_Place, Any]] = []
-    for key, text in changes.items():
-        if key not in places:
-            hints = places if len(ignored) < MAX_HINTS else ()
-            ignored[key] = _why_unknown(key, hints)
-            continue
+    for key in [each for each in changes if each in places]:
         try:
-            values += _values_of(text, places[key])
+            values += _values_of(changes[key], places[key])
         except ConfigError as error:
             refused[key] = str(error)
-    if not ignores_unknown:
-        refused, ignored = ignored | refused, {}
+    refused = refused or _conflicts(configs, values)
     if refused or not values:
         return Outcome({}, refused, ignored)
-    try:
-        _check_together(configs, values)
-    except ConfigError as error:
-        reasons = {place.mark.key: str(error) for place, _ in values}
-        return Outcome({}, reasons, ignored)
     texts = {place.mark.key: as_text(value) for place, value in values}
     if path:
         rewrite(Path(path), texts)
@@ -136,10 +131,15 @@ def _places(configs: Iterable[object]) -> dict[str, list[_Place]]:
     return places
 
 
-def _why_unknown(key: str, known: Iterable[str]) -> str:
-    near = nearest(key, known)
-    hint = f"; did you mean {near}?" if near else ""
-    return keys.reason(key) or f"unknown key{hint}"
+def _unknown(changes: Iterable[str], known: Iterable[str]) -> dict[str, str]:
+    """Return the keys that do not exist, each with a hint for the first ones."""
+    reasons: dict[str, str] = {}
+    for key in changes:
+        if key not in known:
+            near = nearest(key, known) if len(reasons) < MAX_HINTS else None
+            hint = f"; did you mean {near}?" if near else ""
+            reasons[key] = keys.reason(key) or f"unknown key{hint}"
+    return reasons
 
 
 def _values_of(text: str, places: Sequence[_Place]) -> list[tuple[_Place, Any]]:
@@ -150,26 +150,24 @@ def _values_of(text: str, places: Sequence[_Place]) -> list[tuple[_Place, Any]]:
         )
     if len(text) > MAX_VALUE_SIZE or "\n" in text or "\r" in text:
         raise ConfigError(f"a value is one line of at most {MAX_VALUE_SIZE} characters")
-    return [
-        (
-            place,
-            parse_value(
-                place.mark, typing.get_type_hints(type(place.config))[place.field], text
-            ),
-        )
-        for place in places
-    ]
+    return [(place, place.parse(text)) for place in places]
 
 
-def _check_together(
-    configs: Iterable[Any], values: Iterable[tuple[_Place, Any]]
-) -> None:
-    """Build each configuration again, because its checks hold for changes, too."""
-    wanted = list(values)
+def _conflicts(
+    configs: Iterable[Any], values: Sequence[tuple[_Place, Any]]
+) -> dict[str, str]:
+    """Return every key of the values with the error that they cause together.
+
+    Each configuration is built again, because its checks hold for changes, too.
+    """
     for config in configs:
-        fields = {p.field: value for p, value in wanted if p.config is config}
-        if fields:
-            dataclasses.replace(config, **fields)
+        fields = {each.field: value for each, value in values if each.config is config}
+        try:
+            if fields:
+                dataclasses.replace(config, **fields)
+        except ConfigError as error:
+            return {place.mark.key: str(error) for place, _ in values}
+    return {}
 
 
 def differences(
@@ -180,13 +178,8 @@ def differences(
     fixed: list[str] = []
     for key, places in _places(configs).items():
         for place in places:
-            hints = typing.get_type_hints(type(place.config))
             field = type(place.config).__dataclass_fields__[place.field]
-            wanted = (
-                parse_value(place.mark, hints[place.field], values[key])
-                if key in values
-                else field.default
-            )
+            wanted = place.parse(values[key]) if key in values else field.default
             if wanted == getattr(place.config, place.field):
                 continue
             if any(one.mark.dynamic for one in places):

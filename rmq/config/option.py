@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from rmq.config import keys
-from rmq.core.errors import ConfigError
+from rmq.core.errors import BadValue, ConfigError
 
 T = TypeVar("T")
 INT_MAX = (1 << 31) - 1
@@ -174,13 +174,11 @@ def parse_value(mark: Option, kind: Any, text: str) -> Any:
     try:
         value = _convert(kind, text)
     except ValueError as error:
-        raise ConfigError(f"{mark.key}={shortened(text)}: {error}") from error
+        raise BadValue(mark.key, shortened(text), error) from error
     if mark.low is not None and not value >= mark.low:  # NaN is below everything
-        least = f"the least value is {mark.low}"
-        raise ConfigError(f"{mark.key}={shortened(text)}: {least}")
+        raise BadValue(mark.key, shortened(text), f"the least value is {mark.low}")
     if mark.high is not None and value > mark.high:
-        greatest = f"the greatest value is {mark.high}"
-        raise ConfigError(f"{mark.key}={shortened(text)}: {greatest}")
+        raise BadValue(mark.key, shortened(text), f"the greatest value is {mark.high}")
     return value
 
 
@@ -194,55 +192,26 @@ def shortened(text: str) -> str:
 def bad_values(values: Mapping[str, str], classes: Iterable[type]) -> dict[str, str]:
     """Return the keys with which no configuration can be built, each with its error.
 
-    ConfigError if no single key is the cause.
+    ConfigError if no key of `values` is the cause.
     """
     bad: dict[str, str] = {}
     for kind in classes:
-        hints = typing.get_type_hints(kind)
-        good: dict[str, str] = {}
-        for field, mark in options(kind):
-            if mark.key not in values:
-                continue
-            try:
-                parse_value(mark, hints[field.name], values[mark.key])
-                good[mark.key] = values[mark.key]
-            except ConfigError as error:
-                bad[mark.key] = str(error)
-        bad |= _at_odds(kind, good)
+        left = dict(values)
+        while error := _build_error(kind, left):
+            key = next((key for key in error.keys if key in left), None)
+            if key is None:
+                raise error
+            bad[key] = str(error)
+            del left[key]
     return bad
 
 
-def _at_odds(kind: type, values: dict[str, str]) -> dict[str, str]:
-    """Return the keys that contradict the others, each with its error."""
-    left, found = dict(values), {}
-    while True:
-        try:
-            build(kind, left)
-        except ConfigError as error:
-            key = _cause(kind, left, str(error))
-            if key is None:
-                raise
-            found[key] = str(error)
-            del left[key]
-        else:
-            return found
-
-
-def _cause(kind: type, values: dict[str, str], error: str) -> str | None:
-    """Return the key without which the error ends, or the one that it begins with."""
-    for key in values:
-        if _can_build(kind, {k: v for k, v in values.items() if k != key}):
-            return key
-    named = error.partition("=")[0]
-    return named if named in values else None
-
-
-def _can_build(kind: type, values: dict[str, str]) -> bool:
+def _build_error(kind: type, values: Mapping[str, str]) -> ConfigError | None:
     try:
         build(kind, values)
-    except ConfigError:
-        return False
-    return True
+    except ConfigError as error:
+        return error
+    return None
 
 
 def _convert(kind: Any, text: str) -> Any:

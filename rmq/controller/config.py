@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from rmq.access.networks import LOOPBACK, Network, networks
 from rmq.config.option import DAY_MS, Configuration, MetricsExporter, option
 from rmq.core.address import is_address
-from rmq.core.errors import ConfigError
+from rmq.core.errors import BadValue, ConfigError
 
 _HOME = os.path.join(os.path.expanduser("~"), "rmqController")
 _ANY = ("0.0.0.0", "::", "")
@@ -172,19 +172,20 @@ class ControllerConfig(Configuration):
             or not self.controller_group.isprintable()
             or "/" in self.controller_group
         ):
-            raise ConfigError(
-                f"rmq.controllerGroup={self.controller_group}: write a name without /"
+            raise BadValue(
+                "rmq.controllerGroup", self.controller_group, "write a name without /"
             )
         if self.controller_address and not is_address(self.controller_address):
-            raise ConfigError(
-                f"rmq.controller.address={self.controller_address}: write host:port"
+            raise BadValue(
+                "rmq.controller.address", self.controller_address, "write host:port"
             )
         if self.controller_engine is EngineKind.etcd:
             self.endpoints()
             if importlib.util.find_spec("httpx") is None:
                 raise ConfigError(
                     "rmq.controllerEngine=etcd needs httpx: pip install "
-                    "'rmq[controller]'"
+                    "'rmq[controller]'",
+                    "rmq.controllerEngine",
                 )
 
     def endpoints(self) -> tuple[str, ...]:
@@ -194,7 +195,8 @@ class ControllerConfig(Configuration):
             parts = urlsplit(text)
             if parts.scheme not in ("http", "https") or not parts.hostname:
                 raise ConfigError(
-                    f"rmq.etcdEndpoints: {text} is no address like http://host:2379"
+                    f"rmq.etcdEndpoints: {text} is no address like http://host:2379",
+                    "rmq.etcdEndpoints",
                 )
         return tuple(texts)
 

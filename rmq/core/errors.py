@@ -11,7 +11,21 @@ class RmqError(Exception):
 
 
 class ConfigError(RmqError):
-    """A configuration key, file or flag is wrong; the text says what to do."""
+    """A configuration key, file or flag is wrong; the text names the remedy.
+
+    `keys`: each of these would end the error with another value; empty if no key can.
+    """
+
+    def __init__(self, text: str, *keys: str) -> None:
+        super().__init__(text)
+        self.keys = keys
+
+
+class BadValue(ConfigError):
+    """The value of one key cannot be used."""
+
+    def __init__(self, key: str, value: object, reason: object) -> None:
+        super().__init__(f"{key}={value}: {reason}", key)
 
 
 class PluginError(RmqError):

@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import trio
 
-from rmq.core.errors import ConfigError, RemoteProtocolError
+from rmq.core.errors import BadValue, RemoteProtocolError
 from rmq.core.logs import Foreign, SparseLog, caused_by
 from rmq.remoting import http2, proxy_header
 from rmq.remoting.admission import Admission, Admitted
@@ -68,9 +68,10 @@ class Balancers:
             try:
                 self._networks.append(ipaddress.ip_network(part, strict=False))
             except ValueError:
-                raise ConfigError(
-                    f"rmq.proxyProtocolFrom={text}: {part} is neither an address nor a "
-                    "range such as 10.0.0.0/8"
+                raise BadValue(
+                    "rmq.proxyProtocolFrom",
+                    text,
+                    f"{part} is neither an address nor a range such as 10.0.0.0/8",
                 ) from None
 
     def has(self, address: str) -> bool:

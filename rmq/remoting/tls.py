@@ -18,7 +18,7 @@ from pathlib import Path
 import trio
 
 from rmq.config.option import Configuration, build, option, read_properties
-from rmq.core.errors import ConfigError
+from rmq.core.errors import BadValue, ConfigError
 from rmq.core.logs import Foreign, SparseLog, caused_by
 from rmq.remoting import http2
 
@@ -134,14 +134,18 @@ def read_tls_config(values: Mapping[str, str]) -> TlsConfig:
     config = build(TlsConfig, values)
     has_certificate = config.cert_path or config.test_mode
     if config.mode is TlsMode.enforcing and not has_certificate:
-        raise ConfigError(
-            "tls.server.mode=enforcing: set a certificate and its key with "
-            "tls.server.certPath and tls.server.keyPath"
+        raise BadValue(
+            "tls.server.mode",
+            "enforcing",
+            "set a certificate and its key with tls.server.certPath and "
+            "tls.server.keyPath",
         )
     if config.client_auth is not ClientAuth.none and not config.trust_path:
-        raise ConfigError(
-            f"tls.server.need.client.auth={config.client_auth}: name with "
-            "tls.server.trustCertPath who signs them; unchecked they prove nothing"
+        raise BadValue(
+            "tls.server.need.client.auth",
+            config.client_auth,
+            "name with tls.server.trustCertPath who signs them; unchecked they prove "
+            "nothing",
         )
     return config
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rmq._fastpath import QueueEntryLayout
 from rmq.config.option import DAY_MS, Configuration, option, shortened
-from rmq.core.errors import ConfigError
+from rmq.core.errors import BadValue
 
 _ENTRY_SIZE = int(QueueEntryLayout.ENTRY_SIZE)
 _BATCH_ENTRY_SIZE = 46
@@ -414,31 +414,34 @@ class StoreConfig(Configuration):
     def __post_init__(self) -> None:
         """Refuse values that this store does not support."""
         if "," in self.commit_log_dir:
-            raise ConfigError(
-                f"storePathCommitLog={self.commit_log_dir}: several commit-log "
-                "directories are not supported; name one"
+            raise BadValue(
+                "storePathCommitLog",
+                self.commit_log_dir,
+                "several commit-log directories are not supported; name one",
             )
         for key, value, known in (
             ("storeType", self.store_type, "default"),
             ("configManagerVersion", self.config_manager_version, "v1"),
         ):
             if value != known:
-                raise ConfigError(
-                    f"{key}={value}: rmq cannot read a RocksDB; only {known} "
-                    "is supported"
+                raise BadValue(
+                    key,
+                    value,
+                    f"rmq cannot read a RocksDB; only {known} is supported",
                 )
         for key, path in (
             ("storePathRootDir", self.root_dir),
             ("storePathCommitLog", self.commit_log_dir),
         ):
             if path.startswith("~"):
-                raise ConfigError(
-                    f"{key}={path}: write the whole path; only a shell replaces ~"
+                raise BadValue(
+                    key, path, "write the whole path; only a shell replaces ~"
                 )
         if self.use_dledger:
-            raise ConfigError(
-                "enableDLegerCommitLog=true: rmq cannot read DLedger logs; only plain "
-                "commit logs are supported"
+            raise BadValue(
+                "enableDLegerCommitLog",
+                "true",
+                "rmq cannot read DLedger logs; only plain commit logs are supported",
             )
         rounded = -(-self.queue_file_size // _ENTRY_SIZE) * _ENTRY_SIZE
         object.__setattr__(self, "queue_file_size", rounded)
@@ -495,8 +498,8 @@ class StoreConfig(Configuration):
                 for text in self.delay_levels.split()
             )
         except (KeyError, ValueError):
-            raise ConfigError(
-                f"messageDelayLevel={self.delay_levels}: use numbers with s, m, h or d"
+            raise BadValue(
+                "messageDelayLevel", self.delay_levels, "use numbers with s, m, h or d"
             ) from None
 
     def delete_hour_set(self) -> frozenset[int]:
@@ -504,8 +507,9 @@ class StoreConfig(Configuration):
         hours = [text.strip() for text in self.delete_hours.split(";") if text.strip()]
         for text in hours:
             if not text.isdecimal() or int(text) >= HOURS_OF_DAY:
-                raise ConfigError(
-                    f"deleteWhen={shortened(self.delete_hours)}: use hours from 00 to "
-                    "23, separated by ;"
+                raise BadValue(
+                    "deleteWhen",
+                    shortened(self.delete_hours),
+                    "use hours from 00 to 23, separated by ;",
                 )
         return frozenset(map(int, hours))

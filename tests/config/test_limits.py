@@ -124,3 +124,28 @@ def test_bad_values_are_found_alone_and_together():
     bad = bad_values(values, (StoreConfig, BrokerConfig))
     assert set(bad) == {"flushIntervalCommitLog", "deleteWhen"}
     assert "the least value is 1" in bad["flushIntervalCommitLog"]
+
+
+@pytest.mark.parametrize(
+    ("values", "guilty"),
+    [
+        ({"rmq.namesrv.listenPort": "5000", "listenPort": "5000"}, "listenPort"),
+        ({"rmq.namesrv.listenPort": "10909"}, "rmq.namesrv.listenPort"),
+        ({"listenPort": "9878", "namesrvAddr": "no port"}, "namesrvAddr"),
+    ],
+)
+def test_values_at_odds_name_a_key_that_was_set(values, guilty):
+    assert guilty in bad_values(values, (BrokerConfig,))
+
+
+def test_an_error_that_no_key_causes_is_raised():
+    with pytest.raises(ConfigError, match="brokerName"):
+        bad_values({}, (BadDefault,))
+    with pytest.raises(ConfigError, match="brokerName"):
+        bad_values({"listenPort": "1"}, (BadDefault,))
+
+
+class BadDefault(BrokerConfig):
+    """A broker on a host whose name is no name of a broker."""
+
+    broker_name: str = option("a b", key="brokerName", doc="a name")

@@ -13,7 +13,7 @@ from rmq.access.config import AuthConfig, codes_of
 from rmq.access.rights import Need, Rights
 from rmq.access.signature import ACCESS_KEY
 from rmq.access.tables import AclTable, UserTable
-from rmq.core.errors import ConfigError, RequestRejected
+from rmq.core.errors import BadValue, RequestRejected
 from rmq.native import Grants
 from rmq.plugin import (
     BrokerContext,
@@ -150,9 +150,11 @@ def _whitelist(key: str, text: str) -> frozenset[int]:
     codes = codes_of(key, text)
     for code in sorted(codes):
         if is_administrative(code):
-            raise ConfigError(
-                f"{key}={text}: request {code} administers the broker and is always "
-                "checked; take it off the list"
+            raise BadValue(
+                key,
+                text,
+                f"request {code} administers the broker and is always checked; take it "
+                "off the list",
             )
     return codes
 

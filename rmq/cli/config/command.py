@@ -120,7 +120,7 @@ def _wrong_values(
         try:
             yield from bad_values(values, (kind,)).items()
         except ConfigError as error:
-            yield str(error).partition("=")[0], str(error)
+            yield next(iter(error.keys), ""), str(error)
 
 
 def _duplicates(places: Mapping[str, list[int]]) -> Iterator[Finding]:
