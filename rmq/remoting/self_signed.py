@@ -9,7 +9,7 @@ import ssl
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from rmq.core.errors import ConfigError
+from rmq.core.errors import BadValue
 
 NAME: Final = "localhost"
 VALID: Final = timedelta(days=365)
@@ -38,9 +38,11 @@ def _make_pem() -> bytes:
         from cryptography.hazmat.primitives import hashes, serialization
         from cryptography.hazmat.primitives.asymmetric import ec
     except ImportError as error:
-        raise ConfigError(
-            "tls.test.mode.enable=true: to make a certificate needs the package "
-            "cryptography: pip install 'rmq[test-tls]', or set tls.server.certPath"
+        raise BadValue(
+            "tls.test.mode.enable",
+            "true",
+            "to make a certificate needs the package cryptography: pip install "
+            "'rmq[test-tls]', or set tls.server.certPath",
         ) from error
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, NAME)])

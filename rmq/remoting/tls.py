@@ -274,7 +274,7 @@ def _hardened(protocol: int, config: TlsConfig) -> ssl.SSLContext:
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     wanted = {word.strip() for word in config.protocols.split(",") if word.strip()}
     if not wanted <= {"TLSv1.2", "TLSv1.3"}:
-        raise ValueError(f"tls.protocols={config.protocols}: use TLSv1.2, TLSv1.3")
+        raise BadValue("tls.protocols", config.protocols, "use TLSv1.2, TLSv1.3")
     if wanted == {"TLSv1.2"}:
         context.maximum_version = ssl.TLSVersion.TLSv1_2
     elif wanted == {"TLSv1.3"}:

@@ -438,7 +438,7 @@ def test_a_slave_of_another_group_begins_anew_when_it_is_told_to(tmp_path, caplo
             until(lambda: "rmq.replicaReseed=true" in replica.state)
             answer = ask(copy, RequestCode.GET_BROKER_HA_STATUS)
             link = json.loads(answer.body)["haClientRuntimeInfo"]
-            assert "rmq.replicaReseed=true" in link["masterAddr"]
+            assert "rmq.replicaReseed=true" in link["notFollowing"]
             with AdminClient([master.name_server], Identity()) as admin:
                 found = list(group_findings(admin, admin.brokers()))
             assert any("rmq.replicaReseed=true" in each.text for each in found)

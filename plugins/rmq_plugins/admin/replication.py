@@ -77,15 +77,13 @@ class ReplicationHandler:
         """Return the link of a slave; with the reason if it does not follow."""
         replica = self._replication.replica
         assert replica is not None, "a master has no link"
-        master = replica.master
-        if not replica.is_following:
-            master = f"{master or '-'} ({replica.state})"
         return HAClientRuntimeInfo(
             last_read_timestamp=replica.last_read_ms,
             last_write_timestamp=replica.last_write_ms,
-            master_addr=master,
+            master_addr=replica.master,
             master_flush_offset=self._store.checkpoint.master_flushed_offset,
             max_offset=replica.end_offset,
+            not_following="" if replica.is_following else replica.state,
             transferred_byte_in_second=replica.rate.per_second(),
         )
 

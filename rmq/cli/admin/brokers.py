@@ -248,7 +248,9 @@ def _replicas(admin: AdminClient, asked: list[BrokerAddress]) -> Table:
         if not info.get("master", True):
             link = info.get("haClientRuntimeInfo") or {}
             slave = each.address, link.get("maxOffset"), None, None
-            rows.append((link.get("masterAddr"), None, None, *slave))
+            master, reason = link.get("masterAddr"), link.get("notFollowing")
+            shown = f"{master or '-'} ({reason})" if reason else master
+            rows.append((shown, None, None, *slave))
             continue
         end = info["masterCommitLogMaxOffset"]
         slaves = info.get("haConnectionInfo") or [{}]

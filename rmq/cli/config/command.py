@@ -138,8 +138,7 @@ def _tls_findings(values: Mapping[str, str]) -> Iterator[Finding]:
         server_context(tls)
         client_context(tls)
     except ConfigError as error:
-        key = str(error).partition("=")[0]
-        yield Finding(key if key in values else "tls.server.certPath", str(error), True)
+        yield Finding(next(iter(error.keys), "tls.server.certPath"), str(error), True)
 
 
 @config.command("print")

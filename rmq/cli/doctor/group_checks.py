@@ -103,7 +103,7 @@ def _pair(
 
 
 def _link(subject: str, state: Mapping[str, Any]) -> Findings:
-    """Whether a slave follows its master; Java's has no sentence if it does not."""
+    """Whether a slave follows its master; Java's slaves give no reason."""
     if state.get("master", True):
         yield Finding(
             subject, "is registered with an id of a slave, and says it is a master",
@@ -111,9 +111,10 @@ def _link(subject: str, state: Mapping[str, Any]) -> Findings:
         )  # fmt: skip
         return
     link = state.get("haClientRuntimeInfo") or {}
-    master = str(link.get("masterAddr") or "")
-    if "(" in master or not master:
+    master, reason = link.get("masterAddr"), link.get("notFollowing")
+    if reason or not master:
         remedy = "docs/replication.md has the sentences, and what to do"
-        yield Finding(subject, f"does not follow: {master or '-'}", True, remedy)
+        text = f"does not follow {master or 'a master'}"
+        yield Finding(subject, f"{text}: {reason}" if reason else text, True, remedy)
     else:
         yield Finding(subject, f"follows {master}, its log ends at {link['maxOffset']}")

@@ -95,13 +95,16 @@ class GroupForbidden(Body, kw_only=True):
 
 
 class HAClientRuntimeInfo(Body, kw_only=True):
-    """A replica's own link to its master; all zero on a master."""
+    """The link of a slave to its master; all zero on a master."""
 
     last_read_timestamp: I64 = 0
     last_write_timestamp: I64 = 0
     master_addr: str | None = None
     master_flush_offset: I64 = 0
     max_offset: I64 = 0
+    not_following: str = ""
+    """Only of rmq: why the slave does not follow; empty while it does."""
+
     transferred_byte_in_second: I64 = 0
 
 
