@@ -31,7 +31,7 @@ from rmq.cluster.role import Role
 from rmq.cluster.slave_synchronize import telling_end
 from rmq.config.json_table import JsonTable
 from rmq.core.clock import Clock
-from rmq.observe.monitor import Watch
+from rmq.observe.monitor import Monitor
 from rmq.observe.statistics import BrokerStatistics
 from rmq.plugins import PluginSet
 from rmq.protocol.bodies.queue_mapping import CopiedMappings
@@ -111,7 +111,7 @@ def assemble(  # noqa: PLR0913  # tidy: long — one line for each part
         address=address,
         boot_ms=clock.now_ms(),
         statistics=BrokerStatistics(store, clock, config.broker_cluster_name),
-        watch=Watch(clock),
+        monitor=Monitor(clock),
     )
     _follow_master(context)
     return _connected(server, context)
@@ -268,14 +268,14 @@ def _connected(server: RemotingServer | None, context: BrokerContext) -> BrokerC
     """Let the parts reach each other, and plugins what only the server knows."""
     context.topics.on_change.append(partial(_set_form, context.store))
     context.topics.on_change.append(context.name_servers.topic_changed)
-    context.watch.attach(context)
+    context.monitor.attach(context)
     if server is not None:
         context.native_counts = server.native_counts
         context.next_turn = server.next_turn
         context.poll_soon = server.poll_soon
         context.connection_of = server.connection_of
-        context.watch.connection_count = server.connection_count
-        context.watch.rpc_times = server.rpc_times
+        context.monitor.connection_count = server.connection_count
+        context.monitor.rpc_times = server.rpc_times
     return context
 
 

@@ -28,7 +28,7 @@ from rmq.cluster.replication import Replication
 from rmq.cluster.role import Role
 from rmq.core.clock import Clock
 from rmq.core.errors import RequestRejected
-from rmq.observe.monitor import Watch
+from rmq.observe.monitor import Monitor
 from rmq.observe.statistics import BrokerStatistics
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.flags import PERM_WRITE
@@ -69,7 +69,7 @@ class BrokerContext(Struct, eq=False, kw_only=True):
     address: str
     boot_ms: int
     statistics: BrokerStatistics
-    watch: Watch
+    monitor: Monitor
     rights: RequestRights = field(default_factory=AllRights)
     """The rights of users, for handlers; a guard brings them."""
     native_counts: Callable[[], NativeCounts] = dict

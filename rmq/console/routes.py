@@ -213,7 +213,7 @@ class Routes:
             "node": config.broker_name,
             "cluster": config.broker_cluster_name, "version": __version__,
             "now": self._broker.clock.now_ms(),
-            "problems": len(self._broker.watch.problems),
+            "problems": len(self._broker.monitor.problems),
         }  # fmt: skip
 
     async def _find(self, text: str) -> dict[str, Any]:

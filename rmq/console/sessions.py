@@ -40,6 +40,11 @@ class Caller(NamedTuple):
 
     remote_address: str
 
+    @property
+    def source_host(self) -> str:
+        """The host of the browser."""
+        return host_of(self.remote_address)
+
 
 class Session(NamedTuple):
     """A signed request, and when it ends."""

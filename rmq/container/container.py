@@ -190,7 +190,7 @@ class Container:
         http = HttpServer(self.config.metrics_host, self.config.metrics_port)
         await http.open()
         self.http_port = http.port
-        nursery.start_soon(http.run, pages(self))
+        nursery.start_soon(http.run, pages(self.children, lambda: self.is_stopping))
 
     # -- brokers
 

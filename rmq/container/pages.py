@@ -5,22 +5,20 @@ broker is ready, else 503 with one line for each reason.  /metrics has the famil
 all brokers, whose samples differ by the label node_id, and two of the container.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from http import HTTPStatus
-from typing import TYPE_CHECKING
 
 import h11
 import trio
 
+from rmq.container.child import Child, Identity
 from rmq.core.threads import in_thread
 from rmq.http.exchange import fetch
 from rmq.http.server import Page, Pages
 from rmq.observe.metrics.exposition import CONTENT_TYPE, Family, Sample, expose
 
-if TYPE_CHECKING:
-    from rmq.container.child import Child
-    from rmq.container.container import Container
+Children = Mapping[Identity, Child]
 
 PAGE_LIMIT = 64 << 20
 """Bytes of a broker's page: a million samples."""
@@ -31,12 +29,12 @@ TIMEOUT_S = 5.0
 SILENT = f"it does not answer within {TIMEOUT_S:.0f} s"
 
 
-def pages(container: "Container") -> Pages:
-    """Return the pages by path."""
+def pages(children: Children, is_stopping: Callable[[], bool]) -> Pages:
+    """Return the pages by path; `children` are the brokers."""
     return {
-        "/metrics": partial(_metrics, container),
+        "/metrics": partial(_metrics, children),
         "/healthz": _health,
-        "/readyz": partial(_readiness, container),
+        "/readyz": partial(_readiness, children, is_stopping),
     }
 
 
@@ -45,9 +43,9 @@ async def _health() -> Page:
     return Page(b"alive\n")
 
 
-async def _readiness(container: "Container") -> Page:
-    reasons = ["a stop is in progress"] if container.is_stopping else []
-    for child, status, body in await _ask_all(container, "/readyz"):
+async def _readiness(children: Children, is_stopping: Callable[[], bool]) -> Page:
+    reasons = ["a stop is in progress"] if is_stopping() else []
+    for child, status, body in await _fetch_all(children, "/readyz"):
         if status != HTTPStatus.OK:
             lines = body.decode(errors="replace").splitlines()
             reasons += [f"broker {child.identity.name}: {line}" for line in lines]
@@ -57,35 +55,34 @@ async def _readiness(container: "Container") -> Page:
     return Page(b"ready\n")
 
 
-async def _metrics(container: "Container") -> Page:
-    found = await _ask_all(container, "/metrics")
+async def _metrics(children: Children) -> Page:
+    found = await _fetch_all(children, "/metrics")
     texts = [
         body.decode(errors="replace")
         for _, status, body in found
         if status == HTTPStatus.OK
     ]
-    own = await expose(families(container), {"node_type": "container"})
+    own = await expose(families(children), {"node_type": "container"})
     merged = await in_thread(merge, [*texts, own.decode()])
     return Page(merged.encode(), content_type=CONTENT_TYPE)
 
 
-def families(container: "Container") -> Iterator[Family]:
+def families(children: Children) -> Iterator[Family]:
     """Yield the container's own families."""
-    children = [
-        (child, {"node_id": child.identity.name})
-        for child in container.children.values()
+    labelled = [
+        (child, {"node_id": child.identity.name}) for child in children.values()
     ]
     yield Family(
         "rmq_container_broker_up",
         "gauge",
         "Whether a broker of the container serves.",
-        [Sample(bool(child.address), labels) for child, labels in children],
+        [Sample(bool(child.address), labels) for child, labels in labelled],
     )
     yield Family(
         "rmq_container_broker_starts",
         "counter",
         "Starts of a broker's process.",
-        [Sample(child.starts, labels) for child, labels in children],
+        [Sample(child.starts, labels) for child, labels in labelled],
     )
 
 
@@ -108,23 +105,21 @@ def merge(texts: Iterable[str]) -> str:
     return "\n".join(parts) + "\n"
 
 
-async def _ask_all(
-    container: "Container", path: str
-) -> "list[tuple[Child, int, bytes]]":
-    """Ask every broker for a page together; 503 with a reason where there is none."""
-    children = list(container.children.values())
+async def _fetch_all(children: Children, path: str) -> list[tuple[Child, int, bytes]]:
+    """Fetch a page of every broker at once; 503 with a reason if one fails."""
+    asked = list(children.values())
     answers: dict[int, tuple[int, bytes]] = {}
 
-    async def ask(number: int, child: "Child") -> None:
-        answers[number] = await _ask(child, path)
+    async def fetch_one(number: int, child: Child) -> None:
+        answers[number] = await _fetch_from(child, path)
 
     async with trio.open_nursery() as nursery:
-        for number, child in enumerate(children):
-            nursery.start_soon(ask, number, child)
-    return [(child, *answers[number]) for number, child in enumerate(children)]
+        for number, child in enumerate(asked):
+            nursery.start_soon(fetch_one, number, child)
+    return [(child, *answers[number]) for number, child in enumerate(asked)]
 
 
-async def _ask(child: "Child", path: str) -> tuple[int, bytes]:
+async def _fetch_from(child: Child, path: str) -> tuple[int, bytes]:
     if not child.metrics_address:
         word = "starts" if child.is_running else "does not run"
         return HTTPStatus.SERVICE_UNAVAILABLE, f"it {word}: {child.last_line}".encode()

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
+from rmq.observe.broker_view import BrokerView
+from rmq.observe.client_names import language_name
 from rmq.remoting.changes import Change
 from rmq.remoting.connection import Connection
 
 if TYPE_CHECKING:
-    from rmq.broker.context import BrokerContext
     from rmq.observe.findings import Problem
 
 MAX_EVENTS: Final = 1_000
@@ -36,11 +37,11 @@ class Events:
 
     def __init__(self) -> None:
         self._events: deque[Event] = deque(maxlen=MAX_EVENTS)
-        self._broker: BrokerContext | None = None
+        self._broker: BrokerView | None = None
         self.last = 0
         """The number of the newest event."""
 
-    def attach(self, broker: "BrokerContext") -> None:
+    def attach(self, broker: BrokerView) -> None:
         """Begin to listen to this broker."""
         self._broker = broker
         broker.consumers.on_join.append(self._came)
@@ -58,9 +59,6 @@ class Events:
 
     def _came(self, group: str, client_id: str, connection: Connection) -> None:
         assert self._broker is not None, "attach it first"
-        # imported on use: a start has no clients yet
-        from rmq.observe.snapshot import language_name
-
         member = self._broker.consumers.members(group).get(connection)
         language = f" ({language_name(member.language)})" if member else ""
         host = connection.source_host

@@ -6,15 +6,13 @@ topics cost nothing.  What a pair needs is kept only while it is behind.
 """
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
+from rmq.observe.broker_view import BrokerView
 from rmq.protocol.bodies.heartbeat import MessageModel
 from rmq.store.queues.consume_queue import ConsumeQueue
-
-if TYPE_CHECKING:
-    from rmq.broker.context import BrokerContext
 
 MAX_PAIRS: Final = 100_000
 """Pairs of topic and group that a sample looks at."""
@@ -102,7 +100,7 @@ class Progress:
         """Look at a group in the next sample: its offsets were reset."""
         self._suspects.add(group)
 
-    def sample(self, broker: "BrokerContext") -> Iterator[None]:
+    def sample(self, broker: BrokerView) -> Iterator[None]:
         """Look at all pairs; the caller may pause between two of them."""
         self.unwatched = 0
         pairs = dict.fromkeys(
@@ -115,7 +113,7 @@ class Progress:
             yield
 
     def _add_changed(
-        self, broker: "BrokerContext", pairs: dict[PairKey, None]
+        self, broker: BrokerView, pairs: dict[PairKey, None]
     ) -> Iterator[None]:
         """Add the pairs whose topic got messages, or whose group was reset."""
         touched, self._touched = self._touched, set()
@@ -136,7 +134,7 @@ class Progress:
             for topic in wanted if group in suspects else wanted & touched:
                 _add(pairs, topic, group)
 
-    def _look(self, broker: "BrokerContext", topic: str, group: str) -> None:
+    def _look(self, broker: BrokerView, topic: str, group: str) -> None:
         """Sample the queues of a pair; forget it if nothing waits."""
         config = broker.topics.get(topic)
         online = broker.consumers.group(group)
@@ -165,7 +163,7 @@ class Progress:
 
     def _look_at_queue(
         self,
-        broker: "BrokerContext",
+        broker: BrokerView,
         group: str,
         queue: ConsumeQueue,
         reached: int,

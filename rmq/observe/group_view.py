@@ -3,13 +3,12 @@
 Only the master knows the set, and what each of its brokers has.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from rmq.broker.context import BrokerContext
+from rmq.observe.broker_view import BrokerView
 
 
-def group_of(broker: "BrokerContext") -> dict[str, Any] | None:
+def group_of(broker: BrokerView) -> dict[str, Any] | None:
     """Return epoch, set and lag; None if the broker is in no such group.
 
     `unconfirmed`: bytes that not all of the set are known to have, so that readers do

@@ -6,12 +6,13 @@ For `rmq tail`: one sequential read instead of a pull of each queue.  A request 
 
 from collections.abc import Callable
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 import trio
 
 from rmq.core.offsets import PhysicalOffset
+from rmq.observe.monitor_state import MonitoredBroker
 from rmq.observe.queries import (
     MAX_ROWS,
     MAX_TEXT,
@@ -25,9 +26,6 @@ from rmq.observe.record_reader import MAX_OPENED, Body, message_row, record_at
 from rmq.protocol.properties import KEYS
 from rmq.protocol.records import StoredMessage
 
-if TYPE_CHECKING:
-    from rmq.broker.context import BrokerContext
-
 MAX_LOOKED: Final = 2_000
 MAX_WAIT_MS: Final = 10_000
 LOOK_AGAIN_S: Final = 0.1
@@ -35,7 +33,7 @@ LOOK_AGAIN_S: Final = 0.1
 
 
 async def follow_log(
-    broker: "BrokerContext", query: Query, may_read: Callable[[str], bool]
+    broker: MonitoredBroker, query: Query, may_read: Callable[[str], bool]
 ) -> dict[str, Any]:
     """Return messages from `offset` in the log on, and events after `event`.
 
@@ -60,7 +58,7 @@ class _Follower:
     """One request."""
 
     def __init__(
-        self, broker: "BrokerContext", query: Query, may_read: Callable[[str], bool]
+        self, broker: MonitoredBroker, query: Query, may_read: Callable[[str], bool]
     ) -> None:
         self._broker = broker
         self._log = broker.store.log
@@ -71,7 +69,7 @@ class _Follower:
         self._text = query.get("text", "")[:MAX_TEXT].encode("utf-8", "replace")
         self._system = query.get("system") == "1"
         event = large_number_of(query, "event")
-        self._event = broker.watch.events.last if event is None else event
+        self._event = broker.monitor.events.last if event is None else event
         offset = large_number_of(query, "offset")
         self._offset = self._end if offset is None else offset
         if not self._is_known(self._offset):
@@ -95,7 +93,7 @@ class _Follower:
     @property
     def has_events(self) -> bool:
         """Whether something happened."""
-        return self._broker.watch.events.last > self._event
+        return self._broker.monitor.events.last > self._event
 
     @property
     def is_behind(self) -> bool:
@@ -142,12 +140,12 @@ class _Follower:
     def answer(self, *, is_short: bool) -> dict[str, Any]:
         """Return what was found, and where to go on."""
         broker = self._broker
-        events = broker.watch.events.since(self._event)
+        events = broker.monitor.events.since(self._event)
         return {
             "now": broker.clock.now_ms(), "node": broker.config.broker_name,
             "offset": str(self._end if is_short else self._offset),
             "behind": 0 if is_short else max(0, self._end - self._offset),
-            "event": str(broker.watch.events.last),
+            "event": str(broker.monitor.events.last),
             "put": broker.store.statistics().put_messages,
             "looked": self._looked, "hidden": self._hidden, "rows": self.rows,
             "events": [msgspec.to_builtins(each) for each in events],

@@ -3,7 +3,7 @@
 import resource
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 import trio
@@ -12,6 +12,7 @@ from rmq.core.errors import RemoteProtocolError, RequestRejected, RmqError
 from rmq.core.offsets import QueueOffset
 from rmq.observe.group_view import group_of
 from rmq.observe.java_broker import JavaBroker
+from rmq.observe.monitor_state import MonitoredBroker
 from rmq.observe.queries import (
     MAX_ROWS,
     MAX_TEXT,
@@ -28,9 +29,6 @@ from rmq.protocol.codes import OwnRequestCode, RequestCode, ResponseCode
 from rmq.protocol.command import Command
 from rmq.protocol.topics import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
 
-if TYPE_CHECKING:
-    from rmq.broker.context import BrokerContext
-
 HALF_HOURS: Final = 48
 HALF_HOUR_MS: Final = 1_800_000
 MAX_BROKERS: Final = 20
@@ -44,7 +42,7 @@ What is longer is not told; `rmq top` reads it.
 PAGE_SIZE: Final = resource.getpagesize()
 
 
-async def delays(broker: "BrokerContext", _query: Query) -> dict[str, Any]:
+async def delays(broker: MonitoredBroker, _query: Query) -> dict[str, Any]:
     """Return what waits for a time: by level, and of the timer by half hour."""
     now_ms, turns = broker.clock.now_ms(), Turns(broker)
     told = (broker.facts("delayOffset") or {"offsetTable": {}})["offsetTable"]
@@ -64,7 +62,7 @@ async def delays(broker: "BrokerContext", _query: Query) -> dict[str, Any]:
     return {**head(broker), "levels": levels, "timer": await _timer(broker, turns)}
 
 
-async def _timer(broker: "BrokerContext", turns: Turns) -> dict[str, Any] | None:
+async def _timer(broker: MonitoredBroker, turns: Turns) -> dict[str, Any] | None:
     timer = broker.store.timer
     if not timer.is_open:
         return None
@@ -89,7 +87,7 @@ async def _timer(broker: "BrokerContext", turns: Turns) -> dict[str, Any] | None
     }  # fmt: skip
 
 
-async def transactions(broker: "BrokerContext", _query: Query) -> dict[str, Any]:
+async def transactions(broker: MonitoredBroker, _query: Query) -> dict[str, Any]:
     """Return transactions that are neither committed nor rolled back, the oldest first.
 
     `checks`: how often their sender was asked; `client`: who can be asked.
@@ -125,25 +123,25 @@ async def transactions(broker: "BrokerContext", _query: Query) -> dict[str, Any]
     }  # fmt: skip
 
 
-def _sender(broker: "BrokerContext", group: str) -> str | None:
+def _sender(broker: MonitoredBroker, group: str) -> str | None:
     """Return a client that can be asked; None if none of its group is connected."""
     members = iter(broker.producers.members(group).values())
     first = next(members, None)
     return None if first is None else first.client_id
 
 
-async def brokers(broker: "BrokerContext", _query: Query) -> dict[str, Any]:
+async def brokers(broker: MonitoredBroker, _query: Query) -> dict[str, Any]:
     """Return this broker, who copies it, its name servers, and its cluster."""
     stats, usage = broker.store.statistics(), resource.getrusage(resource.RUSAGE_SELF)
     replica = broker.replication.replica
     servers = broker.name_servers.statistics()
-    disk = broker.watch.growth.disk(broker, broker.clock.now_ms())
+    disk = broker.monitor.growth.disk(broker, broker.clock.now_ms())
     return {
         **head(broker),
         "own": {
             "name": broker.config.broker_name, "id": broker.role.broker_id,
             "role": broker.role.kind.value, "address": broker.address,
-            "connections": broker.watch.connection_count(),
+            "connections": broker.monitor.connection_count(),
             "memory": _resident(), "cpu_s": round(usage.ru_utime + usage.ru_stime, 1),
             "faults": usage.ru_majflt, "log_size": stats.end_offset
             - max(0, stats.min_physical_offset),
@@ -151,7 +149,7 @@ async def brokers(broker: "BrokerContext", _query: Query) -> dict[str, Any]:
             "kept_ms": disk.kept_ms, "disk_used": disk.used, "disk_total": disk.total,
             "disk_hours": disk.hours_left, "disk_growth": disk.growth_per_hour,
             "disk_early": disk.early_ratio, "disk_refuse": disk.refuse_ratio,
-            "flush_p99_ms": broker.watch.flushes.p99_ms(),
+            "flush_p99_ms": broker.monitor.flushes.p99_ms(),
         },
         "replicas": [
             {"address": each.address, "behind": each.behind,
@@ -177,7 +175,7 @@ def _resident() -> int:
         return int(file.read().split()[1]) * PAGE_SIZE
 
 
-async def other_broker(broker: "BrokerContext", query: Query) -> dict[str, Any]:
+async def other_broker(broker: MonitoredBroker, query: Query) -> dict[str, Any]:
     """Return the overview of another broker of the cluster, of rmq or of Java.
 
     It is asked as this broker asks, and only if a name server knows it.
@@ -188,7 +186,7 @@ async def other_broker(broker: "BrokerContext", query: Query) -> dict[str, Any]:
     names = [name for name, _, known in places if known == address]
     if not names:
         unknown("other broker", address[:MAX_TEXT], [place[2] for place in places])
-    told = broker.watch.others.get(address)
+    told = broker.monitor.others.get(address)
     if told is None:
         view = {"view": "overview", "n": str(MAX_ROWS)}
         body = await _ask(broker, address, OwnRequestCode.GET_VIEW, view)
@@ -198,9 +196,9 @@ async def other_broker(broker: "BrokerContext", query: Query) -> dict[str, Any]:
         told = JavaBroker(
             names[0], broker.config.broker_cluster_name, broker.clock.now_ms
         )
-        if len(broker.watch.others) >= MAX_BROKERS:
-            broker.watch.others.clear()
-        broker.watch.others[address] = told
+        if len(broker.monitor.others) >= MAX_BROKERS:
+            broker.monitor.others.clear()
+        broker.monitor.others[address] = told
     try:
         await _ask_all(broker, address, told)
     except RemoteProtocolError as error:
@@ -208,12 +206,12 @@ async def other_broker(broker: "BrokerContext", query: Query) -> dict[str, Any]:
     return told.overview()
 
 
-async def _ask_all(broker: "BrokerContext", address: str, told: JavaBroker) -> None:
+async def _ask_all(broker: MonitoredBroker, address: str, told: JavaBroker) -> None:
     questions = told.questions()
     code, fields = next(questions)
     body = await _ask(broker, address, code, fields)
     if body is None:
-        del broker.watch.others[address]
+        del broker.monitor.others[address]
         raise RequestRejected(ResponseCode.SYSTEM_ERROR, f"{address} does not answer")
     with suppress(StopIteration):
         while True:
@@ -221,7 +219,7 @@ async def _ask_all(broker: "BrokerContext", address: str, told: JavaBroker) -> N
             body = await _ask(broker, address, code, fields)
 
 
-async def _cluster(broker: "BrokerContext", servers: list[str]) -> list[Row] | None:
+async def _cluster(broker: MonitoredBroker, servers: list[str]) -> list[Row] | None:
     """Return what the other brokers tell; None if no name server answers."""
     places = await _places(broker, servers)
     if places is None:
@@ -234,7 +232,7 @@ async def _cluster(broker: "BrokerContext", servers: list[str]) -> list[Row] | N
 
 
 async def _places(
-    broker: "BrokerContext", servers: list[str]
+    broker: MonitoredBroker, servers: list[str]
 ) -> list[tuple[str, int, str]] | None:
     """Return names, ids and addresses of the others, as a name server knows them."""
     for address in servers:
@@ -251,7 +249,7 @@ async def _places(
 
 
 async def _ask_about(
-    broker: "BrokerContext", place: tuple[str, int, str], rows: list[Row]
+    broker: MonitoredBroker, place: tuple[str, int, str], rows: list[Row]
 ) -> None:
     """Add what request 28 tells about a broker; Java's brokers tell the same."""
     name, number, address = place
@@ -272,7 +270,7 @@ async def _ask_about(
 
 
 async def _ask(
-    broker: "BrokerContext",
+    broker: MonitoredBroker,
     address: str,
     code: int,
     fields: Mapping[str, str] | None = None,

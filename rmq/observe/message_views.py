@@ -6,13 +6,14 @@ They show what users sent: whoever asks needs the right to read the topic, which
 
 import heapq
 from collections.abc import Awaitable, Callable, Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import trio
 
 from rmq.core.errors import RequestRejected
 from rmq.core.offsets import PhysicalOffset, QueueOffset
 from rmq.core.threads import in_thread
+from rmq.observe.monitor_state import MonitoredBroker
 from rmq.observe.queries import (
     MAX_ROWS,
     MAX_TEXT,
@@ -36,9 +37,6 @@ from rmq.protocol.topics import DLQ_PREFIX
 from rmq.store.reader import StoreReader
 from rmq.store.results import Boundary
 
-if TYPE_CHECKING:
-    from rmq.broker.context import BrokerContext
-
 MAX_LOOKED: Final = 20_000
 """Messages that a search for a text reads."""
 
@@ -56,14 +54,14 @@ MAX_DEAD: Final = 1_000
 SEARCHES: Final = 8
 DEFAULT_MESSAGES: Final = 50
 
-MessageView = Callable[["BrokerContext", Query, Require], Awaitable[dict[str, Any]]]
+MessageView = Callable[[MonitoredBroker, Query, Require], Awaitable[dict[str, Any]]]
 
 _searches = trio.CapacityLimiter(SEARCHES)
 _index_reader = trio.CapacityLimiter(1)
 
 
 async def messages(
-    broker: "BrokerContext", query: Query, require: Require
+    broker: MonitoredBroker, query: Query, require: Require
 ) -> dict[str, Any]:
     """Return messages: by `id`, `key`, from a time `at` on, or the newest.
 
@@ -85,7 +83,7 @@ async def messages(
 
 
 async def message(
-    broker: "BrokerContext", query: Query, require: Require
+    broker: MonitoredBroker, query: Query, require: Require
 ) -> dict[str, Any]:
     """Return one message: properties, the opened body, and who has passed it."""
     record = await placed_record(broker, query, require)
@@ -103,7 +101,7 @@ async def message(
 
 
 async def placed_record(
-    broker: "BrokerContext", query: Query, require: Require
+    broker: MonitoredBroker, query: Query, require: Require
 ) -> StoredMessage:
     """Return the message of a topic, queue and offset; RequestRejected without one."""
     topic = _topic(broker, query)
@@ -126,13 +124,13 @@ async def placed_record(
 
 
 async def dead(
-    broker: "BrokerContext", query: Query, require: Require
+    broker: MonitoredBroker, query: Query, require: Require
 ) -> dict[str, Any]:
     """Return groups with dead letters; those of `name` by topic and tag."""
     if query.get("name"):
         return await _dead_of(broker, name_of(query), require)
     turns = Turns(broker)
-    new = dict(broker.watch.dead.of_hour(broker.clock.now_ms()))
+    new = dict(broker.monitor.dead.of_hour(broker.clock.now_ms()))
     rows: list[Row] = []
     for name in broker.topics.all():
         if name.startswith(DLQ_PREFIX) and len(rows) < MAX_ROWS:
@@ -153,7 +151,7 @@ async def dead(
 
 
 async def _dead_of(
-    broker: "BrokerContext", group: str, require: Require
+    broker: MonitoredBroker, group: str, require: Require
 ) -> dict[str, Any]:
     topic = DLQ_PREFIX + group
     if broker.topics.get(topic) is None:
@@ -187,7 +185,7 @@ MESSAGE_VIEWS: Final[dict[str, MessageView]] = {
 
 
 async def _by_key(
-    broker: "BrokerContext", topic: str, key: str, count: int
+    broker: MonitoredBroker, topic: str, key: str, count: int
 ) -> dict[str, Any]:
     steps = broker.store.reads.query(
         topic, key, MAX_BY_KEY, 0, broker.clock.now_ms() + 1
@@ -209,7 +207,7 @@ async def _by_key(
 
 
 async def _search(
-    broker: "BrokerContext", topic: str, query: Query, count: int
+    broker: MonitoredBroker, topic: str, query: Query, count: int
 ) -> dict[str, Any]:
     """Go through messages in the order of their time until enough are found."""
     text = query.get("q", "")[:MAX_TEXT]
@@ -236,7 +234,7 @@ async def _search(
 class _Walk:
     """The messages of a topic from a time or an offset on, else back from the end."""
 
-    def __init__(self, broker: "BrokerContext", topic: str, query: Query) -> None:
+    def __init__(self, broker: MonitoredBroker, topic: str, query: Query) -> None:
         self._reads = broker.store.reads
         self._topic = topic
         self._at_ms, self._offset = (
@@ -292,7 +290,7 @@ def _contains(record: StoredMessage, text: str) -> bool:
     return text.encode("utf-8", "replace") in Body(record, MAX_OPENED).content
 
 
-def _by_offset_id(broker: "BrokerContext", text: str) -> StoredMessage | None:
+def _by_offset_id(broker: MonitoredBroker, text: str) -> StoredMessage | None:
     offset = offset_of_message_id(text)
     if offset is None or offset < 0:
         return None
@@ -301,7 +299,7 @@ def _by_offset_id(broker: "BrokerContext", text: str) -> StoredMessage | None:
 
 
 def _listed(
-    broker: "BrokerContext", rows: list[Row], looked: int, *, is_complete: bool
+    broker: MonitoredBroker, rows: list[Row], looked: int, *, is_complete: bool
 ) -> dict[str, Any]:
     return {**head(broker), "rows": rows, "looked": looked, "complete": is_complete}
 
@@ -309,7 +307,7 @@ def _listed(
 # -- one message
 
 
-def _journey(broker: "BrokerContext", record: StoredMessage) -> Iterator[Row]:
+def _journey(broker: MonitoredBroker, record: StoredMessage) -> Iterator[Row]:
     """Say of each group whether it passed the message, waits, or does not want it."""
     topic, queue_id = record.topic, record.queue_id
     for group in broker.offsets.groups_of(topic)[:MAX_READERS]:
@@ -335,7 +333,7 @@ def _journey(broker: "BrokerContext", record: StoredMessage) -> Iterator[Row]:
 # -- queries
 
 
-def _topic(broker: "BrokerContext", query: Query) -> str:
+def _topic(broker: MonitoredBroker, query: Query) -> str:
     name = query.get("topic", "")
     if not 0 < len(name) <= MAX_TEXT:
         raise bad("topic is missing, or longer than 255 characters")

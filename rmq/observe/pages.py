@@ -13,11 +13,11 @@ from http import HTTPStatus
 import msgspec
 import trio
 
-from rmq.broker.context import BrokerContext
 from rmq.http.server import Page, Pages
 from rmq.observe import views
 from rmq.observe.metrics import java, own
 from rmq.observe.metrics.exposition import CONTENT_TYPE, expose
+from rmq.observe.monitor_state import MonitoredBroker
 from rmq.remoting.server import RemotingServer
 
 PORTS = ("main", "fast")
@@ -25,7 +25,7 @@ PORTS = ("main", "fast")
 
 
 def pages(
-    broker: BrokerContext, server: RemotingServer, is_stopping: Callable[[], bool]
+    broker: MonitoredBroker, server: RemotingServer, is_stopping: Callable[[], bool]
 ) -> Pages:
     """Return the pages by path."""
     return {
@@ -36,7 +36,7 @@ def pages(
     }
 
 
-async def _metrics(broker: BrokerContext, server: RemotingServer) -> Page:
+async def _metrics(broker: MonitoredBroker, server: RemotingServer) -> Page:
     labels = java.base_labels(broker)
     requests = java.Requests(
         server.rpc_times(), server.waiting(*PORTS), server.statistics().reactor.held
@@ -46,7 +46,7 @@ async def _metrics(broker: BrokerContext, server: RemotingServer) -> Page:
     return Page(of_java + of_rmq, content_type=CONTENT_TYPE)
 
 
-async def _problems(broker: BrokerContext) -> Page:
+async def _problems(broker: MonitoredBroker) -> Page:
     found = await views.problems(broker, {})
     return Page(msgspec.json.encode(found), content_type="application/json")
 
@@ -56,7 +56,7 @@ async def _health() -> Page:
     return Page(b"alive\n")
 
 
-async def _readiness(broker: BrokerContext, is_stopping: Callable[[], bool]) -> Page:
+async def _readiness(broker: MonitoredBroker, is_stopping: Callable[[], bool]) -> Page:
     await trio.lowlevel.checkpoint()
     reasons = list(reasons_against(broker, is_stopping=is_stopping()))
     if reasons:
@@ -65,7 +65,7 @@ async def _readiness(broker: BrokerContext, is_stopping: Callable[[], bool]) -> 
     return Page(b"ready\n")
 
 
-def reasons_against(broker: BrokerContext, *, is_stopping: bool) -> list[str]:
+def reasons_against(broker: MonitoredBroker, *, is_stopping: bool) -> list[str]:
     """Return the reasons why this broker is not ready, empty if it is."""
     reasons = ["a stop is in progress"] if is_stopping else []
     durability, replica = broker.store.durability, broker.replication.replica

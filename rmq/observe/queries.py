@@ -6,16 +6,14 @@ RequestRejected names what is wrong with a query.
 import heapq
 from collections.abc import Callable, Generator, Mapping
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, TypeVar
+from typing import Any, Final, NamedTuple, NoReturn, TypeVar
 
 import trio
 
 from rmq import __version__
 from rmq.core.errors import RequestRejected
+from rmq.observe.broker_view import BrokerView
 from rmq.protocol.codes import ResponseCode
-
-if TYPE_CHECKING:
-    from rmq.broker.context import BrokerContext
 
 MAX_ROWS: Final = 200
 DEFAULT_ROWS: Final = 60
@@ -54,7 +52,7 @@ class Busiest(NamedTuple):
 class Turns:
     """Gives way after each 0.3 ms of work."""
 
-    def __init__(self, broker: "BrokerContext") -> None:
+    def __init__(self, broker: BrokerView) -> None:
         self._next_turn = broker.next_turn
         self._began = trio.current_time()
 
@@ -75,7 +73,7 @@ class Turns:
             await self()
 
 
-def head(broker: "BrokerContext") -> dict[str, Any]:
+def head(broker: BrokerView) -> dict[str, Any]:
     """Return what every view begins with."""
     config = broker.config
     return {

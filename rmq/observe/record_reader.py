@@ -4,13 +4,14 @@ A worker thread reads what is not in memory.  Bodies are foreign: the number of 
 bytes that are opened has a limit, also after decompression.
 """
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import trio
 
 from rmq._fastpath import RecordLayout
 from rmq.core.offsets import PhysicalOffset
 from rmq.core.threads import in_thread
+from rmq.observe.broker_view import BrokerView
 from rmq.observe.queries import Row
 from rmq.protocol.flags import (
     COMPRESSED,
@@ -21,9 +22,6 @@ from rmq.protocol.flags import (
 from rmq.protocol.properties import KEYS, TAGS, UNIQ_KEY
 from rmq.protocol.records import StoredMessage
 from rmq.store.cold import NotInMemory
-
-if TYPE_CHECKING:
-    from rmq.broker.context import BrokerContext
 
 MAX_OPENED: Final = 65_536
 """Bytes of a body that are shown."""
@@ -61,7 +59,7 @@ def _inflated(data: bytes, limit: int) -> bytes:
         return data
 
 
-async def record_at(broker: "BrokerContext", physical: int) -> StoredMessage | None:
+async def record_at(broker: BrokerView, physical: int) -> StoredMessage | None:
     """Read the record at an offset that the broker knows; None if it is gone."""
     log = broker.store.log
     head_size = int(RecordLayout.HEAD_SIZE)

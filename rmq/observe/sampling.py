@@ -3,23 +3,24 @@
 import heapq
 from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from rmq._fastpath import RPC_BOUNDS_MS
 from rmq.observe.findings import Problem, group_problems, problems
 from rmq.observe.measure import MAX_SERIES
+from rmq.observe.monitor_state import MonitoredBroker, MonitorState
 from rmq.observe.reasons import BEHIND_MS, NOBODY_MS
 from rmq.observe.snapshot import group_facts, take_picture
 from rmq.observe.statistics import TOPIC_PUT_NUMS
 from rmq.protocol.codes import RequestCode
 from rmq.protocol.topics import RETRY_PREFIX
-
-if TYPE_CHECKING:
-    from rmq.broker.context import BrokerContext
-    from rmq.observe.monitor import Watch
+from rmq.store.queues.consume_queues import QueueKey
 
 MAX_GROUPS: Final = 300
 """Groups, those that wait longest first, for which a reason is looked for."""
+
+SEEN_AT_ONCE: Final = 500
+"""Queues with new messages that are taken between two looks at the clock."""
 
 FAILING_MS: Final = 120_000
 SENDS: Final = (
@@ -29,11 +30,11 @@ SENDS: Final = (
 )
 
 
-def sample(broker: "BrokerContext", watch: "Watch") -> Iterator[None]:
+def sample(broker: MonitoredBroker, watch: MonitorState) -> Iterator[None]:
     """Bring the watch up to date; the caller may pause at each step."""
     now_ms = broker.clock.now_ms()
     touched = watch.touched
-    for part in watch.take_touched():
+    for part in _touched_queues(broker):
         touched |= part
         yield
     watch.growth.sample(broker, now_ms)
@@ -59,7 +60,18 @@ def sample(broker: "BrokerContext", watch: "Watch") -> Iterator[None]:
     watch.touched = {}
 
 
-def _sample_times(broker: "BrokerContext", watch: "Watch", now_ms: int) -> None:
+def _touched_queues(broker: MonitoredBroker) -> Iterator[dict[QueueKey, int]]:
+    """Yield the ends of queues that got messages since the last sample."""
+    store = broker.store
+    for queues in iter(partial(store.queues.tails.take_unseen, SEEN_AT_ONCE), []):
+        yield {
+            queue.key: store.reads.max_offset(*queue.key)
+            for queue in queues
+            if not queue.is_deleted
+        }
+
+
+def _sample_times(broker: MonitoredBroker, watch: MonitorState, now_ms: int) -> None:
     """Take the times of sends, of all codes together, and of flushes."""
     sends = [0] * (len(RPC_BOUNDS_MS) + 1)
     for row in watch.rpc_times():
@@ -69,7 +81,7 @@ def _sample_times(broker: "BrokerContext", watch: "Watch", now_ms: int) -> None:
     watch.flushes.sample(now_ms, tuple(broker.store.statistics().flush_counts))
 
 
-def _note_failing(watch: "Watch", topics: set[str], now_ms: int) -> None:
+def _note_failing(watch: MonitorState, topics: set[str], now_ms: int) -> None:
     failing = watch.failing
     for topic in topics:
         if topic.startswith(RETRY_PREFIX) and len(failing) < MAX_GROUPS:
@@ -79,7 +91,7 @@ def _note_failing(watch: "Watch", topics: set[str], now_ms: int) -> None:
 
 
 def _choose(
-    broker: "BrokerContext", watch: "Watch", names: list[str], now_ms: int
+    broker: MonitoredBroker, watch: MonitorState, names: list[str], now_ms: int
 ) -> Iterator[None]:
     """Add the groups that need a reason to `names`, the longest wait first."""
     consumers = broker.consumers

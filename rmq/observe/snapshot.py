@@ -1,23 +1,19 @@
 """The facts about groups and about the broker, as `rmq.observe.findings` wants them."""
 
 from collections.abc import Generator, Iterator, Mapping
+from functools import partial
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from rmq.observe.client_names import language_name
 from rmq.observe.findings import Picture
 from rmq.observe.group_progress import LEAST_RATE_MS, QueueProgress
+from rmq.observe.monitor_state import MonitoredBroker, MonitorState
 from rmq.observe.reasons import Client, GroupFacts, QueueFacts
 from rmq.observe.statistics import GROUP_AGAIN, QUEUE_PUT_NUMS
-from rmq.protocol.codes import LanguageCode
 from rmq.protocol.flags import PERM_READ
 from rmq.protocol.topics import RETRY_PREFIX
-from rmq.protocol.versions import version_text
-
-if TYPE_CHECKING:
-    from rmq.broker.clients import Member
-    from rmq.broker.context import BrokerContext
-    from rmq.observe.monitor import Watch
-    from rmq.remoting.connection import Connection
+from rmq.remoting.connection import Connection
 
 MAX_FACTS: Final = 400
 """Topics and queues of a group, and clients, that are looked at for one sentence.
@@ -31,7 +27,7 @@ HOUR_MS: Final = 3_600_000
 
 
 def group_facts(
-    broker: "BrokerContext", watch: "Watch", group: str
+    broker: MonitoredBroker, watch: MonitorState, group: str
 ) -> Generator[None, None, GroupFacts]:
     """Return what is known about a group at the last sample; the caller may pause."""
     now_ms = broker.clock.now_ms()
@@ -61,7 +57,7 @@ def group_facts(
 
 
 def topics_of(
-    broker: "BrokerContext", group: str, waiting: Mapping[str, object]
+    broker: MonitoredBroker, group: str, waiting: Mapping[str, object]
 ) -> list[str]:
     """Return topics that a group reads: those that wait first, its retry topic last."""
     online = broker.consumers.group(group)
@@ -79,7 +75,7 @@ def topics_of(
 
 
 def _queues(
-    broker: "BrokerContext",
+    broker: MonitoredBroker,
     group: str,
     topics: list[str],
     waiting: Mapping[str, Mapping[int, QueueProgress]],
@@ -123,7 +119,7 @@ def _queues(
 
 
 def owner_of(
-    broker: "BrokerContext", group: str, topic: str, queue_id: int
+    broker: MonitoredBroker, group: str, topic: str, queue_id: int
 ) -> str | None:
     """Return the client that got messages of a queue last, if it is still there."""
     token = broker.statistics.puller(group, topic, queue_id)
@@ -134,7 +130,7 @@ def owner_of(
 
 
 def clients_of(
-    broker: "BrokerContext", group: str, queues: list[QueueFacts]
+    broker: MonitoredBroker, group: str, queues: list[QueueFacts]
 ) -> tuple[Client, ...]:
     """Return the members of a group, and how much each finishes."""
     done: dict[str, float] = {}
@@ -154,22 +150,8 @@ def clients_of(
     )
 
 
-def language_name(language: int | str | None) -> str:
-    """Return the name of a client's language, as in heartbeats and commands."""
-    if isinstance(language, int):
-        known = language in LanguageCode.__members__.values()
-        return LanguageCode(language).name if known else "OTHER"
-    return language or "OTHER"
-
-
-def library_text(member: "Member") -> str:
-    """Return a client's library as people say it: Java 4.9.8."""
-    version = version_text(member.version)
-    return f"{language_name(member.language)} {version}".rstrip()
-
-
 def work_of(
-    broker: "BrokerContext", group: str, connection: "Connection"
+    broker: MonitoredBroker, group: str, connection: Connection
 ) -> tuple[float | None, int | None]:
     """Return what a member finishes a second, and how many messages it has in hand.
 
@@ -179,7 +161,7 @@ def work_of(
     in_hand: int | None = None
     places = (
         (topic, queue_id, queue)
-        for topic, queues in broker.watch.progress.groups.get(group, {}).items()
+        for topic, queues in broker.monitor.progress.groups.get(group, {}).items()
         for queue_id, queue in queues.items()
     )
     for topic, queue_id, queue in islice(places, MAX_FACTS):
@@ -194,22 +176,23 @@ def work_of(
 
 
 def _pauses(
-    broker: "BrokerContext", watch: "Watch", group: str, topics: list[str]
+    broker: MonitoredBroker, watch: MonitorState, group: str, topics: list[str]
 ) -> Iterator[str]:
+    set_by = partial(watch.set_by, broker.audit)
     settings = broker.groups.get(group)
     if settings is not None and not settings.consume_enable:
-        yield f"consumeEnable is false{watch.set_by(f'group {group}')}"
+        yield f"consumeEnable is false{set_by(f'group {group}')}"
     if not broker.config.broker_permission & PERM_READ:
-        yield f"brokerPermission forbids reading{watch.set_by('configuration')}"
+        yield f"brokerPermission forbids reading{set_by('configuration')}"
     for topic in topics:
         config = broker.topics.get(topic)
         if config is not None and not config.perm & PERM_READ:
-            yield f"topic {topic} may not be read{watch.set_by(f'topic {topic}')}"
+            yield f"topic {topic} may not be read{set_by(f'topic {topic}')}"
         if broker.groups.is_forbidden(group, topic):
             yield f"the group may not read {topic}"
 
 
-def take_picture(broker: "BrokerContext", watch: "Watch") -> Picture:
+def take_picture(broker: MonitoredBroker, watch: MonitorState) -> Picture:
     """Return what is known about the broker, without its groups."""
     now_ms = broker.clock.now_ms()
     servers = broker.name_servers.statistics()

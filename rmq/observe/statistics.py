@@ -17,11 +17,11 @@ from typing import Final
 import trio
 
 from rmq._fastpath import SIZE_BOUNDS
-from rmq.broker.arrivals import QueueKey
 from rmq.core.clock import Clock
 from rmq.observe.measure import CounterArray, CounterSnapshots, HistogramTable
 from rmq.protocol.bodies.statistics import BrokerStatsData, BrokerStatsItem
 from rmq.store.message_store import MessageStore
+from rmq.store.queues.consume_queues import QueueKey
 
 TOPIC_PUT_NUMS: Final = "TOPIC_PUT_NUMS"
 TOPIC_PUT_SIZE: Final = "TOPIC_PUT_SIZE"

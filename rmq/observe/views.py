@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 import trio
 
+from rmq.observe.broker_view import MemberView
+from rmq.observe.client_names import language_name, library_text
 from rmq.observe.findings import level_counts
 from rmq.observe.group_view import group_of
 from rmq.observe.machine_views import (
@@ -25,6 +27,7 @@ from rmq.observe.machine_views import (
 )
 from rmq.observe.measure import STEP_MS
 from rmq.observe.message_views import MESSAGE_VIEWS
+from rmq.observe.monitor_state import MonitoredBroker
 from rmq.observe.queries import (
     DEFAULT_ROWS,
     MAX_ROWS,
@@ -41,7 +44,7 @@ from rmq.observe.queries import (
     unknown,
 )
 from rmq.observe.reasons import QueueFacts, why
-from rmq.observe.snapshot import language_name, library_text, work_of
+from rmq.observe.snapshot import group_facts, work_of
 from rmq.observe.statistics import (
     GROUP_AGAIN,
     GROUP_OUT,
@@ -52,8 +55,6 @@ from rmq.observe.statistics import (
 from rmq.protocol.topics import DLQ_PREFIX, RETRY_PREFIX
 
 if TYPE_CHECKING:
-    from rmq.broker.clients import Member
-    from rmq.broker.context import BrokerContext
     from rmq.remoting.connection import Connection
 
 NAMES_AT_ONCE: Final = 64
@@ -65,7 +66,7 @@ ORDER_MS: Final = 10_000
 
 SYSTEM_GROUPS: Final = "CID_RMQ_SYS_"
 
-View = Callable[["BrokerContext", Query], Awaitable[dict[str, Any]]]
+View = Callable[[MonitoredBroker, Query], Awaitable[dict[str, Any]]]
 
 
 def view_names() -> list[str]:
@@ -74,7 +75,7 @@ def view_names() -> list[str]:
 
 
 async def show_view(
-    broker: "BrokerContext", name: str, query: Query, require: Require
+    broker: MonitoredBroker, name: str, query: Query, require: Require
 ) -> dict[str, Any]:
     """Return a view; `require` is asked for the right to topics with its messages."""
     if name in MESSAGE_VIEWS:
@@ -84,9 +85,9 @@ async def show_view(
     return await VIEWS[name](broker, query)
 
 
-async def problems(broker: "BrokerContext", _query: Query) -> dict[str, Any]:
+async def problems(broker: MonitoredBroker, _query: Query) -> dict[str, Any]:
     """Return what is wrong, the worst first."""
-    watch = broker.watch
+    watch = broker.monitor
     watch.look()
     await trio.lowlevel.checkpoint()
     return {
@@ -97,23 +98,23 @@ async def problems(broker: "BrokerContext", _query: Query) -> dict[str, Any]:
     }
 
 
-async def overview(broker: "BrokerContext", query: Query) -> dict[str, Any]:
+async def overview(broker: MonitoredBroker, query: Query) -> dict[str, Any]:
     """Return what is said first: traffic, problems, the groups furthest behind."""
-    broker.watch.look()
+    broker.monitor.look()
     rows = {"n": query.get("n", "8")}
     of_groups = await _furthest(broker, rows)
     of_topics = await _busiest(broker, rows)
     stats = broker.store.statistics()
     return {
         **head(broker),
-        "problems": [msgspec.to_builtins(each) for each in broker.watch.problems],
+        "problems": [msgspec.to_builtins(each) for each in broker.monitor.problems],
         "put": stats.put_messages,
         "got": stats.transferred_messages,
         "refused": stats.put_failed,
         "writable": broker.store.durability.is_writable,
-        "connections": broker.watch.connection_count(),
-        "send_p99_ms": broker.watch.sends.p99_ms(),
-        "dead": sum(n for _, n in broker.watch.dead.of_hour(broker.clock.now_ms())),
+        "connections": broker.monitor.connection_count(),
+        "send_p99_ms": broker.monitor.sends.p99_ms(),
+        "dead": sum(n for _, n in broker.monitor.dead.of_hour(broker.clock.now_ms())),
         "disk": _disk(broker),
         "groups": of_groups["rows"],
         "groups_total": of_groups["total"],
@@ -124,17 +125,17 @@ async def overview(broker: "BrokerContext", query: Query) -> dict[str, Any]:
     }
 
 
-async def _furthest(broker: "BrokerContext", query: Query) -> dict[str, Any]:
+async def _furthest(broker: MonitoredBroker, query: Query) -> dict[str, Any]:
     """Return groups by what waits; those that keep up are chosen each `ORDER_MS`."""
     count = number_of(query, "n", DEFAULT_ROWS, MAX_ROWS)
-    now_ms, kept = broker.clock.steady_ms(), broker.watch.furthest
+    now_ms, kept = broker.clock.steady_ms(), broker.monitor.furthest
     if kept is None or now_ms - kept.at_ms >= ORDER_MS or kept.wanted < count:
         found = await groups(broker, {**query, "sort": "lag"})
         names = [row["name"] for row in found["rows"]]
-        broker.watch.furthest = Busiest(now_ms, count, names, found["total"])
+        broker.monitor.furthest = Busiest(now_ms, count, names, found["total"])
         return found
     turns, lags = Turns(broker), dict[str, int]()
-    for name in list(broker.watch.progress.groups):
+    for name in list(broker.monitor.progress.groups):
         if not name.startswith(SYSTEM_GROUPS):
             lags[name] = _lag(broker, name)
         await turns()
@@ -147,14 +148,14 @@ async def _furthest(broker: "BrokerContext", query: Query) -> dict[str, Any]:
     return {"total": kept.total, "rows": rows}
 
 
-async def _busiest(broker: "BrokerContext", query: Query) -> dict[str, Any]:
+async def _busiest(broker: MonitoredBroker, query: Query) -> dict[str, Any]:
     """Return topics by what comes in; all are gone through each `ORDER_MS` only."""
     count = number_of(query, "n", DEFAULT_ROWS, MAX_ROWS)
-    now_ms, kept = broker.clock.steady_ms(), broker.watch.busiest
+    now_ms, kept = broker.clock.steady_ms(), broker.monitor.busiest
     if kept is None or now_ms - kept.at_ms >= ORDER_MS or kept.wanted < count:
         found = await topics(broker, {**query, "sort": "in"})
         names = [row["name"] for row in found["rows"]]
-        broker.watch.busiest = Busiest(
+        broker.monitor.busiest = Busiest(
             now_ms, count, names, found["total"], found["due"]
         )
         return found
@@ -168,7 +169,7 @@ async def _busiest(broker: "BrokerContext", query: Query) -> dict[str, Any]:
     return {"total": kept.total, "due": kept.due, "rows": rows}
 
 
-async def topics(broker: "BrokerContext", query: Query) -> dict[str, Any]:
+async def topics(broker: MonitoredBroker, query: Query) -> dict[str, Any]:
     """Return topics: those that match `q`, by `sort`, from `from` on, `n` of them.
 
     `due`, by `sort=in` only: what would leave each second if every group kept up.
@@ -209,13 +210,13 @@ async def topics(broker: "BrokerContext", query: Query) -> dict[str, Any]:
     }  # fmt: skip
 
 
-async def topic(broker: "BrokerContext", query: Query) -> dict[str, Any]:
+async def topic(broker: MonitoredBroker, query: Query) -> dict[str, Any]:
     """Return one topic: its queues, and the groups that read it."""
     name = name_of(query)
     config = broker.topics.get(name)
     if config is None:
         unknown("topic", name, broker.topics.all())
-    broker.watch.look()
+    broker.monitor.look()
     turns, lags = Turns(broker), await _lag_by_topic(broker)
     queues = []
     for queue_id in range(
@@ -237,17 +238,17 @@ async def topic(broker: "BrokerContext", query: Query) -> dict[str, Any]:
             "readQueueNums": config.read_queue_nums,
             "writeQueueNums": config.write_queue_nums,
         },
-        "hour": broker.watch.of_topics.get_or_add(name, now_ms).values(now_ms),
+        "hour": broker.monitor.of_topics.get_or_add(name, now_ms).values(now_ms),
         "step_ms": STEP_MS,
         "queues": queues,
         "groups": [_group_row(broker, group) for group in readers],
     }
 
 
-async def groups(broker: "BrokerContext", query: Query) -> dict[str, Any]:
+async def groups(broker: MonitoredBroker, query: Query) -> dict[str, Any]:
     """Return groups: those that match `q`, by `sort`, from `from` on, `n` of them."""
     wanted = Wanted(query, ("lag", "waits", "out", "clients", "name"))
-    broker.watch.look()
+    broker.monitor.look()
     turns = Turns(broker)
     names = dict.fromkeys(broker.offsets.group_names())
     names |= dict.fromkeys(broker.consumers.group_names())
@@ -263,7 +264,7 @@ async def groups(broker: "BrokerContext", query: Query) -> dict[str, Any]:
             continue
         key: Any = name
         if wanted.sort in ("lag", "waits"):
-            is_late = name in broker.watch.progress.groups
+            is_late = name in broker.monitor.progress.groups
             amount = _lag if wanted.sort == "lag" else _waits_ms
             key = amount(broker, name) if is_late else 0
         elif wanted.sort == "out":
@@ -281,21 +282,21 @@ async def groups(broker: "BrokerContext", query: Query) -> dict[str, Any]:
     }  # fmt: skip
 
 
-async def group(broker: "BrokerContext", query: Query) -> dict[str, Any]:
+async def group(broker: MonitoredBroker, query: Query) -> dict[str, Any]:
     """Return one group: why it is behind, its queues and clients."""
     name = name_of(query)
     is_known = broker.offsets.topics_of(name) or broker.consumers.group(name)
     if not is_known and broker.groups.get(name) is None:
         unknown("group", name, broker.offsets.group_names())
-    broker.watch.look()
+    broker.monitor.look()
     await trio.lowlevel.checkpoint()
-    facts = await Turns(broker).all(broker.watch.group(name))
+    facts = await Turns(broker).all(group_facts(broker, broker.monitor, name))
     online = broker.consumers.group(name)
     settings = broker.groups.get(name)
     return {
         **head(broker),
         "row": _group_row(broker, name),
-        "hour": broker.watch.of_groups.values(name, facts.now_ms),
+        "hour": broker.monitor.of_groups.values(name, facts.now_ms),
         "step_ms": STEP_MS,
         "kind": online.consume_type if online else None,
         "settings": None
@@ -309,7 +310,7 @@ async def group(broker: "BrokerContext", query: Query) -> dict[str, Any]:
         "arriving": _rounded(facts.arriving_per_s),
         "done": None if facts.done_per_s is None else _rounded(facts.done_per_s),
         "again": _rounded(facts.again_per_s),
-        "dead": broker.watch.dead_of(name),
+        "dead": broker.monitor.dead_of(name),
         "left": None if facts.left is None else msgspec.to_builtins(facts.left),
         "clients": [msgspec.to_builtins(each) for each in facts.clients],
         "queues": [_queue_row(each) for each in facts.queues],
@@ -323,11 +324,11 @@ class ClientPlace(NamedTuple):
     kind: str
     group: str
     connection: "Connection"
-    member: "Member"
+    member: MemberView
     library: str
 
 
-async def clients(broker: "BrokerContext", query: Query) -> dict[str, Any]:
+async def clients(broker: MonitoredBroker, query: Query) -> dict[str, Any]:
     """Return consumers and producers that are online, one row a group and client.
 
     `versions`: the libraries of those that match, and how many have each.
@@ -377,8 +378,8 @@ VIEWS: Final[Mapping[str, View]] = {
 # -- rows
 
 
-def _disk(broker: "BrokerContext") -> dict[str, Any]:
-    disk = broker.watch.growth.disk(broker, broker.clock.now_ms())
+def _disk(broker: MonitoredBroker) -> dict[str, Any]:
+    disk = broker.monitor.growth.disk(broker, broker.clock.now_ms())
     growth = disk.growth_per_hour
     return {
         "used": disk.used, "total": disk.total, "early": disk.early_ratio,
@@ -387,13 +388,13 @@ def _disk(broker: "BrokerContext") -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _is_internal(broker: "BrokerContext", name: str) -> bool:
+def _is_internal(broker: MonitoredBroker, name: str) -> bool:
     own = name.startswith((RETRY_PREFIX, DLQ_PREFIX))
     return own or broker.topics.is_system(name)
 
 
 def _topic_row(
-    broker: "BrokerContext", name: str, lags: Mapping[str, int]
+    broker: MonitoredBroker, name: str, lags: Mapping[str, int]
 ) -> Row | None:
     config = broker.topics.get(name)
     if config is None:
@@ -415,8 +416,8 @@ def _topic_row(
     }
 
 
-def _group_row(broker: "BrokerContext", name: str) -> Row:
-    problem = broker.watch.by_group.get(name)
+def _group_row(broker: MonitoredBroker, name: str) -> Row:
+    problem = broker.monitor.by_group.get(name)
     return {
         "name": name,
         "topics": broker.offsets.topic_count(name),
@@ -425,14 +426,14 @@ def _group_row(broker: "BrokerContext", name: str) -> Row:
         "waits_ms": _waits_ms(broker, name),
         "out": _rounded(_group_out(broker, name)),
         "again": _rounded(_again(broker, name)),
-        "dead": broker.watch.dead_of(name),
+        "dead": broker.monitor.dead_of(name),
         "level": "ok" if problem is None else problem.level,
         "say": "" if problem is None else problem.say,
         "brief": "" if problem is None else problem.brief or problem.say,
     }
 
 
-def _client_row(broker: "BrokerContext", place: ClientPlace) -> Row:
+def _client_row(broker: MonitoredBroker, place: ClientPlace) -> Row:
     """`done` and `ms` are known while messages wait for the client."""
     member, connection = place.member, place.connection
     done = in_hand = None
@@ -458,10 +459,10 @@ def _queue_row(queue: QueueFacts) -> Row:
     return row
 
 
-async def _lag_by_topic(broker: "BrokerContext") -> dict[str, int]:
+async def _lag_by_topic(broker: MonitoredBroker) -> dict[str, int]:
     """Return what waits in each topic for the group that is furthest behind."""
     turns, lags = Turns(broker), dict[str, int]()
-    for of_group in list(broker.watch.progress.groups.values()):
+    for of_group in list(broker.monitor.progress.groups.values()):
         for name, queues in of_group.items():
             lag = sum(queue.lag for queue in queues.values())
             lags[name] = max(lag, lags.get(name, 0))
@@ -469,29 +470,29 @@ async def _lag_by_topic(broker: "BrokerContext") -> dict[str, int]:
     return lags
 
 
-def _waiting(broker: "BrokerContext", group: str) -> Iterator[Any]:
-    for queues in broker.watch.progress.groups.get(group, {}).values():
+def _waiting(broker: MonitoredBroker, group: str) -> Iterator[Any]:
+    for queues in broker.monitor.progress.groups.get(group, {}).values():
         yield from queues.values()
 
 
-def _lag(broker: "BrokerContext", group: str) -> int:
+def _lag(broker: MonitoredBroker, group: str) -> int:
     return sum(queue.lag for queue in _waiting(broker, group))
 
 
-def _waits_ms(broker: "BrokerContext", group: str) -> int:
+def _waits_ms(broker: MonitoredBroker, group: str) -> int:
     now_ms = broker.clock.now_ms()
     return max((queue.waits_ms(now_ms) for queue in _waiting(broker, group)), default=0)
 
 
-def _topic_out(broker: "BrokerContext", name: str) -> float:
+def _topic_out(broker: MonitoredBroker, name: str) -> float:
     return broker.statistics.minute_rate(TOPIC_OUT, name)
 
 
-def _group_out(broker: "BrokerContext", name: str) -> float:
+def _group_out(broker: MonitoredBroker, name: str) -> float:
     return broker.statistics.minute_rate(GROUP_OUT, f"@{name}")
 
 
-def _again(broker: "BrokerContext", name: str) -> float:
+def _again(broker: MonitoredBroker, name: str) -> float:
     return broker.statistics.minute_rate(GROUP_AGAIN, f"@{name}")
 
 

@@ -25,7 +25,7 @@ async def node(tmp_path):
         for _ in range(3):
             context.publish("Orders", b"x", queue_id=0)
         context.offsets.commit("c", "billing", "Orders", 0, 1)
-        context.watch.sample()
+        context.monitor.sample()
         yield node
 
 
@@ -147,7 +147,7 @@ async def test_a_stop_and_a_continuation(node):
 
 @pytest.mark.slow
 async def test_one_that_is_killed_leaves_nothing_at_the_broker(node):
-    connections = node.broker.context.watch.connection_count
+    connections = node.broker.context.monitor.connection_count
     quiet = connections()
     for _ in range(2):
         ours, theirs = pty.openpty()

@@ -214,13 +214,13 @@ async def test_a_message_waits_for_the_disk(tmp_path):
 )  # fmt: skip
 async def test_dead_letters_come_again_to_their_group_alone(opened, chosen, resent):
     broker, browser = opened
-    broker.watch.sample()
+    broker.monitor.sample()
     told = await do(browser, "resendDeadLetters", group="G", **chosen)
     assert told["done"][0].startswith(f"{resent} were sent again")
     assert int(broker.store.reads.max_offset("%RETRY%G", 0)) == resent
     assert int(broker.store.reads.max_offset("Orders", 0)) == 3
     if "offsets" in chosen:
-        (dead,) = broker.watch.dead.of_hour(broker.clock.now_ms())
+        (dead,) = broker.monitor.dead.of_hour(broker.clock.now_ms())
         assert dead == ("G", 4 - resent)
     if resent:
         place = broker.store.reads.physical_at("%RETRY%G", 0, 0)

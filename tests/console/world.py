@@ -64,7 +64,7 @@ def fill(broker, clock, third=MARKUP):
     for _ in range(9):
         clock.ms += 10_000
         broker.statistics.count_up()
-        broker.watch.sample()
+        broker.monitor.sample()
 
 
 class Cut:

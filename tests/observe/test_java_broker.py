@@ -52,7 +52,7 @@ async def asking(incident):
 
 
 async def test_it_tells_the_same(incident, asking):
-    incident.watch.sample()
+    incident.monitor.sample()
     own = await show_view(incident.broker, "overview", {}, None)
     told = await asking.look()
     names = {"name", "lag", "topics", "level"}

@@ -82,11 +82,11 @@ async def test_brokers(incident, view):  # noqa: F811
     assert 0 < own["disk_early"] < own["disk_refuse"] < 1
     assert own["flush_p99_ms"] is None
     broker = incident.broker
-    incident.watch.sample()
+    incident.monitor.sample()
     for _ in range(100):
         broker.store.durability.times.observe(4_000_000)
     incident.clock.ms += 10_000
-    incident.watch.sample()
+    incident.monitor.sample()
     assert (await view("brokers"))["own"]["flush_p99_ms"] == 5
     assert found["name_servers"][0]["registered"]
     assert (found["replicas"], found["following"], found["cluster_rows"]) == (
@@ -109,7 +109,7 @@ async def test_another_broker_that_does_not_answer_is_a_gap(incident, view):  # 
     for _ in range(2):
         with pytest.raises(RequestRejected, match="does not answer"):
             await view("broker", address="127.0.0.1:1")
-    assert incident.watch.others == {}
+    assert incident.monitor.others == {}
 
 
 async def test_only_brokers_of_the_cluster_are_asked(incident, view):  # noqa: F811

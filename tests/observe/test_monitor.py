@@ -26,7 +26,7 @@ class Incident:
     def __init__(self, node, clock, stack):
         self.node, self.clock, self.stack = node, clock, stack
         self.broker = node.broker.context
-        self.watch = self.broker.watch
+        self.monitor = self.broker.monitor
 
     async def client(self, name="c1", tags="*"):
         client = await self.connect()
@@ -77,10 +77,10 @@ class Incident:
         for _ in range(seconds // 10):
             self.clock.ms += 10_000
             self.broker.statistics.count_up()
-            self.watch.sample()
+            self.monitor.sample()
 
     def facts(self):
-        steps = self.watch.group("G")
+        steps = self.monitor.group("G")
         while True:
             try:
                 next(steps)
@@ -88,7 +88,7 @@ class Incident:
                 return stop.value
 
     def kinds(self):
-        return [each.kind for each in self.watch.problems if each.group == "G"]
+        return [each.kind for each in self.monitor.problems if each.group == "G"]
 
 
 async def ask(client, code, body=b"", **fields):
@@ -117,23 +117,23 @@ async def test_nobody_consumes(incident):
     await client.stream.aclose()
     while incident.broker.consumers.client_ids("G"):
         await incident.broker.next_turn()
-    incident.watch.sample()
+    incident.monitor.sample()
     assert incident.kinds() == []
     incident.pass_time(10)
-    (problem,) = [each for each in incident.watch.problems if each.group == "G"]
+    (problem,) = [each for each in incident.monitor.problems if each.group == "G"]
     assert problem.level == "warn"
     incident.pass_time(70)
-    (problem,) = [each for each in incident.watch.problems if each.group == "G"]
+    (problem,) = [each for each in incident.monitor.problems if each.group == "G"]
     assert problem.level == "bad"
     assert problem.say.startswith("Nobody consumes; 4 messages wait. The last client ")
     assert "(its connection was lost)" in problem.say
     assert "c1 at 127.0.0.1:" in problem.more[0]
     incident.pass_time(60)
-    assert incident.watch.problems[0].since_ms <= incident.clock.now_ms() - 60_000
+    assert incident.monitor.problems[0].since_ms <= incident.clock.now_ms() - 60_000
     incident.commit(5)
     incident.pass_time(10)
     assert incident.kinds() == []
-    assert incident.watch.progress.groups == {}
+    assert incident.monitor.progress.groups == {}
 
 
 async def test_a_group_that_pops_needs_no_members_to_be_there(incident):
@@ -167,8 +167,8 @@ async def test_nobody_is_named_within_15_s(incident, was_online, monkeypatch):
     incident.clock.now_ms = lambda: NOW + round((time.monotonic() - began) * 100_000)
     incident.clock.steady_ms = incident.clock.now_ms
     incident.commit(0)
-    incident.watch.look()
-    while incident.watch.is_looked_at:  # noqa: ASYNC110 - the clock wakes nobody
+    incident.monitor.look()
+    while incident.monitor.is_looked_at:  # noqa: ASYNC110 - the clock wakes nobody
         await trio.sleep(0.001)
     if was_online:
         client = await incident.client()
@@ -192,7 +192,7 @@ async def test_a_blocked_handler_and_a_queue_of_nobody(incident):
     incident.commit(0)
     incident.commit(0, queue_id=1)
     incident.pass_time(90)
-    problem = next(each for each in incident.watch.problems if each.group == "G")
+    problem = next(each for each in incident.monitor.problems if each.group == "G")
     assert problem.kind == "unowned"
     assert problem.say.startswith("Queue 1 of T belongs to nobody")
     assert any("c1 finished nothing for" in each for each in problem.more)
@@ -231,7 +231,7 @@ async def test_a_paused_group_names_who_paused_it(incident):
     admin = await incident.connect()
     await ask(admin, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body)
     incident.pass_time(70)
-    (problem, *_) = [each for each in incident.watch.problems if each.group == "G"]
+    (problem, *_) = [each for each in incident.monitor.problems if each.group == "G"]
     assert problem.kind == "paused"
     assert "consumeEnable is false, set by 127.0.0.1" in problem.say
 
@@ -240,8 +240,8 @@ async def test_a_clock_that_is_ahead(incident):
     incident.clock.ms -= 60_000  # SEND is born at 1,800,000,000,000
     for _ in range(2):
         await incident.send(1)
-        incident.watch.sample()
-    (problem,) = [each for each in incident.watch.problems if each.kind == "clock"]
+        incident.monitor.sample()
+    (problem,) = [each for each in incident.monitor.problems if each.kind == "clock"]
     assert problem.say.startswith("The clock of sender 127.0.0.1 is ")
     assert problem.say.endswith(" ahead.")
 
@@ -250,11 +250,11 @@ async def test_a_clock_of_a_sender_that_is_gone_is_forgotten(incident):
     incident.clock.ms -= 60_000
     for _ in range(2):
         await incident.send(1)
-        incident.watch.sample()
+        incident.monitor.sample()
     incident.pass_time(590)
-    assert "clock" in [each.kind for each in incident.watch.problems]
+    assert "clock" in [each.kind for each in incident.monitor.problems]
     incident.pass_time(20)
-    assert "clock" not in [each.kind for each in incident.watch.problems]
+    assert "clock" not in [each.kind for each in incident.monitor.problems]
 
 
 async def test_the_log_grows_lately(incident):
@@ -265,11 +265,11 @@ async def test_the_log_grows_lately(incident):
         for _ in range(10):
             incident.broker.publish("T", body, queue_id=0)
         incident.pass_time(10)
-    disk = incident.watch.growth.disk(incident.broker, incident.clock.now_ms())
+    disk = incident.monitor.growth.disk(incident.broker, incident.clock.now_ms())
     assert disk.growth_per_hour is None
     assert disk.lately_per_hour == pytest.approx(360 * 1_000_000, rel=0.1)
     incident.pass_time(40)
-    disk = incident.watch.growth.disk(incident.broker, incident.clock.now_ms())
+    disk = incident.monitor.growth.disk(incident.broker, incident.clock.now_ms())
     assert disk.lately_per_hour == 0
 
 
@@ -280,10 +280,10 @@ async def test_a_note_is_no_event_until_it_is_more(incident):
     incident.commit(0)
     incident.pass_time(20)
     assert incident.kinds() == ["blocked"]
-    events = incident.watch.events.since(0)
+    events = incident.monitor.events.since(0)
     assert "problem" not in [each.kind for each in events]
     incident.pass_time(60)
-    (event,) = [e for e in incident.watch.events.since(0) if e.kind == "problem"]
+    (event,) = [e for e in incident.monitor.events.since(0) if e.kind == "problem"]
     assert "blocked handler" in event.say
 
 
@@ -294,7 +294,7 @@ async def test_dead_letters_that_are_sent_again_are_no_problem(incident):
             incident.clock.ms += 3_700_000  # two of them are older than an hour
         incident.broker.publish("%DLQ%G", b"x", queue_id=0)
     incident.pass_time(10)
-    dead = incident.watch.dead
+    dead = incident.monitor.dead
     assert dead.of_hour(incident.clock.now_ms()) == [("G", 4)]
     dead.settle("G", {0, 3})  # the oldest that counts is 2; 3 is one of a tag
     dead.settle("G", {3})
@@ -306,7 +306,7 @@ async def test_dead_letters_that_are_sent_again_are_no_problem(incident):
     assert incident.kinds() == []
     incident.broker.publish("%DLQ%G", b"x", queue_id=0)
     incident.pass_time(10)
-    (problem,) = [each for each in incident.watch.problems if each.group == "G"]
+    (problem,) = [each for each in incident.monitor.problems if each.group == "G"]
     assert problem.say == "1 message became dead letters in the last hour."
 
 
@@ -316,7 +316,7 @@ async def test_dead_letters_of_an_hour(incident):
         incident.broker.publish("%DLQ%G", b"x", queue_id=0)
     incident.pass_time(10)
     assert incident.kinds() == ["dead-letters"]
-    (problem,) = [each for each in incident.watch.problems if each.group == "G"]
+    (problem,) = [each for each in incident.monitor.problems if each.group == "G"]
     assert problem.say.startswith("3 messages became")
     incident.pass_time(3_700)
     assert incident.kinds() == []
@@ -380,7 +380,7 @@ async def test_a_group_with_many_topics_is_not_gone_through_at_once(
     for _ in range(2):
         asked.clear()
         steps.clear()
-        for _ in incident.watch._sample():
+        for _ in incident.monitor._sample():
             steps.append(len(asked))
         most = max(after - before for before, after in pairwise(steps))
         assert most <= 500, most
@@ -392,9 +392,9 @@ async def test_a_group_with_many_topics_is_not_gone_through_at_once(
     assert len(incident.facts().queues) == 400
     for name in ("many-777", "many-888"):
         broker.offsets.commit("c", "G", name, 0, 1)
-    incident.watch.sample()
+    incident.monitor.sample()
     asked.clear()
-    incident.watch.sample()
+    incident.monitor.sample()
     assert asked == []
 
 
@@ -402,10 +402,10 @@ async def test_a_deleted_group_is_not_behind_any_more(incident):
     await incident.send(3)
     incident.commit(1)
     incident.pass_time(10)
-    assert incident.watch.progress.groups.keys() == {"G"}
+    assert incident.monitor.progress.groups.keys() == {"G"}
     incident.broker.offsets.remove_group("G")
-    incident.watch.sample()
-    assert incident.watch.progress.groups == {}
+    incident.monitor.sample()
+    assert incident.monitor.progress.groups == {}
 
 
 async def test_a_member_without_offsets_is_seen(incident):
@@ -413,10 +413,10 @@ async def test_a_member_without_offsets_is_seen(incident):
     await incident.client()
     await incident.send(3)
     incident.pass_time(10)
-    assert incident.watch.progress.groups.keys() == {"G"}
+    assert incident.monitor.progress.groups.keys() == {"G"}
     incident.broker.offsets.on_reset[0]("G")
     incident.pass_time(10)
-    assert incident.watch.progress.groups.keys() == {"G"}
+    assert incident.monitor.progress.groups.keys() == {"G"}
 
 
 async def test_lists(incident):
@@ -482,7 +482,7 @@ async def test_clients_have_their_library_and_their_speed(incident):
 
 
 async def test_the_time_of_sends_is_that_of_the_last_minute(incident):
-    incident.watch.rpc_times = lambda: [
+    incident.monitor.rpc_times = lambda: [
         RpcTime(10, 0, (99, 0, 0, 0, 0, 0, 0, 0, 0, 0), 9.0),
         RpcTime(310, 0, (0, count, 0, 0, 0, 0, 0, 0, 0, 0), 9.0),
         RpcTime(11, 0, (0, 0, 0, 0, 0, 0, 0, count, 0, 0), 9.0),
@@ -539,7 +539,7 @@ async def test_the_overview_has_each_group_that_waits_at_once(incident):
         incident.broker.offsets.commit("c", f"g{number}", "T", 0, 5)
     incident.broker.offsets.commit("c", "late", "T", 0, 2)
     incident.broker.offsets.commit("c", "later", "T", 0, 1)
-    incident.watch.sample()
+    incident.monitor.sample()
     assert await overview() == ([("later", 4), ("late", 3), ("g0", 0)], 4)
     assert await overview(1) == ([("later", 4)], 4)
     assert len((await overview(6))[0]) == 6

@@ -123,7 +123,7 @@ def rmq_setup(broker: BrokerContext, register: Register) -> None:
         register.handler(code, refuse)
     register.service(broker.statistics.sample_regularly)
     register.arrivals(broker.statistics.on_arrivals)
-    register.service(broker.watch.run, restart=True)
+    register.service(broker.monitor.run, restart=True)
 
 
 def _made(broker: BrokerContext, module: str, name: str) -> object:

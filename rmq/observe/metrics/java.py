@@ -13,8 +13,9 @@ from itertools import islice
 from typing import NamedTuple
 
 from rmq._fastpath import RPC_BOUNDS_MS, SIZE_BOUNDS, RpcTime
-from rmq.broker.context import BrokerContext
 from rmq.core.offsets import PhysicalOffset, QueueOffset
+from rmq.observe.broker_view import BrokerView
+from rmq.observe.client_names import language_name
 from rmq.observe.measure import HistogramTable
 from rmq.observe.metrics.exposition import MAX_SAMPLES, Family, Sample, histogram
 from rmq.observe.metrics.timer import pop_families, timer_families
@@ -27,7 +28,7 @@ from rmq.observe.statistics import (
     TOPIC_PUT_NUMS,
     TOPIC_PUT_SIZE,
 )
-from rmq.protocol.codes import LanguageCode, RequestCode, ResponseCode
+from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.records import decode_stored
 from rmq.protocol.topics import is_retry_topic
 from rmq.protocol.versions import version_text
@@ -67,7 +68,7 @@ class Requests(NamedTuple):
     held: int
 
 
-def base_labels(broker: BrokerContext) -> dict[str, str]:
+def base_labels(broker: BrokerView) -> dict[str, str]:
     """Return the labels of every metric: cluster, node, and those of `metricsLabel`."""
     config = broker.config
     return {
@@ -78,7 +79,7 @@ def base_labels(broker: BrokerContext) -> dict[str, str]:
     }
 
 
-def families(broker: BrokerContext, requests: Requests) -> Iterator[Family]:
+def families(broker: BrokerView, requests: Requests) -> Iterator[Family]:
     """Yield every family of Java that rmq serves."""
     yield from _table_families(broker)
     yield from _creation_families(broker)
@@ -123,7 +124,7 @@ def _gauge(name: str, text: str, value: float, **labels: str) -> Family:
     return Family(name, "gauge", text, [Sample(value, labels)])
 
 
-def _table_families(broker: BrokerContext) -> Iterator[Family]:
+def _table_families(broker: BrokerView) -> Iterator[Family]:
     permission = broker.config.broker_permission
     yield _gauge("rocketmq_broker_permission", "4 read + 2 write", permission)
     topics, groups = len(broker.topics.all()), len(broker.groups.all())
@@ -131,7 +132,7 @@ def _table_families(broker: BrokerContext) -> Iterator[Family]:
     yield _gauge("rocketmq_consumer_group_number", "groups of this broker", groups)
 
 
-def _creation_families(broker: BrokerContext) -> Iterator[Family]:
+def _creation_families(broker: BrokerView) -> Iterator[Family]:
     statistics = broker.statistics
     for name, text, timings in (
         ("topic_create_execution_time", "topics", statistics.topic_creations),
@@ -164,7 +165,7 @@ def _watermarks(requests: Requests) -> Iterator[Sample]:
     yield Sample(requests.held, {"processor": "async_put"})
 
 
-def _traffic_families(broker: BrokerContext) -> Iterator[Family]:
+def _traffic_families(broker: BrokerView) -> Iterator[Family]:
     for name, text, item in (
         ("rocketmq_messages_in_total", "messages stored", TOPIC_PUT_NUMS),
         ("rocketmq_throughput_in_total", "bytes stored", TOPIC_PUT_SIZE),
@@ -186,33 +187,33 @@ def _traffic_families(broker: BrokerContext) -> Iterator[Family]:
     )
 
 
-def _puts(broker: BrokerContext, item: str) -> Iterator[Sample]:
+def _puts(broker: BrokerView, item: str) -> Iterator[Sample]:
     for topic, value in broker.statistics.totals(item):
         yield Sample(value, _of_topic(broker, topic))
 
 
-def _of_topic(broker: BrokerContext, topic: str) -> dict[str, str]:
+def _of_topic(broker: BrokerView, topic: str) -> dict[str, str]:
     config = broker.topics.get(topic)
     kind = config.attributes.get(_MESSAGE_TYPE, "") if config else ""
     labels = {"topic": topic, "message_type": kind.lower() or "normal"}
     return labels | _is_system(broker, topic)
 
 
-def _sizes(broker: BrokerContext) -> Iterator[Sample]:
+def _sizes(broker: BrokerView) -> Iterator[Sample]:
     totals = dict(broker.statistics.totals(TOPIC_PUT_SIZE))
     for topic, counts in broker.statistics.sizes().items():
         labels = _of_topic(broker, topic)
         yield from histogram(SIZE_BOUNDS, counts, totals.get(topic, 0), labels)
 
 
-def _gets(broker: BrokerContext, item: str) -> Iterator[Sample]:
+def _gets(broker: BrokerView, item: str) -> Iterator[Sample]:
     for key, value in broker.statistics.totals(item):
         topic, _, group = key.partition("@")
         labels = {"topic": topic, "consumer_group": group}
         yield Sample(value, labels | _is_system(broker, topic))
 
 
-def _is_system(broker: BrokerContext, topic: str) -> dict[str, str]:
+def _is_system(broker: BrokerView, topic: str) -> dict[str, str]:
     return {"is_system": "true" if broker.topics.is_system(topic) else "false"}
 
 
@@ -233,7 +234,7 @@ def _code_name(codes: type[IntEnum], code: int) -> str:
     return codes(code).name.lower() if known else str(code)
 
 
-def _transaction_families(broker: BrokerContext) -> Iterator[Family]:
+def _transaction_families(broker: BrokerView) -> Iterator[Family]:
     for name, text, item in (
         ("rocketmq_commit_messages_total", "transactions committed", COMMIT_NUMS),
         ("rocketmq_rollback_messages_total", "and rolled back", ROLLBACK_NUMS),
@@ -252,7 +253,7 @@ def _transaction_families(broker: BrokerContext) -> Iterator[Family]:
     )
 
 
-def _client_families(broker: BrokerContext) -> Iterator[Family]:
+def _client_families(broker: BrokerView) -> Iterator[Family]:
     producers = Counter(
         _client(member.language, member.version)
         for _, _, member in broker.producers.all()
@@ -280,10 +281,7 @@ def _client_families(broker: BrokerContext) -> Iterator[Family]:
 
 def _client(language: int | str | None, version: int) -> tuple[str, str]:
     """Return language and version as Java writes them, in small letters."""
-    if isinstance(language, int):
-        known = language in LanguageCode.__members__.values()
-        language = LanguageCode(language).name if known else "OTHER"
-    return (language or "OTHER").lower(), version_name(version)
+    return language_name(language).lower(), version_name(version)
 
 
 def version_name(number: int) -> str:
@@ -297,13 +295,13 @@ def _of_client(client: tuple[str, str]) -> dict[str, str]:
     return {"language": language, "version": version, "protocol_type": "remoting"}
 
 
-def _of_group(broker: BrokerContext, name: str) -> dict[str, str]:
+def _of_group(broker: BrokerView, name: str) -> dict[str, str]:
     group = broker.consumers.group(name)
     mode = _MODES.get(group.consume_type or "", "unknown") if group else "unknown"
     return {"consumer_group": name, "consume_mode": mode, "is_system": "false"}
 
 
-def _storage_families(broker: BrokerContext) -> Iterator[Family]:
+def _storage_families(broker: BrokerView) -> Iterator[Family]:
     stats = broker.store.statistics()
     size = stats.end_offset - stats.min_physical_offset
     yield _gauge("rocketmq_storage_size_bytes", "bytes of the log", size, **STORAGE)
@@ -329,20 +327,20 @@ def _storage_families(broker: BrokerContext) -> Iterator[Family]:
         )
 
 
-def _pairs(broker: BrokerContext) -> Iterator[tuple[str, str]]:
+def _pairs(broker: BrokerView) -> Iterator[tuple[str, str]]:
     """Yield topic and group of all committed offsets of existing topics."""
     for topic, group in broker.offsets.pairs(MAX_SAMPLES):
         if broker.topics.get(topic) is not None:
             yield topic, group
 
 
-def _of_pair(broker: BrokerContext, topic: str, group: str) -> dict[str, str]:
+def _of_pair(broker: BrokerView, topic: str, group: str) -> dict[str, str]:
     is_retry = "true" if is_retry_topic(topic) else "false"
     labels = {"topic": topic, "consumer_group": group, "is_retry": is_retry}
     return labels | _is_system(broker, topic)
 
 
-def _lag(broker: BrokerContext) -> Iterator[Sample]:
+def _lag(broker: BrokerView) -> Iterator[Sample]:
     max_offset, reached = broker.store.reads.max_offset, broker.offsets.reached
     for topic, group in _pairs(broker):
         queues = broker.offsets.queues(group, topic)
@@ -352,7 +350,7 @@ def _lag(broker: BrokerContext) -> Iterator[Sample]:
         yield Sample(lag, _of_pair(broker, topic, group))
 
 
-def _lag_latency(broker: BrokerContext) -> Iterator[Sample]:
+def _lag_latency(broker: BrokerView) -> Iterator[Sample]:
     now_ms = broker.clock.now_ms()
     for topic, group in islice(_pairs(broker), MAX_LATENCIES):
         queues = broker.offsets.queues(group, topic)
@@ -366,7 +364,7 @@ def _lag_latency(broker: BrokerContext) -> Iterator[Sample]:
         yield Sample(max(0, now_ms - first_ms), _of_pair(broker, topic, group))
 
 
-def _hand_out_families(broker: BrokerContext) -> Iterator[Family]:
+def _hand_out_families(broker: BrokerView) -> Iterator[Family]:
     """Yield messages that groups have pulled but not committed, or can pull."""
     names = (
         ("rocketmq_consumer_inflight_messages", "given, not committed yet"),
@@ -382,7 +380,7 @@ def _hand_out_families(broker: BrokerContext) -> Iterator[Family]:
     )
 
 
-def _handed(broker: BrokerContext, place: int) -> Iterator[Sample]:
+def _handed(broker: BrokerView, place: int) -> Iterator[Sample]:
     """Yield inflight (0) or ready (1) messages of each pair."""
     assert place in (0, 1), place
     max_offset = broker.store.reads.max_offset
@@ -395,7 +393,7 @@ def _handed(broker: BrokerContext, place: int) -> Iterator[Sample]:
         yield Sample(max(0, total), _of_pair(broker, topic, group))
 
 
-def _queueing(broker: BrokerContext) -> Iterator[Sample]:
+def _queueing(broker: BrokerView) -> Iterator[Sample]:
     now_ms = broker.clock.now_ms()
     for topic, group in islice(_pairs(broker), MAX_LATENCIES):
         times = []

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from rmq import __version__
 from rmq._fastpath import FLUSH_BOUNDS_S
-from rmq.broker.context import BrokerContext
 from rmq.observe.findings import level_counts
 from rmq.observe.metrics.exposition import Family, Sample, histogram
+from rmq.observe.monitor_state import MonitoredBroker
 from rmq.remoting.server import RemotingServer
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _PAGE_SIZE = os.sysconf("SC_PAGE_SIZE")
 
 
-def families(broker: BrokerContext, server: RemotingServer) -> Iterator[Family]:
+def families(broker: MonitoredBroker, server: RemotingServer) -> Iterator[Family]:
     """Yield every family with a name of rmq."""
     yield build_family()
     yield from _store_families(broker)
@@ -47,7 +47,7 @@ def counter(name: str, text: str, value: float, **labels: str) -> Family:
     return Family(name, "counter", text, [Sample(value, labels)])
 
 
-def _store_families(broker: BrokerContext) -> Iterator[Family]:
+def _store_families(broker: MonitoredBroker) -> Iterator[Family]:
     store, stats = broker.store, broker.store.statistics()
     recovery = store.recovery
     disk = shutil.disk_usage(store.directory.commit_log)
@@ -87,7 +87,7 @@ def _store_families(broker: BrokerContext) -> Iterator[Family]:
     yield gauge("rmq_recovery_cuts", "damaged parts cut off", len(recovery.cuts))
 
 
-def _replication_families(broker: BrokerContext) -> Iterator[Family]:
+def _replication_families(broker: MonitoredBroker) -> Iterator[Family]:
     """Yield who follows, and how far; a master without replicas has no samples."""
     replicas, replica = (
         broker.replication.primary.statuses(),
@@ -107,7 +107,7 @@ def _replication_families(broker: BrokerContext) -> Iterator[Family]:
     yield Family("rmq_following", "gauge", text, follows)
 
 
-def group_families(broker: BrokerContext) -> Iterator[Family]:
+def group_families(broker: MonitoredBroker) -> Iterator[Family]:
     """Yield the part of this broker in a group with a controller, if it is in one."""
     control = broker.replication.control
     if control is None:
@@ -167,7 +167,7 @@ def network_families(server: RemotingServer) -> Iterator[Family]:
     yield gauge("rmq_running_handlers", "handlers at work", stats.running)
 
 
-def _client_families(broker: BrokerContext) -> Iterator[Family]:
+def _client_families(broker: MonitoredBroker) -> Iterator[Family]:
     mismatches = broker.consumers.mismatches.statistics()
     yield gauge(
         "rmq_subscription_mismatches",
@@ -186,8 +186,8 @@ def _client_families(broker: BrokerContext) -> Iterator[Family]:
     yield gauge("rmq_start_time_seconds", "start, since 1970", broker.boot_ms / 1000)
 
 
-def _problem_family(broker: BrokerContext) -> Family:
-    counts = level_counts(broker.watch.problems)
+def _problem_family(broker: MonitoredBroker) -> Family:
+    counts = level_counts(broker.monitor.problems)
     samples = [Sample(number, {"level": level}) for level, number in counts.items()]
     return Family(
         "rmq_problems", "gauge", "things that somebody should look at", samples

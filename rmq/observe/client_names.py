@@ -1,0 +1,19 @@
+"""Names of clients' libraries: language and version, as people write them."""
+
+from rmq.observe.broker_view import MemberView
+from rmq.protocol.codes import LanguageCode
+from rmq.protocol.versions import version_text
+
+
+def language_name(language: int | str | None) -> str:
+    """Return the name of a client's language, as in heartbeats and commands."""
+    if isinstance(language, int):
+        known = language in LanguageCode.__members__.values()
+        return LanguageCode(language).name if known else "OTHER"
+    return language or "OTHER"
+
+
+def library_text(member: MemberView) -> str:
+    """Return a client's library as people write it: Java 4.9.8."""
+    version = version_text(member.version)
+    return f"{language_name(member.language)} {version}".rstrip()
