@@ -30,7 +30,7 @@ def bench_send(benchmark, codec):
 
     def run():
         number = codec.send(TEMPLATE, PROPERTIES, body, 1, 9, "ID", born_ms=5)
-        codec.take()
+        codec.take_output()
         reply[13:17] = number.to_bytes(4, "big")
         codec.feed(bytes(reply))
 

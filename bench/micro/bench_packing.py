@@ -1,7 +1,7 @@
 """Packing of messages to send, compiled and by the way of all others."""
 
 from rmq._fastpath import UniqueKeys
-from rmq._fastpath.client.packing import Packed, join, pack_plain
+from rmq._fastpath.client.packing import PackedMessage, join, pack_plain
 from rmq.client.message import Message, properties_of
 from rmq.outgoing.connection import date_ms
 
@@ -19,10 +19,10 @@ def bench_plain(benchmark):
 def bench_in_python(benchmark):
     made = keys()
 
-    def pack() -> Packed:
+    def pack() -> PackedMessage:
         msg_id = made.next()
         text = properties_of(MESSAGE, msg_id)
-        return Packed(MESSAGE.topic, msg_id, text, MESSAGE.body, 0, True)
+        return PackedMessage(MESSAGE.topic, msg_id, text, MESSAGE.body, 0, True)
 
     benchmark(pack)
 

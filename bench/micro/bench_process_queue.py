@@ -7,7 +7,12 @@ import pytest
 
 from rmq._fastpath import RecordEncoder
 from rmq._fastpath.client.messages import decode_messages
-from rmq._fastpath.client.process_queue import Fetched, Handout, Lease, ProcessQueue
+from rmq._fastpath.client.process_queue import (
+    FetchBuffer,
+    Lease,
+    MessageIterator,
+    ProcessQueue,
+)
 
 COUNT = 32
 
@@ -15,8 +20,8 @@ COUNT = 32
 @pytest.fixture
 def held():
     lease = Lease()
-    lease.puller, lease.state = Fetched(), ProcessQueue(0)
-    lease.puller.ready, lease.puller.blocked = deque(), set()
+    lease.buffer, lease.state = FetchBuffer(), ProcessQueue(0)
+    lease.buffer.ready, lease.buffer.blocked = deque(), set()
     return lease
 
 
@@ -31,13 +36,13 @@ def messages(held):
 
 
 def bench_handout(benchmark, held, messages):
-    handout = Handout(None, held.puller)
+    handout = MessageIterator(None, held.buffer)
     handout.is_plain = True
 
     def all_messages():
         held.state.reset(0)
         held.state.add(messages, COUNT)
-        held.puller.ready.extend(messages)
+        held.buffer.ready.extend(messages)
         for _ in messages:
             with suppress(StopIteration):
                 handout.__anext__().send(None)

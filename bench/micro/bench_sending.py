@@ -1,12 +1,12 @@
 """Room for messages, and the end of a delivery."""
 
 from rmq._fastpath.client.messages import SendResult
-from rmq._fastpath.client.packing import Packed
-from rmq._fastpath.client.sending import Budget, FirstAttempt, OpenDeliveries
+from rmq._fastpath.client.packing import PackedMessage
+from rmq._fastpath.client.sending import FirstAttempt, PendingDeliveries, SendBudget
 
 
 def bench_room(benchmark):
-    budget = Budget(10, 1_000)
+    budget = SendBudget(10, 1_000)
 
     def once():
         budget.take(128)
@@ -16,10 +16,10 @@ def bench_room(benchmark):
 
 
 def bench_deliveries(benchmark):
-    budget = Budget(10, 1_000)
-    packed = Packed("T", "id", b"", bytes(128), 0, True)
+    budget = SendBudget(10, 1_000)
+    packed = PackedMessage("T", "id", b"", bytes(128), 0, True)
     result = SendResult(0, "id", "offset id", None, 7)
-    open_ = OpenDeliveries(budget, lambda: None, print, lambda: None)
+    open_ = PendingDeliveries(budget, lambda: None, print, lambda: None)
 
     def once():
         budget.take(128)

@@ -233,7 +233,7 @@ class _Following:
         while True:
             asked = request(OwnRequestCode.FOLLOW_LOG, self._wanted.fields() | place)
             try:
-                answer = await client.ask(address, asked, timeout_ms)
+                answer = await client.request(address, asked, timeout_ms)
             except PeerError:
                 if not self._has_heard:
                     raise

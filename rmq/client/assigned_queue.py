@@ -1,121 +1,199 @@
-"""HeldQueue: a queue that is assigned to a consumer, with what is known of it.
+"""AssignedQueue: one queue of this consumer, with its fetched and committed offsets.
 
-It is the lease of its messages: after `revoke` no acknowledgement counts.
+It is the lease of its messages: after `revoke` no acknowledgement counts. In an ordered
+group it hands out messages one after another, while its lock is valid.
 """
 
-from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any, Final
+from collections import deque
+from collections.abc import Coroutine, Sequence
+from typing import Any, Final, NamedTuple, Protocol
 
-from rmq._fastpath.client.codec import Pulled, PullTemplate
+from rmq._fastpath.client.codec import PullResult, PullTemplate
 from rmq._fastpath.client.messages import ReceivedMessage
-from rmq._fastpath.client.process_queue import Lease, ProcessQueue
+from rmq._fastpath.client.process_queue import FetchBuffer, Lease, ProcessQueue
 from rmq.client.core.routes import MessageQueue
-from rmq.client.fetch_queue import AskedQueue
+from rmq.client.fetch_queue import FetchHandler, FetchQueue
 from rmq.client.namespaces import unwrap
+from rmq.client.options import ConsumerGroup
 from rmq.client.subscription import Subscription
-from rmq.outgoing.connection import Connection
+from rmq.outgoing.connection import Connection, steady_ms
+from rmq.outgoing.wire import Completion
 from rmq.protocol.flags import PULL_SUBSCRIPTION, PULL_SUSPEND
 from rmq.protocol.topics import plain_topic
 
-if TYPE_CHECKING:
-    from rmq.client.puller import Puller
-
-
 HOLD_MS: Final = 15_000
 PULL_TIMEOUT_MS: Final = 30_000
-"""A hold of 15 s may be answered after 20."""
+"""A broker may answer a hold of 15 s after 20 s."""
+
+LOCK_VALID_MS: Final = 30_000
+"""How long a member uses a lock after its broker has granted or renewed it."""
+
+NO_LOCK_MS: Final = 1 << 50
 
 
-class HeldQueue(Lease, AskedQueue):
+class Redeliver(Protocol):
+    """Has a message delivered again, or moves it to the dead-letter queue."""
+
+    def __call__(
+        self,
+        queue: "AssignedQueue",
+        message: ReceivedMessage,
+        delay_s: float | None,
+        *,
+        dead_letter: bool,
+    ) -> Coroutine[Any, Any, None]:
+        """Return when the broker, or this consumer, has taken the message."""
+
+
+class QueueContext(NamedTuple):
+    """The values that all queues of a consumer share."""
+
+    handler: FetchHandler
+    buffer: FetchBuffer
+    group: ConsumerGroup
+    redeliver: Redeliver
+
+
+class AssignedQueue(Lease, FetchQueue):
     """See above; `Lease` has `ack`."""
-
-    puller: "Puller"
 
     def __init__(
         self,
-        puller: "Puller",
+        context: QueueContext,
         queue: MessageQueue,
         subscription: Subscription,
-        group: str,
         offset: int,
     ) -> None:
-        AskedQueue.__init__(self, puller, queue, subscription)
-        self.group = group
+        FetchQueue.__init__(self, context.handler, queue, subscription)
+        self.buffer = context.buffer
         self.state = ProcessQueue(offset)
-        self.template = PullTemplate(
-            group,
+        self.max_offset = offset
+        self.committed: int | None = None
+        self.last_consume_ms = 0
+        self.locked_until_ms = NO_LOCK_MS
+        self.is_busy = False
+        """A handler works on one of its messages; only in ordered groups."""
+
+        self._context = context
+        self._suspended_until_ms = 0
+        self._ready: deque[ReceivedMessage] = deque()
+        """Fetched messages that were not handed out; only in ordered groups."""
+
+        self._template = PullTemplate(
+            context.group.name,
             subscription.topic,
             queue.queue_id,
             expression=subscription.expression,
             kind=subscription.kind,
             version=subscription.version,
         )
-        self.max_offset = offset
-        self.committed: int | None = None
-        self.rests_until_ms = 0
-        self.locked_until_ms = 0
-        self.last_consume_ms = 0
+
+    # -- pulls
 
     def has_room(self, share: int) -> bool:
-        """Whether it has less than its share, and no message that waits too long."""
+        """Whether it has less than its share, and its oldest message is not stuck."""
         if self.state.count >= share:
             return False
-        return self.puller.ordered or not self.state.is_far_ahead
+        return self._context.group.ordered or not self.state.is_far_ahead
 
-    def ask(self, connection: Connection) -> None:
-        """Pull."""
+    def _send_request(
+        self, connection: Connection, waiter: Completion, count: int
+    ) -> None:
         connection.pull(
-            self.template,
-            _Answer(self),
+            self._template,
+            waiter,
             PULL_TIMEOUT_MS,
             offset=self.state.next_offset,
-            count=self.puller.limits.fetch,
+            count=count,
             hold_ms=HOLD_MS,
             sys_flag=PULL_SUSPEND | PULL_SUBSCRIPTION,
         )
+
+    def record_answer(self, answer: PullResult) -> None:
+        """Record what an answer reports of the queue."""
+        self.broker_id = answer.suggested_broker_id
+        self.max_offset = max(self.max_offset, answer.max_offset)
+
+    def program_topic(self, topic: str) -> str:
+        """Return the topic that programs know, also for one of POP's retries."""
+        group = self._context.group
+        return unwrap(group.namespace, plain_topic(topic, group.name))
+
+    def restart(self, offset: int) -> None:
+        """Drop the fetched messages, and continue at an offset."""
+        self.state.reset(offset)
+        self._ready.clear()
+        self.epoch += 1
+        self.is_pulling = False
+
+    def revoke(self) -> None:
+        """Give up the queue: acknowledgements of its messages no longer count."""
+        self.is_revoked = True
+        self._ready.clear()
 
     def nack(
         self, message: ReceivedMessage, delay_s: float | None, *, dead_letter: bool
     ) -> Coroutine[Any, Any, None]:
         """Have a message delivered again later."""
-        return self.puller.give_back(self, message, delay_s, dead_letter=dead_letter)
+        return self._context.redeliver(self, message, delay_s, dead_letter=dead_letter)
 
-    def origin_of(self, topic: str) -> str:
-        """Return the topic that a program knows, also for one of POP's retries."""
-        return unwrap(self.puller.client.namespace, plain_topic(topic, self.group))
+    # -- ordered groups
 
-    def reset(self, offset: int) -> None:
-        """Forget what is fetched, and go on at an offset."""
-        self.puller.forget(self)
-        self.state.reset(offset)
-        self.buffer.clear()
-        self.epoch += 1
-        self.is_pulling = False
+    @property
+    def can_hand_out(self) -> bool:
+        """Whether a handler may get its next message now, lock and pause aside."""
+        return bool(self._ready) and not self.is_busy and not self.is_revoked
 
-    def revoke(self) -> None:
-        """Stop: messages that are handed out can no longer be acknowledged."""
-        self.is_revoked = True
-        self.puller.forget(self)
-        self.buffer.clear()
+    def unavailable_ms(self, now_ms: int) -> int | None:
+        """Return how long it is suspended, 0 without a valid lock; None if neither."""
+        if now_ms < self._suspended_until_ms or now_ms > self.locked_until_ms:
+            return max(self._suspended_until_ms - now_ms, 0)
+        return None
 
+    def add_ready(self, messages: Sequence[ReceivedMessage]) -> bool:
+        """Append fetched messages; whether it had none, and its handler is free."""
+        was_idle = not self._ready and not self.is_busy
+        self._ready.extend(messages)
+        return was_idle
 
-class _Answer:
-    """The waiter of a pull."""
+    def hand_out(self, count: int) -> list[ReceivedMessage]:
+        """Return its next messages; it is busy until `release`."""
+        self.is_busy = True
+        ready = self._ready
+        return [ready.popleft() for _ in range(min(count, len(ready)))]
 
-    __slots__ = ("_epoch", "_held")
+    def put_first(self, messages: Sequence[ReceivedMessage]) -> None:
+        """Put messages back, before all others."""
+        self._ready.extendleft(reversed(messages))
 
-    def __init__(self, held: HeldQueue) -> None:
-        self._held = held
-        self._epoch = held.epoch
+    def release(self) -> None:
+        """Record that no handler works on its messages."""
+        self.is_busy = False
 
-    def done(self) -> bool:
-        """Never given up."""
-        return False
+    def suspend(self, pause_s: float) -> None:
+        """Hand out nothing for a time."""
+        self._suspended_until_ms = steady_ms() + int(pause_s * 1_000)
 
-    def set_result(self, answer: Pulled) -> None:
-        """Take the answer."""
-        self._held.puller.answered(self._held, self._epoch, answer)
+    def renew_lock(self, now_ms: int) -> None:
+        """Record that the broker has locked the queue for this member."""
+        self.locked_until_ms = now_ms + LOCK_VALID_MS
 
-    def set_exception(self, error: BaseException) -> None:
-        """Learn that there will be none."""
-        self._held.puller.failed(self._held, self._epoch, error)
+    # -- offsets
+
+    @property
+    def has_progress(self) -> bool:
+        """Whether its committable offset differs from the committed one."""
+        return self.state.committable != self.committed
+
+    @property
+    def lag(self) -> int:
+        """How many messages are not consumed, as of the last pull."""
+        return max(self.max_offset - self.state.committable, 0)
+
+    def record_commit(self, offset: int) -> None:
+        """Record the committed offset."""
+        self.committed = offset
+
+    def record_consumption(self, now_ms: int) -> None:
+        """Record that messages were consumed since the last commit."""
+        self.last_consume_ms = now_ms

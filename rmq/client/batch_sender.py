@@ -1,4 +1,4 @@
-"""Lists: messages of one call, sent in batches side by side."""
+"""BatchSender: messages of one call, sent in batches side by side."""
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import cast
@@ -6,26 +6,26 @@ from typing import cast
 import anyio
 
 from rmq._fastpath.client.messages import SendResult
-from rmq._fastpath.client.packing import Packed
-from rmq._fastpath.client.sending import Budget
-from rmq.client.core.batches import Sized, split
+from rmq._fastpath.client.packing import PackedMessage
+from rmq._fastpath.client.sending import SendBudget
+from rmq.client.core.batches import BatchLimits, split
 from rmq.client.core.routes import MessageQueue
 from rmq.client.errors import ClientError, SendManyFailed
 from rmq.client.message import Message
 from rmq.client.packing import Packer
 
 
-class Lists:
+class BatchSender:
     """Sends lists of one producer; `room` waits until the budget has some."""
 
     def __init__(
         self,
         packer: Packer,
-        limits: Sized,
-        budget: Budget,
+        limits: BatchLimits,
+        budget: SendBudget,
         room: Callable[[int, int], Awaitable[None]],
         send_joined: Callable[
-            [list[Packed], MessageQueue | None], Awaitable[list[SendResult]]
+            [list[PackedMessage], MessageQueue | None], Awaitable[list[SendResult]]
         ],
     ) -> None:
         self._packer = packer
@@ -60,7 +60,7 @@ class Lists:
 
     async def _send_part(
         self,
-        batch: list[Packed],
+        batch: list[PackedMessage],
         places: list[int],
         size: int,
         results: list[SendResult | ClientError | None],

@@ -24,13 +24,13 @@ import anyio.to_thread
 
 from rmq._fastpath.client.messages import Delivery as AsyncDelivery
 from rmq._fastpath.client.messages import ReceivedMessage
-from rmq._fastpath.client.sending import Ends
+from rmq._fastpath.client.sending import EndCounter
 from rmq._fastpath.client.sending import ThreadDelivery as Delivery
 from rmq.client.client import Client as AsyncClient
 from rmq.client.consumer import Consumer as AsyncConsumer
 from rmq.client.core.routes import MessageQueue
 from rmq.client.errors import ClientError
-from rmq.client.lifecycle import Life
+from rmq.client.lifecycle import Lifecycle
 from rmq.client.message import Message
 from rmq.client.message_trace import MessageTrace as AsyncMessageTrace
 from rmq.client.portal import portal
@@ -45,7 +45,7 @@ learn of each message when it is handed out."""
 class _Blocking:
     """Opens and closes what it wraps; `_call` runs one of its methods."""
 
-    _inner: Life
+    _inner: Lifecycle
 
     def __enter__(self) -> Self:
         portal().call(self._inner.start)
@@ -104,7 +104,7 @@ class Producer(_Blocking):
         self._inner = AsyncProducer(_inner_of(client), **options)
         self._most = options.get("max_pending", 10_000)
         self._under_way = 0
-        self._ends = Ends(self._has_first_end)
+        self._ends = EndCounter(self._has_first_end)
         self._taken: deque[_Taken] = deque()
         self._is_draining = False
         self._lock = threading.Lock()
@@ -238,7 +238,7 @@ class _Lease:
 
     is_revoked = False
 
-    def __init__(self, inner: Any) -> None:  # noqa: ANN401 - a HeldQueue
+    def __init__(self, inner: Any) -> None:  # noqa: ANN401 - a AssignedQueue
         self._inner = inner
 
     def ack(self, message: ReceivedMessage) -> bool:
@@ -299,7 +299,7 @@ class Consumer(_Blocking):
         self._settle()
         inner = self._inner
         is_single = inner.ordered or inner.client.is_watched
-        found = await inner.next_handed_out(1 if is_single else AHEAD)
+        found = await inner.receive(1 if is_single else AHEAD)
         if not found and inner.puller.failure is not None:
             raise inner.puller.failure
         self._here.extend(found)
@@ -309,7 +309,7 @@ class Consumer(_Blocking):
         for message in consumed:
             message.ack()
         if consumed:
-            self._inner.released(consumed[0])
+            self._inner.release(consumed[0])
 
     def deliveries(self) -> Iterator[ReceivedMessage]:
         """Yield messages that only `ack()` and `nack()` settle, in any thread."""
@@ -320,7 +320,7 @@ class Consumer(_Blocking):
                 return
             message = self._here.popleft()
             if self._inner.ordered:
-                portal().post(partial(self._inner.released, message))
+                portal().post(partial(self._inner.release, message))
             message.lease = _Lease(message.lease)  # type: ignore[assignment]
             yield message
 

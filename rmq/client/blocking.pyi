@@ -9,9 +9,9 @@ from rmq.client.compression import Compression
 from rmq.client.core.allocate import Allocate
 from rmq.client.core.routes import MessageQueue
 from rmq.client.hooks import Hook
-from rmq.client.members import QueueCallback
 from rmq.client.message import Message
 from rmq.client.offsets import OffsetStore
+from rmq.client.rebalance import QueueCallback
 from rmq.client.subscription import Sql, Start
 from rmq.client.transaction import Checker
 from rmq.outgoing.identity import Trust

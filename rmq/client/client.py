@@ -16,20 +16,21 @@ from typing import Final, Protocol
 
 import anyio
 
-from rmq.client.core.routes import Route, offered, route_of
+from rmq.client.core.routes import MessageQueue, Route, offered, route_of
 from rmq.client.errors import ClientClosed, ClientForked, NoRoute
 from rmq.client.hooks import Hook, Hooks
-from rmq.client.lifecycle import Life
+from rmq.client.lifecycle import Lifecycle
 from rmq.client.namespaces import wrap
 from rmq.core.address import host_of, is_address
 from rmq.core.errors import ConfigError, PeerError, RmqError
 from rmq.core.logs import Foreign, SparseLog
 from rmq.outgoing.connection import Connection, steady_ms
 from rmq.outgoing.connections import CONNECT_TIMEOUT_MS, Connections
+from rmq.outgoing.event_loop import current_wires
 from rmq.outgoing.identity import ANY_NAME, Trust
 from rmq.outgoing.refused import AnswerRefused
 from rmq.outgoing.signing import Credentials, signer
-from rmq.outgoing.wire import Tls, Wires, current_wires
+from rmq.outgoing.wire import Tls, Wires
 from rmq.protocol.bodies.heartbeat import ConsumerData, HeartbeatData, ProducerData
 from rmq.protocol.bodies.route import TopicRouteData
 from rmq.protocol.codes import RequestCode, ResponseCode
@@ -42,7 +43,7 @@ logger = logging.getLogger(__name__)
 logger.addFilter(SparseLog())
 
 NAMESRV_ADDR: Final = "NAMESRV_ADDR"
-ASK_TIMEOUT_MS: Final = 3_000
+REQUEST_TIMEOUT_MS: Final = 3_000
 ROUTE_PAUSE_MS: Final = 1_000
 MIN_TICK_MS: Final = 50
 """Deadlines are looked at this often at most: one timer for all calls."""
@@ -77,7 +78,7 @@ class Member(Protocol):
         """Answer a request of a broker; None if it is not for this member."""
 
 
-class Client(Life):
+class Client(Lifecycle):
     """See above; `name_servers` is `host:port;host:port`, or a list."""
 
     def __init__(  # noqa: PLR0913 - options, all but one by name
@@ -94,7 +95,7 @@ class Client(Life):
         heartbeat_interval_s: float = 30,
     ) -> None:
         super().__init__()
-        self.name_servers = _addresses(name_servers)
+        self.name_servers = _parse_name_servers(name_servers)
         self.namespace = namespace
         self.hooks, self.is_watched = Hooks(hooks), bool(hooks)
         self.process_id = os.getpid()
@@ -156,14 +157,14 @@ class Client(Life):
         _clients.add(self)
         self._spawn(self._watch_deadlines)
         self._spawn(self._refresh_routes)
-        self._spawn(self._send_heartbeats)
+        self._spawn(self._send_heartbeats_periodically)
 
     async def _close(self, error: BaseException | None, *, is_cancelled: bool) -> None:
         self.is_open = False
         with anyio.CancelScope(shield=True):
             await self._connections.close()
 
-    def check(self) -> None:
+    def check_open(self) -> None:
         """Raise unless it is open in this process."""
         if not self.is_open:
             if os.getpid() != self.process_id:
@@ -177,7 +178,7 @@ class Client(Life):
         found = self.connections.get(address)
         if found is not None and found.is_open and self.is_open:
             return found
-        self.check()
+        self.check_open()
         greet = self._greet if is_broker else None
         found = await self._connections.get(address, greet)
         self._host = self._host or found.wire.local_address[0]
@@ -189,12 +190,28 @@ class Client(Life):
             tls = Tls(tls.context, host_of(address))
         return tls
 
-    async def ask(
-        self, address: str, command: Command, timeout_ms: int = ASK_TIMEOUT_MS
+    async def request(
+        self, address: str, command: Command, timeout_ms: int = REQUEST_TIMEOUT_MS
     ) -> Command:
         """Return the answer of a broker, with any code; PeerError without one."""
         connection = await self.connection(address)
-        return await connection.ask(command, timeout_ms)
+        return await connection.request(command, timeout_ms)
+
+    async def request_broker(
+        self, queue: MessageQueue, command: Command, *, any_replica: bool = False
+    ) -> Command:
+        """Return the answer of the master of a queue; NoRoute if it is offline.
+
+        With `any_replica` a slave answers in place of a master that is offline.
+        """
+        route = await self.route(queue.topic)
+        address = route.master(queue.broker)
+        if address is None and any_replica:
+            address = route.any_of(queue.broker)
+        if address is None:
+            reason = f"the master of {queue.broker} is offline"
+            raise NoRoute(queue.topic, self.name_servers, reason)
+        return await self.request(address, command)
 
     def _on_lost(self, connection: Connection, reason: str) -> None:
         if self.is_open:
@@ -230,7 +247,7 @@ class Client(Life):
         found = self.routes.get(topic)
         if found is not None:
             return found
-        self.check()
+        self.check_open()
         async with self._locks.setdefault(topic, anyio.Lock()):
             return self.routes.get(topic) or await self._fetch(topic)
 
@@ -265,7 +282,7 @@ class Client(Life):
         header = GetRouteInfoRequestHeader(topic=wrap(self.namespace, topic))
         request = Command.request(RequestCode.GET_ROUTEINFO_BY_TOPIC, header)
         try:
-            answer = await self.ask_name_server(request)
+            answer = await self.request_name_server(request)
             if answer.code != ResponseCode.SUCCESS:
                 self._route_tried_ms.pop(topic, None)
                 if answer.code == ResponseCode.TOPIC_NOT_EXIST:
@@ -284,14 +301,14 @@ class Client(Life):
                 member.on_route(route)
         return route
 
-    async def ask_name_server(self, request: Command) -> Command:
+    async def request_name_server(self, request: Command) -> Command:
         """Return the answer of the first name server that gives one."""
         failure: PeerError | None = None
         for _ in self.name_servers:
             address = self.name_servers[self._preferred % len(self.name_servers)]
             try:
                 connection = await self.connection(address, is_broker=False)
-                return await connection.ask(request, ASK_TIMEOUT_MS)
+                return await connection.request(request, REQUEST_TIMEOUT_MS)
             except PeerError as error:
                 failure = error
                 self._preferred += 1
@@ -307,16 +324,16 @@ class Client(Life):
 
     # -- heartbeats
 
-    def join(self, member: Member) -> None:
+    def add_member(self, member: Member) -> None:
         """Add a producer or consumer to the heartbeats."""
         self.members.append(member)
 
-    def leave(self, member: Member) -> None:
+    def remove_member(self, member: Member) -> None:
         """Take it out again."""
         if member in self.members:
             self.members.remove(member)
 
-    def brokers(self) -> set[str]:
+    def broker_addresses(self) -> set[str]:
         """Return the addresses of the masters, with consumers also of the slaves."""
         has_consumers = any(each.consumer_data() for each in self.members)
         return {
@@ -327,13 +344,13 @@ class Client(Life):
             if number == 0 or has_consumers
         }
 
-    async def beat(self) -> None:
+    async def send_heartbeats(self) -> None:
         """Send a heartbeat to every broker; those that fail are skipped."""
         async with anyio.create_task_group() as tasks:
-            for address in self.brokers():
-                tasks.start_soon(self._beat, address)
+            for address in self.broker_addresses():
+                tasks.start_soon(self._send_heartbeat, address)
 
-    async def _beat(self, address: str) -> None:
+    async def _send_heartbeat(self, address: str) -> None:
         try:
             known = self.connections.get(address)
             connection = await self.connection(address)
@@ -354,7 +371,7 @@ class Client(Life):
         )
         if beat.producer_data_set or beat.consumer_data_set:
             request = Command.request(RequestCode.HEART_BEAT, body=beat.encode())
-            answer = await connection.ask(request, ASK_TIMEOUT_MS)
+            answer = await connection.request(request, REQUEST_TIMEOUT_MS)
             if answer.code != ResponseCode.SUCCESS:
                 remark = answer.remark or ""
                 logger.warning(
@@ -364,23 +381,23 @@ class Client(Life):
                 for member in self.members:
                     member.on_refused(error)
 
-    async def _send_heartbeats(self) -> None:
+    async def _send_heartbeats_periodically(self) -> None:
         while True:
             await anyio.sleep(self._heartbeat_interval_s)
             if self.members:
-                await self.beat()
+                await self.send_heartbeats()
 
     # -- requests of brokers
 
     def _on_request(self, connection: Connection, request: Command) -> None:
         if self._request_count < MAX_REQUESTS and self.is_open:
             self._request_count += 1
-            self.spawn(self._answer, connection, request)
+            self.spawn(self._answer_request, connection, request)
         elif not request.is_oneway:
             busy = request.reply(ResponseCode.SYSTEM_BUSY, "this client is busy")
             connection.respond(busy)
 
-    async def _answer(self, connection: Connection, request: Command) -> None:
+    async def _answer_request(self, connection: Connection, request: Command) -> None:
         try:
             answer = None
             for member in list(self.members):
@@ -401,7 +418,7 @@ class Client(Life):
             connection.respond(answer)
 
 
-def _addresses(given: str | Sequence[str] | None) -> tuple[str, ...]:
+def _parse_name_servers(given: str | Sequence[str] | None) -> tuple[str, ...]:
     if given is None:
         given = os.environ.get(NAMESRV_ADDR, "")
         if not given:
@@ -422,10 +439,10 @@ def _addresses(given: str | Sequence[str] | None) -> tuple[str, ...]:
 _clients: "weakref.WeakSet[Client]" = weakref.WeakSet()
 
 
-def _forked() -> None:
+def _close_in_child() -> None:
     """Let no client of the parent be used; touch no loop, which shares its epoll."""
     for client in list(_clients):
         client.is_open = False
 
 
-os.register_at_fork(after_in_child=_forked)
+os.register_at_fork(after_in_child=_close_in_child)

@@ -1,4 +1,4 @@
-"""Sharer: what a producer and a consumer have in common: a client, maybe their own."""
+"""ClientOwner: the base of `Producer` and `Consumer`: a client, shared or their own."""
 
 import sys
 from contextlib import suppress
@@ -7,7 +7,7 @@ from typing import Final, Self, cast
 
 from rmq.client.client import Client, Member
 from rmq.client.errors import ClientClosed
-from rmq.client.lifecycle import Life
+from rmq.client.lifecycle import Lifecycle
 from rmq.core.errors import PeerError
 from rmq.outgoing.refused import AnswerRefused
 from rmq.protocol.bodies.heartbeat import ConsumerData, ProducerData
@@ -18,7 +18,7 @@ from rmq.protocol.headers.client import UnregisterClientRequestHeader
 UNREGISTER_MS: Final = 1_000
 
 
-class Sharer(Life):
+class ClientOwner(Lifecycle):
     """Base of what may share a client, or have one of its own."""
 
     def __init__(self, client: "Client | str | None") -> None:
@@ -27,10 +27,10 @@ class Sharer(Life):
         self._owns_client = not isinstance(client, Client)
         self._is_open = False
 
-    def _check(self) -> None:
+    def _check_open(self) -> None:
         """Raise unless it is open in this process."""
         if not (self._is_open and self.client.is_open):
-            self.client.check()
+            self.client.check_open()
             raise ClientClosed(f"this {type(self).__name__} is not open: `async with`")
 
     async def __aenter__(self) -> Self:
@@ -61,11 +61,11 @@ class Sharer(Life):
         return False
 
     def _join(self) -> None:
-        self.client.join(cast("Member", self))
+        self.client.add_member(cast("Member", self))
 
     def _leave(self) -> None:
         """Stop being in the heartbeats."""
-        self.client.leave(cast("Member", self))
+        self.client.remove_member(cast("Member", self))
 
     async def _unregister(
         self, *, producer_group: str | None = None, consumer_group: str | None = None
@@ -74,7 +74,7 @@ class Sharer(Life):
 
         No heartbeat that says otherwise follows.
         """
-        brokers = self.client.brokers()
+        brokers = self.client.broker_addresses()
         self._leave()
         header = UnregisterClientRequestHeader(
             client_id=self.client.client_id,
@@ -85,7 +85,7 @@ class Sharer(Life):
             if address in brokers:
                 request = Command.request(RequestCode.UNREGISTER_CLIENT, header)
                 with suppress(PeerError):
-                    await connection.ask(request, UNREGISTER_MS)
+                    await connection.request(request, UNREGISTER_MS)
 
     def on_lost(self, address: str) -> None:
         """Nothing: sends fail and go on elsewhere, pulls when the broker is back."""

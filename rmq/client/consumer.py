@@ -1,45 +1,49 @@
 """Consumer: receives messages. Known in Java as `DefaultMQPushConsumer`.
 
-Four ways: `async for` acknowledges a message when the next one is asked for, or when
-the block is left without an exception; `batches` likewise; `deliveries` acknowledges
-nothing by itself; `run` calls a function. With `assign` it has given queues, without a
-group's shares: `DefaultLitePullConsumer`. A `silent` one only looks at queues that it
-is given: no broker and no other consumer learns of it, and nothing is committed.
+There are four ways to receive:
 
-The committed offset of a queue is that of its first message that is not acknowledged. A
-consumer that ends commits, gives its queues back and leaves its group, in this order.
-RocketMQ delivers at least once: after a crash, or when queues change hands, messages
-come again.
+* `async for` acknowledges a message when the program asks for the next one, or leaves
+  the block without an exception; `batches` does the same with lists.
+* `deliveries` acknowledges nothing by itself.
+* `run` calls a function.
+* `assign` and `fetch` leave the choice of the queues to the program.
+
+A `silent` consumer only reads the queues that it is given. It joins no group, and
+commits nothing.
+
+The committed offset of a queue is that of its first message that is not acknowledged.
+At its end a consumer commits, gives its queues back and leaves its group, in this
+order. RocketMQ delivers at least once: after a crash, or when a queue moves to another
+consumer, messages come again.
 """
 
 import logging
-import time
 from collections.abc import Mapping, Sequence
 from typing import Final, Literal
 
 import anyio
 
 from rmq._fastpath.client.messages import ReceivedMessage
-from rmq._fastpath.client.process_queue import Handout
-from rmq.client.assigned_queue import HeldQueue
-from rmq.client.broker_requests import answer
+from rmq._fastpath.client.process_queue import MessageIterator
+from rmq.client.broker_requests import BrokerRequests
 from rmq.client.client import Client
 from rmq.client.core.allocate import STRATEGIES, Allocate
 from rmq.client.core.routes import MessageQueue, Route
 from rmq.client.errors import NoRoute
-from rmq.client.handlers import Handler, Handlers, lease_of
-from rmq.client.iterators import Batches, Deliveries
-from rmq.client.manual_assignment import GivenQueues
-from rmq.client.members import GroupMember, QueueCallback
+from rmq.client.group_offsets import GroupOffsets
+from rmq.client.handlers import Handler, HandlerPool, assigned_queue_of
+from rmq.client.iterators import BatchIterator, DeliveryIterator
+from rmq.client.manual_assignment import ManualAssignment
+from rmq.client.namespaces import wrap
 from rmq.client.offsets import FileOffsets, OffsetStore, java_path
-from rmq.client.options import check_positive
+from rmq.client.options import ConsumerGroup, FetchLimits, check_positive
 from rmq.client.popper import Popper
-from rmq.client.puller import Limits, Puller
-from rmq.client.redelivery import GivingBack
-from rmq.client.subscription import Sql, Start, consumer_data, expressions, subscription
-from rmq.core.errors import ConfigError, PeerError
+from rmq.client.puller import Puller
+from rmq.client.rebalance import QueueCallback, Rebalance
+from rmq.client.redelivery import Redelivery
+from rmq.client.subscription import Sql, Start, consumer_data, expressions
+from rmq.core.errors import ConfigError, PeerError, RmqError
 from rmq.outgoing.connection import Connection
-from rmq.outgoing.refused import AnswerRefused
 from rmq.protocol.bodies.heartbeat import ConsumerData
 from rmq.protocol.command import Command
 from rmq.protocol.topics import retry_topic
@@ -47,17 +51,16 @@ from rmq.protocol.topics import retry_topic
 logger = logging.getLogger(__name__)
 
 CONCURRENT_ATTEMPTS: Final = 16
-"""How often a message comes again before it is dead, as of Java; in an ordered group
-without limit."""
+"""Java's limit of redeliveries in a concurrent group; ordered groups have none."""
 
 CLOSE_STEP_S: Final = 5.0
-"""How long brokers may take for the commits, and for the goodbye, of one that ends."""
+"""How long brokers may take for the commits, and for the goodbye, at the end."""
 
 
-class Consumer(GivenQueues):
+class Consumer(ManualAssignment):
     """See above. `client` is an open `Client`, or what `Client` takes as addresses."""
 
-    def __init__(  # noqa: PLR0913  # tidy: long — options, all but three by name
+    def __init__(  # noqa: PLR0913 - options, all but three by name
         self,
         client: Client | str | None,
         group: str,
@@ -92,85 +95,78 @@ class Consumer(GivenQueues):
         )
         self.group = group
         self.ordered = ordered
-        self.concurrency, self.batch = 0, 1
-        self.started_s = time.time()
-        self.handler: Handler | None = None
-        self.handlers: Handlers | None = None
         self._expressions = expressions(topics)
-        for topic, expression in self._expressions.items():
-            subscription(topic, expression)  # a wrong one is to fail here
         if silent and self._expressions:
-            raise ConfigError("silent: a group learns of a consumer that has topics")
+            raise ConfigError("silent: a consumer with topics joins their group")
+        if max_attempts is None and not ordered:
+            max_attempts = CONCURRENT_ATTEMPTS
+        namespace = self.client.namespace
+        self._group = ConsumerGroup(
+            wrap(namespace, group), namespace, ordered, broadcast, max_attempts
+        )
         self._mode = _mode_of(mode, is_shared=not (ordered or broadcast))
         self._invisible_s = invisible_s
-        self._broadcast, self._silent = broadcast, silent
-        self._offsets = offsets
+        self._silent, self._start, self._store = silent, start, offsets
+        self._callbacks = on_assigned, on_revoked
+        self._strategy = STRATEGIES[strategy] if isinstance(strategy, str) else strategy
         self._consume_timeout_s = consume_timeout_s
         self._commit_interval_s = commit_interval_s
         self._shutdown_timeout_s = shutdown_timeout_s
-        self._is_assigned = self._is_stopped = False
+        self._redelivery = Redelivery(self.client, self._group)
+        limits = FetchLimits(fetch_messages, buffer_messages, buffer_bytes)
+        self.puller = Puller(self.client, limits, self._group, self._redelivery, self)
+        self._iterator = MessageIterator(self, self.puller)
         self._unplaced: Sequence[MessageQueue] = ()
+        self._handlers: HandlerPool | None = None
+        self._is_stopped = False
         self._stopped: anyio.Event
         self._has_ended: anyio.Event
-        self._start = start
-        self._strategy = STRATEGIES[strategy] if isinstance(strategy, str) else strategy
-        limits = Limits(fetch_messages, buffer_messages, buffer_bytes)
-        if max_attempts is None and not ordered:
-            max_attempts = CONCURRENT_ATTEMPTS
-        self._max_attempts = max_attempts
-        self.puller = Puller(self.client, limits, self._give_back, ordered=ordered)
-        self._handout = Handout(self, self.puller)
-        self.member: GroupMember
-        self._callbacks = on_assigned, on_revoked
 
     # -- life
 
     async def _open(self) -> None:
-        self.client.check()
-        if self._broadcast and self._offsets is None:
-            path = java_path(self.client.client_id, self.group)
-            self._offsets = FileOffsets(path)
-        self.member = GroupMember(
+        self.client.check_open()
+        if self._group.broadcast and self._store is None:
+            self._store = FileOffsets(java_path(self.client.client_id, self.group))
+        self._offsets = GroupOffsets(
+            self.client, self._group, self._store, self._start, self.on_refused
+        )
+        on_assigned, on_revoked = self._callbacks
+        self.rebalance = Rebalance(
             self.client,
+            self._group,
             self.puller,
-            self.group,
+            self._offsets,
+            self._make_popper(),
             allocate=self._strategy,
-            ordered=self.ordered,
-            offsets=self._offsets,
-            start=self._start,
+            on_assigned=on_assigned,
+            on_revoked=on_revoked,
         )
-        self.member.on_assigned, self.member.on_revoked = self._callbacks
-        self.member.load()
-        self._giving_back = GivingBack(
-            self.member,
-            self.puller,
-            self._max_attempts,
-            namespace=self.client.namespace,
-            ordered=self.ordered,
-            broadcast=self._broadcast,
+        self._requests = BrokerRequests(
+            self.client, self._group, self.puller, self._offsets, self.rebalance
         )
-        if self._expressions and self._mode != "pull":
-            self.member.popper = self._make_popper()
         for topic, expression in self._expressions.items():
-            self._subscribe(topic, expression)
+            self.rebalance.subscribe(topic, expression)
         self._join()
         self._stopped = anyio.Event()
         self._is_open = True
-        self._handout.is_plain = not (self.ordered or self.client.is_watched)
+        self._iterator.is_plain = not (self.ordered or self.client.is_watched)
         self._spawn(self.puller.run)
         if self._expressions:
             await self._join_group()
 
-    def _make_popper(self) -> Popper:
+    def _make_popper(self) -> Popper | None:
+        """Return the popper of a group that may pop."""
+        if not self._expressions or self._mode == "pull":
+            return None
         popper = Popper(
             self.client,
             self.puller,
-            self.member.group,
-            self._giving_back.buried,
+            self._group,
+            self._redelivery,
             invisible_s=self._invisible_s,
             is_from_first=self._start == "first",
-            asks=self._mode == "auto",
-            max_attempts=self._max_attempts,
+            asks_brokers=self._mode == "auto",
         )
         self._spawn(popper.run)
         return popper
@@ -184,23 +180,21 @@ class Consumer(GivenQueues):
                 if isinstance(error.__cause__, PeerError):
                     raise
                 logger.warning("%s; this consumer waits for it", error)
-        await self.client.beat()
-        await self.member.check_expressions()
-        if not self._broadcast:
-            topic = retry_topic(self.group)
-            wire_topic = retry_topic(self.member.group)
-            self.member.subscriptions[topic] = subscription(wire_topic)
-            await self.client.beat()
-        await self.member.share()
-        self._spawn(self.member.run)
+        await self.client.send_heartbeats()
+        await self.rebalance.check_expressions()
+        if not self._group.broadcast:
+            self.rebalance.subscribe(retry_topic(self.group))
+            await self.client.send_heartbeats()
+        await self.rebalance.rebalance()
+        self._spawn(self.rebalance.run)
         self._spawn(self._commit_periodically)
-        if self.member.needs_locks:
-            self._spawn(self.member.renew_locks)
+        if self.rebalance.needs_locks:
+            self._spawn(self.rebalance.renew_locks)
 
     async def _commit_periodically(self) -> None:
         while True:
             await anyio.sleep(self._commit_interval_s)
-            await self.member.commit(oneway=True)
+            await self.rebalance.commit(oneway=True)
 
     async def _close(self, error: BaseException | None, *, is_cancelled: bool) -> None:
         try:
@@ -213,8 +207,8 @@ class Consumer(GivenQueues):
             self._leave()
 
     async def _end(self, error: BaseException | None, *, is_cancelled: bool) -> None:
-        """Settle what was handed out, commit, give the queues back, leave the group."""
-        if self.handlers is not None:
+        """Acknowledge the last messages, commit, give queues back, leave the group."""
+        if self._handlers is not None:
             with anyio.move_on_after(self._shutdown_timeout_s):
                 await self._has_ended.wait()
         with anyio.move_on_after(CLOSE_STEP_S):
@@ -224,131 +218,131 @@ class Consumer(GivenQueues):
                 elif not is_cancelled and not self.ordered:
                     await message.nack()
         with anyio.move_on_after(CLOSE_STEP_S):
-            if self._is_assigned:
-                for each in self.member.held.values():
-                    each.revoke()
+            if self.rebalance.is_manual:
+                for queue in list(self.puller.queues.values()):
+                    self.puller.revoke(queue)
             else:
-                await self.member.leave()
-                if self.member.popper is not None:
-                    await self.member.popper.close()
+                await self.rebalance.leave()
+                if self.rebalance.popper is not None:
+                    await self.rebalance.popper.close()
         if not self._silent:
             with anyio.move_on_after(CLOSE_STEP_S):
-                await self._unregister(consumer_group=self.member.group)
+                await self._unregister(consumer_group=self._group.name)
 
     def stop(self) -> None:
-        """End `run` and the iterators after what they work on."""
+        """End `run` and the iterators; the messages in their hands are finished."""
         self._is_stopped = True
-        self._handout.is_plain = False
+        self._iterator.is_plain = False
         self._stopped.set()
-        self.puller.is_stopped = True
-        self.puller.wake_all()
+        self.puller.stop()
 
     # -- messages
 
-    async def next_batch(self, count: int) -> list[ReceivedMessage]:
-        """Return messages as soon as there are some; none after `stop` or a failure."""
+    async def next_messages(self, count: int) -> list[ReceivedMessage]:
+        """Return messages as soon as there is one; none after `stop` or a failure."""
         while not self._is_stopped and self.puller.failure is None:
-            if messages := self.puller.take_many(count):
+            if messages := self.puller.next_messages(count):
                 return messages
             await self.puller.wait()
         return []
 
-    async def next_handed_out(self, count: int) -> list[ReceivedMessage]:
-        """Return what `next_batch` does, for a program that has no handler."""
-        messages = await self.next_batch(count)
+    async def receive(self, count: int) -> list[ReceivedMessage]:
+        """Return the result of `next_messages` after the hooks have seen it."""
+        messages = await self.next_messages(count)
         if messages and self.client.is_watched:
             self.client.hooks.received(self.group, messages)
         return messages
 
-    def released(self, message: ReceivedMessage) -> None:
-        """Let the queue of a message of an ordered group go on."""
+    def release(self, message: ReceivedMessage) -> None:
+        """Let the queue of a message hand out the next; only in ordered groups."""
         if self.ordered:
-            self.puller.done(lease_of(message))
+            self.puller.release(assigned_queue_of(message))
 
-    def take_back(self, messages: Sequence[ReceivedMessage]) -> None:
-        """Hand messages out again that nobody has consumed."""
-        self.puller.take_back(messages)
+    def return_messages(self, messages: Sequence[ReceivedMessage]) -> None:
+        """Hand out messages again that were not consumed."""
+        self.puller.return_messages(messages)
 
     def _take_last(self) -> list[ReceivedMessage]:
-        """Return what an iterator has handed out; it has no more of it."""
-        last, self._handout.last = self._handout.last, None
+        """Remove and return the messages that an iterator has handed out last."""
+        last, self._iterator.last = self._iterator.last, None
         if last is None:
             return []
         return last if isinstance(last, list) else [last]
 
-    def settle(self) -> None:
-        """Acknowledge what an iterator has handed out."""
+    def ack_last(self) -> None:
+        """Acknowledge the messages that an iterator has handed out last."""
         last = self._take_last()
         for message in last:
             message.ack()
-        if self.ordered and last:
-            self.puller.done(lease_of(last[0]))
+        if last:
+            self.release(last[0])
 
-    def __aiter__(self) -> Handout:
-        return self._handout
+    def __aiter__(self) -> MessageIterator:
+        return self._iterator
 
     async def __anext__(self) -> ReceivedMessage:
         """Return the next message; the one before counts as consumed."""
-        return await anext(self._handout)
+        return await anext(self._iterator)
 
-    async def find_next(self) -> ReceivedMessage | None:
+    async def next_message(self) -> ReceivedMessage | None:
         """Return the next message as soon as there is one; None at the end."""
         if not self._is_open:
-            self._check()
-        found = await self.next_handed_out(1)
+            self._check_open()
+        found = await self.receive(1)
         if not found:
             self._raise_failure()
         return found[0] if found else None
 
-    def batches(self, max_messages: int = 32, max_wait_ms: int = 0) -> "Batches":
-        """Yield lists of messages; a list counts as consumed when the next is wanted.
+    def batches(self, max_messages: int = 32, max_wait_ms: int = 0) -> BatchIterator:
+        """Yield lists; a list counts as consumed when the program asks for the next.
 
-        Waits up to `max_wait_ms` for a list to fill after its first message.
+        After its first message a list has `max_wait_ms` to fill.
         """
-        self._check()
-        return Batches(self, max_messages, max_wait_ms)
+        self._check_open()
+        return BatchIterator(self, max_messages, max_wait_ms)
 
     async def next_list(self, count: int, wait_ms: int) -> list[ReceivedMessage]:
         """Return the next list, none at the end; the one before counts as consumed."""
-        self.settle()
-        messages = await self.next_handed_out(count)
+        self.ack_last()
+        messages = await self.receive(count)
         if wait_ms and messages and not self.ordered:
-            messages = await self._filled(messages, count, wait_ms)
+            messages = await self._fill_list(messages, count, wait_ms)
         if not messages:
             self._raise_failure()
-        self._handout.last = messages
+        self._iterator.last = messages
         return messages
 
-    async def _filled(
+    async def _fill_list(
         self, messages: list[ReceivedMessage], count: int, wait_ms: int
     ) -> list[ReceivedMessage]:
-        """Return a list to which more messages may have come."""
+        """Return a list with the messages that arrive in time."""
         is_cancelled = True
         try:
             with anyio.move_on_after(wait_ms / 1_000):
                 while len(messages) < count and not self._is_stopped:
-                    messages += await self.next_handed_out(count - len(messages))
+                    messages += await self.receive(count - len(messages))
             is_cancelled = False
         finally:
             if is_cancelled:
-                self.take_back(messages)
+                self.return_messages(messages)
         return messages
 
-    def deliveries(self) -> "Deliveries":
-        """Yield messages that only `ack()` and `nack()` settle, in any order and task.
+    def deliveries(self) -> DeliveryIterator:
+        """Yield messages that only `ack()` and `nack()` end, in any order and task.
 
-        In an ordered group a queue goes on at once: keep the order yourself.
+        In an ordered group a queue hands out its next message at once. The program must
+        keep the order itself.
         """
-        self._check()
-        return Deliveries(self)
+        self._check_open()
+        return DeliveryIterator(self)
 
     async def next_delivery(self) -> ReceivedMessage | None:
         """Return the next message, None at the end; nothing counts as consumed."""
-        messages = await self.next_handed_out(1)
+        messages = await self.receive(1)
         if not messages:
             self._raise_failure()
             return None
-        self.released(messages[0])
+        self.release(messages[0])
         return messages[0]
 
     async def run(
@@ -356,76 +350,75 @@ class Consumer(GivenQueues):
     ) -> None:
         """Call a function for each message, or list of up to `batch`, until `stop`.
 
-        Returning acknowledges; an exception means again later. After `stop` handlers
-        may finish within `shutdown_timeout_s`; a cancellation reaches them at once, and
-        what they worked on is handed out again by the next `run` or iterator.
+        When it returns, the message is acknowledged. When it raises, the message comes
+        again later. After `stop` handlers have `shutdown_timeout_s` to finish. A
+        cancellation reaches them at once; the next `run` or iterator gets their
+        messages again.
         """
-        self._check()
+        self._check_open()
         if self.client.is_watched:
-            handler = self.client.hooks.around(self.group, handler)
-        self.handler, self.batch, self.concurrency = handler, batch, concurrency
-        self.handlers = Handlers(self, handler, batch, self._consume_timeout_s)
+            handler = self.client.hooks.wrap_handler(self.group, handler)
+        self._handlers = handlers = HandlerPool(
+            self,
+            handler,
+            concurrency=concurrency,
+            batch=batch,
+            timeout_s=self._consume_timeout_s,
+        )
         self._has_ended = anyio.Event()
         try:
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(self._limit_stop, self.handlers)
-                await self.handlers.run(concurrency)
+                tasks.start_soon(self._limit_stop, handlers)
+                await handlers.run()
                 tasks.cancel_scope.cancel()
         finally:
-            self.handler = self.handlers = None
+            self._handlers = None
             self._has_ended.set()
         self._raise_failure()
 
-    async def _limit_stop(self, handlers: Handlers) -> None:
-        """Cancel handlers that go on for too long after `stop`."""
+    async def _limit_stop(self, handlers: HandlerPool) -> None:
+        """Cancel handlers that run for too long after `stop`."""
         await self._stopped.wait()
         await anyio.sleep(self._shutdown_timeout_s)
         handlers.cancel()
 
-    async def _give_back(
-        self,
-        held: HeldQueue,
-        message: ReceivedMessage,
-        delay_s: float | None,
-        *,
-        dead_letter: bool,
-    ) -> None:
-        await self._giving_back.give_back(
-            held, message, delay_s, dead_letter=dead_letter
-        )
-
-    # -- what the client asks
+    # -- called by the client and the puller
 
     def consumer_data(self) -> ConsumerData | None:
-        """What heartbeats say of it."""
+        """Return the entry of this consumer in heartbeats; None if it is silent."""
         if self._silent:
             return None
         return consumer_data(
-            self.member.group,
-            [each.data() for each in self.member.subscriptions.values()],
-            broadcast=self._broadcast,
-            is_assigned=self._is_assigned,
+            self._group.name,
+            [each.data() for each in self.rebalance.subscriptions.values()],
+            broadcast=self._group.broadcast,
+            is_assigned=self.rebalance.is_manual,
             start=self._start,
         )
 
     def on_route(self, route: Route) -> None:
-        """Have the shares computed again."""
-        if route.topic in self.member.subscriptions:
-            self.member.changed()
+        """Rebalance after a change of a route."""
+        if route.topic in self.rebalance.subscriptions:
+            self.rebalance.trigger()
 
-    def on_refused(self, error: AnswerRefused) -> None:
-        """Tell whoever does not want to wait for a right."""
-        self.puller.on_refused(error)
+    def on_refused(self, error: RmqError) -> None:
+        """Do nothing: the consumer waits until the broker accepts."""
+
+    def on_unreachable(self, error: BaseException) -> None:
+        """Do nothing: the puller connects again."""
+
+    def on_reachable(self) -> None:
+        """Do nothing: the puller continues."""
 
     async def on_request(
         self, connection: Connection, request: Command
     ) -> Command | None:
-        """Answer what brokers and tools ask."""
-        return await answer(self, request)
+        """Answer a request of a broker or a tool; None if it is not for this group."""
+        return await self._requests.respond(request, self._handlers)
 
 
 def _mode_of(mode: str, *, is_shared: bool) -> str:
     """Return how a group consumes; only one that shares messages unordered may pop."""
     if mode == "pop" and not is_shared:
-        raise ConfigError("mode: groups that are ordered or broadcast pull")
+        raise ConfigError("mode: ordered and broadcast groups cannot pop")
     return mode if is_shared else "pull"

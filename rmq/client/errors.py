@@ -60,6 +60,10 @@ class SubscriptionRefused(ClientError):
         self.remark = remark
 
 
+class OffsetRefused(ClientError):
+    """A broker refuses to return or to commit an offset."""
+
+
 class TransactionFailed(ClientError):
     """A transaction could not be ended; the broker will ask the checker."""
 

@@ -1,43 +1,98 @@
-"""AskedQueue: a queue that a puller asks for messages, by pulls or by POP."""
+"""FetchQueue: a queue whose messages a consumer fetches, by pulls or by POP."""
 
 from abc import ABC, abstractmethod
-from collections import deque
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
-from rmq._fastpath.client.messages import ReceivedMessage
 from rmq.client.core.routes import MessageQueue
 from rmq.client.subscription import Subscription
-from rmq.outgoing.connection import Connection
-
-if TYPE_CHECKING:
-    from rmq.client.puller import Puller
+from rmq.outgoing.connection import Connection, steady_ms
+from rmq.outgoing.wire import Completion
 
 
-class AskedQueue(ABC):
-    """`epoch` changes when fetched messages become worthless, as after a seek."""
+class FetchHandler(Protocol):
+    """Handles the end of each request; the `Puller` or the `Popper`."""
+
+    def on_answer(self, queue: Any, epoch: int, answer: Any) -> None:  # noqa: ANN401 - by kind of queue
+        """Handle an answer with any code."""
+
+    def on_failure(self, queue: Any, epoch: int, error: BaseException) -> None:  # noqa: ANN401 - as above
+        """Handle a lost connection or a missing answer."""
+
+
+class FetchQueue(ABC):
+    """One queue and its request in flight; there is at most one.
+
+    `epoch` changes when fetched messages become worthless, as after a seek.
+    """
 
     def __init__(
-        self, puller: "Puller", queue: MessageQueue, subscription: Subscription
+        self, handler: FetchHandler, queue: MessageQueue, subscription: Subscription
     ) -> None:
-        self.puller = puller
         self.queue = queue
         self.subscription = subscription
-        self.buffer: deque[ReceivedMessage] = deque()
-        """What is fetched and not handed out; only in ordered groups."""
-
         self.epoch = 0
         self.broker_id = 0
         self.last_pull_ms = 0
         self.is_pulling = False
         self.is_paused = False
         self.is_revoked = False
-        self.is_busy = False
-        """A handler works on one of its messages; only in ordered groups."""
+        self._handler = handler
+
+    @property
+    def may_fetch(self) -> bool:
+        """Whether the state of the queue allows a request."""
+        return not (self.is_pulling or self.is_revoked or self.is_paused)
+
+    def pause(self) -> None:
+        """Send no requests until `resume`."""
+        self.is_paused = True
+
+    def resume(self) -> None:
+        """Allow requests again."""
+        self.is_paused = False
 
     @abstractmethod
     def has_room(self, share: int) -> bool:
-        """Whether more may be fetched; `share` messages are its part of the room."""
+        """Whether more may be fetched; `share` is the limit of messages of a queue."""
+
+    def fetch(self, connection: Connection, count: int) -> None:
+        """Request up to `count` messages; the handler gets the answer."""
+        self.is_pulling = True
+        self.last_pull_ms = steady_ms()
+        self._send_request(connection, _Waiter(self._handler, self), count)
 
     @abstractmethod
-    def ask(self, connection: Connection) -> None:
-        """Send the request; the puller learns of the answer, or of the failure."""
+    def _send_request(
+        self, connection: Connection, waiter: Completion, count: int
+    ) -> None:
+        """Write the request."""
+
+    def end_request(self, epoch: int) -> bool:
+        """Record the end of a request; False if the queue no longer wants it."""
+        if self.is_revoked or epoch != self.epoch:
+            return False
+        self.is_pulling = False
+        return True
+
+
+class _Waiter:
+    """Passes the end of a request on; never withdrawn, as POPs hide messages."""
+
+    __slots__ = ("_epoch", "_handler", "_queue")
+
+    def __init__(self, handler: FetchHandler, queue: FetchQueue) -> None:
+        self._handler = handler
+        self._queue = queue
+        self._epoch = queue.epoch
+
+    def done(self) -> bool:
+        """Return False: no task waits here that could be cancelled."""
+        return False
+
+    def set_result(self, answer: object) -> None:
+        """Pass the answer on."""
+        self._handler.on_answer(self._queue, self._epoch, answer)
+
+    def set_exception(self, error: BaseException) -> None:
+        """Pass the failure on."""
+        self._handler.on_failure(self._queue, self._epoch, error)

@@ -51,9 +51,11 @@ class Hooks:
         self._hooks = hooks
 
     @contextmanager
-    def sending(self, group: str, messages: Sequence[Message]) -> Iterator["Sending"]:
+    def sending(
+        self, group: str, messages: Sequence[Message]
+    ) -> Iterator["WatchedSend"]:
         """Watch a call that puts what becomes of it into `outcome`, or follows it."""
-        sending = Sending(self._hooks, group, messages)
+        sending = WatchedSend(self._hooks, group, messages)
         try:
             yield sending
         except BaseException as error:
@@ -68,7 +70,7 @@ class Hooks:
             with _logged():
                 hook.received(group, messages)
 
-    def around(self, group: str, handler: Handler) -> Handler:
+    def wrap_handler(self, group: str, handler: Handler) -> Handler:
         """Return a handler that is watched."""
 
         async def watched(given: ReceivedMessage | list[ReceivedMessage]) -> object:
@@ -83,7 +85,7 @@ class Hooks:
         return watched
 
 
-class Sending:
+class WatchedSend:
     """One call of a producer; `messages` are to be sent in place of those given."""
 
     def __init__(

@@ -1,5 +1,6 @@
-"""Iterators over messages: classes, because an async generator that is left early wants
-to be closed by a task that may be gone.
+"""Iterators over messages.
+
+They are classes: a task that has ended cannot close an abandoned async generator.
 """
 
 from typing import Protocol, Self
@@ -7,7 +8,7 @@ from typing import Protocol, Self
 from rmq._fastpath.client.messages import ReceivedMessage
 
 
-class Source(Protocol):
+class MessageSource(Protocol):
     """The consumer, as its iterators see it."""
 
     async def next_list(self, count: int, wait_ms: int) -> list[ReceivedMessage]:
@@ -17,10 +18,10 @@ class Source(Protocol):
         """Return the next message, None at the end; nothing counts as consumed."""
 
 
-class Batches:
-    """Of `Consumer.batches`."""
+class BatchIterator:
+    """The iterator of `Consumer.batches`."""
 
-    def __init__(self, source: Source, count: int, wait_ms: int) -> None:
+    def __init__(self, source: MessageSource, count: int, wait_ms: int) -> None:
         self._source = source
         self._count = count
         self._wait_ms = wait_ms
@@ -36,10 +37,10 @@ class Batches:
         return messages
 
 
-class Deliveries:
-    """Of `Consumer.deliveries`."""
+class DeliveryIterator:
+    """The iterator of `Consumer.deliveries`."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: MessageSource) -> None:
         self._source = source
 
     def __aiter__(self) -> Self:

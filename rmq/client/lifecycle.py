@@ -1,4 +1,4 @@
-"""Life: a task group that is open between `__aenter__` and `__aexit__`.
+"""Lifecycle: a task group that is open between `__aenter__` and `__aexit__`.
 
 An exception of the body leaves the block as it is, not in an `ExceptionGroup`; a
 cancellation goes through the task group, as anyio wants it. `start` and `aclose` are
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _Start = tuple[Callable[..., Coroutine[Any, Any, Any]], tuple[object, ...]]
 
 
-class Life(ABC):
+class Lifecycle(ABC):
     """Base of `Client`, `Producer` and `Consumer`; each opens once."""
 
     def __init__(self) -> None:
@@ -82,7 +82,7 @@ class Life(ABC):
             is_open = self._is_entered = True
         finally:
             if not is_open:
-                await Life.__aexit__(self, *sys.exc_info())
+                await Lifecycle.__aexit__(self, *sys.exc_info())
         return self
 
     async def __aexit__(

@@ -1,4 +1,4 @@
-"""Lingering: messages of a topic gather, and leave together when it is time."""
+"""LingeringBatches: messages of a topic gather, and leave together when it is time."""
 
 import math
 from collections.abc import Callable
@@ -7,15 +7,18 @@ import anyio
 
 from rmq._fastpath.client.messages import Delivery
 from rmq._fastpath.client.sending import Accumulator
-from rmq.client.core.batches import Sized
+from rmq.client.core.batches import BatchLimits
 from rmq.outgoing.connection import steady_ms
 
 
-class Lingering:
+class LingeringBatches:
     """One batch that fills for each topic; `leave` gets those that are to be sent."""
 
     def __init__(
-        self, limits: Sized, linger_ms: float, leave: Callable[[list[Delivery]], None]
+        self,
+        limits: BatchLimits,
+        linger_ms: float,
+        leave: Callable[[list[Delivery]], None],
     ) -> None:
         self._limits = limits
         self._linger_ms = linger_ms

@@ -1,166 +1,154 @@
-"""GivenQueues: what a consumer does with queues by name: places, pauses, commits.
+"""ManualAssignment: the methods of `Consumer` that name queues: assign, seek, commit.
 
-The base of `Consumer`. `assign` and `fetch` are for one without topics; the others work
-for the queues of a group's member as well.
+Known in Java as `DefaultLitePullConsumer`. `assign` and `fetch` are for a consumer
+without topics. The others work for the queues that a group divides as well.
 """
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from datetime import datetime
-from typing import Literal
 
 import anyio
 
 from rmq._fastpath.client.messages import ReceivedMessage
-from rmq.client.assigned_queue import HeldQueue
-from rmq.client.client_owner import Sharer
+from rmq.client.assigned_queue import AssignedQueue
+from rmq.client.client_owner import ClientOwner
 from rmq.client.core.routes import MessageQueue
 from rmq.client.errors import ClientClosed, NotAssigned
-from rmq.client.members import GroupMember
-from rmq.client.namespaces import wrap
+from rmq.client.group_offsets import GroupOffsets, Position
 from rmq.client.puller import Puller
-from rmq.client.subscription import Sql, subscription
+from rmq.client.rebalance import Rebalance
+from rmq.client.subscription import Sql
 
 
-class GivenQueues(Sharer):
+class ManualAssignment(ClientOwner):
     """See above."""
 
-    member: GroupMember
+    rebalance: Rebalance
     puller: Puller
+    _offsets: GroupOffsets
     _expressions: dict[str, str | Sql]
-    _is_assigned: bool
     _silent: bool
     _unplaced: Sequence[MessageQueue]
 
     @abstractmethod
-    async def next_handed_out(self, count: int) -> list[ReceivedMessage]:
-        """Return messages as soon as there are some; none at the end."""
+    async def receive(self, count: int) -> list[ReceivedMessage]:
+        """Return up to `count` messages as soon as there is one; none at the end."""
 
     @abstractmethod
-    def released(self, message: ReceivedMessage) -> None:
-        """Let the queue of a message of an ordered group go on."""
+    def release(self, message: ReceivedMessage) -> None:
+        """Let the queue of a message hand out the next; only in ordered groups."""
 
     def _raise_failure(self) -> None:
         if self.puller.failure is not None:
             raise self.puller.failure
 
-    def _subscribe(self, topic: str, expression: str | Sql = "*") -> None:
-        wire_topic = wrap(self.client.namespace, topic)
-        self.member.subscriptions[topic] = subscription(wire_topic, expression)
-
     async def queues(self, topic: str) -> list[MessageQueue]:
         """Return the queues of a topic that can be read."""
-        self._check()
+        self._check_open()
         return list((await self.client.route(topic)).readable)
 
     def assign(
         self, queues: Sequence[MessageQueue], expression: str | Sql = "*"
     ) -> None:
-        """Have these queues from now on, and no others; only without `topics`.
+        """Consume these queues, and no others; only without `topics`.
 
-        They begin where the group has committed, or at `start`; see `seek`. The
-        expression counts for topics that are new here.
+        They start at the committed offset of the group, or at `start`; see `seek`. The
+        expression applies to topics that are new here.
         """
-        self._check()
+        self._check_open()
         if self._expressions:
-            raise ClientClosed("this consumer has topics: its queues are its share")
-        self._is_assigned, self.member.needs_locks = True, False
-        wanted = set(queues)
-        for held in list(self.member.held.values()):
-            if held.queue not in wanted:
-                held.revoke()
-                del self.member.held[held.queue]
+            raise ClientClosed("this consumer has topics: its group divides the queues")
+        self.rebalance.assign_manually()
+        assigned, wanted = self.puller.queues, set(queues)
+        for each in list(assigned.values()):
+            if each.queue not in wanted:
+                self.puller.revoke(each)
         for queue in queues:
-            if queue.topic not in self.member.subscriptions:
-                self._subscribe(queue.topic, expression)
-        self._unplaced = [each for each in queues if each not in self.member.held]
+            if queue.topic not in self.rebalance.subscriptions:
+                self.rebalance.subscribe(queue.topic, expression)
+        self._unplaced = [each for each in queues if each not in assigned]
 
-    async def _position(self) -> None:
-        """Find where assigned queues begin."""
+    async def _start_assigned(self) -> None:
+        """Find the offsets of assigned queues, and start their pulls."""
         unknown, self._unplaced = self._unplaced, []
         if unknown:
-            await self.client.beat()
+            await self.client.send_heartbeats()
         for queue in unknown:
-            if queue not in self.member.held:
-                offset = await self.member.start_of(queue)
-                self.puller.pull(self.member.hold(queue, offset))
+            if queue not in self.puller.queues:
+                offset = await self._offsets.find_start(queue)
+                self.puller.pull(self.rebalance.assign(queue, offset))
 
     async def fetch(
         self, max_messages: int = 256, timeout_s: float = 5.0
     ) -> list[ReceivedMessage]:
-        """Return messages, some as soon as there are any; none after the time-out.
+        """Return messages as soon as there is one; none after the timeout.
 
-        They count as consumed; `commit` has the group continue after them.
+        They count as consumed; after `commit` the group continues after them.
         """
-        self._check()
-        await self._position()
+        self._check_open()
+        await self._start_assigned()
         messages: list[ReceivedMessage] = []
         with anyio.move_on_after(timeout_s):
-            messages = await self.next_handed_out(max_messages)
+            messages = await self.receive(max_messages)
         self._raise_failure()
         for message in messages:
             message.ack()
         if messages:
-            self.released(messages[0])
+            self.release(messages[0])
         return messages
 
-    async def _held(self, queue: MessageQueue) -> HeldQueue:
-        self._check()
-        await self._position()
-        held = self.member.held.get(queue)
-        if held is None:
+    async def _find_assigned(self, queue: MessageQueue) -> AssignedQueue:
+        self._check_open()
+        await self._start_assigned()
+        found = self.puller.queues.get(queue)
+        if found is None:
             raise NotAssigned(queue)
-        return held
+        return found
 
-    async def seek(
-        self, queue: MessageQueue, to: int | datetime | Literal["first", "last"]
-    ) -> None:
-        """Go on at an offset, at a time, at the first message or after the last."""
-        if queue in self._unplaced and queue not in self.member.held:
+    async def seek(self, queue: MessageQueue, to: Position) -> None:
+        """Continue at an offset, at a time, at the first message or after the last."""
+        if queue in self._unplaced and queue not in self.puller.queues:
             self._unplaced = [each for each in self._unplaced if each != queue]
-            await self.client.beat()
-            held = self.member.hold(queue, 0)
+            await self.client.send_heartbeats()
+            found = self.rebalance.assign(queue, 0)
         else:
-            held = await self._held(queue)
-        held.reset(await self.member.offset_of(queue, to))
-        self.puller.pull(held)
+            found = await self._find_assigned(queue)
+        self.puller.restart(found, await self._offsets.resolve_position(queue, to))
+        self.puller.pull(found)
 
     async def pause(self, queues: Sequence[MessageQueue]) -> None:
-        """Fetch no more of some queues; what is here still comes."""
+        """Fetch no more messages of some queues; those that are here still come."""
         for queue in queues:
-            (await self._held(queue)).is_paused = True
+            (await self._find_assigned(queue)).pause()
 
     async def resume(self, queues: Sequence[MessageQueue]) -> None:
-        """Fetch of them again."""
+        """Fetch messages of some queues again."""
         for queue in queues:
-            held = await self._held(queue)
-            held.is_paused = False
-            self.puller.pull(held)
+            found = await self._find_assigned(queue)
+            found.resume()
+            self.puller.pull(found)
 
     async def position(self, queue: MessageQueue) -> int:
         """Return the offset that `commit` would commit."""
-        return (await self._held(queue)).state.committable
+        return (await self._find_assigned(queue)).state.committable
 
     async def committed(self, queue: MessageQueue) -> int | None:
-        """Return the offset that the group has committed; None for a new group."""
-        self._check()
-        return await self.member.committed(queue, is_exact=True)
+        """Return the committed offset of the group; None for a new group."""
+        self._check_open()
+        return await self._offsets.fetch_committed(queue, is_exact=True)
 
     async def commit(self) -> None:
-        """Have the group continue after all that is acknowledged."""
-        self._check()
+        """Commit the offset of the first unacknowledged message of each queue."""
+        self._check_open()
         if not self._silent:
-            await self.member.commit()
+            await self.rebalance.commit()
 
     def lag(self) -> dict[MessageQueue, int]:
-        """Return, for each of our queues, how many messages are not yet consumed."""
-        return {
-            each.queue: max(each.max_offset - each.state.committable, 0)
-            for each in self.member.held.values()
-        }
+        """Return, for each assigned queue, how many messages are not consumed."""
+        return {each.queue: each.lag for each in self.puller.queues.values()}
 
     def assignment(self) -> list[MessageQueue]:
-        """Return our queues; number -1 is all queues of a broker that we pop."""
-        held = [each.queue for each in self.member.held.values()]
-        popper = self.member.popper
-        return held if popper is None else [*held, *popper.queues]
+        """Return our queues; id -1 is all queues of a broker that we pop."""
+        queues = [each.queue for each in self.puller.queues.values()]
+        popper = self.rebalance.popper
+        return queues if popper is None else [*queues, *popper.queues]

@@ -27,7 +27,7 @@ from rmq._fastpath.client.messages import ReceivedMessage, SendResult, SendStatu
 from rmq.client.client import Client
 from rmq.client.errors import ClientError
 from rmq.client.hooks import AfterSend, Outcome
-from rmq.client.lifecycle import Life
+from rmq.client.lifecycle import Lifecycle
 from rmq.client.message import Message
 from rmq.client.producer import Producer
 from rmq.core.errors import PeerError
@@ -65,7 +65,7 @@ class Line(NamedTuple):
     keys: tuple[str, ...]
 
 
-class MessageTrace(Life):
+class MessageTrace(Lifecycle):
     """See above; open it before the client that has it as a hook.
 
     `client` is an open `Client` without this hook, or what `Client` takes as addresses.

@@ -1,7 +1,7 @@
 """Namespaces: tenants of one cluster, by a prefix that only clients know.
 
-`ns%topic`, `%RETRY%ns%group`, `%DLQ%ns%group`; names of the system have none.
-Known in Java as `NamespaceUtil`.
+Known in Java as `NamespaceUtil`. `ns%topic`, `%RETRY%ns%group`, `%DLQ%ns%group`. Names
+of the system get no prefix.
 """
 
 from rmq.client.core.routes import MessageQueue
@@ -13,23 +13,23 @@ def wrap(namespace: str, name: str) -> str:
     """Return the name of a topic or group on the wire."""
     if not namespace or is_system_topic(name):
         return name
-    kind = _kind(name)
-    plain = name.removeprefix(kind)
+    prefix = _type_prefix(name)
+    plain = name.removeprefix(prefix)
     if plain.startswith(f"{namespace}%"):
         return name
-    return f"{kind}{namespace}%{plain}"
+    return f"{prefix}{namespace}%{plain}"
 
 
 def unwrap(namespace: str, name: str) -> str:
     """Return the name that a program knows."""
     if not namespace:
         return name
-    kind = _kind(name)
-    return kind + name.removeprefix(kind).removeprefix(f"{namespace}%")
+    prefix = _type_prefix(name)
+    return prefix + name.removeprefix(prefix).removeprefix(f"{namespace}%")
 
 
-def named(namespace: str, queue: MessageQueue) -> QueueName:
-    """Return a queue as it is named on the wire."""
+def wire_queue(namespace: str, queue: MessageQueue) -> QueueName:
+    """Return the name of a queue on the wire."""
     topic = wrap(namespace, queue.topic)
     return QueueName(topic=topic, broker_name=queue.broker, queue_id=queue.queue_id)
 
@@ -39,7 +39,7 @@ def queue_of(namespace: str, name: QueueName) -> MessageQueue:
     return MessageQueue(unwrap(namespace, name.topic), name.broker_name, name.queue_id)
 
 
-def _kind(name: str) -> str:
+def _type_prefix(name: str) -> str:
     for prefix in (RETRY_PREFIX, DLQ_PREFIX):
         if name.startswith(prefix):
             return prefix

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from rmq._fastpath import UniqueKeys
-from rmq._fastpath.client.packing import Packed, join, pack_plain
+from rmq._fastpath.client.packing import PackedMessage, join, pack_plain
 from rmq.client.compression import FLAGS, Compression, compressor
 from rmq.client.message import Message, properties_of
 from rmq.protocol import properties as names
@@ -44,7 +44,7 @@ class Packer:
         *,
         sys_flag: int = 0,
         joins: bool = False,
-    ) -> Packed:
+    ) -> PackedMessage:
         """Pack one message; ValueError if it cannot be sent. `joins`: for a batch."""
         if extra is None and not sys_flag:
             limit = self._joining_limit if joins else self._plain_limit
@@ -64,7 +64,7 @@ class Packer:
         if over is not None and len(body) > over and not joins:
             body = self._compress(body)
             sys_flag |= self._compressed_flag
-        return Packed(
+        return PackedMessage(
             message.topic,
             msg_id,
             properties,
@@ -76,7 +76,7 @@ class Packer:
             or message.topic.startswith(RETRY_PREFIX),
         )
 
-    def join(self, messages: list[Packed]) -> Packed:
+    def join(self, messages: list[PackedMessage]) -> PackedMessage:
         """Pack messages of one topic as a batch."""
         is_waited_for = "true" if messages[0].wait_stored else "false"
         return join(messages, f"{names.WAIT}\x01{is_waited_for}\x02".encode())

@@ -1,127 +1,136 @@
-"""PoppedQueue: a queue that a consumer pops, or all queues of a broker (number -1).
+"""PoppedQueue: a queue that a consumer pops, or all queues of a broker (id -1).
 
-The broker shares its messages among all members that pop it. Each popped message has a
-lease of its own: nobody else in the group sees it until the lease is given back, or its
-time is over.
+The broker divides its messages among all members that pop it. Each popped message has a
+lease. No other member sees the message until the lease expires or is given back.
 """
 
 import time
 from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, NamedTuple, Protocol
 
 from rmq._fastpath.client.messages import ReceivedMessage
-from rmq.client.core.pop import Place
+from rmq.client.core.pop import ReceiptHandle
 from rmq.client.core.routes import MessageQueue
-from rmq.client.fetch_queue import AskedQueue
+from rmq.client.fetch_queue import FetchHandler, FetchQueue
 from rmq.client.subscription import Subscription
 from rmq.outgoing.connection import Connection, steady_ms
+from rmq.outgoing.wire import Completion
 from rmq.protocol.codes import RequestCode
 from rmq.protocol.command import Command
 from rmq.protocol.headers.pop import PopMessageRequestHeader
 
-if TYPE_CHECKING:
-    from rmq.client.popper import Popper
-
 ANY_QUEUE: Final = -1
 MAX_POPPED: Final = 32
-"""Of one POP; brokers refuse more."""
+"""Messages of one POP; brokers refuse more."""
 
 MAX_OPEN: Final = 96
-"""Popped and not acknowledged; Java's `popThresholdForQueue`."""
+"""Popped messages of a queue without an ack; Java's `popThresholdForQueue`."""
 
 HOLD_MS: Final = 15_000
 POP_TIMEOUT_MS: Final = 30_000
 
 
-class PoppedQueue(AskedQueue):
+class PopSettings(NamedTuple):
+    """The fields that are equal in all POPs of a consumer; the group is the wire's."""
+
+    group: str
+    invisible_ms: int
+    init_mode: int
+
+
+class PoppedQueue(FetchQueue):
     """See above; `open_count` messages of it are not acknowledged."""
 
     def __init__(
-        self, popper: "Popper", queue: MessageQueue, subscription: Subscription
+        self,
+        handler: FetchHandler,
+        settings: PopSettings,
+        queue: MessageQueue,
+        subscription: Subscription,
     ) -> None:
-        super().__init__(popper.puller, queue, subscription)
-        self.popper = popper
+        super().__init__(handler, queue, subscription)
         self.open_count = 0
+        self._settings = settings
 
     def has_room(self, share: int) -> bool:
-        """Whether another POP may be sent: not all of it can be consumed in time."""
+        """Whether another POP may be sent; leases of too many messages would expire."""
         return self.open_count < min(MAX_OPEN, share)
 
-    def ask(self, connection: Connection) -> None:
-        """Pop."""
-        popper, subscription = self.popper, self.subscription
+    def _send_request(
+        self, connection: Connection, waiter: Completion, count: int
+    ) -> None:
+        settings = self._settings
         header = PopMessageRequestHeader(
-            consumer_group=popper.group,
-            topic=subscription.topic,
+            consumer_group=settings.group,
+            topic=self.subscription.topic,
             queue_id=self.queue.queue_id,
-            max_msg_nums=min(self.puller.limits.fetch, MAX_POPPED),
-            invisible_time=popper.invisible_ms,
+            max_msg_nums=min(count, MAX_POPPED),
+            invisible_time=settings.invisible_ms,
             poll_time=HOLD_MS,
             born_time=time.time_ns() // 1_000_000,
-            init_mode=popper.init_mode,
-            exp_type=subscription.kind,
-            exp=subscription.expression,
+            init_mode=settings.init_mode,
+            exp_type=self.subscription.kind,
+            exp=self.subscription.expression,
         )
         request = Command.request(RequestCode.POP_MESSAGE, header)
-        connection.start(request, _Answer(self), POP_TIMEOUT_MS)
+        connection.start(request, waiter, POP_TIMEOUT_MS)
 
 
-class _Answer:
-    """The waiter of a POP."""
+class LeaseOwner(Protocol):
+    """Ends leases; the `Popper`."""
 
-    __slots__ = ("_popped",)
+    def ack(self, lease: "PopLease") -> None:
+        """Acknowledge a message at its broker."""
 
-    def __init__(self, popped: PoppedQueue) -> None:
-        self._popped = popped
-
-    def done(self) -> bool:
-        """Never given up: what is popped would stay invisible."""
-        return False
-
-    def set_result(self, answer: Command) -> None:
-        """Take the answer."""
-        self._popped.popper.answered(self._popped, answer)
-
-    def set_exception(self, error: BaseException) -> None:
-        """Learn that there will be none."""
-        self._popped.puller.failed(self._popped, self._popped.epoch, error)
+    def redeliver(
+        self,
+        lease: "PopLease",
+        message: ReceivedMessage,
+        delay_s: float | None,
+        *,
+        dead_letter: bool,
+    ) -> Coroutine[Any, Any, None]:
+        """Have a message delivered again."""
 
 
 class PopLease:
-    """The lease of a message; `is_changing` while its broker is asked for time."""
+    """The lease of a message; `is_changing` while its broker changes its time."""
 
     __slots__ = (
-        "expires_ms", "is_changing", "is_consumed", "is_settled", "place", "popped",
-        "size",
+        "expires_ms", "handle", "is_changing", "is_consumed", "is_ended", "owner",
+        "queue", "size",
     )  # fmt: skip
 
     def __init__(
-        self, popped: PoppedQueue, place: Place, size: int, expires_ms: int
+        self,
+        owner: LeaseOwner,
+        queue: PoppedQueue,
+        handle: ReceiptHandle,
+        size: int,
+        expires_ms: int,
     ) -> None:
-        self.popped = popped
-        self.place = place
+        self.owner = owner
+        self.queue = queue
+        self.handle = handle
         self.size = size
         self.expires_ms = expires_ms
-        self.is_changing = self.is_consumed = self.is_settled = False
+        self.is_changing = self.is_consumed = self.is_ended = False
 
     @property
     def is_revoked(self) -> bool:
-        """Whether the message is no longer ours."""
-        return self.is_settled or steady_ms() >= self.expires_ms
+        """Whether another member may have the message now."""
+        return self.is_ended or steady_ms() >= self.expires_ms
 
     def ack(self, _: ReceivedMessage) -> bool:
-        """Mark it consumed; False if its time was over, or it was settled before."""
+        """Mark the message consumed; False if the lease has expired or ended."""
         if self.is_revoked:
             return False
         self.is_consumed = True
-        self.popped.popper.settle(self)
-        self.popped.popper.acknowledge(self)
+        self.owner.ack(self)
         return True
 
     def nack(
         self, message: ReceivedMessage, delay_s: float | None, *, dead_letter: bool
     ) -> Coroutine[Any, Any, None]:
-        """Have it delivered again later."""
-        return self.popped.popper.give_back(
-            self, message, delay_s, dead_letter=dead_letter
-        )
+        """Have the message delivered again later."""
+        return self.owner.redeliver(self, message, delay_s, dead_letter=dead_letter)

@@ -1,16 +1,16 @@
-"""Popper: what a consumer does with the queues that it pops.
+"""Popper: consumes the queues that the broker assigns to a consumer for POP.
 
-A popped message is invisible for its group for a time. Messages that wait here, or that
-handlers work on for long, get more time before that is over. Acknowledgements gather
-for 5 ms and share a request. The broker delivers a message that failed again after a
-delay; after `max_attempts` a copy goes to the dead-letter queue. What is here at the
-end is given back, and what a POP finds after it.
+Known in Java as `DefaultMQPushConsumerImpl.popMessage`. A popped message is invisible
+to its group for a time. The popper extends that time for messages that wait here, or
+that a handler works on for long. The broker delivers a failed message again after a
+delay; after `max_attempts` a copy goes to the dead-letter queue. At the end the popper
+gives back the messages that are here, also those of a POP that is answered later.
 
-Invariant: each lease is in `_open` until it is settled or its time is over.
+Invariant: each lease is in `_open` until it ends or expires.
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Iterable
 from typing import Final
 
 import anyio
@@ -18,16 +18,17 @@ import anyio
 from rmq._fastpath.client.messages import ReceivedMessage, decode_messages
 from rmq.client.client import Client
 from rmq.client.compression import inflate
-from rmq.client.core.pop import Popped, acks_of
+from rmq.client.core.pop import PopResult
 from rmq.client.core.routes import MessageQueue, Route
-from rmq.client.errors import ClientClosed, NoRoute
-from rmq.client.popped_queue import ANY_QUEUE, PopLease, PoppedQueue
+from rmq.client.options import ConsumerGroup
+from rmq.client.pop_acks import JOIN_S, PopAcks
+from rmq.client.popped_queue import ANY_QUEUE, PopLease, PoppedQueue, PopSettings
 from rmq.client.puller import ERROR_MS, Puller
+from rmq.client.redelivery import Redelivery
 from rmq.client.subscription import Subscription
-from rmq.core.errors import PeerError, RmqError
+from rmq.core.errors import RmqError
 from rmq.core.logs import Foreign, SparseLog
 from rmq.outgoing.connection import steady_ms
-from rmq.protocol.bodies.pop import BatchAckRequestBody
 from rmq.protocol.bodies.queues import (
     QueryAssignmentRequestBody,
     QueryAssignmentResponseBody,
@@ -35,7 +36,6 @@ from rmq.protocol.bodies.queues import (
 from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.command import Command
 from rmq.protocol.headers.pop import (
-    AckMessageRequestHeader,
     ChangeInvisibleTimeRequestHeader,
     ChangeInvisibleTimeResponseHeader,
     PopMessageResponseHeader,
@@ -46,23 +46,18 @@ logger = logging.getLogger(__name__)
 logger.addFilter(SparseLog())
 
 POP: Final = "POP"
-JOIN_S: Final = 0.005
-AGAIN_S: Final = 1.0
-"""Pause after acknowledgements that did not arrive."""
-
 DELAYS_S: Final = (
     10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200,
 )  # fmt: skip
-"""Until a failed message is visible again, after the first failure, the second …;
-Java's `popDelayLevel`."""
+"""Delays of a message after its first failure, its second …; Java's `popDelayLevel`."""
 
 CLOSE_STEP_S: Final = 5.0
 RETURN_MS: Final = 1_000
-"""Until others see what is given back at the end: our own POP, which the broker still
-holds, is to find nothing before the connection is closed."""
+"""Delay of messages that are given back at the end.
 
-Bury = Callable[[PoppedQueue, ReceivedMessage], Awaitable[bool]]
-"""Puts a copy into the dead-letter queue; False if that failed."""
+The broker still holds a POP of this consumer. It must find no message before the
+connection is closed.
+"""
 
 
 class Popper:
@@ -72,66 +67,67 @@ class Popper:
         self,
         client: Client,
         puller: Puller,
-        group: str,
-        bury: Bury,
+        group: ConsumerGroup,
+        redelivery: Redelivery,
         *,
         invisible_s: float,
         is_from_first: bool,
-        asks: bool,
-        max_attempts: int | None,
+        asks_brokers: bool,
     ) -> None:
-        self.puller = puller
-        self.group = group
-        self.invisible_ms = int(invisible_s * 1_000)
-        self.init_mode = 0 if is_from_first else 1
         self.queues: dict[MessageQueue, PoppedQueue] = {}
-        self.wants_again = False
-        """Whether a broker did not say what it assigns."""
+        self.must_retry = False
+        """Whether a broker did not answer which queues it assigns."""
 
-        self.pulled: set[str] = set()
-        """Topics that the group pulls, as brokers say."""
+        self.pulled_topics: set[str] = set()
+        """Topics that brokers have set back to pulls for this group."""
 
         self._client = client
-        self._asks = asks
-        self._bury = bury
-        self._max_attempts = max_attempts
+        self._puller = puller
+        self._group = group
+        self._redelivery = redelivery
+        self._asks_brokers = asks_brokers
+        invisible_ms = int(invisible_s * 1_000)
+        self._settings = PopSettings(group.name, invisible_ms, int(not is_from_first))
+        self._acks = PopAcks(client, group.name)
         self._open: set[PopLease] = set()
-        self._acks: dict[str, list[PopLease]] = {}
         self._has_ended = False
+
+    # -- assignment
+
+    async def rebalance(self, route: Route, subscription: Subscription) -> bool:
+        """Pop the assigned queues of a topic; False if the group pulls it."""
+        self.must_retry = False
+        self.pulled_topics.discard(route.topic)
+        found = await self._query_assignment(route, subscription)
+        self._assign(route.topic, found or (), subscription)
+        return found is not None
 
     def _assign(
         self, topic: str, queues: Iterable[MessageQueue], subscription: Subscription
     ) -> None:
-        """Pop these queues of a topic from now on, and no others of it."""
+        """Pop these queues of a topic, and no others of it."""
         wanted = set(queues)
         for queue, popped in list(self.queues.items()):
             if queue.topic == topic and queue not in wanted:
                 popped.is_revoked = True
-                self.puller.blocked.discard(popped)
+                self._puller.blocked.discard(popped)
                 del self.queues[queue]
         for queue in wanted - self.queues.keys():
-            popped = self.queues[queue] = PoppedQueue(self, queue, subscription)
-            self.puller.pull(popped)
+            popped = PoppedQueue(self, self._settings, queue, subscription)
+            self.queues[queue] = popped
+            self._puller.pull(popped)
 
-    async def share(self, route: Route, subscription: Subscription) -> bool:
-        """Pop our queues of a topic; False if the group pulls it."""
-        self.wants_again = False
-        self.pulled.discard(route.topic)
-        found = await self._assigned(route, subscription)
-        self._assign(route.topic, found or (), subscription)
-        return found is not None
-
-    async def _assigned(
+    async def _query_assignment(
         self, route: Route, subscription: Subscription
     ) -> list[MessageQueue] | None:
-        """Return what brokers let us pop (request 400); None if the group pulls."""
-        if not self._asks:
+        """Return the queues that brokers assign, by request 400; None if it pulls."""
+        if not self._asks_brokers:
             return [
                 MessageQueue(route.topic, each, ANY_QUEUE) for each in route.addresses
             ]
         body = QueryAssignmentRequestBody(
             topic=subscription.topic,
-            consumer_group=self.group,
+            consumer_group=self._group.name,
             client_id=self._client.client_id,
             strategy_name="AVG",
             message_model="CLUSTERING",
@@ -140,17 +136,21 @@ class Popper:
         for broker in route.addresses:
             request = Command.request(RequestCode.QUERY_ASSIGNMENT, body=body.encode())
             try:
-                answer = await self._client.ask(route.any_of(broker) or "", request)
+                answer = await self._client.request(route.any_of(broker) or "", request)
                 if answer.code != ResponseCode.SUCCESS:
                     return None
                 shares = QueryAssignmentResponseBody.decode(answer.body)
             except RmqError as error:
-                logger.info("no assignment of %s: %s", self.group, Foreign(error))
-                self.wants_again = True
+                logger.info(
+                    "cannot query the assignment of group %s: %s",
+                    self._group.name,
+                    Foreign(error),
+                )
+                self.must_retry = True
                 continue
             assigned = shares.message_queue_assignments or []
             if any(each.mode != POP for each in assigned):
-                self.pulled.add(route.topic)
+                self.pulled_topics.add(route.topic)
                 return None
             queues = [each.message_queue for each in assigned]
             found += [
@@ -162,30 +162,39 @@ class Popper:
 
     # -- messages
 
-    def answered(self, popped: PoppedQueue, answer: Command) -> None:
-        """Take the answer to a POP, and ask for more."""
+    def on_answer(self, popped: PoppedQueue, _epoch: int, answer: Command) -> None:
+        """Handle the answer to a POP, and send the next one.
+
+        The messages of a revoked queue are consumed, too.
+        """
         popped.is_pulling = False
         if answer.code == ResponseCode.SUCCESS:
             try:
-                self._found(popped, answer)
+                self._add_popped(popped, answer)
             except (ValueError, RmqError) as error:
-                logger.warning("a POP of %s: %s", popped.queue, Foreign(error))
-                self.puller.rest(popped, ERROR_MS)
+                logger.warning(
+                    "cannot decode a POP of %s: %s", popped.queue, Foreign(error)
+                )
+                self._puller.pull_later(popped, ERROR_MS)
             else:
-                self.puller.pull(popped)
+                self._puller.pull(popped)
         elif answer.code in (
             ResponseCode.POLLING_TIMEOUT,
             ResponseCode.PULL_NOT_FOUND,
         ):
-            self.puller.found_nothing(popped)
+            self._puller.on_empty(popped)
         elif answer.code == ResponseCode.POLLING_FULL:
-            self.puller.rest(popped, ERROR_MS)
+            self._puller.pull_later(popped, ERROR_MS)
         else:
-            self.puller.refused(popped, answer.code, answer.remark or "")
+            self._puller.on_refusal(popped, answer.code, answer.remark or "")
 
-    def _found(self, popped: PoppedQueue, answer: Command) -> None:
+    def on_failure(self, popped: PoppedQueue, epoch: int, error: BaseException) -> None:
+        """Handle a lost connection, or a missing answer."""
+        self._puller.on_failure(popped, epoch, error)
+
+    def _add_popped(self, popped: PoppedQueue, answer: Command) -> None:
         topic, broker, _ = popped.queue
-        known = Popped(answer.header(PopMessageResponseHeader), broker)
+        result = PopResult(answer.header(PopMessageResponseHeader), broker)
         messages = decode_messages(
             answer.body,
             topic,
@@ -193,179 +202,106 @@ class Popper:
             inflate=inflate,
             queue_of=lambda number: MessageQueue(topic, broker, number),
         )
-        expires_ms = steady_ms() + self.invisible_ms
+        expires_ms = steady_ms() + self._settings.invisible_ms
         tags, wanted = popped.subscription.tags, []
         for message in messages:
             is_retry = message.reconsume_times > 0
-            place = known.place(
+            handle = result.handle_of(
                 message.queue.queue_id,
                 message.queue_offset,
                 is_retry=is_retry,
-                known=message.properties.get(POP_CK) if is_retry else None,
+                checkpoint=message.properties.get(POP_CK) if is_retry else None,
             )
-            lease = PopLease(popped, place, message.size, expires_ms)
+            lease = PopLease(self, popped, handle, message.size, expires_ms)
             message.lease = lease
             if tags is None or message.tags in tags:
                 self._open.add(lease)
                 popped.open_count += 1
                 wanted.append(message)
             else:
-                self.acknowledge(lease)
-        self.puller.add(wanted)
+                self._acks.add(lease)
+        self._puller.add(wanted)
         if self._has_ended:
             self._client.spawn(self._return_all)
 
-    def settle(self, lease: PopLease) -> None:
-        """Forget a message: it is acknowledged, given back, or no longer ours."""
-        lease.is_settled = True
+    def _end_lease(self, lease: PopLease) -> None:
+        """Drop a message that is acknowledged, given back or expired."""
+        lease.is_ended = True
         if lease in self._open:
             self._open.discard(lease)
-            lease.popped.open_count -= 1
-            self.puller.count -= 1
-            self.puller.bytes -= lease.size
-            self.puller.freed(lease.popped)
+            lease.queue.open_count -= 1
+            self._puller.remove(lease.queue, lease.size)
 
-    # -- acknowledgements
-
-    def acknowledge(self, lease: PopLease) -> None:
-        """Tell the broker soon, together with others."""
-        if lease.is_changing:  # its handle is about to become worthless
-            return
-        broker = lease.popped.queue.broker
-        waiting = self._acks.get(broker)
-        if waiting is not None:
-            waiting.append(lease)
-            return
-        self._acks[broker] = [lease]
-        self._client.spawn(self._send_acks, broker)
-
-    async def _send_acks(self, broker: str) -> None:
-        pause_s = JOIN_S
-        while self._acks[broker]:
-            await anyio.sleep(pause_s)
-            failed = await self._flush(broker)
-            self._acks[broker] += failed
-            pause_s = AGAIN_S if failed else JOIN_S
-        del self._acks[broker]
-
-    async def _flush(self, broker: str) -> list[PopLease]:
-        """Send what waits for a broker; return those that are to be sent again."""
-        leases, self._acks[broker] = self._acks[broker], []
-        by_topic: dict[tuple[str, str], list[PopLease]] = {}
-        for lease in leases:
-            popped = lease.popped
-            key = popped.subscription.topic, popped.queue.topic
-            by_topic.setdefault(key, []).append(lease)
-        failed: list[PopLease] = []
-        for (wire_topic, topic), part in by_topic.items():
-            try:
-                await self._ack(broker, wire_topic, topic, part)
-            except (PeerError, NoRoute, ClientClosed) as error:
-                logger.info("no acks to %s: %s", broker, Foreign(error))
-                now_ms = steady_ms()
-                failed += [each for each in part if each.expires_ms > now_ms]
-        return failed
-
-    async def _ack(
-        self, broker: str, wire_topic: str, topic: str, leases: list[PopLease]
-    ) -> None:
-        together = [each.place for each in leases if each.place.can_join]
-        requests = []
-        if len(together) > 1:
-            body = BatchAckRequestBody(
-                broker_name=broker, acks=acks_of(together, wire_topic, self.group)
-            )
-            requests.append(
-                Command.request(RequestCode.BATCH_ACK_MESSAGE, body=body.encode())
-            )
-            together = []
-        alone = [each.place for each in leases if not each.place.can_join]
-        for place in together + alone:
-            header = AckMessageRequestHeader(
-                consumer_group=self.group,
-                topic=place.topic(wire_topic, self.group),
-                queue_id=place.queue_id,
-                extra_info=place.text,
-                offset=place.offset,
-            )
-            requests.append(Command.request(RequestCode.ACK_MESSAGE, header))
-        for request in requests:
-            answer = await self._ask(broker, topic, request)
-            if answer.code != ResponseCode.SUCCESS:
-                logger.warning(
-                    "%s refuses acks of %s: %d: %s",
-                    broker, topic, answer.code, Foreign(answer.remark),
-                )  # fmt: skip
-
-    async def _ask(self, broker: str, topic: str, request: Command) -> Command:
-        route = await self._client.route(topic)
-        address = route.master(broker)
-        if address is None:
-            reason = f"the master of {broker} is away"
-            raise NoRoute(topic, self._client.name_servers, reason)
-        return await self._client.ask(address, request)
+    def ack(self, lease: PopLease) -> None:
+        """Acknowledge a consumed message at its broker, soon."""
+        self._end_lease(lease)
+        self._acks.add(lease)
 
     # -- invisible times
 
     async def run(self) -> None:
-        """Give messages more time, those that need it."""
+        """Extend the leases that expire soon."""
+        invisible_ms = self._settings.invisible_ms
         while True:
-            await anyio.sleep(self.invisible_ms / 6_000)
+            await anyio.sleep(invisible_ms / 6_000)
             now_ms = steady_ms()
-            late = [each for each in self._open if each.expires_ms <= now_ms]
-            for lease in late:
-                self.settle(lease)
-            soon_ms = now_ms + self.invisible_ms // 3
+            expired = [each for each in self._open if each.expires_ms <= now_ms]
+            for lease in expired:
+                self._end_lease(lease)
+            soon_ms = now_ms + invisible_ms // 3
             async with anyio.create_task_group() as tasks:
                 for lease in self._open:
                     if lease.expires_ms <= soon_ms:
                         tasks.start_soon(self._renew, lease)
 
     async def _renew(self, lease: PopLease) -> None:
-        if not lease.is_settled:
-            await self._change(lease, self.invisible_ms)
+        if not lease.is_ended:
+            await self._change_invisible_time(lease, self._settings.invisible_ms)
 
-    async def _change(self, lease: PopLease, invisible_ms: int) -> None:
-        """Have a message become visible at another time."""
+    async def _change_invisible_time(self, lease: PopLease, invisible_ms: int) -> None:
+        """Change when a message becomes visible again."""
         while lease.is_changing:  # noqa: ASYNC110 - seldom, and not for long
             await anyio.sleep(JOIN_S)
-        topic, broker, _ = lease.popped.queue
-        place, wire_topic = lease.place, lease.popped.subscription.topic
+        handle, queue = lease.handle, lease.queue
         header = ChangeInvisibleTimeRequestHeader(
-            consumer_group=self.group,
-            topic=place.topic(wire_topic, self.group),
-            queue_id=place.queue_id,
-            extra_info=place.text,
-            offset=place.offset,
+            consumer_group=self._group.name,
+            topic=handle.topic(queue.subscription.topic, self._group.name),
+            queue_id=handle.queue_id,
+            extra_info=handle.text,
+            offset=handle.offset,
             invisible_time=invisible_ms,
         )
         request = Command.request(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, header)
         lease.is_changing = True
         try:
-            answer = await self._ask(broker, topic, request)
+            answer = await self._client.request_broker(queue.queue, request)
             if answer.code != ResponseCode.SUCCESS:
                 logger.info(
-                    "%s gives no other time: %d: %s",
-                    broker, answer.code, Foreign(answer.remark),
+                    "%s refuses to change the invisible time: %d: %s",
+                    queue.queue.broker, answer.code, Foreign(answer.remark),
                 )  # fmt: skip
                 return
             new = answer.header(ChangeInvisibleTimeResponseHeader)
-            handle = place.handle._replace(
-                start=place.offset,
+            checkpoint = handle.checkpoint._replace(
+                start=handle.offset,
                 pop_ms=new.pop_time,
                 invisible_ms=new.invisible_time,
                 revive_queue=new.revive_qid,
             )
-            lease.place = place._replace(handle=handle)
+            lease.handle = handle._replace(checkpoint=checkpoint)
             lease.expires_ms = steady_ms() + invisible_ms
         except RmqError as error:
-            logger.info("no other time for %s: %s", place.text, Foreign(error))
+            logger.info(
+                "cannot change the invisible time of %s: %s",
+                handle.text,
+                Foreign(error),
+            )
         finally:
             lease.is_changing = False
             if lease.is_consumed:
-                self.acknowledge(lease)
+                self._acks.add(lease)
 
-    async def give_back(
+    async def redeliver(
         self,
         lease: PopLease,
         message: ReceivedMessage,
@@ -373,34 +309,33 @@ class Popper:
         *,
         dead_letter: bool,
     ) -> None:
-        """Have a message delivered again, or put into the dead-letter queue."""
+        """Have a message delivered again, or move it to the dead-letter queue."""
         if lease.is_revoked:
             return
-        limit = self._max_attempts
-        is_last = limit is not None and message.attempt > limit
-        if (dead_letter or is_last) and await self._bury(lease.popped, message):
+        is_dead = dead_letter or self._group.is_last_attempt(message.attempt)
+        queue = lease.queue.queue
+        if is_dead and await self._redelivery.send_to_dlq(queue, message):
             lease.ack(message)
             return
         if delay_s is None:
             delay_s = DELAYS_S[min(message.reconsume_times, len(DELAYS_S) - 1)]
-        self.settle(lease)
-        await self._change(lease, int(delay_s * 1_000))
+        self._end_lease(lease)
+        await self._change_invisible_time(lease, int(delay_s * 1_000))
 
     # -- the end
 
     async def close(self) -> None:
-        """Pop no more; acknowledge and give back what is here."""
+        """Pop no more; acknowledge and give back the messages that are here."""
         self._has_ended = True
         for popped in self.queues.values():
             popped.is_revoked = True
         with anyio.move_on_after(CLOSE_STEP_S):
             await self._return_all()
-            for broker in list(self._acks):
-                await self._flush(broker)
+            await self._acks.flush()
 
     async def _return_all(self) -> None:
-        """Make what is not settled visible for others."""
+        """Make the messages visible that are neither acknowledged nor given back."""
         async with anyio.create_task_group() as tasks:
             for lease in list(self._open):
-                self.settle(lease)
-                tasks.start_soon(self._change, lease, RETURN_MS)
+                self._end_lease(lease)
+                tasks.start_soon(self._change_invisible_time, lease, RETURN_MS)

@@ -19,28 +19,28 @@ import anyio
 
 from rmq._fastpath import UniqueKeys
 from rmq._fastpath.client.messages import Delivery, ReceivedMessage, SendResult, end_all
-from rmq._fastpath.client.packing import Packed
+from rmq._fastpath.client.packing import PackedMessage
 from rmq._fastpath.client.sending import (
-    Budget,
-    OpenDeliveries,
+    PendingDeliveries,
+    SendBudget,
     send_packed,
 )
-from rmq.client.batch_sender import Lists, all_sent
+from rmq.client.batch_sender import BatchSender, all_sent
 from rmq.client.client import Client
-from rmq.client.client_owner import Sharer
+from rmq.client.client_owner import ClientOwner
 from rmq.client.compression import Compression
-from rmq.client.core.batches import MAX_BATCH_BYTES, Sized
+from rmq.client.core.batches import MAX_BATCH_BYTES, BatchLimits
 from rmq.client.core.routes import MessageQueue, Route
 from rmq.client.errors import ClientError, SendFailed, SendManyFailed
 from rmq.client.keyed_sender import KeyedSender
-from rmq.client.lingering import Lingering
+from rmq.client.lingering import LingeringBatches
 from rmq.client.message import Message
 from rmq.client.namespaces import wrap
 from rmq.client.options import check_positive
 from rmq.client.packing import MAX_MESSAGE_BYTES, Packer
-from rmq.client.requests import Requests
-from rmq.client.route_waiters import Opening
-from rmq.client.sending import Sender
+from rmq.client.request_reply import RequestReply
+from rmq.client.route_waiters import RouteWaiters
+from rmq.client.sender import Sender
 from rmq.client.transaction import Checker, Transaction, Transactions
 from rmq.core.errors import PeerError
 from rmq.outgoing.connection import Connection, date_ms
@@ -54,7 +54,7 @@ CLOSE_TIMEOUT_S: Final = 10.0
 SETTLE_INTERVAL_S: Final = 0.005
 
 
-class Producer(Sharer):
+class Producer(ClientOwner):
     """See above. `client` is an open `Client`, or what `Client` takes as addresses."""
 
     def __init__(  # noqa: PLR0913 - options, all but one by name
@@ -86,29 +86,29 @@ class Producer(Sharer):
         )
         self.group = group
         self.timeout_ms = timeout_ms
-        self._limits = Sized(batch_messages, min(batch_bytes, MAX_BATCH_BYTES))
+        self._limits = BatchLimits(batch_messages, min(batch_bytes, MAX_BATCH_BYTES))
         self._linger_ms = linger_ms
-        self._budget = Budget(max_pending, max_pending_bytes)
+        self._budget = SendBudget(max_pending, max_pending_bytes)
         self._sender = Sender(self.client, group, attempts)
         self._max_message_bytes = max_message_bytes
         self._compress_over = compress_over
         self._compression = compression
         self._packer: Packer
-        self._lists: Lists
+        self._lists: BatchSender
         self._keyed = KeyedSender(self._limits, self._send_keyed_batch, self._spawn)
-        self._lingering: Lingering | None = None
-        self._opening = Opening(self._deliver, self._deliver_now, self._spawn)
-        self._deliveries: OpenDeliveries
+        self._lingering: LingeringBatches | None = None
+        self._opening = RouteWaiters(self._deliver, self._deliver_now, self._spawn)
+        self._deliveries: PendingDeliveries
         self._failures: list[ClientError] = []
         self._idle: anyio.Event
         self.is_ended = False
         self._transactions = Transactions(self.client, group, checker)
-        self._requests = Requests(self.client)
+        self._requests = RequestReply(self.client)
 
     # -- life
 
     async def _open(self) -> None:
-        self.client.check()
+        self.client.check_open()
         self._packer = Packer(
             UniqueKeys(await self.client.own_host(), date_ms),
             date_ms,
@@ -116,17 +116,17 @@ class Producer(Sharer):
             self._compression,
             self._max_message_bytes,
         )
-        self._lists = Lists(
+        self._lists = BatchSender(
             self._packer, self._limits, self._budget, self._room, self._send_joined
         )
         self._idle = anyio.Event()
-        self._deliveries = OpenDeliveries(
+        self._deliveries = PendingDeliveries(
             self._budget, self.client.wires.waiter, self._has_failed, self._is_idle
         )
         self._join()
         self._is_open = True
         if self._linger_ms is not None:
-            self._lingering = Lingering(
+            self._lingering = LingeringBatches(
                 self._limits,
                 self._linger_ms,
                 lambda batch: self._spawn(self._deliver_batch, batch),
@@ -168,7 +168,7 @@ class Producer(Sharer):
         SendFailed, NoRoute, or ValueError for what cannot be sent.
         """
         if not (self._is_open and self.client.is_open):
-            self._check()
+            self._check_open()
         later = None
         if delay is not None or deliver_at is not None or delay_level is not None:
             later = self._packer.later(delay, deliver_at, delay_level)
@@ -224,7 +224,7 @@ class Producer(Sharer):
 
         SendManyFailed if some are not sent; it has the results of the others.
         """
-        self._check()
+        self._check_open()
         if key is not None:
             return await self._send_many_keyed(messages, key)
         if not self.client.is_watched:
@@ -247,7 +247,11 @@ class Producer(Sharer):
         return all_sent(results)
 
     async def _send_joined(
-        self, batch: list[Packed], queue: MessageQueue | None, *, is_keyed: bool = False
+        self,
+        batch: list[PackedMessage],
+        queue: MessageQueue | None,
+        *,
+        is_keyed: bool = False,
     ) -> list[SendResult]:
         packed = batch[0] if len(batch) == 1 else self._packer.join(batch)
         result = await self._sender.send(
@@ -259,7 +263,7 @@ class Producer(Sharer):
         self, message: Message, *, queue: MessageQueue | None = None
     ) -> None:
         """Send without an answer: nobody learns whether it is stored."""
-        self._check()
+        self._check_open()
         with self.client.hooks.sending(self.group, [message]) as sending:
             await self._send_unanswered(sending.messages[0], queue)
 
@@ -284,7 +288,7 @@ class Producer(Sharer):
         )
 
     async def _send_keyed_batch(
-        self, batch: list[Packed], queue: MessageQueue
+        self, batch: list[PackedMessage], queue: MessageQueue
     ) -> list[SendResult]:
         return await self._send_joined(batch, queue, is_keyed=True)
 
@@ -301,7 +305,7 @@ class Producer(Sharer):
 
     # -- keys
 
-    async def _send_keyed(self, packed: Packed, key: str) -> SendResult:
+    async def _send_keyed(self, packed: PackedMessage, key: str) -> SendResult:
         publishing = await self._sender.publishing(packed.topic)
         waiter = self.client.wires.waiter()
         item = packed, waiter
@@ -327,7 +331,7 @@ class Producer(Sharer):
             if key is None and queue is None:
                 delivery = self.enqueue_now(message)
             return delivery or await self._enqueue_one(message, key, queue)
-        self._check()
+        self._check_open()
         with self.client.hooks.sending(self.group, [message]) as sending:
             delivery = await self._enqueue_one(sending.messages[0], key, queue)
             sending.follow(delivery)
@@ -339,7 +343,7 @@ class Producer(Sharer):
         The way of nearly all, without a coroutine; it must not be watched.
         """
         if not (self._is_open and self.client.is_open):
-            self._check()
+            self._check_open()
         lingering = self._lingering
         packed = self._packer.pack(message, joins=lingering is not None)
         if not self._budget.take(packed.size):
@@ -349,7 +353,7 @@ class Producer(Sharer):
     async def _enqueue_one(
         self, message: Message, key: str | None, queue: MessageQueue | None
     ) -> Delivery:
-        self._check()
+        self._check_open()
         lingering = self._lingering
         if key is not None or queue is not None:
             lingering = None
@@ -368,7 +372,9 @@ class Producer(Sharer):
             self._spawn(self._deliver, delivery, queue)
         return delivery
 
-    def _taken(self, packed: Packed, lingering: Lingering | None) -> Delivery:
+    def _taken(
+        self, packed: PackedMessage, lingering: LingeringBatches | None
+    ) -> Delivery:
         """Have a message sent that has got its room; to any queue."""
         delivery = self._deliveries.begin(packed)
         if lingering is not None and not packed.alone:
@@ -425,7 +431,9 @@ class Producer(Sharer):
 
     # -- linger
 
-    async def _linger(self, lingering: Lingering, packed: Packed) -> SendResult:
+    async def _linger(
+        self, lingering: LingeringBatches, packed: PackedMessage
+    ) -> SendResult:
         size = packed.size
         if not self._budget.take(size):
             await self._room(size)
@@ -453,7 +461,7 @@ class Producer(Sharer):
     @asynccontextmanager
     async def transaction(self, message: Message) -> AsyncIterator[Transaction]:
         """Send a half message: leaving the block commits, an exception rolls back."""
-        self._check()
+        self._check_open()
         with self.client.hooks.sending(self.group, [message]) as sending:
             packed = self._transactions.pack(self._packer, sending.messages[0])
             result = await self._sender.send(packed, self.timeout_ms)
@@ -465,7 +473,7 @@ class Producer(Sharer):
         self, message: Message, *, timeout_s: float = 3.0
     ) -> ReceivedMessage:
         """Send a message; return the reply of its consumer, or raise RequestTimeout."""
-        self._check()
+        self._check_open()
         extra, number = self._requests.begin(timeout_s)
         with self._requests.waiting(number, self.client.wires.waiter()) as waiter:
             await self._requests.prepare(message.topic)
@@ -483,12 +491,12 @@ class Producer(Sharer):
         properties: dict[str, str] | None = None,
     ) -> None:
         """Answer a message that was sent by `request`."""
-        self._check()
+        self._check_open()
         await self._requests.send_reply(self.group, to, body, properties)
 
     async def recall(self, topic: str, handle: str) -> str:
         """Take a delayed message back; return its id. SendRefused if it is too late."""
-        self._check()
+        self._check_open()
         return await self._requests.recall(self.group, topic, handle)
 
     # -- what the client asks

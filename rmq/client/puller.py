@@ -1,27 +1,32 @@
-"""Puller: asks for messages of the held queues, and keeps them until they are wanted.
+"""Puller: fetches the messages of all queues, and buffers them for the program.
 
-Pulls and POPs go on from answer to answer, without a task for each queue. One is sent
-only if what is fetched and not acknowledged leaves room; a queue that may not be asked
-now waits in `blocked`, in the heap of those that rest, or for a connection.
+Known in Java as `PullMessageService` and `PullAPIWrapper`. Pulls and POPs continue from
+answer to answer, without a task for each queue. A queue sends a request only while the
+messages that are fetched and not acknowledged leave room. A queue that must not send
+now waits in `blocked`, in the heap of delayed queues, or for a connection.
 """
 
 import heapq
 import itertools
 import logging
 from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Final, Protocol
+from collections.abc import Mapping, Sequence
+from typing import Final, Protocol
 
 import anyio
 
-from rmq._fastpath.client.codec import Pulled
+from rmq._fastpath.client.codec import PullResult
 from rmq._fastpath.client.messages import ReceivedMessage, decode_messages
-from rmq._fastpath.client.process_queue import Fetched
-from rmq.client.assigned_queue import HeldQueue
+from rmq._fastpath.client.process_queue import FetchBuffer
+from rmq.client.assigned_queue import AssignedQueue, QueueContext
 from rmq.client.client import Client
 from rmq.client.compression import inflate
+from rmq.client.core.routes import MessageQueue
 from rmq.client.errors import ClientClosed, SubscriptionRefused
-from rmq.client.fetch_queue import AskedQueue
+from rmq.client.fetch_queue import FetchQueue
+from rmq.client.options import ConsumerGroup, FetchLimits
+from rmq.client.redelivery import Redelivery
+from rmq.client.subscription import Subscription
 from rmq.core.errors import ConnectFailed, PeerError, RmqError
 from rmq.core.logs import Foreign, SparseLog
 from rmq.outgoing.connection import steady_ms
@@ -42,137 +47,186 @@ RECONNECT_MS: Final = 100
 SLOW_ANSWER_MS: Final = 100
 
 
-class GiveBack(Protocol):
-    """What a consumer does with a message that could not be consumed."""
+class FetchListener(Protocol):
+    """Learns of trouble with brokers; the `Consumer`."""
 
-    def __call__(
+    def on_refused(self, error: RmqError) -> None:
+        """Handle a refusal that lasts, such as a missing right."""
+
+    def on_unreachable(self, error: BaseException) -> None:
+        """Handle the loss of the connection to a queue."""
+
+    def on_reachable(self) -> None:
+        """Handle the moment when all queues can be reached again."""
+
+
+class Puller(FetchBuffer):
+    """See above; `run` runs as long as the consumer.
+
+    `count` and `bytes` are those of the messages that are fetched and not acknowledged.
+    """
+
+    def __init__(
         self,
-        held: HeldQueue,
+        client: Client,
+        limits: FetchLimits,
+        group: ConsumerGroup,
+        redelivery: Redelivery,
+        listener: FetchListener,
+    ) -> None:
+        self.count = self.bytes = self.fetched_count = 0
+        self.failure: Exception | None = None
+        self.ready = deque()
+        self.blocked = set()
+        self._queues: dict[tuple[str, str, int], AssignedQueue] = {}
+        self._context = QueueContext(self, self, group, self._redeliver)
+        self._client = client
+        self._limits = limits
+        self._ordered = group.ordered
+        self._redelivery = redelivery
+        self._listener = listener
+        self._is_stopped = False
+        self._is_full = False
+        self._unreachable: set[FetchQueue] = set()
+        self._ready_queues: deque[AssignedQueue] = deque()
+        self._waiting: deque[Waiter] = deque()
+        self._offline: dict[str, list[FetchQueue]] = {}
+        self._delayed: list[tuple[int, int, FetchQueue]] = []
+        self._numbers = itertools.count()
+        self._alarm: anyio.Event | None = None
+
+    # -- assigned queues
+
+    @property
+    def queues(self) -> Mapping[tuple[str, str, int], AssignedQueue]:
+        """The queues of this consumer; those that it pops are not among them."""
+        return self._queues
+
+    def assign(
+        self, queue: MessageQueue, subscription: Subscription, offset: int
+    ) -> AssignedQueue:
+        """Add a queue; the caller starts its pulls."""
+        added = AssignedQueue(self._context, queue, subscription, offset)
+        self._queues[queue] = added
+        return added
+
+    def revoke(self, queue: AssignedQueue) -> None:
+        """Remove a queue, and drop its fetched messages."""
+        queue.revoke()
+        self._discard(queue)
+        del self._queues[queue.queue]
+
+    def restart(self, queue: AssignedQueue, offset: int) -> None:
+        """Drop the fetched messages of a queue, and continue at an offset."""
+        self._discard(queue)
+        queue.restart(offset)
+
+    def _discard(self, queue: AssignedQueue) -> None:
+        """Remove the fetched messages; those of revoked queues are skipped later."""
+        self.count -= queue.state.count
+        self.bytes -= queue.state.bytes
+        self.blocked.discard(queue)
+        self._unreachable.discard(queue)
+        self._is_full &= bool(self.blocked)
+        if not (self._ordered or queue.is_revoked):
+            left = [each for each in self.ready if each.lease is not queue]
+            self.ready = deque(left)
+
+    # -- messages
+
+    def next_messages(self, count: int) -> list[ReceivedMessage]:
+        """Return messages that are here; those of one queue in an ordered group.
+
+        In an ordered group that queue gives no others until `release`.
+        """
+        if self._ordered:
+            return self._next_in_order(count)
+        messages: list[ReceivedMessage] = []
+        ready = self.ready
+        while ready and len(messages) < count:
+            message = ready.popleft()
+            if not message.lease.is_revoked:
+                messages.append(message)
+        return messages
+
+    def _next_in_order(self, count: int) -> list[ReceivedMessage]:
+        now_ms = steady_ms()
+        for _ in range(len(self._ready_queues)):
+            queue = self._ready_queues.popleft()
+            if not queue.can_hand_out:
+                continue
+            unavailable_ms = queue.unavailable_ms(now_ms)
+            if unavailable_ms is None:
+                return queue.hand_out(count)
+            self.pull_later(queue, max(unavailable_ms, BUSY_MS))
+        return []
+
+    def release(self, queue: AssignedQueue) -> None:
+        """Let a queue of an ordered group hand out its next messages."""
+        queue.release()
+        if queue.can_hand_out:
+            self._ready_queues.append(queue)
+            self._wake(1)
+
+    def return_messages(self, messages: Sequence[ReceivedMessage]) -> None:
+        """Hand messages out again, before all others; of one queue if ordered."""
+        valid = [each for each in messages if not each.lease.is_revoked]
+        if not self._ordered:
+            self.ready.extendleft(reversed(valid))
+            self._wake(len(valid))
+        elif valid:
+            queue = valid[0].lease
+            assert isinstance(queue, AssignedQueue)
+            queue.put_first(valid)
+            self.release(queue)
+
+    async def _redeliver(
+        self,
+        queue: AssignedQueue,
         message: ReceivedMessage,
         delay_s: float | None,
         *,
         dead_letter: bool,
-    ) -> Coroutine[Any, Any, None]:
-        """Have it delivered again."""
-
-
-class Limits:
-    """How much may be fetched and not yet acknowledged, in all queues together."""
-
-    def __init__(self, fetch: int, messages: int, size: int) -> None:
-        self.fetch = fetch
-        self.messages = messages
-        self.bytes = size
-
-
-class Puller(Fetched):
-    """See above; `run` runs as long as the consumer."""
-
-    def __init__(
-        self, client: Client, limits: Limits, give_back: GiveBack, *, ordered: bool
     ) -> None:
-        self.held: dict[tuple[str, str, int], HeldQueue] = {}
-        self.count = self.bytes = self.fetched = 0
-        self.give_back = give_back
-        self.is_stopped = False
-        self._is_full = False
-        self.failure: Exception | None = None
-        self.on_refused: Callable[[RmqError], None] = lambda _: None
-        """Learns what brokers refuse, not only for a moment; `fail` is one."""
-
-        self.on_away: Callable[[BaseException], None] = lambda _: None
-        self.on_back: Callable[[], None] = lambda: None
-        """Learn that a queue cannot be asked, and that all can be again."""
-
-        self._away: set[AskedQueue] = set()
-        self.client = client
-        self.limits = limits
-        self.ordered = ordered
-        self.ready = deque()
-        self._ready_queues: deque[AskedQueue] = deque()
-        self._waiting: deque[Waiter] = deque()
-        self.blocked = set()
-        self._offline: dict[str, list[AskedQueue]] = {}
-        self._resting: list[tuple[int, int, AskedQueue]] = []
-        self._numbers = itertools.count()
-        self._alarm: anyio.Event | None = None
-
-    # -- messages
-
-    def take(self) -> ReceivedMessage | None:
-        """Return the next message; None if there is none now.
-
-        In an ordered group its queue gives no other one until `done`.
-        """
-        if not self.ordered:
-            ready = self.ready
-            while ready:
-                message = ready.popleft()
-                if not message.lease.is_revoked:
-                    return message
-            return None
-        now_ms = steady_ms()
-        for _ in range(len(self._ready_queues)):
-            held = self._ready_queues.popleft()
-            if held.is_revoked or held.is_busy or not held.buffer:
-                continue
-            assert isinstance(held, HeldQueue)
-            if now_ms < held.rests_until_ms or now_ms > held.locked_until_ms:
-                self.rest(held, max(held.rests_until_ms - now_ms, BUSY_MS))
-                continue
-            held.is_busy = True
-            return held.buffer.popleft()
-        return None
-
-    def take_many(self, count: int) -> list[ReceivedMessage]:
-        """Return messages that are here; of one queue in an ordered group."""
-        first = self.take()
-        if first is None:
-            return []
-        messages = [first]
-        if self.ordered:
-            lease = first.lease
-            assert isinstance(lease, HeldQueue)
-            while lease.buffer and len(messages) < count:
-                messages.append(lease.buffer.popleft())
-        else:
-            while len(messages) < count and (message := self.take()) is not None:
-                messages.append(message)
-        return messages
-
-    def done(self, held: HeldQueue) -> None:
-        """Let a queue of an ordered group give its next message."""
-        held.is_busy = False
-        if held.buffer and not held.is_revoked:
-            self._ready_queues.append(held)
-            self._wake(1)
-
-    def put_back(self, held: HeldQueue, message: ReceivedMessage) -> None:
-        """Have a message consumed here again."""
-        if held.is_revoked:
+        """Have a message consumed again, by any consumer of the group or here."""
+        if queue.is_revoked:
             return
-        if self.ordered:
-            held.buffer.appendleft(message)
-            self._ready_queues.append(held)
+        pause_s = await self._redelivery.send_back(
+            queue.subscription.topic,
+            queue.queue,
+            message,
+            delay_s,
+            dead_letter=dead_letter,
+        )
+        if pause_s is None:
+            queue.ack(message)
+            return
+        message.local_attempts += 1
+        if self._ordered:
+            queue.suspend(pause_s)
+            self._retry_here(queue, message)
+        else:
+            self._client.spawn(self._retry_later, queue, message, pause_s)
+
+    async def _retry_later(
+        self, queue: AssignedQueue, message: ReceivedMessage, pause_s: float
+    ) -> None:
+        await anyio.sleep(pause_s)
+        self._retry_here(queue, message)
+
+    def _retry_here(self, queue: AssignedQueue, message: ReceivedMessage) -> None:
+        if queue.is_revoked:
+            return
+        if self._ordered:
+            queue.put_first([message])
+            self._ready_queues.append(queue)
         else:
             self.ready.append(message)
         self._wake(1)
 
-    def take_back(self, messages: Sequence[ReceivedMessage]) -> None:
-        """Hand messages out again, before all others; of one queue if ordered."""
-        kept = [each for each in reversed(messages) if not each.lease.is_revoked]
-        if not self.ordered:
-            self.ready.extendleft(kept)
-            self._wake(len(kept))
-        elif kept:
-            lease = kept[0].lease
-            assert isinstance(lease, HeldQueue)
-            lease.buffer.extendleft(kept)
-            self.done(lease)
-
     async def wait(self) -> None:
         """Wait until there may be a message, or `failure`."""
-        waiter = self.client.wires.waiter()
+        waiter = self._client.wires.waiter()
         self._waiting.append(waiter)
         is_cancelled = True
         try:
@@ -181,7 +235,7 @@ class Puller(Fetched):
         finally:
             if waiter in self._waiting:
                 self._waiting.remove(waiter)
-            elif is_cancelled:  # it was to look: another one looks instead
+            elif is_cancelled:  # it was woken for a message: wake another task
                 self._wake(1)
 
     def _wake(self, count: int) -> None:
@@ -192,238 +246,232 @@ class Puller(Fetched):
                 waiter.set_result(None)
                 count -= 1
 
-    def wake_all(self) -> None:
-        """Let all look again, as after a stop or a failure."""
+    def stop(self) -> None:
+        """Send no more requests, and wake all tasks that wait for messages."""
+        self._is_stopped = True
         self._wake(len(self._waiting))
 
     def fail(self, error: Exception) -> None:
         """End the iterators with an error."""
         self.failure = error
-        self.wake_all()
+        self._wake(len(self._waiting))
 
     def add(self, messages: Sequence[ReceivedMessage]) -> None:
-        """Take popped messages, for whoever wants some."""
-        self.count += len(messages)
-        self.bytes += sum(each.size for each in messages)
-        self.fetched += len(messages)
+        """Add popped messages for the next task that wants some."""
+        self._count(messages, sum(each.size for each in messages))
         self.ready.extend(messages)
         self._wake(len(messages))
 
-    def freed(self, held: AskedQueue) -> None:
-        """Fetch others in place of a message that was acknowledged."""
+    def _count(self, messages: Sequence[ReceivedMessage], size: int) -> None:
+        self.count += len(messages)
+        self.bytes += size
+        self.fetched_count += len(messages)
+
+    def remove(self, queue: FetchQueue, size: int) -> None:
+        """Count a popped message of so many bytes as acknowledged."""
+        self.count -= 1
+        self.bytes -= size
+        self.on_acked(queue)
+
+    def on_acked(self, queue: FetchQueue) -> None:
+        """Fetch other messages in place of one that was acknowledged."""
         if self._is_full:
             if self._is_half_empty:
                 self._is_full = False
                 blocked, self.blocked = self.blocked, set()
                 for each in blocked:
                     self.pull(each)
-        elif held in self.blocked:
-            self.blocked.discard(held)
-            self.pull(held)
+        elif queue in self.blocked:
+            self.blocked.discard(queue)
+            self.pull(queue)
 
-    def forget(self, held: HeldQueue) -> None:
-        """Give up what is fetched of a queue; `take` skips it if that is revoked."""
-        self.count -= held.state.count
-        self.bytes -= held.state.bytes
-        self.blocked.discard(held)
-        self._away.discard(held)
-        self._is_full &= bool(self.blocked)
-        if not (self.ordered or held.is_revoked):
-            kept = [each for each in self.ready if each.lease is not held]
-            self.ready = deque(kept)
-
-    # -- pulls
+    # -- requests
 
     @property
     def _has_room(self) -> bool:
-        return self.count < self.limits.messages and self.bytes < self.limits.bytes
+        limits = self._limits
+        return self.count < limits.max_count and self.bytes < limits.max_bytes
 
     @property
     def _is_half_empty(self) -> bool:
         """Whether there is room for all queues that wait for some."""
-        limits = self.limits
-        return self.count * 2 <= limits.messages and self.bytes * 2 <= limits.bytes
+        limits = self._limits
+        return self.count * 2 <= limits.max_count and self.bytes * 2 <= limits.max_bytes
 
     @property
     def _share(self) -> int:
         """How many messages of one queue may be here, so that others have room."""
-        share = self.limits.messages // max(len(self.held), 1)
-        return max(share, self.limits.fetch)
+        share = self._limits.max_count // max(len(self._queues), 1)
+        return max(share, self._limits.fetch_count)
 
-    def pull(self, held: AskedQueue) -> None:
-        """Ask for the next messages of a queue, unless it must wait."""
-        if held.is_pulling or held.is_revoked or held.is_paused or self.is_stopped:
+    def pull(self, queue: FetchQueue) -> None:
+        """Request the next messages of a queue, unless it must wait."""
+        if self._is_stopped or not queue.may_fetch:
             return
-        if not self._has_room or not held.has_room(self._share):
+        if not self._has_room or not queue.has_room(self._share):
             self._is_full |= not self._has_room
-            self.blocked.add(held)
+            self.blocked.add(queue)
             return
-        address = self._address(held)
-        connection = self.client.connections.get(address or "")
+        address = self._address_of(queue)
+        connection = self._client.connections.get(address or "")
         if address is None:
-            self._want_route(held)
-            self.rest(held, ERROR_MS)
+            self._refresh_route(queue)
+            self.pull_later(queue, ERROR_MS)
         elif connection is None or not connection.is_open:
-            self._connect(address, held)
+            self._connect(address, queue)
         else:
-            if self._away:
-                self._is_back(held)
-            held.is_pulling = True
-            held.last_pull_ms = steady_ms()
-            held.ask(connection)
+            if self._unreachable:
+                self._set_reachable(queue)
+            queue.fetch(connection, self._limits.fetch_count)
 
-    def _address(self, held: AskedQueue) -> str | None:
-        route = self.client.routes.get(held.queue.topic)
+    def _address_of(self, queue: FetchQueue) -> str | None:
+        """Return the broker that the last answer suggested, or any of the name."""
+        route = self._client.routes.get(queue.queue.topic)
         if route is None:
             return None
-        broker = held.queue.broker
-        suggested = route.addresses.get(broker, {}).get(held.broker_id)
+        broker = queue.queue.broker
+        suggested = route.addresses.get(broker, {}).get(queue.broker_id)
         return suggested or route.any_of(broker)
 
-    def _want_route(self, held: AskedQueue) -> None:
-        self.client.spawn(self.client.refresh, held.queue.topic)
+    def _refresh_route(self, queue: FetchQueue) -> None:
+        self._client.spawn(self._client.refresh, queue.queue.topic)
 
-    def _connect(self, address: str, held: AskedQueue) -> None:
+    def _connect(self, address: str, queue: FetchQueue) -> None:
         """Open a connection, once for all queues that wait for it."""
         waiting = self._offline.get(address)
         if waiting is not None:
-            waiting.append(held)
+            waiting.append(queue)
             return
-        self._offline[address] = [held]
-        self.client.spawn(self._reconnect, address)
+        self._offline[address] = [queue]
+        self._client.spawn(self._reconnect, address)
 
     async def _reconnect(self, address: str) -> None:
         failure: Exception | None = None
         try:
-            await self.client.connection(address)
+            await self._client.connection(address)
         except (PeerError, ClientClosed) as error:
             failure = error
             if isinstance(error, ConnectFailed):
                 logger.info("%s; its queues wait", Foreign(error))
-        for held in self._offline.pop(address, ()):
+        for queue in self._offline.pop(address, ()):
             if failure is not None:
-                self._is_away(held, failure)
-                self._want_route(held)
-                self.rest(held, RECONNECT_MS)
+                self._set_unreachable(queue, failure)
+                self._refresh_route(queue)
+                self.pull_later(queue, RECONNECT_MS)
             else:
-                self.pull(held)
+                self.pull(queue)
 
-    def _is_away(self, held: AskedQueue, error: BaseException) -> None:
-        self._away.add(held)
-        self.on_away(error)
+    def _set_unreachable(self, queue: FetchQueue, error: BaseException) -> None:
+        self._unreachable.add(queue)
+        self._listener.on_unreachable(error)
 
-    def _is_back(self, held: AskedQueue) -> None:
-        self._away.discard(held)
-        if not self._away:
-            self.on_back()
+    def _set_reachable(self, queue: FetchQueue) -> None:
+        self._unreachable.discard(queue)
+        if not self._unreachable:
+            self._listener.on_reachable()
 
-    def rest(self, held: AskedQueue, pause_ms: int) -> None:
-        """Ask again after a pause."""
+    def pull_later(self, queue: FetchQueue, pause_ms: int) -> None:
+        """Request messages of a queue after a pause."""
         due_ms = steady_ms() + pause_ms
-        heapq.heappush(self._resting, (due_ms, next(self._numbers), held))
-        if self._alarm is not None and self._resting[0][2] is held:
+        heapq.heappush(self._delayed, (due_ms, next(self._numbers), queue))
+        if self._alarm is not None and self._delayed[0][2] is queue:
             self._alarm.set()
 
     async def run(self) -> None:
-        """Ask again for queues that have rested."""
+        """Send the requests of delayed queues when they are due."""
         while True:
             self._alarm = anyio.Event()
             now_ms = steady_ms()
-            while self._resting and self._resting[0][0] <= now_ms:
-                held = heapq.heappop(self._resting)[2]
-                if held.buffer and not held.is_busy and not held.is_revoked:
-                    self._ready_queues.append(held)
+            while self._delayed and self._delayed[0][0] <= now_ms:
+                queue = heapq.heappop(self._delayed)[2]
+                if isinstance(queue, AssignedQueue) and queue.can_hand_out:
+                    self._ready_queues.append(queue)
                     self._wake(1)
-                self.pull(held)
-            pause_ms = self._resting[0][0] - now_ms if self._resting else 60_000
+                self.pull(queue)
+            pause_ms = self._delayed[0][0] - now_ms if self._delayed else 60_000
             with anyio.move_on_after(pause_ms / 1_000):
                 await self._alarm.wait()
 
     # -- answers
 
-    def answered(self, held: HeldQueue, epoch: int, answer: Pulled) -> None:
-        """Take the answer to a pull, and ask for more."""
-        if held.is_revoked or epoch != held.epoch:
+    def on_answer(self, queue: AssignedQueue, epoch: int, answer: PullResult) -> None:
+        """Handle the answer to a pull, and send the next one."""
+        if not queue.end_request(epoch):
             return
-        held.is_pulling = False
-        held.broker_id = answer.suggested_broker_id
-        held.max_offset = max(held.max_offset, answer.max_offset)
+        queue.record_answer(answer)
         code = answer.code
         if code == ResponseCode.SUCCESS:
-            self._found(held, answer)
+            self._add_pulled(queue, answer)
         elif code in (ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY):
-            has_moved = answer.next_offset > held.state.next_offset
+            has_moved = answer.next_offset > queue.state.next_offset
             if code == ResponseCode.PULL_RETRY_IMMEDIATELY:
-                held.state.add((), answer.next_offset)
+                queue.state.add((), answer.next_offset)
             if has_moved:
-                self.pull(held)
+                self.pull(queue)
             else:
-                self.found_nothing(held)
+                self.on_empty(queue)
         elif code == ResponseCode.PULL_OFFSET_MOVED:
             logger.log(
-                logging.WARNING if held.state.next_offset else logging.INFO,
-                "%s has no offset %d: going on at %d",
-                held.queue,
-                held.state.next_offset,
+                logging.WARNING if queue.state.next_offset else logging.INFO,
+                "%s has no offset %d, continuing at offset %d",
+                queue.queue,
+                queue.state.next_offset,
                 answer.next_offset,
             )
-            held.reset(answer.next_offset)
-            self.pull(held)
+            self.restart(queue, answer.next_offset)
+            self.pull(queue)
         else:
-            self.refused(held, code, answer.remark or "")
+            self.on_refusal(queue, code, answer.remark or "")
 
-    def found_nothing(self, held: AskedQueue) -> None:
-        """Ask again; after a pause if the broker did not hold the request."""
-        if steady_ms() - held.last_pull_ms >= SLOW_ANSWER_MS:
-            self.pull(held)
+    def on_empty(self, queue: FetchQueue) -> None:
+        """Request again; after a pause if the broker did not hold the request."""
+        if steady_ms() - queue.last_pull_ms >= SLOW_ANSWER_MS:
+            self.pull(queue)
         else:
-            self.rest(held, EMPTY_MS)
+            self.pull_later(queue, EMPTY_MS)
 
-    def _found(self, held: HeldQueue, answer: Pulled) -> None:
-        is_retry = is_retry_topic(held.queue.topic)
+    def _add_pulled(self, queue: AssignedQueue, answer: PullResult) -> None:
+        is_retry = is_retry_topic(queue.queue.topic)
         try:
             messages = decode_messages(
                 answer.body,
-                held.origin_of(held.subscription.topic),
-                held.queue,
-                held,
-                tags=held.subscription.tags,
+                queue.program_topic(queue.subscription.topic),
+                queue.queue,
+                queue,
+                tags=queue.subscription.tags,
                 inflate=inflate,
-                origin_of=held.origin_of if is_retry else None,
+                origin_of=queue.program_topic if is_retry else None,
             )
         except ValueError as error:
-            logger.warning("%s: %s", held.queue, Foreign(error))
-            self.rest(held, ERROR_MS)
+            logger.warning(
+                "cannot decode messages of %s: %s", queue.queue, Foreign(error)
+            )
+            self.pull_later(queue, ERROR_MS)
             return
-        before = held.state.bytes
-        held.state.add(messages, answer.next_offset)
-        self.count += len(messages)
-        self.bytes += held.state.bytes - before
-        self.fetched += len(messages)
-        if messages:
-            if self.ordered:
-                was_empty = not held.buffer
-                held.buffer.extend(messages)
-                if was_empty and not held.is_busy:
-                    self._ready_queues.append(held)
-                self._wake(1)
-            else:
-                self.ready.extend(messages)
-                self._wake(len(messages))
-        self.pull(held)
+        before = queue.state.bytes
+        queue.state.add(messages, answer.next_offset)
+        self._count(messages, queue.state.bytes - before)
+        if messages and self._ordered:
+            if queue.add_ready(messages):
+                self._ready_queues.append(queue)
+            self._wake(1)
+        elif messages:
+            self.ready.extend(messages)
+            self._wake(len(messages))
+        self.pull(queue)
 
-    def refused(self, held: AskedQueue, code: int, remark: str) -> None:
-        """Go on after an answer that is an error."""
+    def on_refusal(self, queue: FetchQueue, code: int, remark: str) -> None:
+        """Handle an answer with the code of an error."""
         if code == ResponseCode.SUBSCRIPTION_PARSE_FAILED:
-            self.fail(SubscriptionRefused(held.subscription.expression, remark))
+            self.fail(SubscriptionRefused(queue.subscription.expression, remark))
             return
         if code == ResponseCode.SYSTEM_BUSY:
-            self.rest(held, BUSY_MS)
+            self.pull_later(queue, BUSY_MS)
             return
         logger.warning(
             "%s refuses a pull of %s: %d: %s",
-            held.queue.broker,
-            held.queue.topic,
+            queue.queue.broker,
+            queue.queue.topic,
             code,
             Foreign(remark),
         )
@@ -433,20 +481,17 @@ class Puller(Fetched):
             ResponseCode.FILTER_DATA_NOT_EXIST,
             ResponseCode.FILTER_DATA_NOT_LATEST,
         ):
-            self.client.spawn(self.client.beat)
+            self._client.spawn(self._client.send_heartbeats)
         else:
-            address = self._address(held) or held.queue.broker
-            self.on_refused(AnswerRefused(address, code, remark))
+            address = self._address_of(queue) or queue.queue.broker
+            self._listener.on_refused(AnswerRefused(address, code, remark))
         if code in (ResponseCode.TOPIC_NOT_EXIST, ResponseCode.NO_PERMISSION):
-            self._want_route(held)
-        self.rest(held, ERROR_MS)
+            self._refresh_route(queue)
+        self.pull_later(queue, ERROR_MS)
 
-    def failed(self, held: AskedQueue, epoch: int, error: BaseException) -> None:
-        """Go on after a lost connection, or an answer that did not come."""
-        if held.is_revoked or epoch != held.epoch:
-            return
-        held.is_pulling = False
-        if self.client.is_open:
-            logger.debug("a pull of %s failed: %s", held.queue, Foreign(error))
-            self._is_away(held, error)
-            self.rest(held, RECONNECT_MS)
+    def on_failure(self, queue: FetchQueue, epoch: int, error: BaseException) -> None:
+        """Handle a lost connection, or a missing answer."""
+        if queue.end_request(epoch) and self._client.is_open:
+            logger.debug("a pull of %s failed: %s", queue.queue, Foreign(error))
+            self._set_unreachable(queue, error)
+            self.pull_later(queue, RECONNECT_MS)

@@ -1,7 +1,7 @@
-"""QueueLocks: the locks of an ordered member at the brokers of its queues.
+"""QueueLocks: the locks of an ordered group at brokers; in Java in `RebalanceImpl`.
 
-Invariant: a queue that a broker may have locked for this member is in `taken` until the
-broker has unlocked it, also if the answer to its lock was lost.
+Invariant: `held` has each queue that a broker may have locked for this member, until
+the broker has unlocked it. This includes queues whose answer to the lock was lost.
 """
 
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from contextlib import suppress
 
 from rmq.client.client import Client
 from rmq.client.core.routes import MessageQueue
-from rmq.client.namespaces import named, queue_of
+from rmq.client.namespaces import queue_of, wire_queue
 from rmq.core.errors import RmqError
 from rmq.protocol.bodies.queues import (
     LockBatchRequestBody,
@@ -21,45 +21,45 @@ from rmq.protocol.command import Command
 
 
 class QueueLocks:
-    """See above; known in Java as part of `RebalanceImpl`."""
+    """See above; `group` is the name on the wire."""
 
     def __init__(self, client: Client, group: str) -> None:
-        self.taken: set[MessageQueue] = set()
+        self.held: set[MessageQueue] = set()
         self._client = client
         self._group = group
 
-    async def take(self, queues: Sequence[MessageQueue]) -> set[MessageQueue]:
-        """Return those that are locked for us now."""
+    async def acquire(self, queues: Sequence[MessageQueue]) -> set[MessageQueue]:
+        """Lock queues; return those that are locked for this member now."""
         locked: set[MessageQueue] = set()
         for address, part in self._by_master(queues).items():
-            body = self._fill(LockBatchRequestBody(), part)
+            body = self._fill_body(LockBatchRequestBody(), part)
             request = Command.request(RequestCode.LOCK_BATCH_MQ, body=body.encode())
-            self.taken.update(part)
+            self.held.update(part)
             with suppress(RmqError):
-                answer = await self._client.ask(address, request)
+                answer = await self._client.request(address, request)
                 if answer.code == ResponseCode.SUCCESS:
                     names = LockBatchResponseBody.decode(answer.body).locked
                     found = {queue_of(self._client.namespace, each) for each in names}
-                    self.taken.difference_update(set(part) - found)
+                    self.held.difference_update(set(part) - found)
                     locked |= found
         return locked
 
-    async def give_back(self, queues: Sequence[MessageQueue]) -> None:
-        """Let others have queues at once."""
+    async def release(self, queues: Sequence[MessageQueue]) -> None:
+        """Unlock queues, so that other members get them at once."""
         for address, part in self._by_master(queues).items():
-            body = self._fill(UnlockBatchRequestBody(), part)
+            body = self._fill_body(UnlockBatchRequestBody(), part)
             request = Command.request(RequestCode.UNLOCK_BATCH_MQ, body=body.encode())
             with suppress(RmqError):
-                answer = await self._client.ask(address, request)
+                answer = await self._client.request(address, request)
                 if answer.code == ResponseCode.SUCCESS:
-                    self.taken.difference_update(part)
+                    self.held.difference_update(part)
 
-    def _fill(
+    def _fill_body(
         self, body: LockBatchRequestBody, queues: Sequence[MessageQueue]
     ) -> LockBatchRequestBody:
         body.consumer_group = self._group
         body.client_id = self._client.client_id
-        body.mq_set = [named(self._client.namespace, each) for each in queues]
+        body.mq_set = [wire_queue(self._client.namespace, each) for each in queues]
         return body
 
     def _by_master(

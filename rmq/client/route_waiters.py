@@ -1,4 +1,4 @@
-"""Opening: enqueued messages whose topic has no route or connection yet.
+"""RouteWaiters: enqueued messages whose topic has no route or connection yet.
 
 The first of a topic goes the long way, with all attempts; the others wait for it, then
 they leave at once, or share its failure. So there is one task for each topic, however
@@ -12,7 +12,7 @@ from rmq._fastpath.client.messages import Delivery
 from rmq.client.errors import SendFailed
 
 
-class Opening:
+class RouteWaiters:
     """`deliver` goes the long way, `send_now` sends at once or adds it here again."""
 
     def __init__(

@@ -65,10 +65,13 @@ def subscription(topic: str, expression: "str | Sql" = ALL) -> Subscription:
 def expressions(
     topics: "str | Mapping[str, str | Sql] | None",
 ) -> "dict[str, str | Sql]":
-    """Return topics with their expressions as one dictionary."""
+    """Return topics with their expressions; ConfigError if one is invalid."""
     if topics is None:
         return {}
-    return {topics: ALL} if isinstance(topics, str) else dict(topics)
+    found = {topics: ALL} if isinstance(topics, str) else dict(topics)
+    for topic, expression in found.items():
+        subscription(topic, expression)
+    return found
 
 
 def consumer_data(

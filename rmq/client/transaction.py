@@ -16,7 +16,7 @@ from rmq._fastpath.client.messages import (
     SendResult,
     decode_messages,
 )
-from rmq._fastpath.client.packing import Packed
+from rmq._fastpath.client.packing import PackedMessage
 from rmq.client.client import Client
 from rmq.client.compression import inflate
 from rmq.client.core.routes import MessageQueue
@@ -78,7 +78,7 @@ class Transactions:
         self._group = group
         self._checker = checker
 
-    def pack(self, packer: Packer, message: Message) -> Packed:
+    def pack(self, packer: Packer, message: Message) -> PackedMessage:
         """Pack a half message."""
         group = wrap(self._client.namespace, self._group)
         extra = {names.TRAN_MSG: "true", names.PRODUCER_GROUP: group}
@@ -123,7 +123,7 @@ class Transactions:
         address = route.master(queue.broker)
         text = f"the end of transaction {result.msg_id} did not reach {queue.broker}"
         try:
-            answer = await self._client.ask(address or "", request, END_TIMEOUT_MS)
+            answer = await self._client.request(address or "", request, END_TIMEOUT_MS)
         except PeerError as error:
             raise TransactionFailed(
                 f"{text}: {error}; it will ask the checker"

@@ -70,7 +70,7 @@ class Connection:
 
     # -- calls
 
-    async def ask(self, command: Command, timeout_ms: int) -> Command:
+    async def request(self, command: Command, timeout_ms: int) -> Command:
         """Send a request and wait for its answer; else InvokeTimeout or PeerClosed."""
         self._check()
         waiter = self.new_waiter()
@@ -78,7 +78,7 @@ class Connection:
         try:
             answer: Command = await waiter
         finally:
-            self.codec.forget(number)
+            self.codec.cancel(number)
         return answer
 
     def start(self, command: Command, waiter: Completion, timeout_ms: int) -> int:
@@ -86,7 +86,7 @@ class Connection:
         if self.sign is not None:
             self.sign(command)
         deadline_ms = steady_ms() + timeout_ms
-        number = self.codec.ask(command, waiter, deadline_ms)
+        number = self.codec.request(command, waiter, deadline_ms)
         self._go(deadline_ms)
         return number
 
@@ -95,7 +95,7 @@ class Connection:
         self._check()
         if self.sign is not None:
             self.sign(command)
-        self.codec.ask(command, None, 0)
+        self.codec.request(command, None, 0)
         self.wire.wake()
 
     def respond(self, command: Command) -> None:
@@ -138,7 +138,7 @@ class Connection:
         else:
             command = send_command(template, properties, body, date_ms(), sys_flag)
             self.sign(command)
-            number = self.codec.ask(
+            number = self.codec.request(
                 command,
                 waiter,
                 deadline_ms,
@@ -160,7 +160,7 @@ class Connection:
         hold_ms: int,
         sys_flag: int,
     ) -> None:
-        """Ask for messages; the waiter gets a Pulled."""
+        """Ask for messages; the waiter gets a PullResult."""
         self._check()
         deadline_ms = steady_ms() + timeout_ms
         if self.sign is None:
@@ -176,7 +176,7 @@ class Connection:
         else:
             command = pull_command(template, offset, count, hold_ms, sys_flag)
             self.sign(command)
-            self.codec.ask(command, waiter, deadline_ms, kind=ANSWER_TO_PULL)
+            self.codec.request(command, waiter, deadline_ms, kind=ANSWER_TO_PULL)
         self._go(deadline_ms)
 
     def _go(self, deadline_ms: int) -> None:
@@ -204,7 +204,7 @@ class Connection:
 
     def take(self) -> bytes:
         """Return what is to be written."""
-        return self.codec.take()
+        return self.codec.take_output()
 
     def received(self, data: bytes) -> None:
         """Give answers to those that wait for them."""

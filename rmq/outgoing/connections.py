@@ -12,7 +12,8 @@ from typing import Final
 from rmq.core.address import Address
 from rmq.core.errors import ConnectFailed
 from rmq.outgoing.connection import Connection
-from rmq.outgoing.wire import Lock, Tls, Wires, current_wires
+from rmq.outgoing.event_loop import current_wires
+from rmq.outgoing.wire import Lock, Tls, Wires
 from rmq.protocol.command import Command
 
 CONNECT_TIMEOUT_MS: Final = 3_000

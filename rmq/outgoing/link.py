@@ -108,7 +108,7 @@ class Link:
         """Send a request and wait for its answer, with any code."""
         if self._sign is not None:
             self._sign(request)
-        number = self._codec.ask(request, request, NO_DEADLINE)
+        number = self._codec.request(request, request, NO_DEADLINE)
         deadline = time.monotonic() + self._timeout_s
         try:
             while (left_s := deadline - time.monotonic()) > 0:
@@ -119,7 +119,7 @@ class Link:
                         )
                         return answer
         finally:
-            self._codec.forget(number)
+            self._codec.cancel(number)
         raise InvokeTimeout(
             f"{self.address} did not answer request {request.code} in time"
         )
@@ -128,7 +128,7 @@ class Link:
         """Begin any request; `answers` pairs the waiter with the answer."""
         if self._sign is not None:
             self._sign(request)
-        self._codec.ask(request, waiter, NO_DEADLINE)
+        self._codec.request(request, waiter, NO_DEADLINE)
 
     def send(
         self,
@@ -155,14 +155,14 @@ class Link:
             return
         command = send_command(template, properties, body, born_ms, sys_flag)
         self._sign(command)
-        self._codec.ask(
+        self._codec.request(
             command, waiter, NO_DEADLINE, kind=ANSWER_TO_SEND, queue=None, msg_ids=""
         )
 
     def pull(
         self, template: PullTemplate, waiter: object, *, offset: int, count: int
     ) -> None:
-        """Begin to ask for messages that are there; the waiter's answer is a Pulled."""
+        """Begin a pull of stored messages; the waiter's answer is a PullResult."""
         if self._sign is None:
             self._codec.pull(
                 template,
@@ -176,13 +176,13 @@ class Link:
             return
         command = pull_command(template, offset, count, 0, PULL_SUBSCRIPTION)
         self._sign(command)
-        self._codec.ask(command, waiter, NO_DEADLINE, kind=ANSWER_TO_PULL)
+        self._codec.request(command, waiter, NO_DEADLINE, kind=ANSWER_TO_PULL)
 
     def flush(self) -> None:
         """Send what was begun. A PeerError, as of `answers`, ends the link."""
         try:
             self._socket.settimeout(self._timeout_s)
-            self._socket.sendall(self._codec.take())
+            self._socket.sendall(self._codec.take_output())
         except OSError as error:
             raise self._broken(error) from error
 

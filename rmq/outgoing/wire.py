@@ -1,11 +1,11 @@
-"""Wires: the bytes of a connection under the event loop that runs, asyncio or trio.
+"""Wire: the byte stream of a connection under an event loop, asyncio or trio.
 
-A wire connects, writes what its `Receiver` has, and passes on what arrives; a waiter is
-what one task awaits. Both exist twice, in `wire_asyncio` and `wire_trio`; nothing else
-of the client knows which loop runs. Output leaves once in a turn of the loop.
+A wire connects, writes the output of its `Receiver`, and passes on the bytes that
+arrive. One task awaits a waiter. `wire_asyncio` and `wire_trio` implement both. No
+other module of the client depends on the event loop. Output leaves once per turn of
+the loop.
 """
 
-import sys
 from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -105,15 +105,3 @@ class Wires(NamedTuple):
     waiter: Callable[[], Waiter]
     lock: Callable[[], Lock]
     now: Callable[[], float]
-
-
-def current_wires() -> Wires:
-    """Return those of the loop that runs."""
-    trio = sys.modules.get("trio")
-    if trio is not None and trio.lowlevel.in_trio_task():
-        from rmq.outgoing import wire_trio
-
-        return wire_trio.wires()
-    from rmq.outgoing import wire_asyncio
-
-    return wire_asyncio.wires()

@@ -112,7 +112,7 @@ async def connect(
     return wire
 
 
-def wires() -> Wires:
+def make_wires() -> Wires:
     """Return the wires of the loop that runs."""
     loop = asyncio.get_running_loop()
     new_future = partial(asyncio.Future, loop=loop)  # of C: a third of create_future

@@ -197,6 +197,6 @@ async def _secured(plain: trio.SocketStream, tls: Tls) -> trio.abc.Stream:
     return stream
 
 
-def wires() -> Wires:
+def make_wires() -> Wires:
     """Return the wires of the run that is under way."""
     return Wires(connect, TrioWaiter, trio.Lock, trio.current_time)

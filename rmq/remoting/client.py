@@ -53,7 +53,7 @@ class RemotingClient:
         connection = await self._connections.get(address, self._note)
         with trio.move_on_after(timeout_ms / 1_000):
             await connection.wire.drained()
-            return await connection.ask(command, NO_LIMIT_MS)
+            return await connection.request(command, NO_LIMIT_MS)
         raise InvokeTimeout(
             f"{address} did not answer request {command.code} within {timeout_ms} ms"
         )

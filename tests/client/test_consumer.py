@@ -572,7 +572,7 @@ def test_misuse_is_named(broker, loop, topic, group):
         with pytest.raises(ClientClosed):
             await consumer.commit()
         async with consumer:
-            with pytest.raises(ClientClosed, match="its queues are its share"):
+            with pytest.raises(ClientClosed, match="its group divides the queues"):
                 consumer.assign([])
 
     loop(scenario)

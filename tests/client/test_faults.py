@@ -426,7 +426,7 @@ def test_a_child_is_told_and_the_parent_goes_on(broker, topic):
             child = os.fork()
             if child == 0:
                 try:
-                    producer.client.check()
+                    producer.client.check_open()
                 except ClientForked as error:
                     os.write(writer, str(error).encode())
                 finally:

@@ -198,7 +198,7 @@ def test_a_group_may_be_set_back_to_pulls(broker, loop, topic):
     async def scenario():
         async with consumer(broker, topic) as it:
             await in_thread(set_mode, broker, topic, "PULL")
-            it.member.changed()
+            it.rebalance.trigger()
             while popped(it, topic) != [0, 1, 2, 3]:
                 await anyio.lowlevel.checkpoint()
             await in_thread(fill, broker, topic, 4)
@@ -237,7 +237,7 @@ def test_what_failed_before_comes_by_pulls_after_the_group_is_set_back(
             assert (again.body, again.topic, again.attempt) == (b"0", topic, 3)
             assert again.ack()
             await in_thread(set_mode, broker, topic, "POP")
-            it.member.changed()
+            it.rebalance.trigger()
             while popped(it, topic) != [-1]:
                 await anyio.lowlevel.checkpoint()
             assert {each.topic for each in it.assignment()} <= {

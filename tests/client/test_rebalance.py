@@ -6,8 +6,7 @@ from collections import Counter
 import anyio
 import pytest
 
-from rmq.client import Client, Consumer, Message, Producer
-from rmq.client import members as members_module
+from rmq.client import Client, Consumer, Message, Producer, assigned_queue
 
 QUEUES = 40
 MESSAGES = 3_000
@@ -166,7 +165,7 @@ def test_an_ordered_consumer_of_given_queues_needs_no_locks(broker, loop, monkey
     topic = f"unlocked-{loop.name}"
     broker.create_topic(topic, 1)
     broker.send(topic, b"x")
-    monkeypatch.setattr(members_module, "LOCK_BELIEVED_MS", -1)
+    monkeypatch.setattr(assigned_queue, "LOCK_VALID_MS", -1)
 
     async def scenario():
         async with Consumer(broker.name_server, topic, ordered=True) as consumer:

@@ -4,26 +4,26 @@ import trio
 import trio.testing
 
 from rmq._fastpath.client.messages import Delivery, SendResult
-from rmq._fastpath.client.packing import Packed
+from rmq._fastpath.client.packing import PackedMessage
 from rmq.client import Message, Producer
 from rmq.client.errors import NoRoute, SendFailed
-from rmq.client.route_waiters import Opening
+from rmq.client.route_waiters import RouteWaiters
 from tests.client.test_producer import stored
 
 RESULT = SendResult(0, "id", "offset id", None, 7)
 
 
 def delivery(topic="T"):
-    return Delivery(Packed(topic, "id", b"", b"", 0, True), None, None)
+    return Delivery(PackedMessage(topic, "id", b"", b"", 0, True), None, None)
 
 
-class Ways:
+class DirectSends:
     """What a producer does with its messages; `outcome` is that of the long way."""
 
     def __init__(self, nursery, outcome=RESULT):
         self.outcome, self.long, self.now, self.tasks = outcome, [], [], 0
         self.nursery, self.is_open = nursery, trio.Event()
-        self.opening = Opening(self.deliver, self.send_now, self.spawn)
+        self.opening = RouteWaiters(self.deliver, self.send_now, self.spawn)
 
     def spawn(self, function, *arguments):
         self.tasks += 1
@@ -41,7 +41,7 @@ class Ways:
 
 
 async def test_the_first_opens_the_way_for_the_others(nursery):
-    ways = Ways(nursery)
+    ways = DirectSends(nursery)
     all_ = [delivery() for _ in range(1_000)]
     for each in all_:
         ways.opening.add(each)
@@ -58,7 +58,7 @@ async def test_the_first_opens_the_way_for_the_others(nursery):
 
 
 async def test_the_others_share_a_failure(nursery):
-    ways = Ways(nursery, NoRoute("T", ["n:1"], "no broker has it"))
+    ways = DirectSends(nursery, NoRoute("T", ["n:1"], "no broker has it"))
     all_ = [delivery() for _ in range(4)]
     for each in all_[:3]:
         ways.opening.add(each)
@@ -79,7 +79,7 @@ async def test_the_others_share_a_failure(nursery):
 
 async def test_the_end_of_the_client_ends_them():
     async with trio.open_nursery() as inner:
-        ways = Ways(inner)
+        ways = DirectSends(inner)
         all_ = [delivery() for _ in range(3)]
         for each in all_:
             ways.opening.add(each)

@@ -41,7 +41,7 @@ async def connect(nursery):
 async def test_a_request_takes_the_time_of_both_ways(connect, autojump_clock):
     connection = await connect(MemoryNetwork(delay_s=(2.0, 2.0)))
     began = trio.current_time()
-    answer = await connection.ask(Command.request(7, body=b"x"), NO_LIMIT_MS)
+    answer = await connection.request(Command.request(7, body=b"x"), NO_LIMIT_MS)
     assert answer.body == b"x"
     assert trio.current_time() - began == pytest.approx(4.0)
 
@@ -49,9 +49,9 @@ async def test_a_request_takes_the_time_of_both_ways(connect, autojump_clock):
 async def test_an_answer_that_is_late_is_not_taken(connect, autojump_clock):
     connection = await connect(MemoryNetwork(delay_s=(2.0, 2.0)))
     with trio.move_on_after(3) as scope:
-        await connection.ask(Command.request(7, body=b"late"), NO_LIMIT_MS)
+        await connection.request(Command.request(7, body=b"late"), NO_LIMIT_MS)
     assert scope.cancelled_caught
-    answer = await connection.ask(Command.request(7, body=b"next"), NO_LIMIT_MS)
+    answer = await connection.request(Command.request(7, body=b"next"), NO_LIMIT_MS)
     assert answer.body == b"next"
 
 
@@ -68,7 +68,7 @@ async def test_a_cut_ends_whoever_waits_and_healing_lets_in(
 
     nursery.start_soon(cut)
     with pytest.raises(PeerClosed):
-        await connection.ask(Command.request(7), NO_LIMIT_MS)
+        await connection.request(Command.request(7), NO_LIMIT_MS)
     assert trio.current_time() == pytest.approx(cut_at)
     with pytest.raises(ConnectionRefusedError):
         await network.connect("b:1")
@@ -88,7 +88,7 @@ async def test_answers_find_their_requests_in_any_order(
 
     async def ask(number):
         body = str(number).encode()
-        answer = await connection.ask(Command.request(7, body=body), NO_LIMIT_MS)
+        answer = await connection.request(Command.request(7, body=body), NO_LIMIT_MS)
         assert answer.body == body
         order.append(number)
 

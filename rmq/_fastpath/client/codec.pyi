@@ -53,7 +53,7 @@ class PullTemplate:
     ) -> None: ...
 
 @final
-class Pulled:
+class PullResult:
     """The answer to a pull; `body` has the records."""
 
     code: int
@@ -108,9 +108,9 @@ class ClientCodec:
         hold_ms: int,
         sys_flag: int,
     ) -> int:
-        """Write a pull; return its number. Its answer is a Pulled."""
+        """Write a pull; return its number. Its answer is a PullResult."""
 
-    def ask(
+    def request(
         self,
         command: Command,
         waiter: object,
@@ -125,18 +125,18 @@ class ClientCodec:
     def respond(self, command: Command) -> None:
         """Write the answer to a request of the server."""
 
-    def take(self) -> bytes:
+    def take_output(self) -> bytes:
         """Return what is to be sent."""
 
     @property
     def has_output(self) -> bool:
-        """Whether `take` would return anything."""
+        """Whether `take_output` would return anything."""
 
     @property
     def pending_count(self) -> int:
         """How many requests wait for their answers."""
 
-    def forget(self, number: int) -> None:
+    def cancel(self, number: int) -> None:
         """Give up a request: its answer will be dropped."""
 
     def expire(self, now_ms: int) -> list[Any]:
@@ -147,7 +147,7 @@ class ClientCodec:
 
     def feed(
         self, data: bytes
-    ) -> list[tuple[Any, SendResult | list[SendResult] | Pulled | Command]]:
+    ) -> list[tuple[Any, SendResult | list[SendResult] | PullResult | Command]]:
         """Take bytes; return pairs of a waiter and its answer.
 
         A request of the server has None in place of a waiter. RemoteProtocolError: the

@@ -11,7 +11,7 @@ either form, because Java's brokers answer in JSON. Everything else, and every a
 that is not plain, goes through `decode` and `encode`, which are those of
 `rmq.protocol.frames`.
 
-Invariants: a request waits from its start until its answer, `forget`, `expire` or
+Invariants: a request waits from its start until its answer, `cancel`, `expire` or
 `close` takes it, and exactly one of them does. A frame's length is checked before it is
 stored: at most `max_frame_size` bytes wait for the rest of their frame.
 """
@@ -133,7 +133,7 @@ cdef class PullTemplate:
 
 
 @cython.final
-cdef class Pulled:
+cdef class PullResult:
     """The answer to a pull; `body` has the records."""
 
     cdef readonly int32_t code
@@ -359,7 +359,7 @@ cdef class ClientCodec:
         self, PullTemplate template not None, waiter, int64_t deadline_ms, *,
         int64_t offset, int32_t count, int64_t hold_ms, int32_t sys_flag,
     ):
-        """Write a pull; return its number. Its answer is a Pulled."""
+        """Write a pull; return its number. Its answer is a PullResult."""
         cdef Py_ssize_t head = PyBytes_GET_SIZE(template.head)
         cdef Py_ssize_t tail = PyBytes_GET_SIZE(template.tail)
         cdef uint8_t *start
@@ -377,7 +377,7 @@ cdef class ClientCodec:
         self._finish(start, p, 0, PULL, 0)
         return self.opaque
 
-    def ask(
+    def request(
         self, command, waiter, int64_t deadline_ms, *, Kind kind=COMMAND_KIND,
         queue=None, msg_ids=None,
     ):
@@ -405,7 +405,7 @@ cdef class ClientCodec:
         self.out.size += size
         return 0
 
-    def take(self):
+    def take_output(self):
         """Return what is to be sent."""
         cdef bytes data = PyBytes_FromStringAndSize(
             <char *>self.out.data, self.out.size
@@ -415,7 +415,7 @@ cdef class ClientCodec:
 
     @property
     def has_output(self):
-        """Whether `take` would return anything."""
+        """Whether `take_output` would return anything."""
         return self.out.size > 0
 
     @property
@@ -423,7 +423,7 @@ cdef class ClientCodec:
         """How many requests wait for their answers."""
         return len(self.pending)
 
-    def forget(self, int32_t number):
+    def cancel(self, int32_t number):
         """Give up a request: its answer will be dropped."""
         self.pending.pop(number, None)
 
@@ -641,7 +641,7 @@ cdef object _pulled(const RawHeader *raw, const uint8_t *body, const uint8_t *en
     """Return the answer to a pull; None if its header is not plain, or refuses."""
     cdef int32_t i
     cdef bint is_good = True
-    cdef Pulled answer = Pulled.__new__(Pulled)
+    cdef PullResult answer = PullResult.__new__(PullResult)
     if raw.code != 0 and not NOT_FOUND <= raw.code <= OFFSET_MOVED:
         return None  # with a remark
     answer.code = raw.code
@@ -663,7 +663,7 @@ cdef object _pulled(const RawHeader *raw, const uint8_t *body, const uint8_t *en
 
 cdef object _pulled_slowly(command):
     cdef dict fields = command.ext_fields
-    cdef Pulled answer = Pulled.__new__(Pulled)
+    cdef PullResult answer = PullResult.__new__(PullResult)
     try:
         answer.next_offset = int(fields.get("nextBeginOffset", -1))
         answer.min_offset = int(fields.get("minOffset", 0))

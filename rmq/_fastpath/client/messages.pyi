@@ -3,7 +3,7 @@ from datetime import datetime
 from enum import IntEnum
 from typing import Any, Protocol, final, type_check_only
 
-from rmq._fastpath.client.packing import Packed
+from rmq._fastpath.client.packing import PackedMessage
 
 class SendStatus(IntEnum):
     """Which copies the broker has waited for; the message is stored with any."""
@@ -59,11 +59,11 @@ class Delivery:
     the message; `ended`, if it is not None, learns of the end before all others.
     """
 
-    packed: Packed
+    packed: PackedMessage
 
     def __init__(
         self,
-        packed: Packed,
+        packed: PackedMessage,
         ended: Callable[[Delivery], object] | None,
         new_waiter: Callable[[], _Waiter],
     ) -> None: ...

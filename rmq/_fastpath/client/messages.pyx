@@ -20,7 +20,7 @@ from cpython.bytes cimport (
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.string cimport memchr, memcmp, memcpy
 
-from rmq._fastpath.client.packing cimport Packed
+from rmq._fastpath.client.packing cimport PackedMessage
 from rmq._fastpath.log.decode cimport OK, RecordParts, RecordStatus, split_record
 from rmq._fastpath.bytes.endian cimport get32, get64
 from rmq._fastpath.log.layout cimport RecordLayout
@@ -154,7 +154,7 @@ def end_all(list deliveries not None, list results not None):
     Return how many have an `ended`, and the bytes of these.
     """
     cdef Delivery delivery
-    cdef Packed packed
+    cdef PackedMessage packed
     cdef Py_ssize_t i, count = 0, size = 0
     if len(deliveries) != len(results):
         raise ValueError(f"{len(results)} results of {len(deliveries)} messages")

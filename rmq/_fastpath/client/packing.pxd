@@ -1,6 +1,6 @@
 from libc.stdint cimport int32_t
 
-cdef class Packed:
+cdef class PackedMessage:
     cdef readonly str topic
     cdef readonly object msg_ids
     cdef readonly bytes properties

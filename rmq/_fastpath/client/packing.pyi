@@ -9,7 +9,7 @@ class _Message(Protocol):
     def body(self) -> bytes: ...
 
 @final
-class Packed:
+class PackedMessage:
     """A message or a batch, made once for all attempts to send it.
 
     `msg_ids` is one id, or the ids of a batch; `alone`: it joins no batch. The id is
@@ -40,14 +40,14 @@ class Packed:
     def is_batch(self) -> bool:
         """Whether it has several messages."""
 
-def pack_plain(keys: UniqueKeys, message: _Message, limit: int) -> Packed | None:
+def pack_plain(keys: UniqueKeys, message: _Message, limit: int) -> PackedMessage | None:
     """Pack a message with nothing but a body of at most `limit` bytes; else None.
 
     It has no tags, keys and properties, waits for the disk, and its topic is none of
     the system's.
     """
 
-def join(messages: list[Packed], properties: bytes) -> Packed:
+def join(messages: list[PackedMessage], properties: bytes) -> PackedMessage:
     """Pack messages of one topic as a batch with these properties.
 
     The batch has no id of its own: brokers of 4.9 would give it to all of them.

@@ -37,7 +37,7 @@ cdef const char *NAME = b"UNIQ_KEY\x01"
 @cython.final
 @cython.no_gc
 @cython.freelist(1024)
-cdef class Packed:
+cdef class PackedMessage:
     """A message or a batch, made once for all attempts to send it.
 
     `msg_ids` is one id, or the ids of a batch; `alone`: it joins no batch. The id is
@@ -69,7 +69,7 @@ def pack_plain(UniqueKeys keys not None, message, Py_ssize_t limit):
     It has no tags, keys and properties, waits for the disk, and its topic is none of
     the system's.
     """
-    cdef Packed packed
+    cdef PackedMessage packed
     cdef str topic = message.topic
     cdef bytes body = message.body
     cdef Py_ssize_t size = keys.size
@@ -81,7 +81,7 @@ def pack_plain(UniqueKeys keys not None, message, Py_ssize_t limit):
         or not topic or PyUnicode_READ_CHAR(topic, 0) == u"%"
     ):
         return None
-    packed = Packed.__new__(Packed)
+    packed = PackedMessage.__new__(PackedMessage)
     packed.topic = topic
     packed.body = body
     packed.properties = PyBytes_FromStringAndSize(NULL, NAME_SIZE + size + 1)
@@ -102,8 +102,8 @@ def join(list messages not None, bytes properties not None):
     """
     cdef Py_ssize_t size = 0
     cdef Py_ssize_t body_size, text_size
-    cdef Packed each
-    cdef Packed first = messages[0]
+    cdef PackedMessage each
+    cdef PackedMessage first = messages[0]
     cdef list msg_ids = []
     cdef bytes body
     cdef uint8_t *p
@@ -129,4 +129,4 @@ def join(list messages not None, bytes properties not None):
         put16(p, <unsigned short>text_size)
         memcpy(p + 2, PyBytes_AS_STRING(each.properties), text_size)
         p += 2 + text_size
-    return Packed(first.topic, msg_ids, properties, body, 0, first.wait_stored, True)
+    return PackedMessage(first.topic, msg_ids, properties, body, 0, first.wait_stored, True)

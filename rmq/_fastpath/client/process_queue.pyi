@@ -60,7 +60,7 @@ class ProcessQueue:
         """Forget all, and go on at an offset."""
 
 @disjoint_base
-class Fetched:
+class FetchBuffer:
     """What is fetched and not acknowledged, of all queues: the base of `Puller`.
 
     `ready` are messages that nobody has yet, `blocked` queues that wait for room.
@@ -73,21 +73,21 @@ class Fetched:
 
 @disjoint_base
 class Lease:
-    """A queue as the lease of its messages: the base of `HeldQueue`."""
+    """A queue as the lease of its messages: the base of `AssignedQueue`."""
 
     is_revoked: bool
-    puller: Any
+    buffer: FetchBuffer
     state: ProcessQueue
 
     def ack(self, message: ReceivedMessage) -> bool:
         """Mark a message consumed; False if the queue is no longer ours."""
 
 class _Consumer(Protocol):
-    async def find_next(self) -> ReceivedMessage | None: ...
-    def settle(self) -> None: ...
+    async def next_message(self) -> ReceivedMessage | None: ...
+    def ack_last(self) -> None: ...
 
 @final
-class Handout:
+class MessageIterator:
     """Hands messages out, one after another; the one before counts as consumed.
 
     `last` is what the program has: a message, a list, or None. While `is_plain` is set
@@ -97,7 +97,7 @@ class Handout:
     is_plain: bool
     last: ReceivedMessage | list[ReceivedMessage] | None
 
-    def __init__(self, consumer: _Consumer, fetched: Fetched) -> None: ...
+    def __init__(self, consumer: _Consumer, fetched: FetchBuffer) -> None: ...
     def __aiter__(self) -> Self: ...
     async def __anext__(self) -> ReceivedMessage:
         """Return the next message."""

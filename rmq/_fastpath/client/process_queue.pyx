@@ -139,7 +139,7 @@ cdef class ProcessQueue:
         self.next_offset = offset
 
 
-cdef class Fetched:
+cdef class FetchBuffer:
     """What is fetched and not acknowledged, of all queues: the base of `Puller`.
 
     `ready` are messages that nobody has yet, `blocked` queues that wait for room.
@@ -152,10 +152,10 @@ cdef class Fetched:
 
 
 cdef class Lease:
-    """A queue as the lease of its messages: the base of `HeldQueue`."""
+    """A queue as the lease of its messages: the base of `AssignedQueue`."""
 
     cdef public bint is_revoked
-    cdef public Fetched puller
+    cdef public FetchBuffer buffer
     cdef public ProcessQueue state
 
     def ack(self, ReceivedMessage message not None):
@@ -163,20 +163,20 @@ cdef class Lease:
         return self._ack(message)
 
     cdef bint _ack(self, ReceivedMessage message) except -1:
-        cdef Fetched puller = self.puller
+        cdef FetchBuffer buffer = self.buffer
         if self.is_revoked:
             return False
         if not self.state._ack(message.queue_offset, message.size):
             return False
-        puller.count -= 1
-        puller.bytes -= message.size
-        if puller.blocked:
-            puller.freed(self)
+        buffer.count -= 1
+        buffer.bytes -= message.size
+        if buffer.blocked:
+            buffer.on_acked(self)
         return True
 
 
 @cython.final
-cdef class Handout:
+cdef class MessageIterator:
     """Hands messages out, one after another; the one before counts as consumed.
 
     `last` is what the program has: a message, a list, or None. While `is_plain` is set
@@ -186,9 +186,9 @@ cdef class Handout:
     cdef public bint is_plain
     cdef public object last
     cdef object consumer
-    cdef Fetched fetched
+    cdef FetchBuffer fetched
 
-    def __init__(self, consumer, Fetched fetched not None):
+    def __init__(self, consumer, FetchBuffer fetched not None):
         self.consumer, self.fetched = consumer, fetched
 
     def __aiter__(self):
@@ -201,7 +201,7 @@ cdef class Handout:
             self._settle(last)
         message = self._ready() if self.is_plain else None
         if message is None:
-            message = await self.consumer.find_next()
+            message = await self.consumer.next_message()
             if message is None:
                 raise StopAsyncIteration
         self.last = message
@@ -216,7 +216,7 @@ cdef class Handout:
             else:
                 lease.ack(last)
         else:
-            self.consumer.settle()
+            self.consumer.ack_last()
         return 0
 
     cdef ReceivedMessage _ready(self):

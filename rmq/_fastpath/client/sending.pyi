@@ -4,7 +4,7 @@ from typing import Any, Protocol, final
 from typing_extensions import disjoint_base
 
 from rmq._fastpath.client.messages import Delivery, SendResult
-from rmq._fastpath.client.packing import Packed
+from rmq._fastpath.client.packing import PackedMessage
 from rmq.outgoing.wire import Waiter
 
 class _Waiting(Protocol):
@@ -17,7 +17,7 @@ class _Waiting(Protocol):
         """Let it go on."""
 
 @final
-class Budget:
+class SendBudget:
     """Counts; `take` or `wait` before, `give` after."""
 
     def __init__(self, max_count: int, max_bytes: int) -> None: ...
@@ -46,7 +46,7 @@ class _Queue(Protocol):
     def broker(self) -> str: ...
 
 @final
-class QueueChoice:
+class RoundRobin:
     """One queue after another, from the place `first` on, of any size.
 
     `following` is the place of the next one: what the choice of a changed route begins
@@ -62,7 +62,7 @@ class QueueChoice:
         """Return the place of the next queue; not on the broker `avoid` if possible."""
 
 @disjoint_base
-class Ways:
+class DirectSends:
     """The base of `Sender`: by topic its targets, by address the open connections."""
 
     publishings: dict[str, Any]
@@ -103,7 +103,7 @@ class Accumulator:
         """Return what is there, as at a flush."""
 
 @final
-class OpenDeliveries:
+class PendingDeliveries:
     """What `enqueue` has taken and what has not ended; each has its room.
 
     `on_failure` gets the error of each that fails, `on_idle` is called when none is
@@ -112,7 +112,7 @@ class OpenDeliveries:
 
     def __init__(
         self,
-        budget: Budget,
+        budget: SendBudget,
         new_waiter: Callable[[], Waiter],
         on_failure: Callable[[Any], object],
         on_idle: Callable[[], object],
@@ -121,7 +121,7 @@ class OpenDeliveries:
     def count(self) -> int:
         """Deliveries that have not ended."""
 
-    def begin(self, packed: Packed) -> Delivery:
+    def begin(self, packed: PackedMessage) -> Delivery:
         """Return the delivery of a message that has its room."""
 
     def ended(self, delivery: Delivery) -> None:
@@ -150,7 +150,7 @@ class FirstAttempt:
         """Learn that there is none."""
 
 @final
-class Ends:
+class EndCounter:
     """Counts what has ended; `first` is called for the first since the last `take`."""
 
     def __init__(self, first: Callable[[], object]) -> None: ...
@@ -162,7 +162,9 @@ class ThreadDelivery:
     """A message that a thread has enqueued; `await_end` waits for its end."""
 
     def __init__(
-        self, await_end: Callable[[ThreadDelivery, float | None], bool], ends: Ends
+        self,
+        await_end: Callable[[ThreadDelivery, float | None], bool],
+        ends: EndCounter,
     ) -> None: ...
     def done(self) -> bool:
         """Whether the broker has answered, or the message has failed for good."""
@@ -174,9 +176,9 @@ class ThreadDelivery:
         """Take the result, or a failure before it was sent; for the producer."""
 
 async def send_packed(
-    sender: Ways,
-    budget: Budget,
-    packed: Packed,
+    sender: DirectSends,
+    budget: SendBudget,
+    packed: PackedMessage,
     room: Callable[[int], Awaitable[None]],
     timeout_ms: int,
 ) -> SendResult:

@@ -1,6 +1,6 @@
 """What is done with each message of a producer: room, the first attempt, its end.
 
-`Budget` says how many messages and bytes may be under way; who waits gets room in turn.
+`SendBudget` says how many messages and bytes may be under way; who waits gets room in turn.
 Invariants: what is taken never exceeds the limits, except that a message larger than
 all bytes passes alone; nobody overtakes a message that waits.
 """
@@ -12,7 +12,7 @@ cimport cython
 from libc.stdint cimport int64_t
 
 from rmq._fastpath.client.messages cimport Delivery, SendResult
-from rmq._fastpath.client.packing cimport Packed
+from rmq._fastpath.client.packing cimport PackedMessage
 from rmq.core.errors import PeerError
 
 cdef enum:
@@ -21,7 +21,7 @@ cdef enum:
 
 
 @cython.final
-cdef class Budget:
+cdef class SendBudget:
     """Counts; `take` or `wait` before, `give` after."""
 
     cdef readonly Py_ssize_t count
@@ -80,7 +80,7 @@ cdef class Budget:
 
 
 @cython.final
-cdef class QueueChoice:
+cdef class RoundRobin:
     """One queue after another, from the place `first` on, of any size.
 
     `following` is the place of the next one: what the choice of a changed route begins
@@ -113,7 +113,7 @@ cdef class QueueChoice:
         return index
 
 
-cdef class Ways:
+cdef class DirectSends:
     """The base of `Sender`: by topic its targets, by address the open connections."""
 
     cdef public dict publishings
@@ -124,7 +124,7 @@ cdef class Ways:
         return self._ready(topic)
 
     cdef tuple _ready(self, str topic):
-        cdef QueueChoice choice
+        cdef RoundRobin choice
         found = self.publishings.get(topic)
         if found is None:
             return None
@@ -140,7 +140,7 @@ cdef class Ways:
 
         After a failure `go_on` makes the other attempts.
         """
-        cdef Packed packed = delivery.packed
+        cdef PackedMessage packed = delivery.packed
         ready = self._ready(packed.topic)
         if ready is None:
             return False
@@ -222,7 +222,7 @@ cdef class Accumulator:
 
 
 @cython.final
-cdef class OpenDeliveries:
+cdef class PendingDeliveries:
     """What `enqueue` has taken and what has not ended; each has its room.
 
     `on_failure` gets the error of each that fails, `on_idle` is called when none is
@@ -230,25 +230,25 @@ cdef class OpenDeliveries:
     """
 
     cdef readonly Py_ssize_t count
-    cdef Budget budget
+    cdef SendBudget budget
     cdef object new_waiter
     cdef object on_failure
     cdef object on_idle
     cdef object learn               # `ended`, bound once
 
-    def __init__(self, Budget budget not None, new_waiter, on_failure, on_idle):
+    def __init__(self, SendBudget budget not None, new_waiter, on_failure, on_idle):
         self.budget, self.new_waiter = budget, new_waiter
         self.on_failure, self.on_idle = on_failure, on_idle
         self.learn = self.ended
 
-    def begin(self, Packed packed not None):
+    def begin(self, PackedMessage packed not None):
         """Return the delivery of a message that has its room."""
         self.count += 1
         return Delivery(packed, self.learn, self.new_waiter)
 
     def ended(self, Delivery delivery not None):
         """Learn that one has ended."""
-        cdef Packed packed = delivery.packed
+        cdef PackedMessage packed = delivery.packed
         if type(delivery.outcome) is not SendResult:
             self.on_failure(delivery.outcome)
         self.settle(1, packed.size)
@@ -292,7 +292,7 @@ cdef class FirstAttempt:
 
 
 @cython.final
-cdef class Ends:
+cdef class EndCounter:
     """Counts what has ended; `first` is called for the first since the last `take`."""
 
     cdef Py_ssize_t count
@@ -321,9 +321,9 @@ cdef class ThreadDelivery:
 
     cdef object await_end
     cdef object inner               # a Delivery that has ended, or an exception
-    cdef Ends ends
+    cdef EndCounter ends
 
-    def __init__(self, await_end, Ends ends not None):
+    def __init__(self, await_end, EndCounter ends not None):
         self.await_end, self.ends = await_end, ends
 
     def done(self):
@@ -345,8 +345,8 @@ cdef class ThreadDelivery:
 
 
 async def send_packed(
-    Ways sender not None, Budget budget not None, Packed packed not None, room,
-    int64_t timeout_ms,
+    DirectSends sender not None, SendBudget budget not None,
+    PackedMessage packed not None, room, int64_t timeout_ms,
 ):
     """Send a message to any queue; `room` waits for some if the budget has none.
 
@@ -372,7 +372,7 @@ async def send_packed(
         except PeerError as error:
             answer = error
         finally:
-            connection.codec.forget(number)
+            connection.codec.cancel(number)
         if type(answer) is SendResult:
             return answer
         return await sender.go_on(packed, deadline_ms, target, answer)

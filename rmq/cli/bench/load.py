@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from typing import Final, NamedTuple
 
-from rmq._fastpath.client.codec import Pulled, PullTemplate, SendTemplate
+from rmq._fastpath.client.codec import PullResult, PullTemplate, SendTemplate
 from rmq._fastpath.client.messages import SendResult, SendStatus
 from rmq.cli.terminal.progress import Progress
 from rmq.cli.tool_settings import ToolSettings
@@ -224,7 +224,7 @@ class Pulls(Worker):
         )
 
     def _count(self, answer: object) -> int:
-        assert isinstance(answer, Pulled)
+        assert isinstance(answer, PullResult)
         before = self._offset
         if answer.code != ResponseCode.SUCCESS:
             self._offset = self._end

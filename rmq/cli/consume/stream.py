@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple, cast
 
 import anyio
 import click
@@ -77,20 +77,19 @@ class Follower:
         group = self._choice.group
         queues = self._queues(self._topic)
         places = [] if group else [self._place(each) for each in queues]
-        async with self._settings.client() as client:
-            consumer = self._consumer(client)
-            consumer.puller.on_refused = consumer.puller.fail
-            consumer.puller.on_away = lambda error: self._away(consumer, error)
-            consumer.puller.on_back = self._back
-            async with consumer:
-                if group:
-                    await self._take_part(consumer, write)
-                else:
-                    await self._look(consumer, places, write)
+        async with (
+            self._settings.client() as client,
+            self._consumer(client) as consumer,
+        ):
+            if group:
+                await self._take_part(consumer, write)
+            else:
+                await self._look(consumer, places, write)
 
     def _consumer(self, client: Client) -> Consumer:
         group = self._choice.group
-        return Consumer(
+        return _StreamConsumer(
+            self,
             client,
             group or LOOKING,
             {self._topic: self._expression} if group else None,
@@ -103,14 +102,16 @@ class Follower:
 
     # -- brokers that go away
 
-    def _away(self, consumer: Consumer, error: BaseException) -> None:
+    def on_unreachable(self, consumer: Consumer, error: BaseException) -> None:
+        """End at once if it stops at the end, else report that it waits."""
         if self._choice.stops_at_end and isinstance(error, Exception):
             consumer.puller.fail(error)
         elif not self._is_away:
             self._is_away = True
             _notify(f"{error}; waits until it is back")
 
-    def _back(self) -> None:
+    def on_reachable(self) -> None:
+        """Report that all brokers are connected again."""
         if self._is_away:
             self._is_away = False
             _notify("connected again")
@@ -128,7 +129,7 @@ class Follower:
         while ends is None or not await _has_reached(consumer, ends):
             batch: list[ReceivedMessage] = []
             with anyio.move_on_after(pause_s):
-                batch = await consumer.next_batch(FETCH_MESSAGES)
+                batch = await consumer.next_messages(FETCH_MESSAGES)
             if consumer.puller.failure is not None:
                 raise consumer.puller.failure
             for message in batch:
@@ -224,6 +225,26 @@ class Follower:
                 queue = known.get((each.broker, each.queue_id))
                 if each.topic == topic and queue is not None:
                     self._ends[each] = self._high(topic, queue)
+
+
+class _StreamConsumer(Consumer):
+    """Passes the loss of a broker on to the command; a refusal ends it."""
+
+    def __init__(self, follower: Follower, *arguments: Any, **options: Any) -> None:  # noqa: ANN401 - those of Consumer
+        super().__init__(*arguments, **options)
+        self._follower = follower
+
+    def on_refused(self, error: RmqError) -> None:
+        """End the iteration with the error."""
+        self.puller.fail(error)
+
+    def on_unreachable(self, error: BaseException) -> None:
+        """Pass the failure on."""
+        self._follower.on_unreachable(self, error)
+
+    def on_reachable(self) -> None:
+        """Pass the good news on."""
+        self._follower.on_reachable()
 
 
 class _Place(NamedTuple):

@@ -14,7 +14,7 @@ MAX_BATCH_BYTES: Final = 4 << 20
 """The brokers' default `maxMessageSize`."""
 
 
-class Sized(NamedTuple):
+class BatchLimits(NamedTuple):
     """The limits of a batch."""
 
     max_count: int
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 def split(
-    items: Iterable[tuple[T, int]], limits: Sized
+    items: Iterable[tuple[T, int]], limits: BatchLimits
 ) -> Iterator[tuple[list[T], int]]:
     """Cut messages, given with their sizes, into full batches and their sizes."""
     max_count, max_bytes = limits
@@ -41,6 +41,6 @@ def split(
         yield batch, total
 
 
-def fits(count: int, total: int, size: int, limits: Sized) -> bool:
+def fits(count: int, total: int, size: int, limits: BatchLimits) -> bool:
     """Whether a message may join a batch of this count and size."""
     return count < limits.max_count and total + size + ITEM_SIZE <= limits.max_bytes

@@ -1,4 +1,4 @@
-"""Lane: sends with a key to one queue, one request at a time.
+"""OrderedSendQueue: sends with a key to one queue, one request at a time.
 
 Java's broker gives the requests of one connection to several threads, so the second of
 two may be stored first. What comes while a request is under way waits, and leaves after
@@ -9,12 +9,12 @@ with it: to store them would leave a gap in the order.
 from collections import deque
 from typing import Generic, NamedTuple, TypeVar
 
-from rmq.client.core.batches import ITEM_SIZE, Sized, fits
+from rmq.client.core.batches import ITEM_SIZE, BatchLimits, fits
 
 T = TypeVar("T")
 
 
-class Keyed(NamedTuple, Generic[T]):
+class KeyedMessage(NamedTuple, Generic[T]):
     """A message that waits: `alone` ones join no batch."""
 
     key: str
@@ -23,15 +23,15 @@ class Keyed(NamedTuple, Generic[T]):
     alone: bool
 
 
-class Lane(Generic[T]):
+class OrderedSendQueue(Generic[T]):
     """The messages for one queue; `next` is what may be sent now."""
 
-    def __init__(self, limits: Sized) -> None:
+    def __init__(self, limits: BatchLimits) -> None:
         self._limits = limits
-        self._waiting: deque[Keyed[T]] = deque()
-        self._under_way: list[Keyed[T]] = []
+        self._waiting: deque[KeyedMessage[T]] = deque()
+        self._under_way: list[KeyedMessage[T]] = []
 
-    def add(self, message: Keyed[T]) -> None:
+    def add(self, message: KeyedMessage[T]) -> None:
         """Add a message at the end."""
         self._waiting.append(message)
 
@@ -40,7 +40,7 @@ class Lane(Generic[T]):
         """Whether nothing waits and nothing is under way."""
         return not self._waiting and not self._under_way
 
-    def next(self) -> list[Keyed[T]]:
+    def next(self) -> list[KeyedMessage[T]]:
         """Return the messages of the next request; none while one is under way."""
         if self._under_way or not self._waiting:
             return []

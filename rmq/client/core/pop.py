@@ -1,8 +1,8 @@
-"""Handles of popped messages: made from the answer to a POP, joined to acks.
+"""Receipt handles of popped messages, and their acks.
 
-The handle of a message is what its acknowledgement needs: its checkpoint, which is the
-start of what one POP has taken of a queue, the time of the POP, and the place of the
-message. Texts are as in `rmq.protocol.handles` and in the header of the answer.
+The ack of a message needs its handle: its checkpoint and its queue offset. A checkpoint
+is the first queue offset of one POP, and the time of that POP. `rmq.protocol.handles`
+and the header of the answer define the texts.
 """
 
 import base64
@@ -18,68 +18,70 @@ RETRY_FLAGS: Final = {"1": 1, "2": 2}
 """The version of the name of a retry topic, by its flag."""
 
 MAX_SPAN: Final = 4_096
-"""Bits of an ack of several messages; one that lies further away goes alone."""
+"""Bits in the ack of several messages; a message beyond them has its own ack."""
 
 KNOWN_FIELDS: Final = 8
 
 
-class Place(NamedTuple):
-    """A popped message, as its broker knows it."""
+class ReceiptHandle(NamedTuple):
+    """A popped message, as its broker identifies it; Java has the same name."""
 
-    handle: PopHandle
+    checkpoint: PopHandle
     queue_id: int
     offset: int
 
     @property
     def text(self) -> str:
         """The text `extraInfo`."""
-        return self.handle.encode(self.queue_id, self.offset)
+        return self.checkpoint.encode(self.queue_id, self.offset)
 
     @property
     def can_join(self) -> bool:
-        """Whether an ack of several messages may have it."""
-        return 0 <= self.offset - self.handle.start < MAX_SPAN
+        """Whether an ack of several messages may include it."""
+        return 0 <= self.offset - self.checkpoint.start < MAX_SPAN
 
     def topic(self, topic: str, group: str) -> str:
-        """Return the topic where the message lies: that of the group, or its retries.
+        """Return the topic that stores the message: `topic`, or its retry topic.
 
         >>> handle = PopHandle(0, 1, 60_000, 2, "1", "b")
-        >>> Place(handle, 0, 7).topic("T", "G")
+        >>> ReceiptHandle(handle, 0, 7).topic("T", "G")
         '%RETRY%G_T'
         """
-        version = RETRY_FLAGS.get(self.handle.flag)
+        version = RETRY_FLAGS.get(self.checkpoint.flag)
         return topic if version is None else pop_retry_topic(topic, group, version)
 
 
-class Popped:
-    """What the header of an answer says of its messages; ValueError if damaged."""
+class PopResult:
+    """The header of an answer to a POP; ValueError if it is damaged."""
 
     def __init__(self, header: PopMessageResponseHeader, broker: str) -> None:
         self._header = header
         self._broker = broker
-        self._starts = dict(_infos(header.start_offset_info))
+        self._starts = dict(_parse_infos(header.start_offset_info))
         self._offsets = {
             key: frozenset(map(int, text.split(",")))
-            for key, text in _infos(header.msg_offset_info)
+            for key, text in _parse_infos(header.msg_offset_info)
         }
 
-    def place(
-        self, queue_id: int, offset: int, *, is_retry: bool, known: str | None
-    ) -> Place:
-        """Return the place of a message; `known` is its property `POP_CK`, if any.
+    def handle_of(
+        self, queue_id: int, offset: int, *, is_retry: bool, checkpoint: str | None
+    ) -> ReceiptHandle:
+        """Return the handle of a message; `checkpoint` is its property `POP_CK`.
 
-        Only messages that come again have one, unless a program has copied it.
+        Only redelivered messages have that property, unless a program has copied it.
         """
-        if is_retry and known is not None:
-            handle, fields = PopHandle.decode(known), known.split(" ")
+        if is_retry and checkpoint is not None:
+            handle, fields = PopHandle.decode(checkpoint), checkpoint.split(" ")
             if handle is None or len(fields) < KNOWN_FIELDS:
-                raise ValueError(f"the handle {known!r} of a message is damaged")
-            return Place(handle, int(fields[6]), int(fields[7]))
+                raise ValueError(f"the handle {checkpoint!r} of a message is damaged")
+            return ReceiptHandle(handle, int(fields[6]), int(fields[7]))
         for flag in (*RETRY_FLAGS, "0") if is_retry else ("0", *RETRY_FLAGS):
             if offset in self._offsets.get((flag, queue_id), ()):
                 start = int(self._starts[flag, queue_id])
-                return Place(self._handle(flag, start), queue_id, offset)
-        raise ValueError(f"the answer says nothing of {offset} in queue {queue_id}")
+                return ReceiptHandle(self._handle(flag, start), queue_id, offset)
+        raise ValueError(
+            f"the answer has no handle for offset {offset} of queue {queue_id}"
+        )
 
     def _handle(self, flag: str, start: int) -> PopHandle:
         header = self._header
@@ -93,7 +95,7 @@ class Popped:
         )
 
 
-def _infos(text: str | None) -> Iterable[tuple[tuple[str, int], str]]:
+def _parse_infos(text: str | None) -> Iterable[tuple[tuple[str, int], str]]:
     """Read `flag queue value;flag queue value`."""
     for each in (text or "").split(";"):
         if each:
@@ -101,10 +103,10 @@ def _infos(text: str | None) -> Iterable[tuple[tuple[str, int], str]]:
             yield (flag, int(queue_id)), value
 
 
-def acks_of(places: Iterable[Place], topic: str, group: str) -> list[BatchAck]:
-    """Join acknowledgements, those of one checkpoint into one entry; all `can_join`."""
+def acks_of(handles: Iterable[ReceiptHandle], topic: str, group: str) -> list[BatchAck]:
+    """Return acks with one entry for each checkpoint; all handles `can_join`."""
     joined: dict[tuple[PopHandle, int], int] = {}
-    for handle, queue_id, offset in places:
+    for handle, queue_id, offset in handles:
         key = handle, queue_id
         joined[key] = joined.get(key, 0) | 1 << (offset - handle.start)
     return [

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from rmq._fastpath.client.codec import Pulled, PullTemplate
+from rmq._fastpath.client.codec import PullResult, PullTemplate
 from rmq.client.admin import AdminClient
 from rmq.core.errors import ConnectFailed, InvokeTimeout, PeerError, RemoteProtocolError
 from rmq.outgoing.link import Link
@@ -226,7 +226,7 @@ class Puller:
         _log.info("pulls of %s are repeated: %s", self._bundle.broker, error)
         self._sleep(pause_s(self._failures))
 
-    def _take(self, window: _Window, pulled: Pulled) -> None:
+    def _take(self, window: _Window, pulled: PullResult) -> None:
         """Do what follows from an answer, and ask for the rest of the window."""
         if pulled.code == ResponseCode.SUCCESS:
             self._failures = 0
@@ -244,11 +244,11 @@ class Puller:
         elif self._link is not None:
             self._ask(window)
 
-    def _refused(self, pulled: Pulled) -> AnswerRefused:
+    def _refused(self, pulled: PullResult) -> AnswerRefused:
         assert self._link is not None
         return AnswerRefused(self._link.address, pulled.code, pulled.remark or "")
 
-    def _keep(self, window: _Window, pulled: Pulled) -> None:
+    def _keep(self, window: _Window, pulled: PullResult) -> None:
         start, end, body = window.at, pulled.next_offset, pulled.body
         if end <= start or (end > window.end and not self._settings.is_filtered):
             raise RemoteProtocolError(
@@ -265,7 +265,7 @@ class Puller:
         self._width = min(self._width, self._settings.batch_size)
         self._limit = self._settings.in_flight
 
-    def _pass_over(self, window: _Window, pulled: Pulled) -> None:
+    def _pass_over(self, window: _Window, pulled: PullResult) -> None:
         """There is nothing before the next offset: filtered, or removed."""
         if pulled.next_offset <= window.at:
             raise RemoteProtocolError(
@@ -277,7 +277,7 @@ class Puller:
         self._failures = 0
         window.at = min(pulled.next_offset, window.end)
 
-    def _move(self, window: _Window, pulled: Pulled) -> None:
+    def _move(self, window: _Window, pulled: PullResult) -> None:
         """The offset is not in the queue, or somebody has reset the group."""
         bounds = Bounds(pulled.min_offset, pulled.max_offset)
         is_there = bounds.first <= window.at < bounds.end

@@ -3,9 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmq.client.core.batches import ITEM_SIZE, Sized, split
+from rmq.client.core.batches import ITEM_SIZE, BatchLimits, split
 
-LIMITS = st.builds(Sized, st.integers(1, 5), st.integers(30, 200))
+LIMITS = st.builds(BatchLimits, st.integers(1, 5), st.integers(30, 200))
 SIZES = st.lists(st.integers(0, 100), max_size=30)
 
 

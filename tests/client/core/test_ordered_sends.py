@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmq.client.core.batches import Sized
-from rmq.client.core.ordered_sends import Keyed, Lane
+from rmq.client.core.batches import BatchLimits
+from rmq.client.core.ordered_sends import KeyedMessage, OrderedSendQueue
 
 STEPS = st.lists(
     st.one_of(
@@ -19,7 +19,7 @@ STEPS = st.lists(
 
 @given(STEPS, st.integers(1, 4))
 def test_the_order_of_a_key_under_any_failures(steps, max_count):
-    lane = Lane(Sized(max_count, 500))
+    lane = OrderedSendQueue(BatchLimits(max_count, 500))
     stored, failed, sent, keys = [], [], [], {}
     under_way = []
     for step in steps:
@@ -27,7 +27,7 @@ def test_the_order_of_a_key_under_any_failures(steps, max_count):
             number = len(sent)
             sent.append(number)
             keys[number] = step[1]
-            lane.add(Keyed(step[1], number, 50, step[2]))
+            lane.add(KeyedMessage(step[1], number, 50, step[2]))
         elif step[0] == "withdraw" and step[1] < len(sent):
             if lane.withdraw(sent[step[1]]):
                 failed.append(sent[step[1]])
@@ -55,9 +55,9 @@ def test_the_order_of_a_key_under_any_failures(steps, max_count):
 
 
 def test_later_ones_of_the_key_fail_with_it():
-    lane = Lane(Sized(1, 500))
+    lane = OrderedSendQueue(BatchLimits(1, 500))
     for number, key in enumerate("aba"):
-        lane.add(Keyed(key, number, 50, alone=False))
+        lane.add(KeyedMessage(key, number, 50, alone=False))
     lane.next()
     assert lane.failed() == [2]
     assert [each.item for each in lane.next()] == [1]

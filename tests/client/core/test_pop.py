@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmq.client.core.pop import MAX_SPAN, Place, Popped, acks_of
+from rmq.client.core.pop import MAX_SPAN, PopResult, ReceiptHandle, acks_of
 from rmq.protocol.handles import PopHandle
 from rmq.protocol.headers.pop import PopMessageResponseHeader
 
@@ -21,8 +21,8 @@ HEADER = PopMessageResponseHeader(
 
 
 def place(queue_id, offset, **more):
-    options = {"is_retry": False, "known": None, **more}
-    return Popped(HEADER, "broker-a").place(queue_id, offset, **options)
+    options = {"is_retry": False, "checkpoint": None, **more}
+    return PopResult(HEADER, "broker-a").handle_of(queue_id, offset, **options)
 
 
 def test_a_handle_has_the_start_of_its_queue():
@@ -32,30 +32,30 @@ def test_a_handle_has_the_start_of_its_queue():
 
 def test_a_message_that_comes_again_has_its_handle():
     known = "7 1700000000000 60000 3 1 broker-a 0 7"
-    found = place(0, 7, is_retry=True, known=known)
+    found = place(0, 7, is_retry=True, checkpoint=known)
     assert found.text == known
     assert found.topic("T", "G") == "%RETRY%G_T"
     assert found == place(0, 7, is_retry=True)
 
 
 def test_a_handle_that_a_program_has_copied_is_not_believed():
-    assert place(1, 6, known="1 2 3 4 0 other 1 6") == place(1, 6)
+    assert place(1, 6, checkpoint="1 2 3 4 0 other 1 6") == place(1, 6)
 
 
 @pytest.mark.parametrize("known", ["", "a b", "7 x 60000 3 1 broker-a 0 7"])
 def test_a_damaged_handle_is_named(known):
     with pytest.raises(ValueError, match="damaged"):
-        place(0, 7, is_retry=True, known=known)
+        place(0, 7, is_retry=True, checkpoint=known)
 
 
 def test_a_message_that_the_answer_does_not_name():
-    with pytest.raises(ValueError, match="says nothing of 8 in queue 1"):
+    with pytest.raises(ValueError, match="has no handle for offset 8 of queue 1"):
         place(1, 8)
 
 
 def places(start, queue_id, offsets):
     handle = PopHandle(start, 100 + start, 60_000, 2, "0", "b")
-    return [Place(handle, queue_id, start + each) for each in offsets]
+    return [ReceiptHandle(handle, queue_id, start + each) for each in offsets]
 
 
 @given(

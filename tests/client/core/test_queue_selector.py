@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmq._fastpath.client.sending import QueueChoice
+from rmq._fastpath.client.sending import RoundRobin
 from rmq.client.core.queue_selector import index_of_key
 from rmq.client.core.routes import MessageQueue
 
@@ -13,16 +13,16 @@ QUEUES = [MessageQueue("T", broker, i) for broker in "ab" for i in range(2)]
 
 @given(st.integers(0, 9))
 def test_one_after_another_from_any_on(first):
-    choice = QueueChoice(QUEUES, first)
+    choice = RoundRobin(QUEUES, first)
     assert [choice.next() for _ in QUEUES] == [(first + i) % 4 for i in range(4)]
     assert choice.following == first % 4
 
 
 @given(st.integers(0, 9), st.sampled_from("ab"))
 def test_another_broker_if_there_is_one(first, broker):
-    choice = QueueChoice(QUEUES, first)
+    choice = RoundRobin(QUEUES, first)
     assert all(QUEUES[choice.next(avoid=broker)].broker != broker for _ in range(9))
-    alone = QueueChoice(QUEUES[:2], first)
+    alone = RoundRobin(QUEUES[:2], first)
     assert {alone.next(avoid="a") for _ in range(2)} == {0, 1}
 
 

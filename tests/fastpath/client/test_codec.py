@@ -8,7 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from rmq._fastpath.client.codec import (
     ANSWER_TO_SEND,
     ClientCodec,
-    Pulled,
+    PullResult,
     PullTemplate,
     SendTemplate,
 )
@@ -52,7 +52,7 @@ def test_a_send_is_the_frame_of_its_command():
     number = it.send(
         SEND, b"A\x01b\x02", b"body", "waiter", 9, "ID", born_ms=1_700, sys_flag=4
     )
-    written = decode(it.take())
+    written = decode(it.take_output())
     assert not it.has_output
     expected = send_command(SEND, b"A\x01b\x02", b"body", 1_700, 4)
     assert written.ext_fields == expected.ext_fields
@@ -66,7 +66,7 @@ def test_a_golden_send():
     it.send(
         SendTemplate("g", "T", 0, None), b"A\x01b\x02", b"!", None, 0, "", born_ms=7
     )
-    assert it.take().hex() == (
+    assert it.take_output().hex() == (
         "0000008a01000085013603020100000001000000020000000000000070000161"
         "0000000167000162000000015400016300000006544257313032000164000000"
         "0134000165000000013000016600000001300001670000000137000168000000"
@@ -79,7 +79,7 @@ def test_a_batch_and_a_oneway():
     it = codec()
     send(it, template=BATCH, ids=["A", "B"])
     send(it, waiter=None)
-    batch, oneway = (decode(part) for part in split_frames(it.take()))
+    batch, oneway = (decode(part) for part in split_frames(it.take_output()))
     assert (batch.code, batch.ext_fields["m"]) == (320, "true")
     assert oneway.flag == FLAG_ONEWAY
     assert it.pending_count == 1
@@ -94,7 +94,7 @@ def test_a_batch_and_a_oneway():
 def test_a_pull_is_the_frame_of_its_command(offset, count, hold_ms, sys_flag):
     it = codec()
     it.pull(PULL, 1, 9, offset=offset, count=count, hold_ms=hold_ms, sys_flag=sys_flag)
-    written = decode(it.take())
+    written = decode(it.take_output())
     expected = pull_command(PULL, offset, count, hold_ms, sys_flag)
     assert written.ext_fields == expected.ext_fields
     assert written.code == 11
@@ -112,7 +112,7 @@ def test_a_command_that_cannot_be_written_does_not_wait():
     command = Command(99_999)
     command.serialize_type = SerializeType.ROCKETMQ
     with pytest.raises(LocalProtocolError):
-        it.ask(command, "waiter", 9)
+        it.request(command, "waiter", 9)
     assert it.pending_count == 0
 
 
@@ -171,7 +171,7 @@ def test_the_answer_to_a_pull(form, code, remark, body):
     }
     sent = answer(number, code, fields, form=form, remark=remark, body=body)
     ((_, pulled),) = it.feed(sent)
-    assert isinstance(pulled, Pulled)
+    assert isinstance(pulled, PullResult)
     assert (pulled.code, pulled.body) == (code, body)
     assert (pulled.next_offset, pulled.min_offset, pulled.max_offset) == (42, 1, 50)
     assert pulled.suggested_broker_id == 1
@@ -203,7 +203,7 @@ def test_a_request_of_the_server():
 def test_deadlines():
     it = codec()
     send(it, "a")
-    it.ask(Command(34), "b", 20)
+    it.request(Command(34), "b", 20)
     assert it.next_deadline_ms == 9
     assert it.expire(8) == []
     assert it.expire(9) == ["a"]
@@ -234,11 +234,11 @@ class Pairing(RuleBasedStateMachine):
         self.now_ms = 0
 
     @rule(timeout_ms=st.integers(1, 100))
-    def ask(self, timeout_ms):
+    def request(self, timeout_ms):
         command = Command(34)
         self.slow.request(command, self.now_ms + timeout_ms)
         waiter = command.opaque
-        number = self.fast.ask(Command(34), waiter, self.now_ms + timeout_ms)
+        number = self.fast.request(Command(34), waiter, self.now_ms + timeout_ms)
         self.sent.append((number, waiter))
 
     @precondition(lambda self: self.sent)
@@ -286,7 +286,7 @@ TestPairing = Pairing.TestCase
 def test_a_given_up_request_shifts_no_answer():
     it = codec()
     first, second = send(it, "first"), send(it, "second")
-    it.forget(first)
+    it.cancel(first)
     found = it.feed(answer(first, 0, STORED) + answer(second, 0, STORED))
     assert [waiter for waiter, _ in found] == ["second"]
     assert (it.late_answers, it.answers) == (1, 1)
@@ -295,6 +295,6 @@ def test_a_given_up_request_shifts_no_answer():
 def test_the_end_returns_all_that_wait():
     it = codec()
     send(it, "a")
-    it.ask(Command(34), "b", 9, kind=ANSWER_TO_SEND, queue=QUEUE, msg_ids="ID")
+    it.request(Command(34), "b", 9, kind=ANSWER_TO_SEND, queue=QUEUE, msg_ids="ID")
     assert it.close() == ["a", "b"]
     assert (it.pending_count, it.has_output) == (0, False)

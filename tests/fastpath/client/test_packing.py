@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmq._fastpath import UniqueKeys
-from rmq._fastpath.client.packing import Packed, join, pack_plain
+from rmq._fastpath.client.packing import PackedMessage, join, pack_plain
 from rmq.client.message import Message, properties_of
 from rmq.core.errors import LocalProtocolError
 from rmq.protocol.batch import BatchItem, encode_batch
@@ -19,7 +19,7 @@ def keys():
 
 
 def packed(body=b"x", properties=b"a\x01b\x02"):
-    return Packed("T", "1", properties, body, 0, True)
+    return PackedMessage("T", "1", properties, body, 0, True)
 
 
 @given(st.lists(st.tuples(st.binary(max_size=40), st.text("ab\x01\x02é")), min_size=1))

@@ -10,11 +10,16 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from rmq._fastpath import RecordEncoder
 from rmq._fastpath.client.messages import decode_messages
-from rmq._fastpath.client.process_queue import MAX_SPAN, Handout, Lease, ProcessQueue
-from rmq._fastpath.client.process_queue import Fetched as Handed
+from rmq._fastpath.client.process_queue import (
+    MAX_SPAN,
+    Lease,
+    MessageIterator,
+    ProcessQueue,
+)
+from rmq._fastpath.client.process_queue import FetchBuffer as Handed
 
 
-class Fetched(NamedTuple):
+class FetchBuffer(NamedTuple):
     queue_offset: int
     size: int
 
@@ -36,7 +41,7 @@ class AnyOrderOfAcks(RuleBasedStateMachine):
         found = []
         for gap in gaps:
             self.next += gap
-            found.append(Fetched(self.next, self.next % 7 + 1))
+            found.append(FetchBuffer(self.next, self.next % 7 + 1))
             self.next += 1
         self.next += tail
         self.queue.add(found, self.next)
@@ -77,21 +82,21 @@ TestAnyOrderOfAcks = AnyOrderOfAcks.TestCase
 
 def test_one_message_that_waits_stops_the_queue():
     queue = ProcessQueue(0)
-    queue.add([Fetched(i, 1) for i in range(MAX_SPAN + 1)], MAX_SPAN + 1)
+    queue.add([FetchBuffer(i, 1) for i in range(MAX_SPAN + 1)], MAX_SPAN + 1)
     assert not queue.is_far_ahead
-    queue.add([Fetched(MAX_SPAN + 1, 1)], MAX_SPAN + 2)
+    queue.add([FetchBuffer(MAX_SPAN + 1, 1)], MAX_SPAN + 2)
     assert queue.is_far_ahead
     assert queue.last_offset == MAX_SPAN + 1
-    queue.ack(Fetched(0, 1))
+    queue.ack(FetchBuffer(0, 1))
     assert not queue.is_far_ahead
 
 
 def test_what_was_never_fetched_cannot_be_acknowledged():
     """A message that a filter left out, or of before a reset."""
     queue = ProcessQueue(0)
-    queue.add([Fetched(3, 7), Fetched(9, 7)], 10)
-    assert not queue.ack(Fetched(5, 7))
-    assert not queue.ack(Fetched(10, 7))
+    queue.add([FetchBuffer(3, 7), FetchBuffer(9, 7)], 10)
+    assert not queue.ack(FetchBuffer(5, 7))
+    assert not queue.ack(FetchBuffer(10, 7))
     assert (queue.count, queue.bytes, queue.committable) == (2, 14, 3)
     with pytest.raises(IndexError):
         _ = ProcessQueue(4).last_offset
@@ -110,10 +115,10 @@ class Finds:
     def __init__(self):
         self.settled = 0
 
-    async def find_next(self):
+    async def next_message(self):
         return None
 
-    def settle(self):
+    def ack_last(self):
         self.settled += 1
         self.handout.last = None
 
@@ -121,9 +126,9 @@ class Finds:
 def handed():
     fetched, lease = Handed(), Lease()
     fetched.ready, fetched.blocked = deque(), set()
-    lease.puller, lease.state = fetched, ProcessQueue(0)
+    lease.buffer, lease.state = fetched, ProcessQueue(0)
     consumer = Finds()
-    consumer.handout = Handout(consumer, fetched)
+    consumer.handout = MessageIterator(consumer, fetched)
     consumer.handout.is_plain = True
     messages = received(3, lease)
     lease.state.add(messages, 3)
@@ -139,7 +144,7 @@ async def test_the_message_before_counts_as_consumed():
         await trio.lowlevel.checkpoint()
         seen.append((message.queue_offset, lease.state.committable))
     assert seen == [(0, 0), (1, 1), (2, 2)]
-    assert (lease.state.committable, lease.puller.count, lease.puller.bytes) == (
+    assert (lease.state.committable, lease.buffer.count, lease.buffer.bytes) == (
         3,
         0,
         0,
@@ -162,11 +167,11 @@ async def test_room_is_given_to_queues_that_wait_for_it():
     freed = []
 
     class Waits(Handed):
-        def freed(self, held):
+        def on_acked(self, held):
             freed.append(held)
 
-    lease.puller = Waits()
-    lease.puller.blocked = {lease}
+    lease.buffer = Waits()
+    lease.buffer.blocked = {lease}
     (await anext(consumer.handout)).ack()
     assert freed == [lease]
 

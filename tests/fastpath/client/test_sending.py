@@ -8,19 +8,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmq._fastpath.client.messages import Delivery, SendResult
-from rmq._fastpath.client.packing import Packed
+from rmq._fastpath.client.packing import PackedMessage
 from rmq._fastpath.client.sending import (
     Accumulator,
-    Budget,
-    Ends,
+    DirectSends,
+    EndCounter,
     FirstAttempt,
-    OpenDeliveries,
-    QueueChoice,
+    PendingDeliveries,
+    RoundRobin,
+    SendBudget,
     ThreadDelivery,
-    Ways,
     send_packed,
 )
-from rmq.client.core.batches import ITEM_SIZE, Sized
+from rmq.client.core.batches import ITEM_SIZE, BatchLimits
 from rmq.core.errors import PeerClosed
 
 RESULT = SendResult(0, "id", "offset id", None, 7)
@@ -47,7 +47,7 @@ STEPS = st.lists(
 
 @given(STEPS, st.integers(1, 5), st.integers(1, 100))
 def test_any_order(steps, max_count, max_bytes):
-    budget = Budget(max_count, max_bytes)
+    budget = SendBudget(max_count, max_bytes)
     held, waiting, served = [], [], []
     for number, (step, size, index) in enumerate(steps):
         if step == "take":
@@ -78,9 +78,9 @@ def test_any_order(steps, max_count, max_bytes):
 
 
 def test_deliveries_give_their_room_back():
-    budget, failures, idle = Budget(10, 1_000), [], []
-    packed = Packed("T", "id", b"", bytes(100), 0, True)
-    open_ = OpenDeliveries(budget, None, failures.append, lambda: idle.append(1))
+    budget, failures, idle = SendBudget(10, 1_000), [], []
+    packed = PackedMessage("T", "id", b"", bytes(100), 0, True)
+    open_ = PendingDeliveries(budget, None, failures.append, lambda: idle.append(1))
     deliveries = []
     for _ in range(3):
         assert budget.take(packed.size)
@@ -99,7 +99,7 @@ def test_deliveries_give_their_room_back():
     assert (open_.count, budget.count, budget.bytes, idle) == (0, 0, 0, [1])
 
 
-class Attempts(Ways):
+class Attempts(DirectSends):
     """A sender; its test says whether it is ready."""
 
     def __init__(self, line=None):
@@ -107,7 +107,7 @@ class Attempts(Ways):
         self.publishings, self.connections = {}, {}
         if line is not None:
             self.publishings["T"] = SimpleNamespace(
-                choice=QueueChoice([line], 0), targets=[line]
+                choice=RoundRobin([line], 0), targets=[line]
             )
             self.connections[line.address] = line
 
@@ -136,7 +136,7 @@ class Line:
     def send(self, *_):
         return 7
 
-    def forget(self, number):
+    def cancel(self, number):
         self.forgotten.append(number)
 
     def __await__(self):
@@ -160,8 +160,8 @@ async def test_the_first_attempt_is_made_at_once(answer, calls):
     line = Line(answer)
     ways = Attempts(line)
     line.is_open = answer is not None
-    budget = Budget(1, 1_000)
-    packed = Packed("T", "id", b"", bytes(100), 0, True)
+    budget = SendBudget(1, 1_000)
+    packed = PackedMessage("T", "id", b"", bytes(100), 0, True)
     found = await send_packed(ways, budget, packed, None, 3_000)
     assert found is RESULT
     assert ways.calls == calls
@@ -170,17 +170,17 @@ async def test_the_first_attempt_is_made_at_once(answer, calls):
 
 
 async def test_a_cancelled_first_attempt_gives_its_room_back():
-    line, budget = Line(RESULT), Budget(1, 1_000)
+    line, budget = Line(RESULT), SendBudget(1, 1_000)
     ways = Attempts(line)
     with trio.CancelScope() as scope:
         scope.cancel()
-        packed = Packed("T", "id", b"", b"", 0, True)
+        packed = PackedMessage("T", "id", b"", b"", 0, True)
         await send_packed(ways, budget, packed, None, 3_000)
     assert line.forgotten == [7]
     assert budget.count == 0
 
 
-LIMITS = st.builds(Sized, st.integers(1, 5), st.integers(30, 200))
+LIMITS = st.builds(BatchLimits, st.integers(1, 5), st.integers(30, 200))
 
 
 def check(batch, limits):
@@ -217,7 +217,7 @@ def test_messages_gather(steps, limits):
 
 def test_ends_are_counted_once_a_turn():
     firsts = []
-    ends = Ends(lambda: firsts.append(1))
+    ends = EndCounter(lambda: firsts.append(1))
     deliveries = [ThreadDelivery(lambda *_: False, ends) for _ in range(3)]
     with pytest.raises(TimeoutError, match=r"no result within 0\.5 s"):
         deliveries[0].result(0.5)
@@ -227,7 +227,7 @@ def test_ends_are_counted_once_a_turn():
     assert (firsts, ends.take()) == ([1], 2)
     with pytest.raises(ValueError, match="wrong"):
         deliveries[1].result()
-    inner = Delivery(Packed("T", "id", b"", b"", 0, True), None, None)
+    inner = Delivery(PackedMessage("T", "id", b"", b"", 0, True), None, None)
     inner.add_done_callback(deliveries[2].end)
     inner.set_result(RESULT)
     assert deliveries[2].result() is RESULT
@@ -238,7 +238,7 @@ def test_an_enqueued_message_leaves_at_once_if_it_can():
     line = Line(RESULT)
     sent = []
     line.send = lambda *args: sent.append(args)
-    packed = Packed("T", "id", b"p", b"b", 0, True)
+    packed = PackedMessage("T", "id", b"p", b"b", 0, True)
     delivery = Delivery(packed, None, None)
     assert not Attempts().deliver(delivery, print, 3_000)
     line.is_open = False

@@ -1,9 +1,9 @@
-"""Sending: one packed message or batch to a queue, with other brokers after failures.
+"""Sender: sends a message or batch, and tries other brokers after a failure.
 
-As by Java's clients: one time limit covers all attempts; the next attempt avoids the
-broker of the last one; a message for a given queue is tried once. A keyed one is sent
-again only when the broker has refused it: after a lost answer a repetition could come
-after a later message.
+Known in Java as `DefaultMQProducerImpl.sendDefaultImpl`. As there, one time limit
+covers all attempts. The next attempt avoids the broker of the last one. A message for a
+given queue has one attempt. A keyed message is sent again only if the broker has
+refused it: after a lost answer a repetition could arrive after a later message.
 """
 
 import random
@@ -13,8 +13,8 @@ import anyio
 
 from rmq._fastpath.client.codec import SendTemplate
 from rmq._fastpath.client.messages import SendResult
-from rmq._fastpath.client.packing import Packed
-from rmq._fastpath.client.sending import QueueChoice, Ways
+from rmq._fastpath.client.packing import PackedMessage
+from rmq._fastpath.client.sending import DirectSends, RoundRobin
 from rmq.client.client import Client
 from rmq.client.core.queue_selector import index_of_key
 from rmq.client.core.retries import ANOTHER_BROKER, back_off_ms
@@ -36,12 +36,12 @@ class Target(NamedTuple):
     batch: SendTemplate
 
 
-class Publishing:
+class PublishInfo:
     """The targets of a topic, as long as its route stays the same."""
 
     def __init__(self, route: Route, group: str, namespace: str, first: int) -> None:
         self.route = route
-        self.choice = QueueChoice(route.writable, first)
+        self.choice = RoundRobin(route.writable, first)
         topic = wrap(namespace, route.topic)
         self.targets = []
         for queue in route.writable:
@@ -79,7 +79,7 @@ class Attempts:
 
     def __init__(
         self,
-        packed: Packed,
+        packed: PackedMessage,
         deadline_ms: int,
         queue: MessageQueue | None,
         is_keyed: bool,
@@ -109,17 +109,17 @@ class Attempts:
         self.is_over = refusal.code not in ANOTHER_BROKER
 
 
-class Sender(Ways):
+class Sender(DirectSends):
     """Sends packed messages of one producer group."""
 
     def __init__(self, client: Client, group: str, attempts: int) -> None:
         self._client = client
         self._group = wrap(client.namespace, group)
         self._attempts = attempts
-        self.publishings: dict[str, Publishing] = {}
+        self.publishings: dict[str, PublishInfo] = {}
         self.connections = client.connections
 
-    async def publishing(self, topic: str) -> Publishing:
+    async def publishing(self, topic: str) -> PublishInfo:
         """Return the targets of a topic; NoRoute if there are none."""
         found = self.publishings.get(topic)
         if found is not None:
@@ -128,11 +128,11 @@ class Sender(Ways):
         # another send may have been faster
         return self.publishings.get(topic) or self._publish(route)
 
-    def _publish(self, route: Route) -> Publishing:
+    def _publish(self, route: Route) -> PublishInfo:
         """Make the targets of a route; what was sent before keeps its turn."""
         before = self.publishings.get(route.topic)
         first = before.choice.following if before else random.randrange(MAX_QUEUES)
-        made = Publishing(route, self._group, self._client.namespace, first)
+        made = PublishInfo(route, self._group, self._client.namespace, first)
         self.publishings[route.topic] = made
         return made
 
@@ -146,7 +146,7 @@ class Sender(Ways):
 
     async def send(
         self,
-        packed: Packed,
+        packed: PackedMessage,
         timeout_ms: int,
         *,
         queue: MessageQueue | None = None,
@@ -158,7 +158,7 @@ class Sender(Ways):
 
     async def go_on(
         self,
-        packed: Packed,
+        packed: PackedMessage,
         deadline_ms: int,
         target: Target,
         answer: PeerError | Command,
@@ -212,7 +212,9 @@ class Sender(Ways):
             )
         return target
 
-    async def _try(self, target: Target, packed: Packed, deadline_ms: int) -> Sent:
+    async def _try(
+        self, target: Target, packed: PackedMessage, deadline_ms: int
+    ) -> Sent:
         connection = self.connections.get(target.address)
         if connection is None or not connection.is_open:
             try:
@@ -233,7 +235,7 @@ class Sender(Ways):
         try:
             answer: Sent = await waiter
         finally:
-            connection.codec.forget(number)
+            connection.codec.cancel(number)
         return answer
 
     async def _pause(

@@ -44,7 +44,7 @@ IPV4_SIZE: Final = 8
 MAX_REQUESTS: Final = 10_000
 
 
-class Requests:
+class RequestReply:
     """The open requests of one producer."""
 
     def __init__(self, client: Client) -> None:
@@ -69,7 +69,7 @@ class Requests:
         """Let every broker of a topic know us, so that it can pass on a reply."""
         if topic not in self._prepared:
             await self._client.route_to_send(topic)
-            await self._client.beat()
+            await self._client.send_heartbeats()
             self._prepared.add(topic)
 
     @contextmanager
@@ -154,7 +154,7 @@ class Requests:
         if address is None:
             raise SendFailed(f"{queue.broker} is away", topic, None, 1)
         request = Command.request(RequestCode.SEND_REPLY_MESSAGE_V2, header, body)
-        answer = await self._client.ask(address, request)
+        answer = await self._client.request(address, request)
         if answer.code != ResponseCode.SUCCESS:
             raise SendRefused(queue, address, 1, answer.code, answer.remark or "")
 
@@ -172,7 +172,7 @@ class Requests:
         address = route.master(name) if name else None
         if address is None:
             raise SendFailed(f"the handle names no broker of {topic}", topic, None, 0)
-        answer = await self._client.ask(address, request)
+        answer = await self._client.request(address, request)
         if answer.code != ResponseCode.SUCCESS:
             raise SendRefused(queue, address, 1, answer.code, answer.remark or "")
         return answer.header(RecallMessageResponseHeader).msg_id

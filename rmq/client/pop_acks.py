@@ -1,0 +1,115 @@
+"""PopAcks: gathers the acks of popped messages for 5 ms, and sends them together.
+
+An ack that does not reach its broker is sent again until its lease expires.
+"""
+
+import logging
+from typing import Final
+
+import anyio
+
+from rmq.client.client import Client
+from rmq.client.core.pop import ReceiptHandle, acks_of
+from rmq.client.core.routes import MessageQueue
+from rmq.client.errors import ClientClosed, NoRoute
+from rmq.client.popped_queue import ANY_QUEUE, PopLease
+from rmq.core.errors import PeerError
+from rmq.core.logs import Foreign, SparseLog
+from rmq.outgoing.connection import steady_ms
+from rmq.protocol.bodies.pop import BatchAckRequestBody
+from rmq.protocol.codes import RequestCode, ResponseCode
+from rmq.protocol.command import Command
+from rmq.protocol.headers.pop import AckMessageRequestHeader
+
+logger = logging.getLogger(__name__)
+logger.addFilter(SparseLog())
+
+JOIN_S: Final = 0.005
+RETRY_S: Final = 1.0
+"""Pause after acks that did not reach their broker."""
+
+
+class PopAcks:
+    """See above; `group` is the name on the wire."""
+
+    def __init__(self, client: Client, group: str) -> None:
+        self._client = client
+        self._group = group
+        self._waiting: dict[str, list[PopLease]] = {}
+
+    def add(self, lease: PopLease) -> None:
+        """Send the ack of a message soon, together with others."""
+        if lease.is_changing:  # the broker replaces its handle: the ack needs the new
+            return
+        broker = lease.queue.queue.broker
+        waiting = self._waiting.get(broker)
+        if waiting is not None:
+            waiting.append(lease)
+            return
+        self._waiting[broker] = [lease]
+        self._client.spawn(self._send_all, broker)
+
+    async def _send_all(self, broker: str) -> None:
+        pause_s = JOIN_S
+        while self._waiting[broker]:
+            await anyio.sleep(pause_s)
+            failed = await self._flush_broker(broker)
+            self._waiting[broker] += failed
+            pause_s = RETRY_S if failed else JOIN_S
+        del self._waiting[broker]
+
+    async def flush(self) -> None:
+        """Send all acks that wait, once."""
+        for broker in list(self._waiting):
+            await self._flush_broker(broker)
+
+    async def _flush_broker(self, broker: str) -> list[PopLease]:
+        """Send the acks for a broker; return those that must be sent again."""
+        leases, self._waiting[broker] = self._waiting[broker], []
+        by_topic: dict[tuple[str, str], list[PopLease]] = {}
+        for lease in leases:
+            key = lease.queue.subscription.topic, lease.queue.queue.topic
+            by_topic.setdefault(key, []).append(lease)
+        failed: list[PopLease] = []
+        for (wire_topic, topic), part in by_topic.items():
+            queue = MessageQueue(topic, broker, ANY_QUEUE)
+            try:
+                for request in self._requests(wire_topic, queue, part):
+                    await self._send(queue, request)
+            except (PeerError, NoRoute, ClientClosed) as error:
+                logger.info("cannot send acks to %s: %s", broker, Foreign(error))
+                now_ms = steady_ms()
+                failed += [each for each in part if each.expires_ms > now_ms]
+        return failed
+
+    def _requests(
+        self, wire_topic: str, queue: MessageQueue, leases: list[PopLease]
+    ) -> list[Command]:
+        """Return one request for all acks that can join, and one for each other."""
+        joined = [each.handle for each in leases if each.handle.can_join]
+        single = [each.handle for each in leases if not each.handle.can_join]
+        if len(joined) < 2:
+            return [self._single(wire_topic, each) for each in joined + single]
+        body = BatchAckRequestBody(
+            broker_name=queue.broker, acks=acks_of(joined, wire_topic, self._group)
+        )
+        batch = Command.request(RequestCode.BATCH_ACK_MESSAGE, body=body.encode())
+        return [batch, *(self._single(wire_topic, each) for each in single)]
+
+    def _single(self, wire_topic: str, handle: ReceiptHandle) -> Command:
+        header = AckMessageRequestHeader(
+            consumer_group=self._group,
+            topic=handle.topic(wire_topic, self._group),
+            queue_id=handle.queue_id,
+            extra_info=handle.text,
+            offset=handle.offset,
+        )
+        return Command.request(RequestCode.ACK_MESSAGE, header)
+
+    async def _send(self, queue: MessageQueue, request: Command) -> None:
+        answer = await self._client.request_broker(queue, request)
+        if answer.code != ResponseCode.SUCCESS:
+            logger.warning(
+                "%s refuses acks of %s: %d: %s",
+                queue.broker, queue.topic, answer.code, Foreign(answer.remark),
+            )  # fmt: skip
