@@ -2,10 +2,10 @@
 
     python packaging/recording.py [PAGE]
 
-Plays docs/quickstart.md's commands in two terminals of 80 columns, with a home folder
-of its own, and writes what they show between the marks of the page. It needs the ports
-of a broker, and takes as long as a compilation. A line that a terminal writes again
-and again is recorded as it was at last.
+Plays docs/start/quickstart.md's commands in two terminals of 80 columns, with a home
+folder of its own, and writes what they show between the marks of the page. It needs the
+ports of a broker, and takes as long as a compilation. A line that a terminal writes
+again and again is recorded as it was at last.
 """
 
 import fcntl
@@ -181,5 +181,8 @@ def put(text: str, page: Path) -> None:
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
         recorded = record(Path(folder))
-    put(recorded, Path(sys.argv[1]) if sys.argv[1:] else ROOT / "docs/quickstart.md")
+    put(
+        recorded,
+        Path(sys.argv[1]) if sys.argv[1:] else ROOT / "docs/start/quickstart.md",
+    )
     print(recorded)

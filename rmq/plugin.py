@@ -3,7 +3,7 @@
 A plugin may also use `rmq.protocol` (codes, headers and bodies), `rmq.core.errors`,
 `rmq.native` (compiled handlers) and `rmq.access` (users, signatures and policies).  The
 plugins that come with rmq import nothing else from it; `lint-imports` checks that.
-docs/plugins.md shows how to write a plugin.
+docs/develop/plugins.md shows how to write a plugin.
 """
 
 from rmq.broker.arrivals import ArrivalListener, QueueKey

@@ -20,7 +20,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCES = [
-    "bench", "conf", "docs", "examples", "plugins", "rmq", "spark", "tests",
+    "bench", "lab", "conf", "docs", "examples", "plugins", "rmq", "spark", "tests",
     "LICENSE", "Makefile", "README.md", "pyproject.toml", "setup.py",
 ]  # fmt: skip
 TESTS = [

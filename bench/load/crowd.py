@@ -1,6 +1,6 @@
 """Crowds: many topics, members, pulls; and pings that notice who makes others wait.
 
-bench/growth.py starts a process for each part, which prints one line of JSON.
+lab/growth.py starts a process for each part, which prints one line of JSON.
 
     python bench/load/crowd.py topics PORT --count 10000
     python bench/load/crowd.py ping PORT            # until its input ends

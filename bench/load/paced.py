@@ -1,6 +1,6 @@
 """Load at an ordinary rate: a sender with a clock, groups that follow, quiet consumers.
 
-bench/ordinary.py starts a process for each part, which prints one line of JSON. The
+lab/ordinary.py starts a process for each part, which prints one line of JSON. The
 first eight bytes of a body are the sender's monotonic clock in nanoseconds; all
 processes of a machine share it, so a follower computes how long a message took. Of a
 timed message they are the end of the second in which it is due.

@@ -21,8 +21,8 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[1]))
 
-from bench import side_by_side  # noqa: E402 - found by the line above
 from bench.load import flames, run  # noqa: E402
+from lab import side_by_side  # noqa: E402 - found by the line above
 
 PROFILES = (
     "send-4x64", "send-4x64-1k", "send-64x16", "send-64x1", "send-1x1", "pull-128",
@@ -132,14 +132,16 @@ def main() -> int:
             name = f"{case} {side}" if options.before else case
             played[name] = profile(case, settings, options)
             title = f"{case}; {' '.join(settings) or 'the settings of a new broker'}"
-            path = (DOCS if options.document else run.RESULTS) / picture_of(name)
+            path = (DOCS / "images" if options.document else run.RESULTS) / picture_of(
+                name
+            )
             path.write_text(flames.svg(played[name][1], title))
             print(f"written to {path.relative_to(run.ROOT)}", flush=True)
     if options.document:
         text = side_by_side.table_markdown(TITLE, *head_and_rows(played))
         pictures = (f"![{name}]({picture_of(name)})" for name in played)
         text = "\n\n".join([text.strip(), *pictures, ""])
-        side_by_side.replace_between(DOCS / "performance.md", MARKS, text)
+        side_by_side.replace_between(DOCS / "reference/performance.md", MARKS, text)
     print(f"\n{side_by_side.table_text(TITLE, *head_and_rows(played))}")
     return 0
 

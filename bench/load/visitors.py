@@ -1,6 +1,6 @@
 """Clients that come and go: each consumes one topic for some seconds.
 
-bench/steady.py starts it. Every visitor is a member of the group that reads its topic,
+lab/steady.py starts it. Every visitor is a member of the group that reads its topic,
 keeps a pull waiting at each queue, and commits its offsets when it leaves; every other
 one leaves without a word. A topic has one group, because the broker remembers each pair
 of them: with new pairs all the time its memory would grow by their number. Prints one

@@ -1,4 +1,5 @@
-"""docs/configuration.md: every key with its default, limits and meaning, from the code.
+"""docs/reference/configuration.md: every key with its default, limits and meaning, from
+the code.
 
 `rmq config document` prints it; a test compares the file with it.
 """

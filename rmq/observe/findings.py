@@ -303,7 +303,7 @@ def _replicas(picture: Picture) -> Iterator[Problem]:
             kind="not-following",
             place=picture.broker,
             say=f"This slave does not follow: {picture.not_following}.",
-            do="docs/replication.md has the sentences, and what to do.",
+            do="docs/operate/replication.md has the sentences, and what to do.",
         )
 
 

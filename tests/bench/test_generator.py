@@ -8,8 +8,8 @@ import threading
 
 import pytest
 
-from bench.compare_java import empty_redis, redis_server
 from bench.load import run
+from lab.compare_java import empty_redis, redis_server
 
 pytestmark = pytest.mark.skipif(not shutil.which("gcc"), reason="no gcc")
 

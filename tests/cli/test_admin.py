@@ -371,7 +371,7 @@ def test_times():
 
 @pytest.mark.slow
 async def test_the_page_is_what_the_code_says():
-    assert (ROOT / "docs" / "admin.md").read_text() == render(await look())
+    assert (ROOT / "docs" / "operate/admin.md").read_text() == render(await look())
 
 
 async def test_a_body_is_escaped_for_people_and_as_it_is_in_json(node, run, topic):

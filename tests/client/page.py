@@ -1,4 +1,4 @@
-"""Runs the programs of docs/client.md as they stand: `page.py PAGE LOOP`.
+"""Runs the programs of docs/clients/python.md as they stand: `page.py PAGE LOOP`.
 
 LOOP is asyncio, uvloop, trio or threads. The programs use names that a reader would
 fill in (`book`, `rows`, `database`); they are filled in here. A program that never ends

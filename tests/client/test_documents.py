@@ -1,4 +1,4 @@
-"""docs/client.md: programs compile, tests of the parity table exist."""
+"""docs/clients/python.md: programs compile, tests of the parity table exist."""
 
 import ast
 import re
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = (ROOT / "docs/client.md").read_text()
+PAGE = (ROOT / "docs/clients/python.md").read_text()
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 FLAGS = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT | ast.PyCF_ONLY_AST
 
@@ -51,7 +51,7 @@ def test_the_programs_of_the_page_run(loop):
             "-W",
             "error",
             ROOT / "tests/client/page.py",
-            ROOT / "docs/client.md",
+            ROOT / "docs/clients/python.md",
             loop,
         ],
         capture_output=True,

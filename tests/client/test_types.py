@@ -1,4 +1,6 @@
-"""mypy, strict, finds nothing in the programs of docs/client.md and in the examples."""
+"""mypy, strict, finds nothing in the programs of docs/clients/python.md and in the
+examples.
+"""
 
 import os
 import subprocess

@@ -1,7 +1,7 @@
 """Debian's Chromium, driven by selenium, and axe-core, for tests of the console.
 
-`make console-test` installs selenium.  axe-core is one file, a test tool that is not
-shipped: `npm pack` downloads it into the cache folder of the real clients.
+`make lab NAME=console-test` installs selenium.  axe-core is one file, a test tool that
+is not shipped: `npm pack` downloads it into the cache folder of the real clients.
 """
 
 import json
@@ -28,7 +28,7 @@ def missing():
     try:
         import selenium  # noqa: F401 - looked for
     except ImportError:
-        return "no selenium: make console-test installs it"
+        return "no selenium: make lab NAME=console-test installs it"
     return absent("npm")
 
 

@@ -1,9 +1,10 @@
-"""The pictures of docs/console.md: a broker with a fixed seed, seen in Chromium.
+"""The pictures of docs/operate/console.md: a broker with a fixed seed, seen in
+Chromium.
 
     python tests/console/pictures.py      writes docs/console-*.png
 
-Needs Debian's chromium and chromium-driver, and selenium (`make console-test` installs
-it).  `make console-pictures` calls it.
+Needs Debian's chromium and chromium-driver, and selenium (`make lab NAME=console-test`
+installs it).  `make lab NAME=console-pictures` calls it.
 """
 
 import os
@@ -61,7 +62,7 @@ def shoot(port):
             page.settled()
             page.run("document.activeElement?.blur()")
             trio.from_thread.run(trio.sleep, 1.5)
-            path = ROOT / "docs" / f"console-{name}.png"
+            path = ROOT / "docs/images" / f"console-{name}.png"
             path.write_bytes(page.driver.get_screenshot_as_png())
             size_kb = path.stat().st_size // 1_000
             sys.stdout.write(f"{path.relative_to(ROOT)} {size_kb} kB\n")

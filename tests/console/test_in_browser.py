@@ -1,7 +1,8 @@
 """Each view in a browser: full, empty, error, forbidden, partial, disconnected.
 
 Each of these light, dark and 500 pixels wide: no exception, nothing that the policy
-refused, no violation for axe-core, no scrolling to the side: `make console-test`.
+refused, no violation for axe-core, no scrolling to the side: `make lab
+NAME=console-test`.
 """
 
 import json

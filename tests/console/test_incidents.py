@@ -1,4 +1,5 @@
-"""Ten incidents, made by Java's and Go's clients on a real broker: `make incidents`.
+"""Ten incidents, made by Java's and Go's clients on a real broker: `make lab
+NAME=incidents`.
 
 Each is named by the console's API, `rmq top` and `rmq doctor` within 15 seconds while
 somebody looks, and by none of them any more when it is mended.  The table at the end

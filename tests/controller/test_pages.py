@@ -119,7 +119,7 @@ async def test_a_controller_in_a_name_server_has_them_too(tmp_path):
 
 
 async def test_each_metric_of_an_alert_is_exported(tmp_path):
-    text = (ROOT / "docs/operations.md").read_text()
+    text = (ROOT / "docs/operate/operations.md").read_text()
     named = set(re.findall(r"`(rmq_controller_\w+)", text))
     async with running_controller(tmp_path) as node:
         found = families(node.controller, node.server)

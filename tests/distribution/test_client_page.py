@@ -1,4 +1,4 @@
-"""docs/client.md word by word, with rmq as others get it."""
+"""docs/clients/python.md word by word, with rmq as others get it."""
 
 from pathlib import Path
 
@@ -19,5 +19,5 @@ def with_loops(environment):
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop", "trio", "threads"])
 def test_the_programs_of_the_page_run(with_loops, loop):
     program = ROOT / "tests/client/page.py"
-    output = with_loops.run(str(program), str(ROOT / "docs/client.md"), loop)
+    output = with_loops.run(str(program), str(ROOT / "docs/clients/python.md"), loop)
     assert output.count("ran ") == (1 if loop == "threads" else 10)

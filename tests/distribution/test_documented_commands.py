@@ -10,11 +10,11 @@ pytestmark = [pytest.mark.distribution, pytest.mark.timeout(900)]
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 ELSEWHERE = {
-    "grpc.md": "tests/examples: it needs Maven",
-    "install.md": "test_wheels.py",
-    "static-topics.md": "tests/cli/test_static_topics.py: it needs three brokers",
-    "tutorials.md": "tests/examples: it needs Maven",
-    "quickstart.md": "test_recording.py",
+    "clients/grpc.md": "tests/examples: it needs Maven",
+    "start/install.md": "test_wheels.py",
+    "clients/static-topics.md": "tests/cli/test_static_topics.py: three brokers",
+    "start/tutorials.md": "tests/examples: it needs Maven",
+    "start/quickstart.md": "test_recording.py",
 }
 
 
@@ -32,7 +32,7 @@ def test_secure(tmp_path, reader):
     """Everybody gets what the page promises, and the log names who did it."""
     said = []
     with shell(tmp_path, reader) as opened:
-        for block in blocks(DOCS / "secure.md"):
+        for block in blocks(DOCS / "operate/securing.md"):
             said.append(opened.run(block))
     text = "".join(said)
     assert "server.pem: OK" in text
@@ -52,15 +52,15 @@ def test_sql(tmp_path, reader, environment):
     environment.install("duckdb>=2", "pyarrow>=18")
     said = []
     with shell(tmp_path, reader) as opened:
-        for block in blocks(DOCS / "sql.md"):
+        for block in blocks(DOCS / "data/sql.md"):
             said.append(opened.run(block))
     assert "Orders,3,2" in said[-3]
     assert said[-2] == "item,pieces\napples,8\npears,12\n"
-    assert said[-2] in (DOCS / "sql.md").read_text()
+    assert said[-2] in (DOCS / "data/sql.md").read_text()
     assert '"keys": "o-2"' in said[-1]
 
 
-@pytest.mark.parametrize("page", ["upgrade.md"])
+@pytest.mark.parametrize("page", ["operate/upgrade.md"])
 def test_a_page_of_checks(page, tmp_path, reader):
     (tmp_path / "broker.conf").write_text("brokerName=a\n")
     with shell(tmp_path, reader) as opened:
@@ -69,7 +69,11 @@ def test_a_page_of_checks(page, tmp_path, reader):
 
 
 def test_no_page_is_forgotten():
-    pages = {each.name for each in DOCS.glob("*.md") if BLOCK.search(each.read_text())}
-    assert pages == {"secure.md", "sql.md", "upgrade.md", *ELSEWHERE} - {
-        "quickstart.md"
+    pages = {
+        each.relative_to(DOCS).as_posix()
+        for each in DOCS.rglob("*.md")
+        if BLOCK.search(each.read_text())
     }
+    assert pages == {
+        "operate/securing.md", "data/sql.md", "operate/upgrade.md", *ELSEWHERE,
+    } - {"start/quickstart.md"}  # fmt: skip

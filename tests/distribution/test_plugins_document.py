@@ -1,4 +1,6 @@
-"""docs/plugins.md, word for word: its plugins are built, installed and called."""
+"""docs/develop/plugins.md, word for word: its plugins are built, installed and
+called.
+"""
 
 import re
 import textwrap
@@ -199,7 +201,7 @@ py-modules = {modules}
 
 def blocks(*, of: str) -> dict[str, str]:
     """The files that a section of the document shows."""
-    document = (ROOT / "docs/plugins.md").read_text()
+    document = (ROOT / "docs/develop/plugins.md").read_text()
     section = document.split(f"## {of}\n")[1].split("\n## ")[0]
     return {match["name"]: match["text"] for match in BLOCK.finditer(section)}
 

@@ -1,4 +1,4 @@
-"""The recording of docs/quickstart.md is what a newcomer sees."""
+"""The recording of docs/start/quickstart.md is what a newcomer sees."""
 
 import importlib.util
 import re
@@ -35,7 +35,7 @@ def masked(text: str) -> list[str]:
 
 def test_the_page_shows_what_a_newcomer_sees(tmp_path):
     module = recorder()
-    page = (ROOT / "docs/quickstart.md").read_text()
+    page = (ROOT / "docs/start/quickstart.md").read_text()
     written = page.partition(module.BEGIN)[2].partition(module.END)[0]
     free = "--set listenPort=0 --set rmq.namesrv.listenPort=0"
     played = module.record(tmp_path, free)

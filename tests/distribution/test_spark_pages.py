@@ -1,4 +1,4 @@
-"""docs/spark.md and docs/sql.md word by word, with rmq as others get it.
+"""docs/data/spark.md and docs/data/sql.md word by word, with rmq as others get it.
 
 Every block of the pages is run, or compared with what rmq prints, beside a broker of
 rmq's and one of Java's.  Only addresses and folders are others.
@@ -41,8 +41,8 @@ from tests.spark.stores import orders
 
 pytestmark = [pytest.mark.distribution, pytest.mark.timeout(1_400)]
 ROOT = Path(__file__).resolve().parents[2]
-SPARK = (ROOT / "docs/spark.md").read_text()
-SQL = (ROOT / "docs/sql.md").read_text()
+SPARK = (ROOT / "docs/data/spark.md").read_text()
+SQL = (ROOT / "docs/data/sql.md").read_text()
 COUNT = 2_000
 STREAMED = 20
 """Messages of a topic that the page names and does not show."""
@@ -223,7 +223,7 @@ def test_the_programs(reader, world):
         "endless rows": STREAMED + len(BODIES),
     }
     page = ROOT / "tests/spark/page.py"
-    said = reader.python(page, str(ROOT / "docs/spark.md"), json.dumps(names))
+    said = reader.python(page, str(ROOT / "docs/data/spark.md"), json.dumps(names))
     assert "ran 14 programs" in said
     assert "orders_03" in said
     assert "####" in said

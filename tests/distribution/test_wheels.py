@@ -1,4 +1,4 @@
-"""docs/install.md from top to bottom: each command, far from a checkout.
+"""docs/start/install.md from top to bottom: each command, far from a checkout.
 
 RMQ_WHEEL names a wheel that is ready; else one is built from a clean clone.
 """
@@ -43,7 +43,7 @@ def wheel(tmp_path_factory) -> Path:
 
 
 def commands() -> list[str]:
-    page = (ROOT / "docs/install.md").read_text()
+    page = (ROOT / "docs/start/install.md").read_text()
     blocks = re.findall(r"^```sh\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
     return [line for block in blocks for line in block.splitlines()]
 
@@ -53,7 +53,7 @@ def test_a_wheel_is_stripped_tagged_and_complete(wheel):
     names = zipfile.ZipFile(wheel).namelist()
     for file in ("conf/broker.conf", "conf/grafana-dashboard.json"):
         assert any(name.endswith(f"/share/rmq/{file}") for name in names), file
-    for page in (ROOT / "docs").glob("*.md"):
+    for page in (ROOT / "docs").rglob("*.md"):
         assert any(name.endswith(f"/share/doc/rmq/{page.name}") for name in names)
     assert not any(name.endswith((".pyx", ".c")) or "/tests/" in name for name in names)
     assert wheel.stat().st_size < 5_000_000

@@ -110,7 +110,7 @@ def test_the_extension_really_runs_its_test(environment, tmp_path):
 
 
 def test_the_tutorials(environment, tmp_path):
-    """docs/tutorials.md from top to bottom, in a copy of their folder."""
+    """docs/start/tutorials.md from top to bottom, in a copy of their folder."""
     if shutil.which("mvn") is None:
         pytest.skip("no mvn on this machine")
     folder = tmp_path / "tutorials"
@@ -119,7 +119,7 @@ def test_the_tutorials(environment, tmp_path):
     )
     environment.pop("NAMESRV_ADDR")
     with shell(folder, environment) as opened:
-        said = [opened.run(block) for block in blocks(ROOT / "docs/tutorials.md")]
+        said = [opened.run(block) for block in blocks(ROOT / "docs/start/tutorials.md")]
     _, _, delays, retries, transactions, filters = said
     assert "in five seconds" in delays
     for text in (
@@ -138,7 +138,7 @@ def test_the_tutorials(environment, tmp_path):
 
 
 def test_the_page_about_grpc(environment, tmp_path):
-    """docs/grpc.md from top to bottom, with free ports for the proxy."""
+    """docs/clients/grpc.md from top to bottom, with free ports for the proxy."""
     if shutil.which("mvn") is None:
         pytest.skip("no mvn on this machine")
     folder = tmp_path / "grpc"
@@ -149,7 +149,7 @@ def test_the_page_about_grpc(environment, tmp_path):
     environment["ENDPOINTS"] = f"127.0.0.1:{port}"
     with shell(folder, environment) as opened:
         try:
-            serve, proxy, *others = blocks(ROOT / "docs/grpc.md")
+            serve, proxy, *others = blocks(ROOT / "docs/clients/grpc.md")
             opened.run(serve)
             settings = folder / "proxy.json"
             text = opened.with_real_addresses(settings.read_text())

@@ -1,4 +1,6 @@
-"""docs/compatibility.md lists what the replay calls intended, with the same reasons."""
+"""docs/reference/compatibility.md lists what the replay calls intended, with the same
+reasons.
+"""
 
 import importlib.util
 import re
@@ -36,6 +38,6 @@ def which(pattern: str) -> str:
 
 
 def test_the_table_is_that_of_the_replay():
-    document = (ROOT / "docs/compatibility.md").read_text()
+    document = (ROOT / "docs/reference/compatibility.md").read_text()
     table = intended_table()
-    assert table in document, f"put this into docs/compatibility.md:\n{table}"
+    assert table in document, f"put this into docs/reference/compatibility.md:\n{table}"

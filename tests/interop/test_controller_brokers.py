@@ -5,7 +5,7 @@ itself, the old master comes back as its slave, what was acknowledged is stored,
 order, consumers go on, and the logs are equal byte by byte.  If rmq's controllers are
 on etcd, the machine where it leads is cut off, too, or another member is killed.
 
-Each test has RMQ_INTEROP_ROUNDS (2) kills or cuts; `make interop-failover` has ten.
+Each test has RMQ_INTEROP_ROUNDS (2) kills or cuts; `make interop SET=failover` has ten.
 Machines are network namespaces; where these are not allowed, or RMQ_INTEROP_PROXIES is
 set, they have proxies that cut.  Each test has a network of its own, so that several
 may run beside each other.  One combination is not here, as it loses messages: a

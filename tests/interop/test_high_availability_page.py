@@ -20,7 +20,7 @@ from .test_pages import blocks_of
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
 
-PAGE = "high-availability.md"
+PAGE = "operate/high-availability.md"
 NET = "10.0.0"
 FIRST = f"IP={NET}.1 NAME=m1"
 """The line that a reader changes on each machine."""

@@ -1,7 +1,7 @@
 """Lite topics: the same requests to Java's broker and to rmq; the answers are the same.
 
 Codes, remarks, fields and bodies are compared, without times.  What differs is a named
-set here, and in docs/lite.md.
+set here, and in docs/clients/lite.md.
 """
 
 import json

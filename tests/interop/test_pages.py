@@ -108,7 +108,7 @@ def lacks_nothing(reader, status):
 def test_two_brokers_in_five_minutes(tmp_path, opened):
     servers, checks, example = (
         text.splitlines()
-        for text in blocks_of("replication.md", "Two brokers in five minutes")
+        for text in blocks_of("operate/replication.md", "Two brokers in five minutes")
     )
     ports = {"_9876": free_port(), "_10911": free_port(), "_11011": free_port()}
     reader = Reader(tmp_path, opened, **ports)
@@ -208,7 +208,7 @@ def test_from_java_to_rmq_without_a_stop(tmp_path, opened):
     java = prepared(Java())
     prepared(JavaServers())
     title = "From Java to rmq without a stop"
-    properties, serve, status, stops_writes = blocks_of("replication.md", title)
+    properties, serve, status, stops_writes = blocks_of("operate/replication.md", title)
     ports = {"_9876": free_port(), "_10911": free_port(), "_11011": free_port()}
     reader = Reader(tmp_path, opened, **ports)
     namesrv = f"127.0.0.1:{ports['_9876']}"
@@ -264,7 +264,7 @@ def test_from_java_to_rmq_without_a_stop(tmp_path, opened):
 
 def follow_migrate(reader, store):
     """The commands of the page for a directory; rmq serves it then."""
-    checks, serve = blocks_of("migrate.md", "From Java to rmq")
+    checks, serve = blocks_of("operate/migrate.md", "From Java to rmq")
     for line in checks.splitlines():
         reader.run(line.replace("DIR", str(store)))
     return reader.serve(serve)

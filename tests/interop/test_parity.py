@@ -1,4 +1,5 @@
-"""The parity table of docs/client.md: its tests run against rmq and Java's brokers.
+"""The parity table of docs/clients/python.md: its tests run against rmq and Java's
+brokers.
 
 Each row names tests of `tests/client`; a column says whether they pass with a broker.
 Here they run with it, under asyncio: what the page says must be so.
@@ -27,7 +28,7 @@ ROW = re.compile(
 
 def rows():
     """Return, for each row of the table, its name, its tests and its columns."""
-    page = (ROOT / "docs/client.md").read_text()
+    page = (ROOT / "docs/clients/python.md").read_text()
     table = page.partition("## What Java's client does")[2].partition("\n## ")[0]
     return [
         (

@@ -1,22 +1,23 @@
-"""ARCHITECTURE.md agrees with the code: its layers, its paths and its names."""
+"""ARCHITECTURE.md and docs/internals agree with the code: layers, paths, names."""
 
 import re
 import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-TEXT = (ROOT / "ARCHITECTURE.md").read_text()
+PAGES = {
+    path.stem: path.read_text()
+    for path in (ROOT / "ARCHITECTURE.md", *ROOT.glob("docs/internals/*.md"))
+}
+LAYERS = PAGES["ARCHITECTURE"].partition("\n## Layers\n")[2].partition("\n## ")[0]
+WORD_LIMIT = 1_500
 PATH = re.compile(r"[\w./]+(?:\.(?:py|pyx|pxd|txt|toml|md)|/)")
 NAME = re.compile(r"[A-Za-z_][\w.]*")
 
 
-def section(title: str) -> str:
-    return TEXT.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
-
-
-def rows(title: str) -> list[list[str]]:
-    """The cells of each row of the table in a section, without its head."""
-    lines = [line for line in section(title).splitlines() if line.startswith("| ")]
+def rows(page: str) -> list[list[str]]:
+    """The cells of each row of the tables of a page, without their heads."""
+    lines = [line for line in PAGES[page].splitlines() if line.startswith("| ")]
     return [line.strip("| ").split(" | ") for line in lines[1:]]
 
 
@@ -42,26 +43,31 @@ def test_the_picture_shows_the_layers_of_import_linter():
     layers = [row for each in contracts for row in each.get("layers", ())]
     layers.remove("rmq")
     expected = [{*row.split(" | ")} for row in layers if not row.startswith("(")]
-    picture = section("Layers").split("```")[1].strip("\n").splitlines()
+    picture = LAYERS.split("```")[1].strip("\n").splitlines()
     shown = [{*re.split(r"  +", line)[0].split(" | ")} for line in picture]
     assert shown == expected
 
 
 def test_each_path_exists():
-    cells = [cell for title in ("Where is it?", "Names") for cell in rows(title)]
+    cells = [cell for page in ("places", "names") for cell in rows(page)]
     assert len(cells) > 80
     paths = [path for row in cells for path in paths_of(row[-1])]
-    whole = [word for word in marked(TEXT) if PATH.fullmatch(word) and "/" in word]
-    paths += [ROOT / word for word in whole if (ROOT / word.split("/")[0]).is_dir()]
+    for text in PAGES.values():
+        whole = [word for word in marked(text) if PATH.fullmatch(word) and "/" in word]
+        paths += [ROOT / word for word in whole if (ROOT / word.split("/")[0]).is_dir()]
     assert not {str(path) for path in paths if not path.exists()}
 
 
 def test_each_name_is_defined_where_the_table_says():
     wrong = []
-    for _, names, places in rows("Names"):
+    for _, names, places in rows("names"):
         texts = "".join(p.read_text() for p in paths_of(places) if p.is_file())
         for name in filter(NAME.fullmatch, marked(names)):
             last = name.rpartition(".")[2]
             if not re.search(rf"\b(class|def|cpdef|cdef [\w ]+) {last}\b", texts):
                 wrong.append(f"{name}: {places}")
     assert not wrong
+
+
+def test_the_page_for_newcomers_is_short():
+    assert len(PAGES["ARCHITECTURE"].split()) <= WORD_LIMIT

@@ -1,7 +1,7 @@
 """Every `rmq …` line of the pages is a command with options that it has.
 
-`make distribution` runs the commands of the pages that can run anywhere; this looks at
-all of them, also at those that need a certain store or cluster.
+`make lab NAME=distribution` runs the commands of the pages that can run anywhere; this
+looks at all of them, also at those that need a certain store or cluster.
 """
 
 import re
@@ -15,7 +15,7 @@ import pytest
 from rmq.cli import main
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = [ROOT / "README.md", ROOT / "examples/README.md", *ROOT.glob("docs/*.md")]
+PAGES = [ROOT / "README.md", ROOT / "examples/README.md", *ROOT.glob("docs/**/*.md")]
 FENCE = re.compile(r"^ *```[a-z]*\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
 LINE = re.compile(
     r"^ *(?:! |\$ |seq \d+ \| )?(?:\S*bin/|python -m )?rmq +(\S.*)$", re.MULTILINE

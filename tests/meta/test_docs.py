@@ -28,7 +28,7 @@ CONFIGS = (
 
 
 def test_each_registration_is_documented_with_its_parameters():
-    text = (ROOT / "docs/plugins.md").read_text()
+    text = (ROOT / "docs/develop/plugins.md").read_text()
     calls = inspect.getmembers(Register, inspect.isfunction)
     public = {name: call for name, call in calls if not name.startswith("_")}
     assert len(public) == 16
@@ -43,7 +43,7 @@ def test_each_registration_is_documented_with_its_parameters():
 
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda c: c.__name__)
 def test_each_key_is_documented(config):
-    text = (ROOT / "docs/configuration.md").read_text()
+    text = (ROOT / "docs/reference/configuration.md").read_text()
     missing = [m.key for _, m in options(config) if f"`{m.key}`" not in text]
     assert not missing
 
@@ -70,14 +70,16 @@ def commands(group: click.Command, prefix: str = "rmq"):
 
 
 def test_each_command_has_help_and_is_documented():
-    text = "".join(p.read_text() for p in [ROOT / "README.md", *ROOT.glob("docs/*.md")])
+    text = "".join(
+        p.read_text() for p in [ROOT / "README.md", *ROOT.glob("docs/**/*.md")]
+    )
     for name, command in commands(main):
         assert command.help or command.short_help, name
         assert name in text, name
 
 
 def test_each_request_code_of_a_plugin_is_in_the_table():
-    text = (ROOT / "docs/requests.md").read_text()
+    text = (ROOT / "docs/reference/requests.md").read_text()
     codes = set(re.findall(r"RequestCode\.(\w+)", plugin_sources()))
     missing = [name for name in sorted(codes) if name not in text]
     assert not missing

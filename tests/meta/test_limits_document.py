@@ -1,4 +1,6 @@
-"""The table of limits in docs/compatibility.md has the figures of the code."""
+"""The table of limits in docs/reference/compatibility.md has the figures of the
+code.
+"""
 
 import re
 from pathlib import Path
@@ -23,7 +25,9 @@ from rmq.remoting import dispatch, sniffer
 from rmq_plugins.client import heartbeat
 from rmq_plugins.consume.pull import held_pulls
 
-TEXT = (Path(__file__).resolve().parents[2] / "docs/compatibility.md").read_text()
+TEXT = (
+    Path(__file__).resolve().parents[2] / "docs/reference/compatibility.md"
+).read_text()
 SECTION = TEXT.partition("## Limits that Java does not have")[2].partition("\n## ")[0]
 ROWS = {
     cells[1].strip(): cells[2]

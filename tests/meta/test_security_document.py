@@ -1,4 +1,6 @@
-"""The tables of keys and of rights in docs/security.md are those of the code."""
+"""The tables of keys and of rights in docs/reference/security.md are those of the
+code.
+"""
 
 from pathlib import Path
 
@@ -10,7 +12,7 @@ from rmq.protocol.codes import OwnRequestCode, RequestCode
 from rmq.remoting.tls import TlsConfig
 from rmq_plugins.auth import permissions
 
-TEXT = (Path(__file__).resolve().parents[2] / "docs/security.md").read_text()
+TEXT = (Path(__file__).resolve().parents[2] / "docs/reference/security.md").read_text()
 
 
 @pytest.mark.parametrize("kind", [TlsConfig, AuthConfig])

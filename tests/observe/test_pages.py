@@ -58,7 +58,7 @@ NOT_IN_THE_SCRAPE = {
 
 def not_served():
     """Names of the table in the document, which has a reason for each."""
-    text = (ROOT / "docs/operations.md").read_text()
+    text = (ROOT / "docs/operate/operations.md").read_text()
     rows = re.findall(r"^\| (`rocketmq_[^|]*) \| ([^|]+) \|$", text, re.MULTILINE)
     names = [re.findall(r"`(\w+)`", row) for row, _reason in rows]
     return {name for row in names for name in row} & NAMES
@@ -362,7 +362,7 @@ async def test_every_metric_of_the_dashboard_is_served(scrape):
 
 
 async def test_every_metric_that_the_documents_name_is_served(scrape):
-    text = (ROOT / "docs/operations.md").read_text()
+    text = (ROOT / "docs/operate/operations.md").read_text()
     of_brokers = r"`((?:rocketmq|rmq)_(?!controller_)\w+)"
     named = set(re.findall(of_brokers, text))
     assert len(named) > 10

@@ -1,4 +1,4 @@
-"""The table in docs/requests.md is what the plugins register."""
+"""The table in docs/reference/requests.md is what the plugins register."""
 
 import re
 from pathlib import Path
@@ -8,7 +8,7 @@ from rmq.protocol.codes import OwnRequestCode, RequestCode
 
 OWN = set(OwnRequestCode)
 
-TABLE = Path(__file__).resolve().parents[2] / "docs" / "requests.md"
+TABLE = Path(__file__).resolve().parents[2] / "docs" / "reference/requests.md"
 ROW = re.compile(
     r"\| (?P<code>\d+) \| (?P<name>\w+) \| (?P<plugin>\w+) "
     r"\| `(?P<handler>[\w.]+)` \| (?P<ports>[\w, ]+) \|"

@@ -1,4 +1,4 @@
-"""A short run of the fuzz; `make fuzz` is the long one."""
+"""A short run of the fuzz; `make lab NAME=fuzz` is the long one."""
 
 import importlib.util
 import os

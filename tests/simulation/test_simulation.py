@@ -1,6 +1,6 @@
 """The simulation itself: one seed has one history, and its parts do what they say.
 
-`make simulate SEEDS=1000` runs many seeds; here are a few short ones.
+`make lab NAME=simulate ARGS="--seeds 1000"` runs many seeds; here are a few short ones.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Runs the programs of docs/spark.md as they stand: `page.py PAGE NAMES`.
+"""Runs the programs of docs/data/spark.md as they stand: `page.py PAGE NAMES`.
 
 NAMES is JSON of the names that a reader would fill in, such as `store`; `lake` takes
 the place of the folder of this name.  It needs nothing but rmq and its extras.

@@ -35,7 +35,7 @@ from tests.spark.exports import Killed, export_all, killing
 from tests.spark.exports import exporter as exporting
 from tests.spark.stores import Sent, StoreWriter
 
-DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "spark.md"
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "data/spark.md"
 INTEGERS = ("int", "bigint")
 LIBRARIES = {"parquet": "pyarrow", "delta": "deltalake", "iceberg": "pyiceberg"}
 

@@ -20,7 +20,7 @@ from rmq_spark.sink.columns import columns_table
 from rmq_spark.sink.options import SINK_OPTIONS
 from tests.spark.stores import orders
 
-DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "spark.md"
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "data/spark.md"
 
 
 def test_commands_and_options_stand_in_the_manual():

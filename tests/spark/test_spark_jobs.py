@@ -23,7 +23,7 @@ from tests.spark.export.test_exporter import check_exact, export_all
 from tests.spark.stores import StoreWriter, orders
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
-DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "spark.md"
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "data/spark.md"
 COUNT = 20_000
 
 

@@ -2,7 +2,8 @@
 
 Requests 3001 to 3010 on both ports, also while it is off, and a guard before every
 handler while `authenticationEnabled` is true. Known in Java as ACL 2.0.
-docs/security.md explains the rules, and where rmq requires more rights than Java.
+docs/reference/security.md explains the rules, and where rmq requires more rights than
+Java.
 """
 
 import logging

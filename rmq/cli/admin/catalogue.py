@@ -1,7 +1,7 @@
 """All commands, the module of each, and the requests that it makes.
 
 The requests are those of mqadmin 5.5.0's command of the same name, except for
-`auditLog` and `resendDeadLetters`, which only rmq has; `docs/admin.md` is
+`auditLog` and `resendDeadLetters`, which only rmq has; `docs/operate/admin.md` is
 generated from this and from what the servers register.
 """
 

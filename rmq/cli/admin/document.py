@@ -1,4 +1,5 @@
-"""docs/admin.md: the requests that each command makes, and the plugins that serve them.
+"""docs/operate/admin.md: the requests that each command makes, and the plugins that
+serve them.
 
 Run `python -m rmq.cli.admin.document` to print it. It starts a broker with a name
 server in a temporary directory and asks it for the registrations of its plugins.

@@ -177,9 +177,9 @@ def print_all(
 
 @config.command("document")
 def print_document() -> None:
-    """Print the page of all keys, docs/configuration.md.
+    """Print the page of all keys, docs/reference/configuration.md.
 
-    rmq config document > docs/configuration.md
+    rmq config document > docs/reference/configuration.md
     """
     sections = (
         ("Keys of the broker", [BrokerConfig]),

@@ -212,7 +212,8 @@ def _open_ports(config: BrokerConfig, auth: AuthConfig) -> Findings:
             "access", f"{ports} are open to everybody, without authentication",
             True,
             "set authenticationEnabled, authorizationEnabled and "
-            "initAuthenticationUser (docs/security.md), or bindAddress=127.0.0.1, or "
+            "initAuthenticationUser (docs/reference/security.md), or "
+            "bindAddress=127.0.0.1, or "
             "close them in the firewall",
         )  # fmt: skip
 

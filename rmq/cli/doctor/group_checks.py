@@ -74,7 +74,8 @@ def _refusals(name: str, state: Mapping[str, Any]) -> Findings:
     if refusals:
         yield Finding(
             name, f"refused {len(refusals)} peers lately, the last: {refusals[-1]}",
-            True, "close haListenPort to strangers; docs/replication.md has sentences",
+            True,
+            "close haListenPort to strangers, see docs/operate/replication.md",
         )  # fmt: skip
 
 
@@ -85,7 +86,8 @@ def _pair(
     if master is None:
         yield Finding(
             subject, "its group has no master", True,
-            "start the master, or make this slave the master (docs/replication.md)",
+            "start the master, or make this slave the master "
+            "(docs/operate/replication.md)",
         )  # fmt: skip
         return
     key = "mappedFileSizeCommitLog"
@@ -113,7 +115,7 @@ def _link(subject: str, state: Mapping[str, Any]) -> Findings:
     link = state.get("haClientRuntimeInfo") or {}
     master, reason = link.get("masterAddr"), link.get("notFollowing")
     if reason or not master:
-        remedy = "docs/replication.md has the sentences, and what to do"
+        remedy = "docs/operate/replication.md has the sentences, and what to do"
         text = f"does not follow {master or 'a master'}"
         yield Finding(subject, f"{text}: {reason}" if reason else text, True, remedy)
     else:

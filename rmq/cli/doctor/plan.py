@@ -1,7 +1,7 @@
 """What a load needs in memory, descriptors, mappings, disk and CPU.
 
-The costs were measured; docs/capacity.md says how.  `rmq doctor --plan` compares them
-with this machine and the configuration.
+The costs were measured; docs/operate/capacity.md says how.  `rmq doctor --plan`
+compares them with this machine and the configuration.
 """
 
 import math

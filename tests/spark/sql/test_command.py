@@ -16,7 +16,7 @@ from rmq_spark.sql.database import _ARCHIVED, _OWN
 from tests.spark.exports import export_all, exporter
 from tests.spark.stores import orders
 
-DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "sql.md"
+DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "data/sql.md"
 COUNT = 400
 ENDLESS = "SELECT count(*) FROM range(1000000000000) t(i) WHERE hash(i) = 3"
 

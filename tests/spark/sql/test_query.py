@@ -12,7 +12,7 @@ from tests.spark.stores import orders
 
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 ROOT = Path(__file__).resolve().parents[3]
-DOCUMENT = ROOT / "docs" / "sql.md"
+DOCUMENT = ROOT / "docs" / "data/sql.md"
 NOTEBOOK = ROOT / "examples" / "notebook" / "messages.ipynb"
 
 

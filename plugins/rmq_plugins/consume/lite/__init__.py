@@ -1,7 +1,7 @@
 """Lite topics: thousands of small queues below one topic, consumed by POP in order.
 
 Requests 200070, 200071 and 200074 to 200079; 200051 and 200053 with a `liteTopic`;
-sends with the property `__LITE_TOPIC`.  docs/lite.md explains the rules.
+sends with the property `__LITE_TOPIC`.  docs/clients/lite.md explains the rules.
 """
 
 from collections.abc import Mapping

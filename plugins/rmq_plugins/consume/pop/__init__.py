@@ -1,6 +1,6 @@
 """Consuming by POP: messages are taken one by one, and acked one by one.
 
-Requests 200050 to 200056 and 200151. docs/pop.md explains the rules.
+Requests 200050 to 200056 and 200151. docs/clients/pop.md explains the rules.
 """
 
 from collections.abc import Collection, Mapping

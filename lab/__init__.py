@@ -1,0 +1,1 @@
+"""Laboratories: long measurements and experiments. `make lab` lists them."""

@@ -1,0 +1,230 @@
+"""POP beside Java's broker: what a message costs that is popped and acked by itself.
+
+For each broker, Java first, after a warm-up: POPs of 32 messages, one after the other,
+each followed by 32 single acks that are sent together; rate, CPU of the broker for a
+message, bytes of its log for a message that was acked within ten seconds.  Then how
+much later than its invisible time a message comes again to a POP that waits, and the
+CPU of a broker with 1,000 POPs that wait.  One connection asks; its own work limits the
+rate.
+
+    python lab/pop.py --java
+"""
+
+import argparse
+import socket
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from bench.load.turns import cpu_seconds
+from lab.compare_java import (
+    end_children_on_sigterm,
+    idle_cpu_percent,
+    java_broker,
+    rmq_broker,
+)
+from rmq.protocol.codes import RequestCode as Code
+from rmq.protocol.command import Command
+from rmq.protocol.frames import FrameDecoder, encode
+from tests.interop.toolchains import JavaServers
+
+QUEUES = 8
+TOGETHER = 50
+POP_SIZE = 32
+INVISIBLE_MS = 2_000
+HELD = 1_000
+WARM_UPS = 2
+"""As many messages before, each time."""
+
+BODY = b"x" * 128
+HEARTBEAT = b'{"clientID":"c","consumerDataSet":[],"producerDataSet":[]}'
+
+
+class Asking:
+    """One connection of a client that pops."""
+
+    def __init__(self, port: int, broker: str) -> None:
+        self._broker = broker
+        self._socket = socket.create_connection(("127.0.0.1", port), 30)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._decoder = FrameDecoder()
+        self._opaque = 0
+
+    def frame(self, code: int, body: bytes = b"", **fields: object) -> bytes:
+        """The text of a request."""
+        self._opaque += 1
+        texts = {name: str(value) for name, value in fields.items()}
+        return encode(Command(code, texts, body, None, self._opaque, language="JAVA"))
+
+    def leave(self, frames: list[bytes]) -> None:
+        """Send frames together, and wait for no answer."""
+        self._socket.sendall(b"".join(frames))
+
+    def ask(self, frames: list[bytes]) -> list[Command]:
+        """Send frames together; their answers, in the order of arrival."""
+        self.leave(frames)
+        answers: list[Command] = []
+        while len(answers) < len(frames):
+            answers += self._decoder.feed(self._socket.recv(1 << 20))
+        for answer in answers:
+            if answer.code not in (0, 209, 210):
+                raise SystemExit(f"the broker answers {answer.code}: {answer.remark}")
+        return answers
+
+    def begin(self, topic: str) -> None:
+        """Make a topic; become a client that the broker knows."""
+        self.ask([
+            self.frame(
+                Code.UPDATE_AND_CREATE_TOPIC, topic=topic, defaultTopic="TBW102",
+                readQueueNums=QUEUES, writeQueueNums=QUEUES, perm=6,
+                topicFilterType="SINGLE_TAG", topicSysFlag=0, order="false",
+            ),
+            self.frame(Code.HEART_BEAT, HEARTBEAT),
+        ])  # fmt: skip
+
+    def fill(self, topic: str, count: int) -> None:
+        """Send so many messages."""
+        for first in range(0, count, TOGETHER):
+            numbers = range(first, min(first + TOGETHER, count))
+            self.ask([self.send(topic, number) for number in numbers])
+
+    def send(self, topic: str, number: int) -> bytes:
+        """A send to the queue of a number."""
+        return self.frame(
+            Code.SEND_MESSAGE_V2, BODY, a="PG", b=topic, c="TBW102", d=4,
+            e=number % QUEUES, f=0, g=1, h=0, i="", j=0, k="false", m="false",
+        )  # fmt: skip
+
+    def pop(self, topic: str, invisible_ms: int, wait_ms: int = 0) -> bytes:
+        """A POP of any queue."""
+        return self.frame(
+            Code.POP_MESSAGE, consumerGroup="G", topic=topic, queueId=-1,
+            maxMsgNums=POP_SIZE, invisibleTime=invisible_ms, pollTime=wait_ms,
+            bornTime=int(time.time() * 1_000), initMode=0, expType="TAG", exp="*",
+            order="false",
+        )  # fmt: skip
+
+    def acks(self, topic: str, popped: Command) -> list[bytes]:
+        """The acks of the messages in an answer."""
+        return [
+            self.frame(
+                Code.ACK_MESSAGE, consumerGroup="G", topic=topic, queueId=queue,
+                offset=offset, extraInfo=handle,
+            )
+            for queue, offset, handle in self._handles(popped.ext_fields)
+        ]  # fmt: skip
+
+    def _handles(self, fields: dict[str, str]) -> Iterator[tuple[str, str, str]]:
+        starts = {}
+        for text in filter(None, fields.get("startOffsetInfo", "").split(";")):
+            kind, queue, start = text.split(" ")
+            starts[kind, queue] = start
+        for text in filter(None, fields.get("msgOffsetInfo", "").split(";")):
+            kind, queue, offsets = text.split(" ")
+            for offset in offsets.split(","):
+                words = (
+                    starts[kind, queue], fields["popTime"], fields["invisibleTime"],
+                    fields["reviveQid"], kind, self._broker, queue, offset,
+                )  # fmt: skip
+                yield queue, offset, " ".join(words)
+
+    def consume(self, topic: str, count: int) -> None:
+        """Pop and ack so many messages."""
+        done = 0
+        while done < count:
+            [popped] = self.ask([self.pop(topic, 60_000)])
+            acks = self.acks(topic, popped)
+            if not acks:
+                raise SystemExit(f"{count - done} messages of {topic} do not come")
+            done += len(self.ask(acks))
+
+    def log_end(self) -> int:
+        """The end of the broker's log."""
+        [answer] = self.ask([self.frame(Code.GET_BROKER_RUNTIME_INFO)])
+        text = answer.body.partition(b'"commitLogMaxOffset":"')[2]
+        return int(text.partition(b'"')[0])
+
+
+def acked(asking: Asking, pid: int, count: int) -> Iterable[tuple[str, str]]:
+    """Rate, CPU and bytes of the log."""
+    asking.begin("Acked")
+    asking.fill("Acked", (WARM_UPS + 1) * (count + POP_SIZE))
+    for _ in range(WARM_UPS):
+        asking.consume("Acked", count)
+    began, cpu, end = time.perf_counter(), cpu_seconds(pid), asking.log_end()
+    asking.consume("Acked", count)
+    took, used = time.perf_counter() - began, cpu_seconds(pid) - cpu
+    grown = asking.log_end() - end
+    yield "messages/s, popped 32 and acked 1 at a time", f"{count / took:,.0f}"
+    yield "CPU µs a message", f"{used / count * 1e6:.1f}"
+    yield "bytes of log a message", f"{grown / count:.1f}"
+
+
+def late(asking: Asking, rounds: int) -> Iterable[tuple[str, str]]:
+    """How late a message comes again that nobody acked."""
+    lateness = []
+    for number in range(rounds):
+        topic = f"Late{number}"
+        asking.begin(topic)
+        asking.fill(topic, 1)
+        [popped] = asking.ask([asking.pop(topic, INVISIBLE_MS)])
+        due = int(popped.ext_fields["popTime"]) + INVISIBLE_MS
+        [again] = asking.ask([asking.pop(topic, 60_000, 15_000)])
+        lateness.append(time.time() * 1_000 - due)
+        asking.ask(asking.acks(topic, again))
+    yield "comes again late, ms (median)", f"{statistics.median(lateness):.0f}"
+
+
+def held(asking: Asking, pid: int, port: int) -> Iterable[tuple[str, str]]:
+    """CPU of a broker without work, and with POPs that wait."""
+    yield "CPU % when idle", f"{idle_cpu_percent(pid, 5):.2f}"
+    asking.begin("Held")
+    waiting = Asking(port, "")
+    waiting.leave([waiting.pop("Held", 60_000, 30_000) for _ in range(HELD)])
+    yield f"CPU % with {HELD} POPs that wait", f"{idle_cpu_percent(pid, 5):.2f}"
+
+
+@contextmanager
+def brokers(folder: Path, kind: str) -> Iterator[tuple[int, int, str]]:
+    """Process, port and name of a broker of one kind."""
+    if kind == "Java":
+        toolchain = JavaServers()
+        toolchain.prepare()
+        with java_broker(folder / "java", {}) as server:
+            yield server.pid, server.port, "broker-java"
+    else:
+        with rmq_broker(folder, "ASYNC_FLUSH", "brokerName=broker-rmq") as server:
+            yield server.pid, server.port, "broker-rmq"
+
+
+def main() -> None:
+    """Measure, and print a line for each figure."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--java", action="store_true")
+    parser.add_argument("--messages", type=int, default=30_000)
+    parser.add_argument("--rounds", type=int, default=3)
+    options = parser.parse_args()
+    end_children_on_sigterm()
+    for kind in ("Java", "rmq") if options.java else ("rmq",):
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            brokers(Path(folder), kind) as (pid, port, name),
+        ):
+            asking = Asking(port, name)
+            for part in (
+                acked(asking, pid, options.messages),
+                late(asking, options.rounds),
+                held(asking, pid, port),
+            ):
+                for what, figure in part:
+                    print(f"{kind:5} {what:45} {figure:>10}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
