@@ -14,19 +14,9 @@ PRODUCT = ("rmq", "plugins", "spark")
 LIFT = re.compile(r"#\s*tidy: long — (.+)")
 LOOK_TWICE_LINES = 500
 FUNCTION_LINES = 60
-BUDGET = {".py": 39_990, ".pyx": 9_930}
-"""ARCHITECTURE.md, Size, says what each part of it is for."""
+BUDGET = {".py": 69_000, ".pyx": 12_500}
+"""Of the whole product; docs/internals/decisions.md explains each part."""
 
-NOT_COUNTED = (
-    "rmq/_fastpath/client",
-    "rmq/client",
-    "rmq/controller",
-    "rmq/outgoing",
-    "rmq/cli",
-    "rmq/testing",
-    "rmq/tools",
-    "rmq/http",
-)
 COMPILED_HEAD = re.compile(r"( *)(?:cdef|cpdef|def) (?!class\b)[^=]*?(\w+)\(")
 MARKS = re.compile(r"\b(TODO|FIXME|XXX)\b")
 
@@ -124,11 +114,7 @@ def test_function_sizes(share):
 
 @pytest.mark.parametrize("suffix", BUDGET)
 def test_whole_size(suffix):
-    counted = [
-        path
-        for path in product(suffix)
-        if not path.relative_to(ROOT).as_posix().startswith(NOT_COUNTED)
-    ]
+    counted = product(suffix)
     lines = sum(map(code_lines_of, counted))
     print(f"{suffix}: {lines} of {BUDGET[suffix]} lines")  # noqa: T201 - as above
     assert lines <= BUDGET[suffix]
