@@ -1,4 +1,4 @@
-"""A test that takes longer than a quarter of a second is marked `slow`, or fails.
+"""A test that takes far longer than others is marked `slow`, or fails.
 
 The wall clock would blame tests for what else runs on the machine. Three times are
 taken instead: the processor time of the test; that of the children that it waited for;

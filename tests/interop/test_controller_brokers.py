@@ -24,7 +24,6 @@ from .conftest import prepared
 from .drivers import eventually
 from .etcd import Etcd
 from .groups import CONTROLLERS, Group, Load
-from .interchange import LOG_FILE_SIZE
 from .machines import HERE, Network, network
 from .processes import serving
 from .proxies import proxies
@@ -101,7 +100,7 @@ def judge(group, load):
     end = end_of(group.address(names[0]))
     group.close()
     assert len({log_bytes(group.store(name), end) for name in names}) == 1
-    assert end % LOG_FILE_SIZE or end
+    assert load.count()  # a load without acknowledged messages proves nothing
     return end
 
 
