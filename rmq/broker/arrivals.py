@@ -29,7 +29,7 @@ class Arrivals:
 
     def expect_stored(self) -> None:
         """Wait for the messages that are stored and not visible, as at a start."""
-        confirm_offset = self._store.durability.confirm_offset
+        confirm_offset = self._store.positions.visible
         if confirm_offset < self._store.log.end_offset:
             self._touched |= {
                 (queue.topic, queue.queue_id): queue.next_offset
@@ -44,7 +44,7 @@ class Arrivals:
             touched = {**self._touched, **touched}
         if not touched:
             return
-        if self._store.durability.confirm is not None:
+        if self._store.positions.visible_limit is not None:
             visible = {
                 key: offset
                 for key, offset in touched.items()

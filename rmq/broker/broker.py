@@ -274,9 +274,9 @@ class Broker:
         """Serve until `stop`, or until a service fails."""
         context, server = self.context, self._server
         context.replication.warn()
-        durability = context.store.durability
+        durability, positions = context.store.durability, context.store.positions
         server.attach_watermark(
-            durability.acknowledged, durability.ack_timeout_ms, durability.replicated
+            positions.acknowledged, durability.ack_timeout_ms, positions.replicated
         )
         writer = context.store.log.writer
         if writer is not None:

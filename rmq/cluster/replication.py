@@ -85,7 +85,7 @@ class Replication:
         from rmq.cluster.set_acks import SetAcks
 
         store, config = self._store, self.config
-        durability, log = store.durability, store.log
+        durability, log, positions = store.durability, store.log, store.positions
         control = self.control = membership.begin(store)
         self.look_again = membership.ask_soon
         replicated = acks = None
@@ -103,8 +103,8 @@ class Replication:
                 now_ms=store.clock.steady_ms,
                 on_change=membership.look_soon,
             )
-            control.confirm = confirm = durability.acknowledged
-        durability.confirm = confirm
+            control.confirm = confirm = positions.acknowledged
+        positions.limit_visible(confirm)
         self.primary = Primary(
             config,
             log,
@@ -182,7 +182,7 @@ class Replication:
             writer,
             upstream,
             on_append=on_append,
-            durable=self._store.durability.durable if is_sync else None,
+            durable=self._store.positions.durable if is_sync else None,
             cut=cut,
             tls=self._tls,
             control=self.control,

@@ -362,7 +362,7 @@ class Changes:
         return f"stored at offset {result.queue_offset}"
 
     def _is_durable(self, end_offset: int) -> bool:
-        return self._broker.store.durability.durable.value >= end_offset
+        return self._broker.store.positions.durable.value >= end_offset
 
     def _place(self) -> str:
         return f"-b {self._broker.address}"

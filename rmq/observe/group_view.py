@@ -23,7 +23,7 @@ def group_of(broker: BrokerView) -> dict[str, Any] | None:
         "name": broker.config.broker_name,
         "epoch": control.epoch,
         "is_master": broker.role.is_master,
-        "unconfirmed": max(0, end - broker.store.durability.confirm_offset),
+        "unconfirmed": max(0, end - broker.store.positions.visible),
         "members": None,
     }
     if (group := control.group) is not None:

@@ -80,7 +80,7 @@ class _Follower:
 
     @property
     def _end(self) -> int:
-        return int(self._broker.store.durability.confirm_offset)
+        return int(self._broker.store.positions.visible)
 
     def _is_known(self, offset: int) -> bool:
         """Whether an offset of the user may be believed: no part of a body is read."""

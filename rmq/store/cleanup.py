@@ -24,8 +24,8 @@ from rmq._fastpath import MappedFile
 from rmq.core.clock import Clock
 from rmq.store.commit_log import CommitLog
 from rmq.store.config import StoreConfig
-from rmq.store.durability import Durability
 from rmq.store.index import MessageIndex
+from rmq.store.positions import LogPositions
 from rmq.store.queues.consume_queues import ConsumeQueues, Step
 
 logger = logging.getLogger(__name__)
@@ -45,14 +45,14 @@ class Cleaner:
         log: CommitLog,
         queues: ConsumeQueues,
         index: MessageIndex,
-        durability: Durability,
+        positions: LogPositions,
     ) -> None:
         self._config = config
         self._clock = clock
         self._log = log
         self._queues = queues
         self._index = index
-        self._durability = durability
+        self._positions = positions
         self.needed_from: Callable[[], int | None] | None = None
         """Returns the offset from which on a plugin still needs the log, or None."""
         self._is_forced = False
@@ -95,7 +95,7 @@ class Cleaner:
         file = files[0]
         end = file.base_offset + file.size
         is_indexed = not self._config.index_enabled or self._index.next_offset >= end
-        is_durable = self._durability.durable.value >= end
+        is_durable = self._positions.durable.value >= end
         if not (is_indexed and is_durable) or self._is_needed(end):
             return None
         if os.fstat(file.fd).st_mtime * 1000 > expiry_ms:

@@ -35,10 +35,10 @@ async def flush_on_demand(
 
     Known in Java as `GroupCommitService`.
     """
-    durability = store.durability
+    durability, durable = store.durability, store.positions.durable
 
     def flush() -> None:
-        while durability.durable.wait_for_demand():
+        while durable.wait_for_demand():
             durability.flush()
 
     async with trio.open_nursery() as nursery:
@@ -47,7 +47,7 @@ async def flush_on_demand(
             task_status.started()
             await trio.sleep_forever()
         finally:
-            durability.durable.end_demand()
+            durable.end_demand()
 
 
 async def write_ring(
@@ -65,7 +65,7 @@ async def write_ring(
             task_status.started()
             await trio.sleep_forever()
         finally:
-            store.durability.durable.end_demand()
+            store.positions.durable.end_demand()
 
 
 async def prepare_ring(ring: TailRing, wait_for_messages: WaitForMessages) -> None:
@@ -86,18 +86,18 @@ async def flush_periodically(
 
     Known in Java as `FlushRealTimeService`.
     """
-    config, durability, worker = store.config, store.durability, Worker()
+    config, positions, worker = store.config, store.positions, Worker()
     last = trio.current_time()
     while True:
-        if not durability.dirty_size:
+        if not positions.dirty_size:
             await wait_for_messages()
         await trio.sleep(config.flush_interval_ms / 1000)
         least = config.flush_least_pages * PAGE_SIZE
         thorough_s = config.flush_thorough_interval_ms / 1000
         is_due = trio.current_time() - last >= thorough_s
-        dirty = durability.dirty_size
+        dirty = positions.dirty_size
         if dirty and (is_due or dirty >= least):
-            await worker.run(durability.flush)
+            await worker.run(store.durability.flush)
             last = trio.current_time()
 
 

@@ -36,7 +36,7 @@ from rmq.store.allocate import FileAllocator
 from rmq.store.checkpoint import Checkpoint
 from rmq.store.commit_log import CommitLog
 from rmq.store.config import StoreConfig
-from rmq.store.durability import Durability
+from rmq.store.positions import LogPositions
 
 WINDOW_SIZE = 4 << 20
 BUILD_SIZE = 8 << 20
@@ -65,7 +65,7 @@ class MessageIndex:
         self,
         folder: Path,
         log: CommitLog,
-        durability: Durability,
+        positions: LogPositions,
         config: StoreConfig,
         clock: Clock,
     ) -> None:
@@ -74,7 +74,7 @@ class MessageIndex:
         self.full_end_ms = 0
         self._folder = folder
         self._log = log
-        self._durability = durability
+        self._positions = positions
         self._clock = clock
         self._config = config
         self._slot_count = config.index_slots
@@ -181,7 +181,7 @@ class MessageIndex:
         """Bytes of the visible log without entries."""
         if not self._config.index_enabled:
             return 0
-        return max(0, self._durability.confirm_offset - self.next_offset)
+        return max(0, self._positions.visible - self.next_offset)
 
     @property
     def is_too_late(self) -> bool:
@@ -194,7 +194,7 @@ class MessageIndex:
         While the lag is small, give way to other threads: on few cores, indexing would
         delay replies to senders.
         """
-        end_offset = self._durability.confirm_offset
+        end_offset = self._positions.visible
         gives_way = self.lag < self._config.index_max_lag // 2
         stop = min(end_offset, self.next_offset + max_size)
         keys = self._log.new_keys

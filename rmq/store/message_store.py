@@ -1,9 +1,10 @@
 """MessageStore: the parts of one data directory, opened and closed together.
 
-`reads` and `writes` are for messages; `log`, `queues` and `index` hold them;
-`durability` has the guarantees.  One thread (the trio thread) reads and writes; that
-thread with the GIL is the store's lock.  Worker threads may run the steps of a flush
-and call `save_checkpoint`, and the functions of the parts that are marked so.
+`reads` and `writes` are for messages; `log`, `queues` and `index` hold them.
+`positions` defines and orders the positions in the log; `durability` moves them.
+One thread (the trio thread) reads and writes; that thread with the GIL is the store's
+lock.  Worker threads may run the steps of a flush, `save_checkpoint`, and the functions
+that are marked so.
 """
 
 import logging
@@ -33,6 +34,7 @@ from rmq.store.durability import Durability, RefusalKind
 from rmq.store.index import MessageIndex
 from rmq.store.left_ring import LeftRing
 from rmq.store.mapped_files import MappedFileQueue
+from rmq.store.positions import LogPositions
 from rmq.store.queues.consume_queues import ConsumeQueues, Step
 from rmq.store.queues.queue_ends import QueueEnds
 from rmq.store.reader import StoreReader
@@ -77,12 +79,15 @@ class MessageStore:
             store_ms_at=log.store_ms_at,
         )
         self._counters = counters = StoreCounters()
+        self.positions = positions = LogPositions(
+            log, is_sync_flush=config.is_sync_flush
+        )
         self.durability = durability = Durability(
-            log, config, is_copy=is_copy or config.is_replica
+            log, positions, config, is_copy=is_copy or config.is_replica
         )
         self.disk = Disk(config, directory.commit_log, durability)
         self.index = index = MessageIndex(
-            directory.index, log, durability, config, clock
+            directory.index, log, positions, config, clock
         )
         self.deleted_topics = DeletedTopics(directory.config)
         self.tags = tags = TagsCodes(config.delay_table())
@@ -90,7 +95,7 @@ class MessageStore:
             config, clock, log, queues, durability, tags=tags, counters=counters
         )
         self.reads = StoreReader(config, log, queues, index, durability)
-        self.cleaner = Cleaner(config, clock, log, queues, index, durability)
+        self.cleaner = Cleaner(config, clock, log, queues, index, positions)
         self.timer = TimerStore(
             config, directory.root, clock, log, queues, self.reads, durability
         )
@@ -177,7 +182,7 @@ class MessageStore:
         checkpoint.logics_physical_offset = min(
             checkpoint.logics_physical_offset, self.recovery.end_offset
         )
-        self.durability.durable_ms = checkpoint.physic_msg_ms
+        self.positions.durable_store_ms = checkpoint.physic_msg_ms
         self.recovery.notes += self.index.load(checkpoint, was_clean=was_clean)
         self.recovery.notes += [
             f"{path} is no queue and stays untouched" for path in foreign
@@ -213,7 +218,7 @@ class MessageStore:
         self.log.busy_limit_ms = config.page_cache_busy_ms
         self.log.start_ring(
             ring,
-            self.durability.durable,
+            self.positions.durable,
             self.durability.times,
             is_durable=config.is_sync_flush,
             interval_ms=config.flush_interval_ms,
@@ -290,8 +295,8 @@ class MessageStore:
                 yield self.save_checkpoint  # a full index file is not rebuilt
             return
         yield self.durability.flush
-        end_offset = self.durability.durable.value
-        store_ms = self.durability.durable_ms
+        end_offset = self.positions.durable.value
+        store_ms = self.positions.durable_store_ms
         yield from self._flush_queues(0)
         self.checkpoint.logics_msg_ms = store_ms
         self.checkpoint.logics_physical_offset = end_offset
@@ -326,9 +331,9 @@ class MessageStore:
 
     def save_checkpoint(self) -> None:
         """Write the checkpoint as it is."""
-        self.checkpoint.physic_msg_ms = self.durability.durable_ms
-        safe = self.durability.durable.value
-        self.checkpoint.confirm_offset = min(safe, self.durability.confirm_offset)
+        self.checkpoint.physic_msg_ms = self.positions.durable_store_ms
+        safe = self.positions.durable.value
+        self.checkpoint.confirm_offset = min(safe, self.positions.visible)
         self.checkpoint.index_msg_ms = self.index.full_end_ms
         self.reserve.open(partial(self.checkpoint.save, self.directory.checkpoint))
 
@@ -347,7 +352,7 @@ class MessageStore:
             flush_seconds=times.seconds,
             min_physical_offset=-1 if self.log.is_empty else self.log.min_offset,
             end_offset=self.log.end_offset,
-            durable_offset=self.durability.durable.value,
+            durable_offset=self.positions.durable.value,
             queue_count=len(self.queues),
             mapped_queue_files=len(self.queues.files),
             boot_ms=self.boot_ms,

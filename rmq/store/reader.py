@@ -54,6 +54,7 @@ class StoreReader:
         self._queues = queues
         self._index = index
         self._durability = durability
+        self._positions = durability.positions
         self._counts = ReadCounts()
         self._tables: list[PullTable] = []
         self._memory_window = memory_window(config.memory_ratio)
@@ -68,7 +69,7 @@ class StoreReader:
         queue = self._queues.get(topic, queue_id)
         if queue is None:
             return _FIRST
-        return queue.visible_offset(self._durability.confirm_offset)
+        return queue.visible_offset(self._positions.visible)
 
     def get(
         self,
@@ -90,7 +91,7 @@ class StoreReader:
         queue = self._queues.get(topic, queue_id)
         if queue is None:
             return GetResult(GetStatus.NO_MATCHED_LOGIC_QUEUE, _FIRST, _FIRST, _FIRST)
-        confirm = self._durability.confirm_offset
+        confirm = self._positions.visible
         low, high = queue.min_offset, queue.visible_offset(confirm)
         if not low <= offset < high:
             self._counts.get_missed += 1
@@ -168,7 +169,7 @@ class StoreReader:
         table = PullTable(
             self._log,
             self._log.reader,
-            self._durability.confirm,
+            self._positions.visible_limit,
             hot_window=self._memory_window,
             hot_limits=self._limits(True),
             cold_limits=self._limits(False),
@@ -243,7 +244,7 @@ class StoreReader:
         except RemoteProtocolError:
             return None
         is_here = message.physical_offset == physical_offset
-        is_visible = physical_offset + message.size <= self._durability.confirm_offset
+        is_visible = physical_offset + message.size <= self._positions.visible
         return message if is_here and is_visible else None
 
     def vouched_at(self, physical_offset: PhysicalOffset) -> StoredMessage | None:
@@ -289,7 +290,7 @@ class StoreReader:
                 is_tags=is_tags,
                 begin_ms=begin_ms,
                 end_ms=end_ms,
-                end_offset=self._durability.confirm_offset,
+                end_offset=self._positions.visible,
                 limit=limit,
             )
         )
@@ -306,7 +307,7 @@ class StoreReader:
         queue = self._queues.get(topic, queue_id)
         if queue is None or offset < queue.min_offset:
             return -1
-        if offset >= queue.visible_offset(self._durability.confirm_offset):
+        if offset >= queue.visible_offset(self._positions.visible):
             return -1
         return self._log.store_ms_at(queue.entry(offset)[0])
 
@@ -322,7 +323,7 @@ class StoreReader:
         queue = self._queues.get(topic, queue_id)
         if queue is None:
             return _FIRST
-        end = queue.visible_offset(self._durability.confirm_offset)
+        end = queue.visible_offset(self._positions.visible)
         is_upper = boundary is Boundary.UPPER
         found = queue.search_time(
             self._log.store_ms_at, timestamp_ms, end, upper=is_upper

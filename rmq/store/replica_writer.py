@@ -265,7 +265,7 @@ class ReplicaWriter:
         file = files.files[-1]
         file.write_position = min(end - file.base_offset, file.size)
         self._log.file = file
-        store.durability.durable.reset(min(end, store.durability.durable.value))
+        store.positions.cut_to(end)
         for queue in list(store.queues):
             if queue.truncate(end):
                 yield _nothing  # others run between two waits for the disk
@@ -273,7 +273,7 @@ class ReplicaWriter:
         yield partial(self._remove, taken, end)
         tail = self.tail()
         store_ms = 0 if tail is None else self._log.store_ms_at(tail[0])
-        self._log.last_store_ms = store.durability.durable_ms = store_ms
+        self._log.last_store_ms = store.positions.durable_store_ms = store_ms
         parts = store.checkpoint, store.directory, store.deleted_topics
         yield partial(lower, end, store_ms, *parts)
         yield mark.clear
@@ -297,8 +297,8 @@ class ReplicaWriter:
             yield _nothing  # others run between
         yield partial(store.queues.remove_deleted, set(topics))
         taken += store.index.cut(0)
-        store.durability.durable.reset(0)
-        self._log.last_store_ms = store.durability.durable_ms = 0
+        store.positions.cut_to(0)
+        self._log.last_store_ms = store.positions.durable_store_ms = 0
         yield partial(store.cleaner.release, taken)
         self._log.open_end()
         parts = store.checkpoint, store.directory, store.deleted_topics

@@ -97,9 +97,9 @@ class StoreService:
             self._look_ahead_wanted.set()
         if self._store.index.lag >= QUIET_SIZE:
             self._index_lags.set()
-        durability = self._store.durability
-        if self._store.config.is_sync_flush and durability.dirty_size:
-            durability.durable.demand()
+        positions = self._store.positions
+        if self._store.config.is_sync_flush and positions.dirty_size:
+            positions.durable.demand()
 
     async def _wait_for_messages(self) -> None:
         if self._new_messages.is_set():

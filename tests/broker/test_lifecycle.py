@@ -296,7 +296,7 @@ async def test_sync_flush_answers_when_the_log_is_durable(tmp_path):
                 answer = await send(client)
                 assert answer.code == ResponseCode.SUCCESS
                 assert answer.ext_fields["queueOffset"] == str(n - 1)
-                assert store.durability.durable.value == store.log.end_offset
+                assert store.positions.durable.value == store.log.end_offset
 
 
 async def test_under_sync_flush_a_held_pull_gets_what_is_durable(tmp_path):
@@ -315,7 +315,7 @@ async def test_under_sync_flush_a_held_pull_gets_what_is_durable(tmp_path):
                 with trio.fail_after(3):
                     answer = await consumer.call(pull)
                 assert answer.code == ResponseCode.SUCCESS
-                assert store.durability.durable.value == store.log.end_offset
+                assert store.positions.durable.value == store.log.end_offset
 
 
 @pytest.mark.slow

@@ -100,7 +100,7 @@ async def test_it_begins_with_the_oldest_message_of_its_master(store, slave_stor
 
 async def test_it_reports_what_is_durable_under_sync_flush(store, slave_store):
     end = put(store, 20)
-    durable = slave_store.durability.durable
+    durable = slave_store.positions.durable
     async with (
         serving(store) as (primary, port),
         following(slave_store, port, durable=durable) as copy,

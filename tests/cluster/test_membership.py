@@ -257,7 +257,7 @@ def test_a_master_that_is_alone_after_a_start_shows_its_whole_log(group, is_alon
     until(lambda: group.context(1).role.is_master)  # its store of before is closed
     until(lambda: len(group.brokers[1].messages("T")) == count)
     context = group.context(1)
-    assert context.store.durability.confirm_offset == context.store.log.end_offset
+    assert context.store.positions.visible == context.store.log.end_offset
 
 
 @pytest.mark.slow

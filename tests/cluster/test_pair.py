@@ -293,7 +293,7 @@ def test_a_sync_master_waits_for_its_slave(tmp_path, flush, native):
                 end = context_of(master).store.log.end_offset
                 assert context_of(copy).store.log.end_offset == end
                 if flush == "SYNC_FLUSH":
-                    assert context_of(copy).store.durability.durable.value == end
+                    assert context_of(copy).store.positions.durable.value == end
         answer, took_s = send(master)
         assert answer.code == ResponseCode.FLUSH_SLAVE_TIMEOUT
         answer, took_s = send(master)  # compiled, too

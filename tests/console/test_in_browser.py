@@ -178,7 +178,7 @@ async def test_a_group_with_a_controller(tmp_path):
             1, (1, 2, 3), number=4, start=0, confirmed=0, patience_ms=15_000
         )
         of_master.report(2, end - 2_048, end=end, now_ms=0)
-        confirm = broker.store.durability.confirm
+        confirm = broker.store.positions.visible_limit
         broker.replication.control = Control(None, 7, None, confirm, of_master)
 
         def look(page):

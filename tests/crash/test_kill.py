@@ -39,7 +39,7 @@ while True:
     result = store.writes.put(Message("Topic", number % 3, body, 0, 0, 0, host))
     if sync:
         store.durability.flush()
-        assert store.durability.durable.value >= result.end_offset
+        assert store.positions.durable.value >= result.end_offset
     elif number % 50 == 0:
         store.flush_queues(thorough=number % 100 == 0)
     print(number % 3, result.queue_offset, number, flush=True)

@@ -98,7 +98,7 @@ def test_messages_are_accepted_again_or_not(tmp_path, fault, kind, ring, fails):
     root, load = tmp_path / "store", Load()
     with refusing(root, load, fault, fails, ring) as (_, address):
         fault[0].unlink()
-        assert resumes(load, address) == kind.resumes
+        assert resumes(load, address) == kind.is_temporary
     check_next_start(root, load, tmp_path, ring)
 
 

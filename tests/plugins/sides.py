@@ -55,7 +55,7 @@ class Side:
         )
         self.caller = Caller(self.broker)
         self.reactor = Reactor()
-        self.reactor.held.attach(self.store.durability.durable)
+        self.reactor.held.attach(self.store.positions.durable)
         if compiled:
             for port, code, handler in self.caller.registered.made_natives():
                 if port == "main":

@@ -15,7 +15,7 @@ from rmq.cluster.set_acks import SetAcks
 from rmq.cluster.sync_set import SyncSet
 from rmq.controller import groups
 from rmq.controller.election import choose
-from rmq.store.durability import Durability
+from rmq.store.positions import LogPositions
 from rmq.store.queues.consume_queue import ConsumeQueue
 
 MINUTES = 2.0
@@ -57,13 +57,12 @@ def takes_what_was_sent(primary: Primary, follower: Follower, _offset: int) -> N
     primary._push_soon()
 
 
-awaits_replicas = Durability.await_replicas
+awaits_replicas = LogPositions.await_replicas
 
 
-def waits_for_replicas_alone(durability: Durability, timeout_ms: int) -> Any:
-    made = awaits_replicas(durability, timeout_ms)
-    durability.acknowledged = made
-    return made
+def waits_for_replicas_alone(positions: LogPositions, *, is_disk_awaited: bool) -> Any:
+    del is_disk_awaited
+    return awaits_replicas(positions, is_disk_awaited=False)
 
 
 async def comes_forward(_membership: Membership) -> None:
@@ -75,7 +74,7 @@ joins = Replication._join
 
 def joins_without_limit(replication: Replication, membership: Membership) -> None:
     joins(replication, membership)
-    replication._store.durability.confirm = None
+    replication._store.positions.visible_limit = None
 
 
 def has_acknowledged_all(acks: SetAcks) -> int:
@@ -106,7 +105,7 @@ MUTATIONS = {
     ),
     "acknowledges-written": Mutation(
         "S4", "under SYNC_FLUSH a master does not wait for its own disk",
-        Durability, "await_replicas", waits_for_replicas_alone, 48, 22,
+        LogPositions, "await_replicas", waits_for_replicas_alone, 48, 22,
     ),
     "takes-sent-for-stored": Mutation(
         "S4", "what was sent to a slave counts as reported",

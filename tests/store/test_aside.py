@@ -82,7 +82,7 @@ def test_another_log_takes_its_place(masters, open_replica, is_flushed):
     assert run(writer.begin_anew_steps(aside))
     assert writer.is_empty
     assert writer.tail() is None
-    assert len(store.queues) == store.durability.durable.value == 0
+    assert len(store.queues) == store.positions.durable.value == 0
     assert store.checkpoint.logics_physical_offset == 0
     follow_from_its_start(writer, new)
     assert_a_copy(store, new)

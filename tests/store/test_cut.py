@@ -80,7 +80,7 @@ def test_a_log_that_was_cut_follows_the_other_one(
             store.index.build()
     assert run(writer.cut_steps(end))
     assert writer.whole_offset == writer.received_offset == end
-    assert store.durability.durable.value <= end
+    assert store.positions.durable.value <= end
     assert store.index.next_offset <= end
     assert store.checkpoint.logics_physical_offset <= end
     assert sum(cut.record_count for cut in writer.cuts) == OLD - parts_at

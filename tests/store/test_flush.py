@@ -26,9 +26,9 @@ async def test_a_flush_needs_no_turn_of_the_loop(open_store, make_message, nurse
         end = store.writes.put(make_message()).end_offset
         store.writes.end_batch()
         give_up_s = time.monotonic() + 10
-        while store.durability.durable.value < end and time.monotonic() < give_up_s:
+        while store.positions.durable.value < end and time.monotonic() < give_up_s:
             time.sleep(0.001)  # noqa: ASYNC251
-        assert store.durability.durable.value == end
+        assert store.positions.durable.value == end
     nursery.cancel_scope.cancel()
 
 
@@ -52,10 +52,10 @@ async def test_what_arrives_during_a_flush_is_one_group(
         store.writes.end_batch()
         if number == 0:
             assert began.wait(10)
-            assert store.durability.durable.value == 0
+            assert store.positions.durable.value == 0
     may_end.set()
     with trio.fail_after(10):
-        await until(lambda: store.durability.durable.value == end)
+        await until(lambda: store.positions.durable.value == end)
     assert store.statistics().log_flushes <= 2
     nursery.cancel_scope.cancel()
 
@@ -67,7 +67,7 @@ async def test_few_dirty_bytes_wait_for_the_thorough_flush(
     store.writes.put(make_message())
     watch = await run_for(store, 10.9)
     assert watch.times("flush") == [10.0]
-    assert store.durability.dirty_size == 0
+    assert store.positions.dirty_size == 0
 
 
 async def test_many_dirty_bytes_are_flushed_at_once(
@@ -167,7 +167,7 @@ async def test_a_failed_flush_ends_the_service(
     assert str(failed).startswith(f"{reason}; the store refuses all messages")
     assert caplog.messages == [f"messages are refused: {reason}"]
     assert store.durability.refuse_reason == reason
-    assert store.durability.durable.value == 0
+    assert store.positions.durable.value == 0
     assert store.statistics().put_failed == 0
     assert store.writes.put(make_message()).status is PutStatus.SERVICE_NOT_AVAILABLE
     assert store.statistics().put_failed == 1

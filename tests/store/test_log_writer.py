@@ -119,7 +119,7 @@ def test_nothing_is_in_the_files_before_somebody_writes(open_store, make_message
     assert store.reads.store_time_at("Topic", 0, 2) == put[2].store_ms
     store.durability.flush()
     assert store.log.files.files[0].read(0, 400) != bytes(400)
-    assert store.durability.durable.value == store.log.end_offset
+    assert store.positions.durable.value == store.log.end_offset
     assert bodies(store) == [b"\0", b"\1", b"\2"]
 
 
@@ -276,7 +276,7 @@ async def test_the_thread_writes_and_answers(open_store, make_message, nursery):
         end = store.writes.put(make_message(bytes([n]))).end_offset
         store.writes.end_batch()
         with trio.fail_after(10):
-            await until(lambda end=end: store.durability.durable.value == end)
+            await until(lambda end=end: store.positions.durable.value == end)
     assert store.log.files.files[0].read(0, 4) != bytes(4)
     nursery.cancel_scope.cancel()
 
@@ -295,7 +295,7 @@ async def test_a_failed_write_ends_the_service(open_store, make_message, caplog)
     store = open_store(flush_disk_type=FlushDiskType.SYNC_FLUSH, **RING)
     store.writes.put(make_message(b"kept"))
     store.durability.flush()
-    durable = store.durability.durable.value
+    durable = store.positions.durable.value
     store.log.writer.close_file()
     path = store.log.files.files[0].path
     os.rename(path, path + ".gone")
@@ -313,7 +313,7 @@ async def test_a_failed_write_ends_the_service(open_store, make_message, caplog)
         [failed] = failed.exceptions
     assert isinstance(failed, LogFailed)
     assert os.strerror(errno.ENOENT) in store.durability.refuse_reason
-    assert store.durability.durable.value == durable
+    assert store.positions.durable.value == durable
     assert store.writes.put(make_message()).status is PutStatus.SERVICE_NOT_AVAILABLE
     os.rename(path + ".gone", path)
     store.close()

@@ -145,7 +145,7 @@ def test_readers_stop_at_the_durable_offset(open_store, make_message):
     assert store.reads.get("Topic", 0, 0, 1).status is GetStatus.NO_MESSAGE_IN_QUEUE
     assert store.reads.record_at(0) is None
     store.durability.flush()
-    assert store.durability.durable.value == result.end_offset
+    assert store.positions.durable.value == result.end_offset
     assert bodies(store) == [b"body"]
 
 
@@ -380,7 +380,7 @@ def test_who_waited_for_a_flush_that_failed_fails_too(
         thread.join(10)
     reason = "flushing the log failed: Input/output error"
     assert [text.partition(";")[0] for text in results] == [reason] * 2
-    assert store.durability.durable.value == 0
+    assert store.positions.durable.value == 0
 
 
 def test_a_failed_flush_ends_all_writing(open_store, make_message, monkeypatch):
@@ -400,7 +400,7 @@ def test_a_failed_flush_ends_all_writing(open_store, make_message, monkeypatch):
     store.disk.check()
     assert not store.durability.is_writable
     store.close()
-    assert store.durability.durable.value == 0, (
+    assert store.positions.durable.value == 0, (
         "a second fdatasync says nothing about lost pages"
     )
     assert store.directory.abort.is_set
@@ -572,7 +572,7 @@ def test_a_batch_is_not_durable_before_the_flush(open_store, make_message):
     items = [BatchItem(0, bytes([n]), "") for n in range(3)]
     result = store.writes.put_batch(make_message(), items)
     store.writes.end_batch()
-    assert wanted == [store.durability.durable.value, result.end_offset]
+    assert wanted == [store.positions.durable.value, result.end_offset]
     assert store.reads.max_offset("Topic", 0) == 1
     assert store.reads.get("Topic", 0, 1, 1).status is GetStatus.OFFSET_OVERFLOW_ONE
     assert store.reads.record_at(result.physical_offsets[0]) is None

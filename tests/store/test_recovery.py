@@ -248,7 +248,7 @@ def test_an_orderly_stop_leaves_nothing_to_do(open_store, make_message):
     assert again.recovery.was_clean
     assert again.recovery.lines() == []
     assert again.recovery.record_count == 0
-    assert (again.log.end_offset, again.durability.durable.value) == (
+    assert (again.log.end_offset, again.positions.durable.value) == (
         results[-1].end_offset,
     ) * 2
     assert all_bodies(again) == sent

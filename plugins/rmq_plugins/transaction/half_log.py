@@ -273,7 +273,7 @@ class HalfLog:
 
     def _find_commits(self, offset: int) -> None:
         """Find commits in the log that are not in the op queue."""
-        end = self._store.durability.confirm_offset
+        end = self._store.positions.visible
         while offset < end:
             record = self._store.reads.message_at(PhysicalOffset(offset))
             if record is None:

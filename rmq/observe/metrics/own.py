@@ -112,8 +112,7 @@ def group_families(broker: MonitoredBroker) -> Iterator[Family]:
     control = broker.replication.control
     if control is None:
         return
-    durability = broker.store.durability
-    unconfirmed = broker.store.log.end_offset - durability.confirm_offset
+    unconfirmed = broker.store.log.end_offset - broker.store.positions.visible
     yield gauge("rmq_group_epoch", "what the controller has told", control.epoch)
     yield gauge(
         "rmq_group_master", "1: this broker is the master", broker.role.is_master

@@ -79,6 +79,7 @@ class TimerStore:
         self._queues = queues
         self._reads = reads
         self._durability = durability
+        self._positions = durability.positions
         self.precision_ms = config.timer_precision_ms
         self.log = TimerLog(
             folder / "timerlog",
@@ -313,7 +314,7 @@ class TimerStore:
             queue,
             queue.file_of,
             min_offset=queue.min_offset,
-            confirm_offset=self._durability.confirm_offset,
+            confirm_offset=self._positions.visible,
             now_ms=self._clock.now_ms(),
         )
 
@@ -322,7 +323,7 @@ class TimerStore:
     def flush_steps(self) -> Generator[Step]:
         """Make the present state durable; yields the parts that block."""
         state = self.read_slot * self.precision_ms, self.queue_offset
-        if self._durability.durable.value < self._commit_log.end_offset:
+        if self._positions.durable.value < self._commit_log.end_offset:
             yield self._durability.flush
         yield self.log.flush
         yield partial(self._save, *state, 0)

@@ -189,9 +189,9 @@ def test_a_power_cut_takes_no_delivered_message_that_the_table_names(
     assert deliver(caller) == 1
     store = caller.broker.store
     end = store.log.end_offset
-    assert store.durability.durable.value < end
+    assert store.positions.durable.value < end
     deliveries.offsets.write(deliveries.offsets.snapshot())
-    assert store.durability.durable.value == end
+    assert store.positions.durable.value == end
 
 
 async def test_progress_is_not_saved_without_its_log(caller, clock, deliveries):

@@ -29,7 +29,7 @@ def test_the_progress_is_saved_after_the_log_is_durable(caller):
     delivered_end = store.log.end_offset
     changes = []
     for step in store.timer.flush_steps():
-        durable = store.durability.durable.value
+        durable = store.positions.durable.value
         step()
         if TimerCheckpoint.load(path).read_ms != before.read_ms:
             changes.append(durable)

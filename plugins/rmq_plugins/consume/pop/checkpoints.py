@@ -110,7 +110,7 @@ class Checkpoints:
         self._offsets = broker.offsets
         self._config = broker.config
         self._acks = acks
-        self._durability = broker.store.durability
+        self._positions = broker.store.positions
         self.queues: dict[Place, PopQueue] = {}
         self._places_of: dict[str, set[Place]] = {}
         """By the name of a topic, and by that of a group."""
@@ -217,7 +217,7 @@ class Checkpoints:
 
     def _tidy(self, queue: PopQueue) -> None:
         """Remove ended checkpoints after an open one, which hold no offset."""
-        kept = self._durability.kept.value
+        kept = self._positions.stable.value
         queue.open = [
             entry
             for entry in queue.open
@@ -272,7 +272,7 @@ class Checkpoints:
         """Move the group's committed offset as far as it may go."""
         if queue.is_gone:
             return
-        kept = self._durability.kept.value
+        kept = self._positions.stable.value
         heap = queue.open
         waits = False
         while heap:

@@ -418,7 +418,7 @@ class Reviver:
 
     def _settle(self) -> None:
         """Commit how far all records of the revive topic are settled."""
-        kept = self._store.durability.kept.value
+        kept = self._store.positions.stable.value
         for queue_id, place in self._places.items():
             settled = None
             while place.open:
