@@ -72,7 +72,14 @@ def _print(
         else:
             rows = sorted(merged(states, "groups"), key=lambda row: -row["lag"])
             cells = [
-                (r["name"], r["lag"], r["waits_ms"], r["out"], r["clients"], r["say"])
+                (
+                    r["name"],
+                    r["lag"],
+                    r["waits_ms"],
+                    r["out"],
+                    r["clients"],
+                    r["message"],
+                )
                 for r in rows
             ]
             click.echo("\n".join(Table(COLUMNS, cells).for_pipe()))
