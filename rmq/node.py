@@ -17,8 +17,8 @@ import trio
 
 from rmq.access.config import AuthConfig
 from rmq.broker.broker import Broker, open_broker
-from rmq.broker.config import BrokerConfig
 from rmq.cluster.config import ReplicationConfig
+from rmq.config.broker import BrokerConfig
 from rmq.config.option import MetricsExporter, build
 from rmq.console.config import ConsoleConfig, ConsoleTls
 from rmq.core.clock import Clock, SystemClock
@@ -26,7 +26,7 @@ from rmq.core.errors import BadValue
 from rmq.core.garbage import exempt_start
 from rmq.namesrv.config import NamesrvConfig, NamesrvListenConfig
 from rmq.namesrv.server import NameServer
-from rmq.plugins import PluginSet
+from rmq.plugin.registry import PluginSet
 from rmq.remoting.client import RemotingClient
 from rmq.remoting.server import RemotingServer
 from rmq.remoting.tls import TlsConfig, read_tls_config

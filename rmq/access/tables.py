@@ -28,15 +28,17 @@ MAX_RULES = 10_000
 
 
 class AccessTable(JsonTable):
-    """Tells one listener of every change, before anybody can use the old content."""
+    """Notifies listeners of every change, before anybody can use the old content."""
 
-    on_change: Callable[[], None] | None = None
+    def __init__(self, path: Path, clock: Clock) -> None:
+        super().__init__(path, clock)
+        self.on_change: list[Callable[[], object]] = []
 
     def touch(self) -> None:
         """Mark the file as older than the table."""
         super().touch()
-        if self.on_change is not None:
-            self.on_change()
+        for listener in self.on_change:
+            listener()
 
 
 class UserFile(Body, kw_only=True):

@@ -6,7 +6,7 @@ import socket
 import struct
 from typing import NamedTuple
 
-from rmq.broker.config import BrokerConfig
+from rmq.config.broker import BrokerConfig
 from rmq.core.address import is_address
 from rmq.core.errors import BadValue
 

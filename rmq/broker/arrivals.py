@@ -7,12 +7,11 @@ a queue with messages that an earlier run stored and that replicas have not conf
 Work outside a request calls `flush` itself.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
+from rmq.plugin.registrations import ArrivalListener
 from rmq.store.message_store import MessageStore
-
-QueueKey = tuple[str, int]
-ArrivalListener = Callable[[Mapping[QueueKey, int]], None]
+from rmq.store.queues.consume_queues import QueueKey
 
 
 class Arrivals:

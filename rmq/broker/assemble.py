@@ -13,12 +13,10 @@ import msgspec
 from rmq.broker.arrivals import Arrivals
 from rmq.broker.audit import AuditTable
 from rmq.broker.clients import ConsumerTable, ProducerTable
-from rmq.broker.config import BrokerConfig
 from rmq.broker.context import BrokerContext
 from rmq.broker.nameservers import NameServers
 from rmq.broker.put import PutPipeline
 from rmq.broker.queue_locks import QueueLocks
-from rmq.broker.register import PORTS, Registrations
 from rmq.broker.tables.filters import FilterTable
 from rmq.broker.tables.groups import GroupTable
 from rmq.broker.tables.offsets import MAX_ENTRIES, OffsetTable
@@ -29,11 +27,13 @@ from rmq.cluster.local_commits import CommitsHere
 from rmq.cluster.replication import Replication
 from rmq.cluster.role import Role
 from rmq.cluster.slave_synchronize import telling_end
+from rmq.config.broker import BrokerConfig
 from rmq.config.json_table import JsonTable
 from rmq.core.clock import Clock
 from rmq.observe.monitor import Monitor
 from rmq.observe.statistics import BrokerStatistics
-from rmq.plugins import PluginSet
+from rmq.plugin.registrations import PORTS, Registrations
+from rmq.plugin.registry import PluginSet
 from rmq.protocol.bodies.queue_mapping import CopiedMappings
 from rmq.protocol.bodies.topics import TopicConfig
 from rmq.protocol.codes import RequestCode
@@ -288,7 +288,7 @@ def set_up_plugins(
     nursery, connects handlers, guards, compiled handlers and services.
     """
     registered = context.registered = Registrations(values)
-    registered.set_up(plugins, context)
+    plugins.set_up(context, registered)
     tell_end = telling_end(context.store.log)
     codes = [code for _, code, _ in registered.copied]
     for code in (RequestCode.GET_ALL_CONSUMER_OFFSET, *codes):
@@ -298,6 +298,10 @@ def set_up_plugins(
     context.put.intercept(registered.interceptors)
     if registered.rights is not None:
         _, context.rights = registered.rights
+    if registered.pop_progress is not None:
+        _, context.offsets.pop_progress = registered.pop_progress
+    for topic, (_, fields) in registered.send_fields.items():
+        context.put.send_fields[topic] = fields
     context.arrivals.listen(tuple(registered.listeners))
     if registered.holds:
         context.store.cleaner.needed_from = registered.needed_from

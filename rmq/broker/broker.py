@@ -17,23 +17,28 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import trio
 
+from rmq._fastpath import Grants
 from rmq.access.config import AuthConfig
 from rmq.broker import housekeeping
 from rmq.broker.advertise import Advertised, choose_address
 from rmq.broker.assemble import assemble, copy_last_offsets, set_up_plugins
 from rmq.broker.audit import audited
-from rmq.broker.config import BrokerConfig
 from rmq.broker.context import BrokerContext
-from rmq.broker.register import PORTS, PluginService, Registrations
 from rmq.cluster.config import ReplicationConfig
 from rmq.cluster.directory import asking
+from rmq.config.broker import BrokerConfig
 from rmq.config.json_table import JsonTable
 from rmq.config.option import build
 from rmq.core.address import FAST_PORT_DISTANCE, HA_PORT_DISTANCE, Address
 from rmq.core.clock import Clock
 from rmq.core.errors import PluginError, StoreError
-from rmq.native import Grants
-from rmq.plugins import PluginSet
+from rmq.plugin.registrations import (
+    PORTS,
+    SAVE_INTERVAL_S,
+    PluginService,
+    Registrations,
+)
+from rmq.plugin.registry import PluginSet
 from rmq.protocol.hosts import host_bytes
 from rmq.remoting.client import RemotingClient
 from rmq.remoting.connection import Connection
@@ -318,11 +323,11 @@ class Broker:
         )
         nursery.start_soon(context.consumers.notices.run, context.next_turn)
         for table, interval_s in (
-            (context.topics, housekeeping.SAVE_INTERVAL_S),
-            (context.groups, housekeeping.SAVE_INTERVAL_S),
-            (context.audit, housekeeping.SAVE_INTERVAL_S),
-            (context.queue_mappings, housekeeping.SAVE_INTERVAL_S),
-            (context.filters, housekeeping.SAVE_INTERVAL_S),
+            (context.topics, SAVE_INTERVAL_S),
+            (context.groups, SAVE_INTERVAL_S),
+            (context.audit, SAVE_INTERVAL_S),
+            (context.queue_mappings, SAVE_INTERVAL_S),
+            (context.filters, SAVE_INTERVAL_S),
             (context.offsets, config.flush_consumer_offset_interval_ms / 1000),
             (context.commits_here, config.flush_consumer_offset_interval_ms / 1000),
             *context.registered.tables,

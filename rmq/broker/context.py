@@ -1,10 +1,12 @@
-"""BrokerContext: the parts of one broker, as plugins get them.
+"""BrokerContext: the parts of one broker.
 
-A plugin imports the types from `rmq.plugin`.
+Plugins see it as the Protocol `rmq.plugin.BrokerContext`.  Some of its properties have
+nouns of that Protocol for parts of the store.
 """
 
 import itertools
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
+from pathlib import Path
 
 import trio
 from msgspec import Struct, field
@@ -12,12 +14,11 @@ from msgspec import Struct, field
 from rmq.broker.arrivals import Arrivals
 from rmq.broker.audit import AuditTable
 from rmq.broker.clients import ConsumerTable, ProducerTable
-from rmq.broker.config import BrokerConfig
 from rmq.broker.nameservers import NameServers
 from rmq.broker.put import PutPipeline
 from rmq.broker.queue_locks import QueueLocks
-from rmq.broker.register import Facts, PluginInfo, Registrations
-from rmq.broker.rights import AllRights, RequestRights
+from rmq.broker.replicas import Replicas
+from rmq.broker.rights import AllRights
 from rmq.broker.tables.filters import FilterTable
 from rmq.broker.tables.groups import GroupTable
 from rmq.broker.tables.offsets import OffsetTable
@@ -26,20 +27,34 @@ from rmq.broker.tables.topics import TopicTable
 from rmq.cluster.local_commits import CommitsHere
 from rmq.cluster.replication import Replication
 from rmq.cluster.role import Role
+from rmq.config.broker import BrokerConfig
 from rmq.core.clock import Clock
 from rmq.core.errors import RequestRejected
 from rmq.observe.monitor import Monitor
 from rmq.observe.statistics import BrokerStatistics
+from rmq.plugin.broker import Facts, PluginInfo
+from rmq.plugin.registrations import Registrations
+from rmq.plugin.rights import RequestRights
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.flags import PERM_WRITE
 from rmq.protocol.message import Message
 from rmq.protocol.properties import KEYS, TAGS
 from rmq.remoting.connection import Connection
 from rmq.remoting.server import NativeCounts
+from rmq.store.cleanup import Cleaner
+from rmq.store.commit_log import CommitLog
 from rmq.store.config import StoreConfig
+from rmq.store.disk import Disk
+from rmq.store.durability import Durability
+from rmq.store.index import MessageIndex
 from rmq.store.message_store import MessageStore
+from rmq.store.positions import LogPositions
+from rmq.store.queues.consume_queues import ConsumeQueues
+from rmq.store.reader import StoreReader
 from rmq.store.results import PutResult
 from rmq.store.service import StoreService
+from rmq.store.timer.timer_store import TimerStore
+from rmq.store.writer import StoreWriter
 
 
 class BrokerContext(Struct, eq=False, kw_only=True):
@@ -83,6 +98,66 @@ class BrokerContext(Struct, eq=False, kw_only=True):
     registered: Registrations = field(default_factory=Registrations)
     """The plugins' registrations, for the broker itself; complete after the start."""
     _turns: Iterator[int] = field(default_factory=itertools.count)
+
+    @property
+    def config_folder(self) -> Path:
+        """The folder of tables, in the data directory."""
+        return self.store.directory.config
+
+    @property
+    def messages(self) -> StoreReader:
+        """Reads messages."""
+        return self.store.reads
+
+    @property
+    def copies(self) -> StoreWriter:
+        """Stores records again."""
+        return self.store.writes
+
+    @property
+    def queues(self) -> ConsumeQueues:
+        """The consume queues."""
+        return self.store.queues
+
+    @property
+    def log(self) -> CommitLog:
+        """The commit log."""
+        return self.store.log
+
+    @property
+    def positions(self) -> LogPositions:
+        """The positions in the log."""
+        return self.store.positions
+
+    @property
+    def durability(self) -> Durability:
+        """Whether the store accepts messages, and makes them durable."""
+        return self.store.durability
+
+    @property
+    def timer(self) -> TimerStore:
+        """The files of timed messages."""
+        return self.store.timer
+
+    @property
+    def cleaner(self) -> Cleaner:
+        """Deletes expired files."""
+        return self.store.cleaner
+
+    @property
+    def disk(self) -> Disk:
+        """The file system of the log."""
+        return self.store.disk
+
+    @property
+    def index(self) -> MessageIndex:
+        """The index of keys."""
+        return self.store.index
+
+    @property
+    def replicas(self) -> Replicas:
+        """The replication, as plugins see it."""
+        return Replicas(self.replication, self.store)
 
     def publish(
         self,

@@ -14,9 +14,6 @@ SCAN_PER_TURN = 250
 """Members, in whole groups, that are looked at before other tasks run: 0.3 ms if each
 group has one."""
 
-SAVE_INTERVAL_S = 0.2
-"""Least time between two saves of topics or groups; a later change is saved at once."""
-
 PAUSE_FACTOR = 20
 """Encoding, in the loop, takes at most a twentieth of the time; writing, in a worker
 thread, at most half."""

@@ -25,11 +25,11 @@ import msgspec
 import trio
 
 from rmq._fastpath import body_crc
-from rmq.broker.config import BrokerConfig
 from rmq.broker.tables.queue_mappings import QueueMappings
 from rmq.broker.tables.topics import TopicTable
 from rmq.cluster.directory import Directory, asking, group_addresses
 from rmq.cluster.role import Role
+from rmq.config.broker import BrokerConfig
 from rmq.config.json_table import encode_in_turns
 from rmq.core.errors import PeerError, RequestRejected
 from rmq.core.logs import Foreign

@@ -6,10 +6,11 @@ of `HookUtils`.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Set as AbstractSet
 
+from rmq._fastpath import SendTable, TimedSends, UniqueKeys
 from rmq.core.errors import RequestRejected
-from rmq.native import TimedSends
+from rmq.plugin.registrations import PutInterceptor, SendFields
 from rmq.protocol.batch import BatchItem
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.message import Message
@@ -23,15 +24,6 @@ from rmq.store.message_store import MessageStore
 from rmq.store.results import BatchPutResult, PutResult, PutStatus
 
 
-class PutInterceptor(NamedTuple):
-    """A function that may change a message, or refuse it with `RequestRejected`."""
-
-    triggers: frozenset[str]
-    intercept: Callable[[Message], object]
-    native: TimedSends | None = None
-    """What compiled sends do in its place."""
-
-
 class PutPipeline:
     """The only way of a message into the store."""
 
@@ -39,6 +31,9 @@ class PutPipeline:
         self._store = store
         self._unserved = store.unserved
         self._interceptors: tuple[PutInterceptor, ...] = ()
+        self.send_fields: dict[str, SendFields] = {}
+        """Functions that add fields to answers of sends, by stored topic."""
+
         self.triggers: set[str] = set()
         """Properties with an interceptor; always this set, because handlers keep it."""
 
@@ -48,7 +43,42 @@ class PutPipeline:
         self.triggers.clear()
         self.triggers.update(*(each.triggers for each in self._interceptors))
 
-    def native(self) -> tuple[TimedSends | None, frozenset[str]]:
+    def send_table(
+        self,
+        *,
+        now_ms: Callable[[], int],
+        store_host: bytes,
+        facts: dict[str, str],
+        added: bytes,
+        keys: UniqueKeys,
+        declined_properties: AbstractSet[str],
+        declined_text: bytes,
+        version: int,
+    ) -> SendTable:
+        """Return a table with which compiled handlers store like `put`.
+
+        Python serves messages with a property that has an interceptor, unless that is
+        compiled, and messages with one of the `declined_properties`.
+        """
+        timed, compiled = self.compiled_interceptor()
+        return SendTable(
+            self._store.log,
+            now_ms=now_ms,
+            on_failure=self._store.writes.write_failed,
+            store_host=store_host,
+            facts=facts,
+            added=added,
+            keys=keys,
+            declined_properties=(declined_properties | self.triggers) - compiled,
+            time_properties=compiled,
+            timed=timed,
+            declined_text=declined_text,
+            waits_for_disk=self._store.durability.senders_wait,
+            max_body_size=self._store.config.max_message_size,
+            version=version,
+        )
+
+    def compiled_interceptor(self) -> tuple[TimedSends | None, frozenset[str]]:
         """Return a compiled interceptor, and the properties that no other one names."""
         for each in self._interceptors:
             if each.native is not None:

@@ -1,52 +1,10 @@
-"""Rights: what a handler can ask about the user who sent a request.
-
-The guard of access control checks the topics and groups that a request names. A handler
-that finds a record by its physical offset learns its topic only then, and checks the
-right to that topic, too. A pull that waits was checked when it came, and is checked
-again before it brings a message. Without access control everything is allowed and users
-have no name.
-"""
+"""AllRights: the rights on a broker without access control."""
 
 from collections.abc import Callable
-from typing import Protocol
 
 from rmq.access.actions import Action
 from rmq.protocol.command import Command
 from rmq.remoting.connection import Connection
-
-
-class RequestRights(Protocol):
-    """The rights of users; `register.guard` takes those of access control."""
-
-    on_change: list[Callable[[], object]]
-    """Called after each change of users or rules."""
-
-    def check(self, request: Command, connection: Connection) -> None:
-        """Raise `RequestRejected` unless the user may send this request now."""
-        ...
-
-    def authorize(self, user: str, request: Command, connection: Connection) -> None:
-        """Raise `RequestRejected` unless a user, who is known, may send this request.
-
-        Without a look at the signature: for requests that the broker makes itself.
-        """
-        ...
-
-    def user_of(self, request: Command) -> str:
-        """Return the user who signed the request; empty without access control."""
-        ...
-
-    def require(
-        self, request: Command, connection: Connection, topic: str, *actions: Action
-    ) -> None:
-        """Raise `RequestRejected` unless the user may do one of the actions."""
-        ...
-
-    def may(
-        self, user: str, connection: Connection, topic: str, *actions: Action
-    ) -> bool:
-        """Whether a user at this connection may do one of the actions."""
-        ...
 
 
 class AllRights:

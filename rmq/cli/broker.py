@@ -11,7 +11,6 @@ import click
 import trio
 
 from rmq import node as nodes
-from rmq.broker.config import BrokerConfig
 from rmq.cli.config.reload import reload_config
 from rmq.cli.options import (
     check_platform,
@@ -29,6 +28,7 @@ from rmq.cli.options import (
 from rmq.cli.server import greeting
 from rmq.cli.server.service_manager import notify
 from rmq.cluster.config import ReplicationConfig
+from rmq.config.broker import BrokerConfig
 from rmq.config.option import build, describe
 from rmq.console.config import ConsoleConfig
 from rmq.core.errors import RmqError

@@ -11,7 +11,6 @@ from pathlib import Path
 import click
 import trio
 
-from rmq.broker.config import BrokerConfig
 from rmq.cli.options import (
     FAILED,
     check_platform,
@@ -24,6 +23,7 @@ from rmq.cli.options import (
     start_logging,
 )
 from rmq.cli.server.service_manager import notify
+from rmq.config.broker import BrokerConfig
 from rmq.config.option import build
 from rmq.container.config import ContainerConfig
 from rmq.container.container import MAX_BROKERS, Container, Wanted

@@ -18,7 +18,7 @@ from rmq.config.keys import broken_promises
 from rmq.config.option import bad_values, check, environment_values, read_properties
 from rmq.core.errors import ConfigError, RmqError
 from rmq.core.logs import LineFormatter
-from rmq.plugins import PluginSet
+from rmq.plugin.registry import PluginSet
 
 logger = logging.getLogger("rmq")
 

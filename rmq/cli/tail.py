@@ -159,8 +159,8 @@ class _Printer:
             return
         mark, place, say = (
             MARKS[row["kind"]],
-            harmless(row["subject"]),
-            harmless(row["message"]),
+            harmless(row["place"]),
+            harmless(row["say"]),
         )
         if self._is_terminal:
             self._write(fitted(f"{clock(row['at_ms'])}  {mark} {place:<16} {say}"))

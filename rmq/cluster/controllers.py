@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 import trio
 
-from rmq.broker.config import BrokerConfig
 from rmq.cluster.config import ReplicationConfig
 from rmq.cluster.directory import Ask
 from rmq.cluster.identity import Asked
+from rmq.config.broker import BrokerConfig
 from rmq.core.clock import Clock
 from rmq.core.errors import (
     ConnectFailed,

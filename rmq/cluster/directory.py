@@ -8,7 +8,7 @@ from typing import Final, TypeVar
 import trio
 
 from rmq.access.signature import sign
-from rmq.broker.config import BrokerConfig
+from rmq.config.broker import BrokerConfig
 from rmq.core.errors import ConnectFailed, PeerError, RequestRejected
 from rmq.core.logs import Foreign
 from rmq.protocol.bodies.route import BrokerData, ClusterInfo, TopicRouteData

@@ -31,7 +31,6 @@ import trio
 from rmq._fastpath import Watermark
 from rmq.access.config import AuthConfig
 from rmq.broker.advertise import choose_address
-from rmq.broker.config import BrokerConfig
 from rmq.cluster.config import ReplicationConfig
 from rmq.cluster.controllers import Controllers, Refused, Term
 from rmq.cluster.directory import Ask, asking
@@ -41,6 +40,7 @@ from rmq.cluster.pending_set import AskedSet
 from rmq.cluster.sync_set import SyncSet
 from rmq.cluster.term_state import Control
 from rmq.cluster.wire import Epoch, Greeting
+from rmq.config.broker import BrokerConfig
 from rmq.config.option import build
 from rmq.core.clock import Clock
 from rmq.core.errors import ConfigError, PeerError, RmqError

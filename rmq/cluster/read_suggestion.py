@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from rmq.broker.config import BrokerConfig
 from rmq.broker.nameservers import NameServers
 from rmq.cluster.directory import group_addresses
 from rmq.cluster.role import Role
+from rmq.config.broker import BrokerConfig
 from rmq.core.errors import PeerError
 from rmq.store.commit_log import memory_window
 from rmq.store.message_store import MessageStore

@@ -16,12 +16,12 @@ from functools import partial
 
 import trio
 
-from rmq.broker.config import BrokerConfig
 from rmq.cluster.config import RecoverFromReplicas, ReplicationConfig
 from rmq.cluster.directory import Ask, group_addresses
 from rmq.cluster.fetcher import Replica
 from rmq.cluster.link_tls import LinkTls
 from rmq.cluster.master_requests import RemoteBroker
+from rmq.config.broker import BrokerConfig
 from rmq.core.errors import PeerError
 from rmq.core.logs import Foreign
 from rmq.core.threads import in_thread

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from rmq.broker.config import BrokerConfig
 from rmq.broker.nameservers import NameServers
 from rmq.cluster.config import ReplicationConfig
 from rmq.cluster.log_server import Primary
 from rmq.cluster.read_suggestion import Suggestion
 from rmq.cluster.role import Role
 from rmq.cluster.slave_synchronize import CopiedTables
+from rmq.config.broker import BrokerConfig
 from rmq.core.threads import in_thread
 from rmq.store.config import BrokerRole
 from rmq.store.message_store import MessageStore

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from rmq.broker.config import BrokerConfig
+from rmq.config.broker import BrokerConfig
 from rmq.core.errors import ConfigError, RequestRejected
 from rmq.core.logs import Foreign
 from rmq.protocol.codes import OwnRequestCode, RequestCode, ResponseCode

@@ -20,11 +20,11 @@ from collections.abc import Awaitable, Callable, Coroutine
 import msgspec
 import trio
 
-from rmq.broker.register import Around
 from rmq.cluster.directory import Ask
 from rmq.cluster.role import Role
 from rmq.core.errors import ConnectFailed, RmqError
 from rmq.core.logs import Foreign
+from rmq.plugin.registrations import Around
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import Command
 from rmq.remoting.connection import Connection

@@ -14,7 +14,7 @@ import trio
 
 from rmq.access.config import AuthConfig
 from rmq.access.networks import LOOPBACK, are_within, networks
-from rmq.broker.config import BrokerConfig
+from rmq.config.broker import BrokerConfig
 from rmq.config.changes import as_properties
 from rmq.config.option import MetricsExporter, build, read_properties
 from rmq.container.child import Child, Identity

@@ -28,8 +28,8 @@ class Event(msgspec.Struct, frozen=True):
     number: int
     at_ms: int
     kind: Literal["came", "left", "problem", "admin"]
-    subject: str
-    message: str
+    place: str
+    say: str
 
 
 class Events:
@@ -55,7 +55,7 @@ class Events:
 
     def problem(self, problem: "Problem") -> None:
         """Add a problem that was not there before."""
-        self._add("problem", problem.subject, problem.message)
+        self._add("problem", problem.place, problem.say)
 
     def _came(self, group: str, client_id: str, connection: Connection) -> None:
         assert self._broker is not None, "attach it first"
@@ -70,7 +70,7 @@ class Events:
         assert self._broker is not None, "attach it first"
         how = "left in order" if is_in_order else "is gone, its connection was lost"
         rest = len(self._broker.consumers.members(group))
-        last = "" if rest else "; no client is left"
+        last = "" if rest else "; nobody is left"
         host = connection.source_host
         self._add("left", group, f"{client_id} at {host} {how}{last}")
 

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 SAMPLE_S: Final = 10.0
 LOOKED_AT_SAMPLE_S: Final = 2.0
 TURN_S: Final = 0.0003
-MAX_FOLLOWERS: Final = 16
-"""Requests that follow the log at the same time, and as many that wait."""
 
 
 class Monitor(MonitorState):
@@ -36,7 +34,7 @@ class Monitor(MonitorState):
         tails = broker.store.queues.tails
         tails.take_unseen(len(broker.store.queues))  # what recovery has added
         broker.consumers.on_leave.append(self.departures.add)
-        broker.consumers.on_leave.append(lambda *_: self.mark_viewed())
+        broker.consumers.on_leave.append(lambda *_: self.look())
         broker.offsets.on_reset.append(self.progress.suspect)
         self.events.attach(broker)
 

@@ -1,8 +1,8 @@
 """Why a consumer group is behind: one sentence, its evidence, and what to do.
 
-`why_behind` is a pure function of `GroupFacts`.  The rows of `ROWS` are asked in the
-order of their certainty: the first that matches is the sentence, the others are its
-evidence. None means that nobody knows, never zero.
+`why` is a pure function of `GroupFacts`.  The rows of `ROWS` are asked in the order of
+their certainty: the first that matches is the sentence, the others are its evidence.
+None means that nobody knows, never zero.
 """
 
 # tidy: long — one table of rules, whose order is what they mean
@@ -144,29 +144,25 @@ class Reason(msgspec.Struct, frozen=True, kw_only=True):
 
     level: Level
     kind: str
-    message: str
-    summary: str = ""
+    say: str
+    brief: str = ""
     """The same in a few words, for a column."""
 
-    details: tuple[str, ...] = ()
-    action: str = ""
+    more: tuple[str, ...] = ()
+    do: str = ""
     command: str = ""
-    catch_up: str = ""
+    even: str = ""
     """When it will have caught up."""
 
 
-def why_behind(group: GroupFacts) -> Reason:
+def why(group: GroupFacts) -> Reason:
     """Return the reason why a group is behind, or that it keeps up."""
     found = [reason for row in ROWS if (reason := row(group)) is not None]
     if not found:
-        return Reason(level="ok", kind="keeps-up", message="It keeps up.")
+        return Reason(level="ok", kind="keeps-up", say="It keeps up.")
     first, *rest = found
-    more = first.details + tuple(
-        each.message for each in rest if each.kind != "unexplained"
-    )
-    return msgspec.structs.replace(
-        first, details=more, catch_up=first.catch_up or _catch_up_text(group)
-    )
+    more = first.more + tuple(each.say for each in rest if each.kind != "unexplained")
+    return msgspec.structs.replace(first, more=more, even=first.even or _even(group))
 
 
 # -- the rows
@@ -192,10 +188,10 @@ def _nobody(group: GroupFacts) -> Reason | None:
     return Reason(
         level="bad" if group.is_behind else "warn",
         kind="nobody",
-        summary=brief,
-        message=f"Nobody consumes; {count(group.lag)} wait.{how}",
-        details=() if left is None else (f"It was {left.client}.",),
-        action=f"Start a client of the group.{_deleted(group)}",
+        brief=brief,
+        say=f"Nobody consumes; {count(group.lag)} wait.{how}",
+        more=() if left is None else (f"It was {left.client}.",),
+        do=f"Start a client of the group.{_deleted(group)}",
         command=f"rmq admin consumerConnection -g {quote(group.name)}",
     )
 
@@ -206,9 +202,9 @@ def _paused(group: GroupFacts) -> Reason | None:
     return Reason(
         level="bad" if group.is_behind else "warn",
         kind="paused",
-        summary=f"paused: {group.pauses[0]}",
-        message=f"It may not consume: {'; '.join(group.pauses)}.",
-        action="Allow it again if the pause is over.",
+        brief=f"paused: {group.pauses[0]}",
+        say=f"It may not consume: {'; '.join(group.pauses)}.",
+        do="Allow it again if the pause is over.",
         command="rmq admin auditLog",
     )
 
@@ -220,16 +216,16 @@ def _differs(group: GroupFacts) -> Reason | None:
     return Reason(
         level="warn",
         kind="members-differ",
-        summary="members want different messages",
-        message="Members want different messages; some messages are skipped.",
-        details=tuple(sides[:3]),
-        action="Give all members the same subscriptions, or groups of their own.",
+        brief="members want different messages",
+        say="Members want different messages; some messages are skipped.",
+        more=tuple(sides[:3]),
+        do="Give all members the same subscriptions, or groups of their own.",
         command=f"rmq admin consumerConnection -g {quote(group.name)}",
     )
 
 
 def _unowned(group: GroupFacts) -> Reason | None:
-    """No client fetches from a queue, although the group has members."""
+    """Nobody fetches from a queue, although members are there and others move."""
     still = [
         queue
         for queue in group.queues
@@ -237,16 +233,16 @@ def _unowned(group: GroupFacts) -> Reason | None:
     ]
     if group.is_broadcast or not group.clients or not still:
         return None
-    verb = "has" if len(still) == 1 else "have"
+    verb = "belongs" if len(still) == 1 else "belong"
     number = "a queue" if len(still) == 1 else f"{len(still)} queues"
     return Reason(
         level="bad" if group.is_behind else "warn",
         kind="unowned",
-        summary=f"{number} {verb} no owner",
-        message=f"{queues_text(still)} {verb} no owner: no client fetches from "
+        brief=f"{number} {verb} to nobody",
+        say=f"{queues_text(still)} {verb} to nobody: no client fetches from "
         f"{'it' if len(still) == 1 else 'them'}.",
-        details=(f"{count(sum(q.lag for q in still))} wait there.",),
-        action="Restart a client: members share the queues again within 20 s.",
+        more=(f"{count(sum(q.lag for q in still))} wait there.",),
+        do="Restart a client: members share the queues again within 20 s.",
         command=f"rmq admin consumerProgress -g {quote(group.name)}",
     )
 
@@ -264,12 +260,12 @@ def _blocked(group: GroupFacts) -> Reason | None:
     return Reason(
         level=late if is_sure else "note",
         kind="blocked",
-        summary=f"{name}: nothing done for {span(for_ms)}",
-        message=f"{name} finished nothing for {span(for_ms)}, with "
+        brief=f"{name}: nothing done for {span(for_ms)}",
+        say=f"{name} finished nothing for {span(for_ms)}, with "
         f"{count(sum(q.in_hand for q in stuck))} in hand: a "
         f"{'' if is_sure else 'slow or '}blocked handler.",
-        details=(f"It has {queues_text(stuck)}.",),
-        action="Look at the threads of this client; restart it if it does not go on.",
+        more=(f"It has {queues_text(stuck)}.",),
+        do="Look at the threads of this client; restart it if it does not go on.",
         command=_status_command(group, who),
     )
 
@@ -297,11 +293,11 @@ def _slow_client(group: GroupFacts) -> Reason | None:
         return Reason(
             level="bad" if group.is_behind else "warn",
             kind="slow-client",
-            summary=f"{client}: {rate_text(rates[client])}, others {rate_text(usual)}",
-            message=f"One of {members(len(group.clients))} is slow. {client} finishes "
+            brief=f"{client}: {rate_text(rates[client])}, others {rate_text(usual)}",
+            say=f"One of {members(len(group.clients))} is slow. {client} finishes "
             f"{rate_text(rates[client])}, the others {rate_text(usual)}.",
-            details=(f"It has {queues_text(own)}; {share} % of what waits is there.",),
-            action="Look at its threads, or stop it: its queues go to the others.",
+            more=(f"It has {queues_text(own)}; {share} % of what waits is there.",),
+            do="Look at its threads, or stop it: its queues go to the others.",
             command=_status_command(group, [client]),
         )
     return None
@@ -317,16 +313,16 @@ def _fails(group: GroupFacts) -> Reason | None:
     if again <= FAILED_SHARE * whole and not is_sudden:
         return None
     share = f"{100 * again / whole:.0f} % of its messages"
-    more = f"{rate_text(again)} are retried"
+    more = f"{rate_text(again)} come again"
     if before is not None:
         more += f"; in the hour before it was {rate_text(before)}"
     return Reason(
         level="warn",
         kind="fails",
-        summary=f"{100 * again / whole:.0f} % fail and are retried",
-        message=f"{share} fail and are retried.",
-        details=(f"{more}.",),
-        action="Read the log of the clients before these messages become dead letters.",
+        brief=f"{100 * again / whole:.0f} % fail and come again",
+        say=f"{share} fail and come again.",
+        more=(f"{more}.",),
+        do="Read the log of the clients before these messages become dead letters.",
         command=f"rmq consume {quote(f'%RETRY%{group.name}')}",
     )
 
@@ -342,14 +338,14 @@ def _hot_queue(group: GroupFacts) -> Reason | None:
             continue
         if hot.arriving_per_s <= HOT_FACTOR * total / len(own):
             continue
-        share = f"{100 * hot.arriving_per_s / total:.0f} %"
         return Reason(
             level="warn",
             kind="hot-queue",
-            summary=f"queue {hot.queue_id} gets {share}",
-            message=f"Queue {hot.queue_id} of {topic} gets {share} of the messages: "
-            "senders choose queues by a key that occurs often.",
-            action="Choose queues by a key with more values, or without one.",
+            brief=f"queue {hot.queue_id} gets {100 * hot.arriving_per_s / total:.0f} %",
+            say=f"Queue {hot.queue_id} of {topic} gets "
+            f"{100 * hot.arriving_per_s / total:.0f} % of the messages: senders choose "
+            "queues by a key that occurs often.",
+            do="Choose queues by a key with more values, or without one.",
             command=f"rmq admin topicStatus -t {quote(topic)}",
         )
     return None
@@ -367,10 +363,10 @@ def _too_few_queues(group: GroupFacts) -> Reason | None:
     return Reason(
         level="bad",
         kind="too-few-queues",
-        summary=f"{len(group.clients)} clients, {_queue_count(group)}, all busy",
-        message=f"{members(len(group.clients))}, {_queue_count(group)}, all busy: "
+        brief=f"{len(group.clients)} clients, {_queue_count(group)}, all busy",
+        say=f"{members(len(group.clients))}, {_queue_count(group)}, all busy: "
         "more clients do not help, more queues do.",
-        action="Give the topic more queues, or make the handler faster.",
+        do="Give the topic more queues, or make the handler faster.",
         command=f"rmq admin updateTopic -t {quote(group.queues[0].topic)} -r N -w N",
     )
 
@@ -383,10 +379,10 @@ def _too_slow(group: GroupFacts) -> Reason | None:
     return Reason(
         level="bad",
         kind="too-slow",
-        summary=f"{len(group.clients)} clients, needs {wanted:.0f}",
-        message=f"{members(len(group.clients)).capitalize()} finish {rate_text(done)}, "
+        brief=f"{len(group.clients)} clients, needs {wanted:.0f}",
+        say=f"{members(len(group.clients)).capitalize()} finish {rate_text(done)}, "
         f"{rate_text(arriving)} arrive. It needs {wanted:.0f}.",
-        action="Start more clients, or make the handler faster.",
+        do="Start more clients, or make the handler faster.",
         command=f"rmq admin consumerProgress -g {quote(group.name)}",
     )
 
@@ -397,10 +393,10 @@ def _reads_disk(group: GroupFacts) -> Reason | None:
     return Reason(
         level="warn",
         kind="reads-disk",
-        summary="reads from the disk",
-        message="It reads messages that are no longer in memory: "
+        brief="reads from the disk",
+        say="It reads messages that are no longer in memory: "
         f"{group.faults_per_s:.0f} pages a second come from the disk.",
-        action="Wait until it has caught up, or give the broker a faster disk.",
+        do="Wait until it has caught up, or give the broker a faster disk.",
     )
 
 
@@ -410,9 +406,9 @@ def _catching_up(group: GroupFacts) -> Reason | None:
     return Reason(
         level="note",
         kind="catches-up",
-        summary=_catch_up_text(group),
-        message=f"It will be {_catch_up_text(group)}.",
-        action="Nothing needs to be done.",
+        brief=_even(group),
+        say=f"It catches up: {_even(group)}.",
+        do="Nothing needs to be done.",
     )
 
 
@@ -422,9 +418,9 @@ def _unexplained(group: GroupFacts) -> Reason | None:
     return Reason(
         level="warn",
         kind="unexplained",
-        summary="nothing here explains it",
-        message=f"It is behind by {count(group.lag)}, and nothing here explains it.",
-        action="Read the log of its clients.",
+        brief="nothing here explains it",
+        say=f"It is behind by {count(group.lag)}, and nothing here explains it.",
+        do="Read the log of its clients.",
         command=f"rmq admin consumerProgress -g {quote(group.name)}",
     )
 
@@ -464,15 +460,15 @@ def _catches_up(group: GroupFacts) -> bool:
     return (group.done_per_s or 0.0) > group.arriving_per_s
 
 
-def _catch_up_text(group: GroupFacts) -> str:
-    """Return when the group will have caught up at this speed."""
+def _even(group: GroupFacts) -> str:
+    """Say when the group will have caught up at this speed."""
     done = group.done_per_s
     if not group.is_behind or not done:
         return ""
     gain = done - group.arriving_per_s
     if gain <= 0:
-        return f"never caught up at {rate_text(done)}"
-    return f"caught up in {span(int(1_000 * group.lag / gain))} at this speed"
+        return f"at {rate_text(done)} never"
+    return f"even in {span(int(1_000 * group.lag / gain))} at this speed"
 
 
 def _deleted(group: GroupFacts) -> str:

@@ -6,11 +6,12 @@ from itertools import chain, islice
 from typing import Final
 
 from rmq.observe.client_names import language_name
-from rmq.observe.findings import BrokerSnapshot
+from rmq.observe.findings import Picture
 from rmq.observe.group_progress import LEAST_RATE_MS, QueueProgress
 from rmq.observe.monitor_state import MonitoredBroker, MonitorState
 from rmq.observe.reasons import Client, GroupFacts, QueueFacts
-from rmq.observe.statistics import GROUP_AGAIN, QUEUE_PUT_NUMS
+from rmq.observe.statistics import GROUP_AGAIN
+from rmq.protocol.bodies.statistics import QUEUE_PUT_NUMS
 from rmq.protocol.flags import PERM_READ
 from rmq.protocol.topics import RETRY_PREFIX
 from rmq.remoting.connection import Connection
@@ -192,7 +193,7 @@ def _pauses(
             yield f"the group may not read {topic}"
 
 
-def take_snapshot(broker: MonitoredBroker, watch: MonitorState) -> BrokerSnapshot:
+def take_picture(broker: MonitoredBroker, watch: MonitorState) -> Picture:
     """Return what is known about the broker, without its groups."""
     now_ms = broker.clock.now_ms()
     servers = broker.name_servers.statistics()
@@ -201,7 +202,7 @@ def take_snapshot(broker: MonitoredBroker, watch: MonitorState) -> BrokerSnapsho
     refusal = durability.refusal
     transactions = broker.facts("transactions") or {}
     asked, oldest_ms = transactions.get("asked", (0, -1))
-    return BrokerSnapshot(
+    return Picture(
         broker=broker.config.broker_name,
         now_ms=now_ms,
         refusal="" if refusal is None else refusal.text,

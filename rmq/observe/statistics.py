@@ -19,24 +19,23 @@ import trio
 from rmq._fastpath import SIZE_BOUNDS
 from rmq.core.clock import Clock
 from rmq.observe.measure import CounterArray, CounterSnapshots, HistogramTable
-from rmq.protocol.bodies.statistics import BrokerStatsData, BrokerStatsItem
+from rmq.protocol.bodies.statistics import (
+    BROKER_GET_NUMS,
+    BROKER_PUT_NUMS,
+    GROUP_GET_NUMS,
+    GROUP_GET_SIZE,
+    QUEUE_GET_NUMS,
+    QUEUE_GET_SIZE,
+    QUEUE_PUT_NUMS,
+    QUEUE_PUT_SIZE,
+    SNDBCK_PUT_NUMS,
+    TOPIC_PUT_NUMS,
+    TOPIC_PUT_SIZE,
+    BrokerStatsData,
+    BrokerStatsItem,
+)
 from rmq.store.message_store import MessageStore
 from rmq.store.queues.consume_queues import QueueKey
-
-TOPIC_PUT_NUMS: Final = "TOPIC_PUT_NUMS"
-TOPIC_PUT_SIZE: Final = "TOPIC_PUT_SIZE"
-QUEUE_PUT_NUMS: Final = "QUEUE_PUT_NUMS"
-QUEUE_PUT_SIZE: Final = "QUEUE_PUT_SIZE"
-GROUP_GET_NUMS: Final = "GROUP_GET_NUMS"
-GROUP_GET_SIZE: Final = "GROUP_GET_SIZE"
-QUEUE_GET_NUMS: Final = "QUEUE_GET_NUMS"
-QUEUE_GET_SIZE: Final = "QUEUE_GET_SIZE"
-BROKER_PUT_NUMS: Final = "BROKER_PUT_NUMS"
-BROKER_GET_NUMS: Final = "BROKER_GET_NUMS"
-SNDBCK_PUT_NUMS: Final = "SNDBCK_PUT_NUMS"
-SNDBCK2DLQ_TIMES: Final = "SNDBCK2DLQ_TIMES"
-COMMIT_NUMS: Final = "COMMIT_NUMS"
-ROLLBACK_NUMS: Final = "ROLLBACK_NUMS"
 
 TOPIC_OUT: Final = "TOPIC_OUT"
 GROUP_OUT: Final = "GROUP_OUT"

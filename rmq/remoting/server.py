@@ -21,13 +21,14 @@ import trio
 
 from rmq._fastpath import (
     EventKind,
+    Grants,
+    NativeHandler,
     Reactor,
     ReactorStatistics,
     RpcTime,
     Watermark,
 )
 from rmq.core.logs import SparseLog, caused_by
-from rmq.native import Grants, NativeHandler
 from rmq.protocol.frames import MAX_FRAME_SIZE, decode, encode
 from rmq.protocol.hosts import host_bytes
 from rmq.remoting.admission import (

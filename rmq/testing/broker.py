@@ -13,11 +13,11 @@ from pathlib import Path
 import trio
 
 from rmq import node as nodes
-from rmq.broker.config import BrokerConfig
+from rmq.config.broker import BrokerConfig
 from rmq.config.option import build
 from rmq.core.clock import Clock
 from rmq.namesrv.config import NamesrvConfig, NamesrvListenConfig
-from rmq.plugins import PluginSet
+from rmq.plugin.registry import PluginSet
 from rmq.store.config import StoreConfig
 
 SMALL_SETTINGS = {
@@ -47,10 +47,7 @@ async def running_node(
     values = SMALL_SETTINGS | {"storePathRootDir": str(folder)} | dict(settings or {})
     config, store = build(BrokerConfig, values), build(StoreConfig, values)
     loaded = PluginSet()
-    loaded.load(config.plugins_disabled)
-    for name, module in (plugins or {}).items():
-        if loaded.get(name) is not module:
-            loaded.add(module, name=name)
+    loaded.load(config.plugins_disabled, plugins)
     interval_s = sys.getswitchinterval()
     async with trio.open_nursery() as nursery:
         run = partial(

@@ -21,9 +21,9 @@ from typing import Final
 
 import trio
 
-from rmq.broker.register import PluginInfo
 from rmq.core.errors import PeerClosed, PluginError
-from rmq.plugins import hook_problems, installed_plugins, key_problems
+from rmq.plugin.broker import PluginInfo
+from rmq.plugin.registry import hook_problems, installed_plugins, key_problems
 from rmq.protocol.command import FLAG_ONEWAY, Command
 from rmq.testing.peer import RawClient
 from rmq.testing.threads import BrokerThread

@@ -3,7 +3,7 @@
 import pytest
 
 from rmq.broker.advertise import choose_address
-from rmq.broker.config import BrokerConfig
+from rmq.config.broker import BrokerConfig
 from rmq.core.errors import ConfigError
 
 

@@ -5,8 +5,8 @@ import trio
 
 from rmq.broker import clients, housekeeping, notices
 from rmq.broker.clients import ConsumerTable, ProducerTable
-from rmq.broker.config import BrokerConfig
 from rmq.broker.tables.groups import GroupTable
+from rmq.config.broker import BrokerConfig
 from rmq.core.errors import RequestRejected
 from rmq.protocol.bodies.groups import SubscriptionGroupConfig
 from rmq.protocol.bodies.heartbeat import ConsumerData, SubscriptionData

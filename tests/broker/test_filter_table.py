@@ -5,8 +5,8 @@ import json
 import pytest
 import trio
 
-from rmq.broker.config import BrokerConfig
 from rmq.broker.tables.filters import FilterTable, FilterWrapper, TopicFilters
+from rmq.config.broker import BrokerConfig
 from rmq.protocol import fastjson
 from rmq.protocol.bodies.heartbeat import SubscriptionData
 from rmq.protocol.encoded_members import PER_TURN

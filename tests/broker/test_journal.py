@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from rmq.broker.config import BrokerConfig
 from rmq.broker.tables import journal
 from rmq.broker.tables.journal import TopicChange, TopicJournal
 from rmq.broker.tables.topics import TopicTable
+from rmq.config.broker import BrokerConfig
 from rmq.protocol.bodies.topics import TopicConfig
 from rmq.testing import ManualClock
 

@@ -9,11 +9,11 @@ import threading
 import pytest
 import trio
 
-from rmq.broker.config import BrokerConfig
+from rmq.config.broker import BrokerConfig
 from rmq.config.option import build
 from rmq.core.errors import ConfigError, PeerClosed, PluginError, StoreError
 from rmq.node import run_broker
-from rmq.plugins import PluginSet
+from rmq.plugin.registry import PluginSet
 from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.command import Command
 from rmq.store.config import StoreConfig

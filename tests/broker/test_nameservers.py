@@ -6,7 +6,6 @@ from contextlib import contextmanager
 import pytest
 import trio
 
-from rmq.broker.config import BrokerConfig
 from rmq.broker.nameservers import (
     FULL_EVERY,
     TOLD_WAIT_S,
@@ -15,6 +14,7 @@ from rmq.broker.nameservers import (
 )
 from rmq.broker.tables.topics import TopicTable
 from rmq.cluster.role import Role
+from rmq.config.broker import BrokerConfig
 from rmq.core.errors import ConnectFailed, RequestRejected
 from rmq.namesrv.config import NamesrvConfig, NamesrvListenConfig
 from rmq.namesrv.handlers import NameServerHandlers, NameServerParts

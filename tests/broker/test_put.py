@@ -3,8 +3,9 @@
 import pytest
 
 from rmq.broker.arrivals import Arrivals
-from rmq.broker.put import PutInterceptor, PutPipeline
+from rmq.broker.put import PutPipeline
 from rmq.core.errors import RequestRejected
+from rmq.plugin import PutInterceptor
 from rmq.protocol.batch import BatchItem
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.hosts import host_bytes

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmq.broker import housekeeping
-from rmq.broker.config import BrokerConfig
 from rmq.broker.tables.groups import GroupTable
 from rmq.broker.tables.offsets import OffsetTable
 from rmq.broker.tables.topics import MAX_RESTORED_QUEUES, TopicTable
+from rmq.config.broker import BrokerConfig
 from rmq.core.errors import RequestRejected, StoreError
 from rmq.protocol import fastjson
 from rmq.protocol.bodies.groups import SubscriptionGroupConfig, SubscriptionGroupWrapper

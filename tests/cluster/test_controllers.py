@@ -2,9 +2,9 @@
 
 import pytest
 
-from rmq.broker.config import BrokerConfig
 from rmq.cluster.config import ReplicationConfig
 from rmq.cluster.controllers import Controllers, MixedControllers
+from rmq.config.broker import BrokerConfig
 from rmq.core.errors import ConnectFailed
 from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.command import Command

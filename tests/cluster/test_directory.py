@@ -3,8 +3,8 @@
 import pytest
 import trio
 
-from rmq.broker.config import BrokerConfig
 from rmq.cluster.directory import Directory, group_addresses
+from rmq.config.broker import BrokerConfig
 from rmq.core.errors import ConnectFailed
 from rmq.protocol.bodies.route import BrokerData, ClusterInfo, TopicRouteData
 from rmq.protocol.codes import RequestCode, ResponseCode

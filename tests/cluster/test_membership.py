@@ -9,13 +9,13 @@ from contextlib import ExitStack, contextmanager
 import pytest
 from click.testing import CliRunner
 
-from rmq.broker.config import BrokerConfig
 from rmq.cli import main
 from rmq.cluster.config import ReplicationConfig
 from rmq.cluster.controllers import Term
 from rmq.cluster.identity import Asked, Boot, Identity
 from rmq.cluster.membership import Membership
 from rmq.cluster.pending_set import AskedSet
+from rmq.config.broker import BrokerConfig
 from rmq.core.errors import ConfigError, RmqError
 from rmq.observe.group_view import group_of
 from rmq.observe.metrics.own import group_families

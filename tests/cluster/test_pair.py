@@ -7,10 +7,10 @@ from contextlib import ExitStack
 
 import pytest
 
-from rmq.broker.config import BrokerConfig
 from rmq.cli.doctor.group_checks import group_findings
 from rmq.client.admin import AdminClient
 from rmq.cluster.role import Role
+from rmq.config.broker import BrokerConfig
 from rmq.core.errors import ConfigError
 from rmq.observe.metrics.own import families
 from rmq.outgoing.identity import Identity

@@ -3,7 +3,6 @@
 import pytest
 import trio
 
-from rmq.broker.config import BrokerConfig
 from rmq.cluster.role import Role
 from rmq.cluster.slave_synchronize import (
     LOG_END,
@@ -11,6 +10,7 @@ from rmq.cluster.slave_synchronize import (
     CopiedTable,
     CopiedTables,
 )
+from rmq.config.broker import BrokerConfig
 from rmq.protocol.codes import RequestCode
 from rmq.store.config import BrokerRole, StoreConfig
 from tests.cluster.test_pair import ask, context_of

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from rmq.broker.config import BrokerConfig
 from rmq.cluster.config import ReplicationConfig
+from rmq.config.broker import BrokerConfig
 from rmq.config.keys import unused
 from rmq.config.option import check, options
 from rmq.namesrv.config import NamesrvConfig, NamesrvListenConfig

@@ -7,13 +7,13 @@ import typing
 import pytest
 
 import rmq_plugins
-from rmq.broker.config import BrokerConfig
 from rmq.cluster.config import ReplicationConfig
+from rmq.config.broker import BrokerConfig
 from rmq.config.changes import MAX_REASONS, MAX_TEXT_SIZE, apply_changes, read_changes
 from rmq.config.option import Configuration, bad_values, build, option, options
 from rmq.core.errors import ConfigError
 from rmq.namesrv.config import NamesrvConfig
-from rmq.plugins import PluginSet
+from rmq.plugin.registry import PluginSet
 from rmq.store.config import StoreConfig
 
 

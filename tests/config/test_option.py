@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmq.broker.config import BrokerConfig
 from rmq.cluster.config import ReplicationConfig
+from rmq.config.broker import BrokerConfig
 from rmq.config.keys import unused
 from rmq.config.option import (
     Configuration,

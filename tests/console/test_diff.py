@@ -3,8 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmq.console.diff import UNCHANGED, diff
-from tests.model.json_changes import apply
+from rmq.console.diff import UNCHANGED, apply, diff
 
 NAMES = st.sampled_from(["a", "b", "c"])
 VALUES = st.recursive(

@@ -12,7 +12,7 @@ import time
 import pytest
 
 from rmq._fastpath import decode_record
-from rmq.broker.config import BrokerConfig
+from rmq.config.broker import BrokerConfig
 from rmq.core.errors import RmqError
 from rmq.protocol.codes import RequestCode
 from rmq.store.config import StoreConfig

@@ -17,7 +17,7 @@ BLOCK = re.compile(
 
 GONE = """
 import pytest
-from rmq.core.errors import RmqError
+from rmq.plugin import RmqError
 from rmq.protocol.command import Command
 
 

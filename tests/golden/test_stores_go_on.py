@@ -3,7 +3,7 @@
 import pytest
 import trio
 
-from rmq.broker.config import BrokerConfig
+from rmq.config.broker import BrokerConfig
 from rmq.config.option import build, read_properties
 from rmq.protocol.codes import RequestCode
 from rmq.protocol.hosts import host_bytes

@@ -7,9 +7,9 @@ from pathlib import Path
 import click
 import pytest
 
-from rmq.broker.config import BrokerConfig
 from rmq.cli import main
 from rmq.cluster.config import ReplicationConfig
+from rmq.config.broker import BrokerConfig
 from rmq.config.option import check, options, read_properties
 from rmq.controller.config import ControllerConfig
 from rmq.namesrv.config import NamesrvConfig, NamesrvListenConfig
@@ -31,7 +31,7 @@ def test_each_registration_is_documented_with_its_parameters():
     text = (ROOT / "docs/develop/plugins.md").read_text()
     calls = inspect.getmembers(Register, inspect.isfunction)
     public = {name: call for name, call in calls if not name.startswith("_")}
-    assert len(public) == 16
+    assert len(public) == 18
     for name, call in public.items():
         parameters = [
             each.name if each.default is each.empty else f"{each.name}="

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from rmq.broker import clients, queue_locks, quota
-from rmq.broker.config import BrokerConfig
 from rmq.broker.tables import groups, offsets, topics
+from rmq.config.broker import BrokerConfig
 from rmq.namesrv import kv_config, routes, topic_queues
 from rmq.protocol import (
     batch,

@@ -131,11 +131,11 @@ def test_no_leftover_marks():
 def test_broad_except_stands_only_in_supervisors():
     allowed = {
         "rmq/remoting/dispatch.py",
-        "rmq/plugins.py",
+        "rmq/plugin/registry.py",
         "rmq/broker/broker.py",
         "rmq/console/live.py",
         "rmq/console/server.py",
-        "rmq/broker/register.py",
+        "rmq/plugin/register.py",
         "rmq/client/handlers.py",
         "rmq/client/hooks.py",
         "rmq/client/portal.py",

@@ -24,12 +24,12 @@ import rmq_plugins.static
 import rmq_plugins.timer
 import rmq_plugins.transaction
 from rmq.broker.assemble import assemble, set_up_plugins
-from rmq.broker.config import BrokerConfig
 from rmq.broker.context import BrokerContext
-from rmq.broker.register import MethodOnUse
+from rmq.config.broker import BrokerConfig
 from rmq.core.clock import Clock
 from rmq.core.errors import InvokeTimeout, RequestRejected
-from rmq.plugins import PluginSet
+from rmq.plugin.register import MethodOnUse
+from rmq.plugin.registry import PluginSet
 from rmq.protocol.bodies.topics import TopicConfig
 from rmq.protocol.command import FLAG_ONEWAY, Command
 from rmq.protocol.frames import decode
@@ -114,8 +114,7 @@ class Caller:
         self.connection = RecordingConnection()
         self.opaque = 0
         loaded = PluginSet()
-        for name, module in {**PLUGINS, **(plugins or {})}.items():
-            loaded.add(module, name=name)
+        loaded.add({**PLUGINS, **(plugins or {})})
         self.registered = set_up_plugins(broker, loaded, values or {})
         self.handlers: dict[int, Callable[[Command, Any], Any]] = {}
         self.ports: dict[int, tuple[str, ...]] = {}

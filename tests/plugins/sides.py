@@ -7,7 +7,7 @@ import socket
 import pytest
 
 from rmq._fastpath import EventKind, Reactor
-from rmq.broker.config import BrokerConfig
+from rmq.config.broker import BrokerConfig
 from rmq.protocol.frames import FrameDecoder, encode
 from rmq.protocol.hosts import host_bytes
 from rmq.store.config import StoreConfig

@@ -4,10 +4,10 @@ import errno
 
 import pytest
 
-from rmq.broker.config import BrokerConfig
 from rmq.broker.tables.groups import GroupTable
 from rmq.broker.tables.journal import TopicJournal
 from rmq.broker.tables.topics import TopicTable
+from rmq.config.broker import BrokerConfig
 from rmq.protocol.bodies.groups import SubscriptionGroupConfig
 from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.store.config import FlushDiskType

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from rmq.broker.register import MethodOnUse
+from rmq.plugin.register import MethodOnUse
 from rmq.protocol.codes import RequestCode
 
 NOT_AT_A_START = (

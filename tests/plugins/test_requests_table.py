@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from rmq.broker.register import MethodOnUse
+from rmq.plugin.register import MethodOnUse
 from rmq.protocol.codes import OwnRequestCode, RequestCode
 
 OWN = set(OwnRequestCode)

@@ -12,8 +12,8 @@ import typing
 import pytest
 import trio
 
-from rmq.broker.config import BrokerConfig
 from rmq.cluster.config import ReplicationConfig
+from rmq.config.broker import BrokerConfig
 from rmq.config.keys import unused
 from rmq.config.option import options, read_properties
 from rmq.namesrv.config import NamesrvConfig

@@ -16,12 +16,12 @@ import trio
 
 from rmq import node as nodes
 from rmq.broker import broker
-from rmq.broker.config import BrokerConfig
 from rmq.cluster import identity
+from rmq.config.broker import BrokerConfig
 from rmq.config.option import build
 from rmq.core.clock import SystemClock
 from rmq.namesrv.config import NamesrvConfig, NamesrvListenConfig
-from rmq.plugins import PluginSet
+from rmq.plugin.registry import PluginSet
 from rmq.remoting import server
 from rmq.store.config import StoreConfig
 from tests.simulation.disks import Disks

@@ -9,11 +9,14 @@ from functools import partial
 from importlib import import_module
 from typing import Final
 
-from rmq.plugin import MAX_FOLLOWERS, BrokerContext, Register, hookimpl
+from rmq.plugin import BrokerContext, Register, hookimpl
 from rmq.protocol.codes import OwnRequestCode, RequestCode
 from rmq_plugins.admin.rates import StoreRates
 from rmq_plugins.admin.request_modes import RequestModeHandler
 from rmq_plugins.admin.unserved import ADVICE, refuse
+
+MAX_FOLLOWERS: Final = 16
+"""Requests that follow the log at the same time, and as many that wait."""
 
 HANDLERS: Final[Mapping[tuple[str, str], Mapping[int, str]]] = {
     ("topics", "TopicHandler"): {

@@ -8,7 +8,7 @@ its changes as a map, with `+` and `-` before the names.
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from rmq.core.errors import RequestRejected
+from rmq.plugin import RequestRejected
 from rmq.protocol.bodies.topics import BATCH_QUEUES, QUEUE_TYPE
 from rmq.protocol.codes import ResponseCode
 

@@ -8,8 +8,7 @@ from typing import Final
 
 import msgspec
 
-from rmq.core.errors import RequestRejected
-from rmq.plugin import BrokerContext, Connection
+from rmq.plugin import BrokerContext, Connection, RequestRejected
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import Command
 

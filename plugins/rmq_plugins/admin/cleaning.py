@@ -6,8 +6,7 @@ files before the start of the log, and 316 the queues of unknown topics, both at
 
 import trio
 
-from rmq.core.errors import RequestRejected
-from rmq.plugin import BrokerContext, Connection
+from rmq.plugin import BrokerContext, Connection, RequestRejected
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import Command
 
@@ -18,17 +17,18 @@ class CleaningHandler:
     def __init__(self, broker: BrokerContext) -> None:
         self._broker = broker
         self._store = broker.store
+        self._cleaner = broker.cleaner
         self._topics = broker.topics
 
     def log_files(self, request: Command, connection: Connection) -> Command:
         """Let the next cleanings delete expired log files at any hour."""
-        self._store.cleaner.request()
+        self._cleaner.request()
         return request.reply()
 
     async def queue_files(self, request: Command, connection: Connection) -> Command:
         """Unlink queue files whose messages the log no longer has."""
-        self._store.cleaner.request_queues()
-        for step in self._store.cleaner.clean_queues():
+        self._cleaner.request_queues()
+        for step in self._cleaner.clean_queues():
             await trio.to_thread.run_sync(step)
         return request.reply()
 

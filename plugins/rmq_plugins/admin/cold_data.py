@@ -10,11 +10,12 @@ from typing import Final
 
 import msgspec
 
-from rmq.core.errors import ConfigError, RequestRejected
 from rmq.plugin import (
     BrokerContext,
+    ConfigError,
     Connection,
     Foreign,
+    RequestRejected,
     SparseLog,
     parse_properties,
 )
@@ -93,7 +94,7 @@ class ColdDataHandler:
             )
         if mode not in (NORMAL, RANDOM):
             raise _refused("set commitlog readahead mode param value error")
-        self._broker.store.log.set_read_ahead(enabled=mode == NORMAL)
+        self._broker.log.set_read_ahead(enabled=mode == NORMAL)
         return request.reply(
             remark=f"set commitlog readahead mode success, mode: {mode}"
         )

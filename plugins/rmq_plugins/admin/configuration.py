@@ -8,11 +8,12 @@ ignored as by Java; the log and the remark of the answer name it.
 import logging
 from typing import Any, Final
 
-from rmq.core.errors import ConfigError, RequestRejected
 from rmq.plugin import (
     BrokerContext,
+    ConfigError,
     Connection,
     Foreign,
+    RequestRejected,
     SparseLog,
     apply_changes,
     as_properties,

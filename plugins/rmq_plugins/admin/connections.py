@@ -1,7 +1,6 @@
 """Requests 203, 204, 300, 328, 343 and 345: clients, groups and subscriptions."""
 
-from rmq.core.errors import RequestRejected
-from rmq.plugin import BrokerContext, Connection, Member
+from rmq.plugin import BrokerContext, Connection, Member, RequestRejected
 from rmq.protocol.bodies import heartbeat as bodies
 from rmq.protocol.bodies.common import GroupList, TopicList
 from rmq.protocol.bodies.groups import QuerySubscriptionResponseBody

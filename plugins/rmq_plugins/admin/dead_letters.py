@@ -17,7 +17,6 @@ from typing import Final
 
 import msgspec
 
-from rmq.core.errors import RequestRejected
 from rmq.plugin import (
     PERM_READ,
     PERM_WRITE,
@@ -26,6 +25,7 @@ from rmq.plugin import (
     PhysicalOffset,
     PutStatus,
     QueueOffset,
+    RequestRejected,
 )
 from rmq.protocol import properties as names
 from rmq.protocol.codes import ResponseCode
@@ -45,7 +45,7 @@ class DeadLetterHandler:
 
     def __init__(self, broker: BrokerContext) -> None:
         self._broker = broker
-        self._reads = broker.store.reads
+        self._messages = broker.messages
 
     async def resend(self, request: Command, _connection: Connection) -> Command:
         """Store the chosen dead letters again."""
@@ -87,7 +87,10 @@ class DeadLetterHandler:
         return request.reply(body=msgspec.json.encode(counts))
 
     def _chosen(self, fields: dict[str, str], dead: str) -> Iterable[int]:
-        low, end = self._reads.min_offset(dead, 0), self._reads.max_offset(dead, 0)
+        low, end = (
+            self._messages.min_offset(dead, 0),
+            self._messages.max_offset(dead, 0),
+        )
         if fields.get("offsets"):
             texts = fields["offsets"].split(",", MAX_RESENT + 1)
             if len(texts) > MAX_RESENT:
@@ -100,10 +103,10 @@ class DeadLetterHandler:
         return range(low, min(end, low + MAX_RESENT))
 
     def _record(self, dead: str, offset: int) -> StoredMessage | None:
-        physical = self._reads.physical_at(dead, 0, QueueOffset(offset))
+        physical = self._messages.physical_at(dead, 0, QueueOffset(offset))
         if physical < 0:
             return None
-        return self._reads.message_at(PhysicalOffset(physical))
+        return self._messages.message_at(PhysicalOffset(physical))
 
 
 def _is_wanted(record: StoredMessage, fields: dict[str, str]) -> bool:

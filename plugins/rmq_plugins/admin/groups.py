@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
-from rmq.core.errors import RequestRejected
-from rmq.plugin import BrokerContext, Connection, Later
+from rmq.plugin import BrokerContext, Connection, Later, RequestRejected
 from rmq.protocol.bodies.groups import (
     SubscriptionGroupConfig,
     SubscriptionGroupList,

@@ -5,8 +5,7 @@ A queue that never had a message has offset 0, and so does one of an unknown top
 
 from typing import Final
 
-from rmq.core.errors import RequestRejected
-from rmq.plugin import Boundary, BrokerContext, Connection
+from rmq.plugin import Boundary, BrokerContext, Connection, RequestRejected
 from rmq.protocol import fastjson
 from rmq.protocol.bodies.queues import (
     ConsumerOffsetSerializeWrapper,
@@ -40,7 +39,7 @@ class OffsetHandler:
     """The offset part of Java's `AdminBrokerProcessor`."""
 
     def __init__(self, broker: BrokerContext) -> None:
-        self._store = broker.store
+        self._messages = broker.messages
         self._topics = broker.topics
         self._offsets = broker.offsets
         self._consumers = broker.consumers
@@ -53,10 +52,8 @@ class OffsetHandler:
         lite = header.lite_topic or ""
         if lite.strip():
             topic = lite_queue(topic, lite)
-        if topic == header.topic or self._store.reads.max_offset(
-            topic, header.queue_id
-        ):
-            offset = self._store.reads.offset_by_time(
+        if topic == header.topic or self._messages.max_offset(topic, header.queue_id):
+            offset = self._messages.offset_by_time(
                 topic,
                 header.queue_id,
                 header.timestamp,
@@ -67,22 +64,20 @@ class OffsetHandler:
     def largest(self, request: Command, connection: Connection) -> Command:
         """Answer the offset after the last visible message."""
         header = request.header(GetMaxOffsetRequestHeader)
-        offset = self._store.reads.max_offset(header.topic, header.queue_id)
+        offset = self._messages.max_offset(header.topic, header.queue_id)
         return request.reply(header=GetMaxOffsetResponseHeader(offset=offset))
 
     def smallest(self, request: Command, connection: Connection) -> Command:
         """Answer the offset of the first message."""
         header = request.header(GetMinOffsetRequestHeader)
-        offset = self._store.reads.min_offset(header.topic, header.queue_id)
+        offset = self._messages.min_offset(header.topic, header.queue_id)
         return request.reply(header=GetMinOffsetResponseHeader(offset=offset))
 
     def earliest_time(self, request: Command, connection: Connection) -> Command:
         """Answer the store time of the first message, -1 without one."""
         header = request.header(GetEarliestMsgStoretimeRequestHeader)
         where = header.topic, header.queue_id
-        at_ms = self._store.reads.store_time_at(
-            *where, self._store.reads.min_offset(*where)
-        )
+        at_ms = self._messages.store_time_at(*where, self._messages.min_offset(*where))
         return request.reply(
             header=GetEarliestMsgStoretimeResponseHeader(timestamp=at_ms)
         )
@@ -121,7 +116,7 @@ class OffsetHandler:
             if group in left_out:
                 continue
             for queue_id, offset in self._offsets.queues(group, header.topic).items():
-                if offset >= self._store.reads.min_offset(header.topic, queue_id):
+                if offset >= self._messages.min_offset(header.topic, queue_id):
                     least[queue_id] = min(offset, least.get(queue_id, LARGEST))
         assert all(offset >= 0 for offset in least.values()), least
         compared = self._offsets.queues(header.compare_group, header.topic)

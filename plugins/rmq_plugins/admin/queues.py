@@ -3,8 +3,13 @@
 from datetime import datetime
 from typing import Final
 
-from rmq.core.errors import RequestRejected
-from rmq.plugin import BrokerContext, Connection, ConsumeQueue, QueueOffset
+from rmq.plugin import (
+    BrokerContext,
+    Connection,
+    ConsumeQueue,
+    QueueOffset,
+    RequestRejected,
+)
 from rmq.protocol.bodies.common import MessageQueue
 from rmq.protocol.bodies.statistics import (
     ConsumeQueueData,
@@ -29,6 +34,8 @@ class QueueHandler:
 
     def __init__(self, broker: BrokerContext) -> None:
         self._store = broker.store
+        self._messages = broker.messages
+        self._queues = broker.queues
         self._topics = broker.topics
         self._offsets = broker.offsets
         self._consumers = broker.consumers
@@ -52,20 +59,20 @@ class QueueHandler:
         return request.reply(body=body.encode())
 
     def _span(self, topic: str, queue_id: int, group: str) -> QueueTimeSpan:
-        store = self._store
+        messages = self._messages
         where = topic, queue_id
-        first_ms = store.reads.store_time_at(*where, store.reads.min_offset(*where))
-        end = store.reads.max_offset(*where)
-        last_ms = store.reads.store_time_at(*where, QueueOffset(end - 1))
+        first_ms = messages.store_time_at(*where, messages.min_offset(*where))
+        end = messages.max_offset(*where)
+        last_ms = messages.store_time_at(*where, QueueOffset(end - 1))
         consumed = self._offsets.query(group, *where)
         consumed_ms = (
-            store.reads.store_time_at(*where, QueueOffset(consumed - 1))
+            messages.store_time_at(*where, QueueOffset(consumed - 1))
             if consumed > 0
             else first_ms
         )
         delay_ms = 0
         if 0 <= consumed < end:
-            next_ms = store.reads.store_time_at(*where, QueueOffset(consumed))
+            next_ms = messages.store_time_at(*where, QueueOffset(consumed))
             delay_ms = max(0, self._now_ms() - next_ms) if next_ms >= 0 else 0
         assert delay_ms >= 0, f"{topic} queue {queue_id}: {delay_ms}"
         return QueueTimeSpan(
@@ -85,13 +92,13 @@ class QueueHandler:
         """Answer entries of a queue from an index on."""
         header = request.header(QueryConsumeQueueRequestHeader)
         topic, index = header.topic or "", header.index
-        queue = self._store.queues.get(topic, header.queue_id)
+        queue = self._queues.get(topic, header.queue_id)
         if queue is None:
             raise RequestRejected(
                 ResponseCode.SYSTEM_ERROR, f"{header.queue_id}@{topic} is not exist!"
             )
         assert isinstance(queue, ConsumeQueue), topic
-        end = self._store.reads.max_offset(topic, header.queue_id)
+        end = self._messages.max_offset(topic, header.queue_id)
         if not queue.min_offset <= index < end:
             return request.reply(
                 remark=f"Index {index} of {header.queue_id}@{topic} is not exist!"

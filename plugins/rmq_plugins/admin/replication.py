@@ -1,7 +1,6 @@
 """Requests 906, 907, 908, 1007 and 1008: who follows whom, and how far it is."""
 
-from rmq.core.errors import RequestRejected
-from rmq.plugin import BrokerContext, Connection
+from rmq.plugin import BrokerContext, Connection, MasterLink, RequestRejected
 from rmq.protocol.bodies.controller import (
     LAST_EPOCH_END_OFFSET,
     EpochEntry,
@@ -26,11 +25,11 @@ class ReplicationHandler:
 
     def __init__(self, broker: BrokerContext) -> None:
         self._config = broker.config
-        self._store = broker.store
+        self._log = broker.log
         self._role = broker.role
-        self._replication = broker.replication
+        self._replicas = broker.replicas
         self._name_servers = broker.name_servers
-        self._end_at_start = broker.store.log.end_offset
+        self._end_at_start = broker.log.end_offset
 
     def exchange(self, request: Command, connection: Connection) -> Command:
         """Answer with the address of a master's log; refuse another master's."""
@@ -54,10 +53,10 @@ class ReplicationHandler:
         """Answer the end of the log, the replicas that follow it, and the master."""
         body = HARuntimeInfo(
             master=self._role.is_master,
-            master_commit_log_max_offset=self._store.log.end_offset,
-            refusals=self._replication.primary.refusals,
+            master_commit_log_max_offset=self._log.end_offset,
+            refusals=self._replicas.refusals(),
         )
-        for each in self._replication.primary.statuses():
+        for each in self._replicas.slaves():
             body.ha_connection_info.append(
                 HAConnectionRuntimeInfo(
                     addr=each.address,
@@ -69,32 +68,30 @@ class ReplicationHandler:
                 )
             )
             body.in_sync_slave_nums += each.is_in_sync
-        if self._replication.replica is not None:
-            body.ha_client_runtime_info = self._link()
+        link = self._replicas.link()
+        if link is not None:
+            body.ha_client_runtime_info = self._link_info(link)
         return request.reply(body=body.encode())
 
-    def _link(self) -> HAClientRuntimeInfo:
+    def _link_info(self, link: MasterLink) -> HAClientRuntimeInfo:
         """Return the link of a slave; with the reason if it does not follow."""
-        replica = self._replication.replica
-        assert replica is not None, "a master has no link"
         return HAClientRuntimeInfo(
-            last_read_timestamp=replica.last_read_ms,
-            last_write_timestamp=replica.last_write_ms,
-            master_addr=replica.master,
-            master_flush_offset=self._store.checkpoint.master_flushed_offset,
-            max_offset=replica.end_offset,
-            not_following="" if replica.is_following else replica.state,
-            transferred_byte_in_second=replica.rate.per_second(),
+            last_read_timestamp=link.last_read_ms,
+            last_write_timestamp=link.last_write_ms,
+            master_addr=link.master,
+            master_flush_offset=self._replicas.master_flushed_offset,
+            max_offset=link.end_offset,
+            not_following="" if link.is_following else link.state,
+            transferred_byte_in_second=link.bytes_per_second,
         )
 
     def epochs(self, request: Command, connection: Connection) -> Command:
         """Answer the epochs of the log, in a group with a controller."""
-        control = self._replication.control
-        if control is None:
+        epochs = self._replicas.epochs()
+        if epochs is None:
             raise RequestRejected(
                 ResponseCode.SYSTEM_ERROR, "this request only for controllerMode "
             )
-        epochs = control.epochs.all()
         ends = [*(epoch.start for epoch in epochs[1:]), LAST_EPOCH_END_OFFSET]
         body = EpochEntryCache(
             cluster_name=self._config.broker_cluster_name,
@@ -104,18 +101,18 @@ class ReplicationHandler:
                 EpochEntry(epoch=each.number, start_offset=each.start, end_offset=end)
                 for each, end in zip(epochs, ends, strict=False)
             ],
-            max_offset=self._store.log.end_offset,
+            max_offset=self._log.end_offset,
         )
         return request.reply(body=body.encode())
 
     def role_changed(self, request: Command, connection: Connection) -> Command:
         """Have the controller asked who is the master: anybody may say that."""
-        self._replication.look_again()
+        self._replicas.check_role()
         return request.reply()
 
     def reset(self, request: Command, connection: Connection) -> Command:
         """Store the offset up to which the master had flushed; only 907 shows it."""
         offset = request.header(ResetMasterFlushOffsetHeader).master_flush_offset
         if not self._role.is_master and offset >= 0:
-            self._store.checkpoint.master_flushed_offset = offset
+            self._replicas.master_flushed_offset = offset
         return request.reply()

@@ -7,8 +7,7 @@ File `config/messageRequestMode.json`: {"messageRequestModeMap": {topic: {group:
 from pathlib import Path
 from typing import Any, Final
 
-from rmq.core.errors import RequestRejected
-from rmq.plugin import BrokerContext, Clock, Connection, JsonTable
+from rmq.plugin import BrokerContext, Clock, Connection, JsonTable, RequestRejected
 from rmq.protocol.bodies.queues import (
     MessageRequestModeSerializeWrapper,
     SetMessageRequestModeRequestBody,
@@ -66,7 +65,7 @@ class RequestModeHandler:
     def __init__(self, broker: BrokerContext) -> None:
         self._topics = broker.topics
         self._groups = broker.groups
-        self.table = RequestModes(broker.store.directory.config, broker.clock)
+        self.table = RequestModes(broker.config_folder, broker.clock)
 
     def set(self, request: Command, connection: Connection) -> Command:
         """Set the mode of a group in a topic."""

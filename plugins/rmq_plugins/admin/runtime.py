@@ -57,6 +57,9 @@ class RuntimeInfo:
 
     def __init__(self, broker: BrokerContext, rates: StoreRates) -> None:
         self._store = broker.store
+        self._messages = broker.messages
+        self._disk = broker.disk
+        self._log = broker.log
         self._root = broker.store_config.root
         self._clock = broker.clock
         self._boot_ms = broker.boot_ms
@@ -64,7 +67,7 @@ class RuntimeInfo:
         self._native_counts = broker.native_counts
         self._accept_from_ms = broker.config.start_accept_send_request_time_stamp
         self._facts = broker.facts
-        self._replication = broker.replication
+        self._replicas = broker.replicas
         self._name_servers = broker.name_servers
         self._rates = rates
 
@@ -122,15 +125,14 @@ class RuntimeInfo:
 
     def _earliest_store_ms(self) -> int:
         """Store time of the first record, -1 if there is none."""
-        store = self._store
-        if store.log.end_offset == store.log.min_offset:
+        if self._log.end_offset == self._log.min_offset:
             return -1
-        record = store.reads.record_at(PhysicalOffset(store.log.min_offset))
+        record = self._messages.record_at(PhysicalOffset(self._log.min_offset))
         return -1 if record is None else decode_stored(record)[0].store_timestamp
 
     def _disk_facts(self) -> dict[str, str]:
         usage = shutil.disk_usage(self._root)
-        ratio = f"{self._store.disk.used_ratio() / 100:.2f}"
+        ratio = f"{self._disk.used_ratio() / 100:.2f}"
         gib = 1 << 30
         return {
             "commitLogDiskRatio": ratio,
@@ -148,7 +150,7 @@ class RuntimeInfo:
         offsets = {int(level): offset for level, offset in told["offsetTable"].items()}
         found = {}
         for level in range(1, len(self._delay_levels) + 1):
-            end = self._store.reads.max_offset(SCHEDULE_TOPIC, level - 1)
+            end = self._messages.max_offset(SCHEDULE_TOPIC, level - 1)
             if end or level in offsets:
                 text = f"{offsets.get(level, 0)},{end}"
                 found[f"scheduleMessageOffset_{level}"] = text
@@ -180,15 +182,15 @@ class RuntimeInfo:
         """Return what a slave does, and whom this broker let not follow."""
         facts = {
             "rmq.replica.address": self._name_servers.ha_address,
-            "rmq.replica.followers": str(len(self._replication.primary.statuses())),
+            "rmq.replica.followers": str(len(self._replicas.slaves())),
         }
-        if self._replication.replica is not None:
-            facts["rmq.replica.state"] = self._replication.replica.state
-        for number, refusal in enumerate(self._replication.primary.refusals):
+        link = self._replicas.link()
+        if link is not None:
+            facts["rmq.replica.state"] = link.state
+        for number, refusal in enumerate(self._replicas.refusals()):
             facts[f"rmq.replica.refused.{number}"] = refusal
-        for table in self._replication.tables.tables:
-            if table.error:
-                facts[f"rmq.replica.copy.{table.code}"] = table.error
+        for code, error in self._replicas.copy_errors().items():
+            facts[f"rmq.replica.copy.{code}"] = error
         return facts
 
     def _native_facts(self) -> dict[str, str]:

@@ -1,10 +1,9 @@
 """Requests 208, 315 and 317: progress of groups, and messages in and out."""
 
-from rmq.core.errors import RequestRejected
-from rmq.plugin import GROUP_GET_NUMS, BrokerContext, Connection, QueueOffset
+from rmq.plugin import BrokerContext, Connection, QueueOffset, RequestRejected
 from rmq.protocol.bodies.common import MessageQueue
 from rmq.protocol.bodies.groups import ConsumeStats, OffsetWrapper
-from rmq.protocol.bodies.statistics import ConsumeStatsList
+from rmq.protocol.bodies.statistics import GROUP_GET_NUMS, ConsumeStatsList
 from rmq.protocol.bodies.topics import TopicConfig
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import Command
@@ -24,7 +23,7 @@ class StatisticsHandler:
         self._offsets = broker.offsets
         self._mappings = broker.queue_mappings
         self._consumers = broker.consumers
-        self._store = broker.store
+        self._messages = broker.messages
         self._statistics = broker.statistics
         self._name = broker.config.broker_name
         self._address = broker.address
@@ -111,9 +110,9 @@ class StatisticsHandler:
         last_ms = 0
         if consumed > 0:
             last = QueueOffset(consumed - 1)
-            last_ms = max(0, self._store.reads.store_time_at(topic, queue_id, last))
+            last_ms = max(0, self._messages.store_time_at(topic, queue_id, last))
         return OffsetWrapper(
-            broker_offset=self._store.reads.max_offset(topic, queue_id),
+            broker_offset=self._messages.max_offset(topic, queue_id),
             consumer_offset=consumed,
             pull_offset=max(consumed, self._statistics.pulled(group, topic, queue_id)),
             last_timestamp=last_ms,

@@ -5,10 +5,10 @@ from typing import Final
 
 import trio
 
-from rmq.core.errors import RequestRejected
-from rmq.plugin import TOPIC_PUT_NUMS, BrokerContext, Connection, Later, QueueOffset
+from rmq.plugin import BrokerContext, Connection, Later, QueueOffset, RequestRejected
 from rmq.protocol.bodies.common import MessageQueue, TopicList
 from rmq.protocol.bodies.queue_mapping import TopicQueueMappingDetail
+from rmq.protocol.bodies.statistics import TOPIC_PUT_NUMS
 from rmq.protocol.bodies.topics import (
     CreateTopicListRequestBody,
     TopicConfig,
@@ -52,6 +52,7 @@ class TopicHandler:
         self._name_servers = broker.name_servers
         self._offsets = broker.offsets
         self._store = broker.store
+        self._messages = broker.messages
         self._statistics = broker.statistics
         self._broker_name = config.broker_name
         self._config = config
@@ -208,14 +209,14 @@ class TopicHandler:
         return request.reply(body=body.encode())
 
     def _queue_stats(self, topic: str, queue_id: int) -> TopicOffset:
-        store = self._store
-        max_offset = store.reads.max_offset(topic, queue_id)
+        messages = self._messages
+        max_offset = messages.max_offset(topic, queue_id)
         last_ms = 0
         if max_offset > 0:
             last = QueueOffset(max_offset - 1)
-            last_ms = max(0, store.reads.store_time_at(topic, queue_id, last))
+            last_ms = max(0, messages.store_time_at(topic, queue_id, last))
         return TopicOffset(
-            min_offset=max(0, store.reads.min_offset(topic, queue_id)),
+            min_offset=max(0, messages.min_offset(topic, queue_id)),
             max_offset=max_offset,
             last_update_timestamp=last_ms,
         )

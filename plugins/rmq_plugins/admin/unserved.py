@@ -2,8 +2,7 @@
 
 from typing import Final
 
-from rmq.core.errors import RequestRejected
-from rmq.plugin import Connection
+from rmq.plugin import Connection, RequestRejected
 from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.command import Command
 

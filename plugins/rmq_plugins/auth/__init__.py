@@ -64,7 +64,7 @@ def _folder(broker: BrokerContext, config: AuthConfig) -> Path:
     """Return the directory of the files of users and policies."""
     if config.auth_config_path:
         return Path(config.auth_config_path)
-    return broker.store.directory.config / "auth"
+    return broker.config_folder / "auth"
 
 
 def _tables(broker: BrokerContext, config: AuthConfig) -> "tuple[UserTable, AclTable]":

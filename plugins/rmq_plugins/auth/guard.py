@@ -13,16 +13,17 @@ from rmq.access.config import AuthConfig, codes_of
 from rmq.access.rights import Need, Rights
 from rmq.access.signature import ACCESS_KEY
 from rmq.access.tables import AclTable, UserTable
-from rmq.core.errors import BadValue, RequestRejected
-from rmq.native import Grants
 from rmq.plugin import (
+    BadValue,
     BrokerContext,
     Connection,
     Foreign,
     RequestCode,
+    RequestRejected,
     SparseLog,
     caused_by,
 )
+from rmq.plugin.native import Grants
 from rmq.protocol.command import Command
 from rmq_plugins.auth.permissions import is_administrative, needs_of, resource_fields
 
@@ -57,7 +58,8 @@ class AuthGuard:
         }
         self.grants = Grants(self._rules)
         self.on_change: list[Callable[[], object]] = [self.grants.forget]
-        users.on_change = acls.on_change = self._changed
+        users.on_change.append(self._changed)
+        acls.on_change.append(self._changed)
         self._unsigned = _whitelist(
             "authenticationWhitelist", config.authentication_whitelist
         )

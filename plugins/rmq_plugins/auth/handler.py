@@ -23,8 +23,7 @@ from rmq.access.tables import (
     AclTable,
     UserTable,
 )
-from rmq.core.errors import RequestRejected
-from rmq.plugin import Connection
+from rmq.plugin import Connection, RequestRejected
 from rmq.protocol import fastjson
 from rmq.protocol.bodies.auth import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
 from rmq.protocol.codes import ResponseCode

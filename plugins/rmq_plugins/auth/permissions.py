@@ -18,7 +18,7 @@ from rmq.access import resources
 from rmq.access.actions import Action
 from rmq.access.resources import Resource
 from rmq.access.rights import Need
-from rmq.core.errors import RequestRejected
+from rmq.plugin import RequestRejected
 from rmq.protocol.bodies.groups import SubscriptionGroupConfig, SubscriptionGroupList
 from rmq.protocol.bodies.heartbeat import CheckClientRequestBody, HeartbeatData
 from rmq.protocol.bodies.lite import (

@@ -11,8 +11,7 @@ from pathlib import Path
 
 from rmq.access.networks import Network, are_within
 from rmq.access.tables import make_private
-from rmq.core.errors import RequestRejected
-from rmq.plugin import Connection, Foreign
+from rmq.plugin import Connection, Foreign, RequestRejected
 from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.command import Command
 

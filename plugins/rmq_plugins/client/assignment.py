@@ -7,8 +7,7 @@ of the same division. The queues are those of this broker.
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from rmq.core.errors import RequestRejected
-from rmq.plugin import BrokerContext, Connection
+from rmq.plugin import BrokerContext, Connection, RequestRejected
 from rmq.protocol.bodies.common import MessageQueue
 from rmq.protocol.bodies.queues import (
     MessageQueueAssignment,

@@ -6,9 +6,14 @@ as they are unchanged; IS_SUB_CHANGE in the answer asks for them again.
 
 from typing import Final
 
-from rmq.core.errors import RequestRejected
-from rmq.native import HeartbeatPath
-from rmq.plugin import BrokerContext, Connection, compile_selector, is_tag_type
+from rmq.plugin import (
+    BrokerContext,
+    Connection,
+    RequestRejected,
+    compile_selector,
+    is_tag_type,
+)
+from rmq.plugin.native import HeartbeatPath
 from rmq.protocol.bodies.heartbeat import (
     CheckClientRequestBody,
     ConsumerData,

@@ -6,8 +6,7 @@ again.
 
 from typing import Final
 
-from rmq.core.errors import RequestRejected
-from rmq.plugin import BrokerContext, Connection
+from rmq.plugin import BrokerContext, Connection, RequestRejected
 from rmq.protocol.bodies.queues import (
     LockBatchRequestBody,
     LockBatchResponseBody,

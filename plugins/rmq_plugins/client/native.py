@@ -8,9 +8,8 @@ member that leaves.
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from rmq.core.errors import RequestRejected
-from rmq.native import HeartbeatPath
-from rmq.plugin import BrokerContext, Connection
+from rmq.plugin import BrokerContext, Connection, RequestRejected
+from rmq.plugin.native import HeartbeatPath
 from rmq.protocol.bodies.topics import TopicConfig
 from rmq.protocol.codes import WIRE_VERSION, LanguageCode
 from rmq.protocol.command import Command

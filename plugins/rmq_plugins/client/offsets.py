@@ -7,9 +7,8 @@ then reads all of it.
 
 from typing import Final
 
-from rmq.core.errors import RequestRejected
-from rmq.native import CommitPath
-from rmq.plugin import BrokerContext, Connection, QueueOffset
+from rmq.plugin import BrokerContext, Connection, QueueOffset, RequestRejected
+from rmq.plugin.native import CommitPath
 from rmq.protocol.bodies.topics import TopicConfig
 from rmq.protocol.codes import WIRE_VERSION, ResponseCode
 from rmq.protocol.command import Command
@@ -31,7 +30,7 @@ class OffsetHandler:
         self._groups = broker.groups
         self._offsets = broker.offsets
         self._mappings = broker.queue_mappings
-        self._store = broker.store
+        self._messages = broker.messages
         self._is_compiled = False
 
     def compiled(self) -> CommitPath:
@@ -66,8 +65,8 @@ class OffsetHandler:
                 "Not found, do not set to zero, maybe this group boot first",
             )
         topic, queue_id = header.topic, header.queue_id
-        is_young = self._store.reads.min_offset(topic, queue_id) <= 0
-        if is_young and self._store.reads.is_in_memory(topic, queue_id, QueueOffset(0)):
+        is_young = self._messages.min_offset(topic, queue_id) <= 0
+        if is_young and self._messages.is_in_memory(topic, queue_id, QueueOffset(0)):
             return 0
         raise RequestRejected(
             ResponseCode.QUERY_NOT_FOUND,

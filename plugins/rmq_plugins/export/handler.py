@@ -5,8 +5,7 @@ complete; or with `forget=true`.  Without fields nothing is stored.
 Answer: body `{"exporters": {name: {offset, lagBytes, silentMs}}}`.
 """
 
-from rmq.core.errors import RequestRejected
-from rmq.plugin import BrokerContext, Connection
+from rmq.plugin import BrokerContext, Connection, RequestRejected
 from rmq.protocol import fastjson
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import Command
@@ -17,13 +16,13 @@ class ExportHandler:
     """Stores reports of exporters and answers how far they are behind."""
 
     def __init__(self, broker: BrokerContext, positions: ExportPositions) -> None:
-        self._store = broker.store
+        self._log = broker.log
         self._positions = positions
 
     def report(self, request: Command, _connection: Connection) -> Command:
         """Store a position or remove an exporter; answer with all of them."""
         name = request.ext_fields.get("exporter")
-        end_offset = self._store.log.end_offset
+        end_offset = self._log.end_offset
         if name is not None and request.ext_fields.get("forget") == "true":
             self._positions.forget(name)
         elif name is not None:

@@ -8,8 +8,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from rmq.core.errors import RequestRejected
-from rmq.plugin import Clock, JsonTable
+from rmq.plugin import Clock, JsonTable, RequestRejected
 from rmq.protocol.codes import ResponseCode
 
 MAX_EXPORTERS = 64

@@ -32,7 +32,8 @@ class QueryHandler:
 
     def __init__(self, broker: BrokerContext) -> None:
         self._broker = broker
-        self._store = broker.store
+        self._messages = broker.messages
+        self._index = broker.index
         self._worker = trio.Lock()
 
     def by_key(self, request: Command, connection: Connection) -> Command | Later:
@@ -42,7 +43,7 @@ class QueryHandler:
         """
         header = request.header(QueryMessageRequestHeader)
         is_unique = request.ext_fields.get(UNIQUE_KEY_QUERY) == "true"
-        steps = self._store.reads.query(
+        steps = self._messages.query(
             header.topic,
             header.key,
             UNIQUE_KEY_MESSAGES if is_unique else header.max_num,
@@ -76,22 +77,20 @@ class QueryHandler:
                 "can not find message, maybe time range not correct",
                 header=_last_update(0, 0),
             )
-        return request.reply(
-            header=_last_update(*self._store.index.last_update), body=body
-        )
+        return request.reply(header=_last_update(*self._index.last_update), body=body)
 
     def by_offset(self, request: Command, connection: Connection) -> Command:
         """Answer the message at a physical offset, which message ids contain."""
         header = request.header(ViewMessageRequestHeader)
         offset = PhysicalOffset(header.offset)
-        found = self._store.reads.vouched_at(offset)
+        found = self._messages.vouched_at(offset)
         if found is None:
             return request.reply(
                 ResponseCode.SYSTEM_ERROR,
                 f"can not find message by the offset, {offset}",
             )
         self._broker.rights.require(request, connection, found.topic, Action.GET)
-        record = self._store.reads.record_at(offset)
+        record = self._messages.record_at(offset)
         assert record is not None, f"{offset} was there a moment ago"
         return request.reply(body=record)
 
@@ -100,7 +99,7 @@ class QueryHandler:
         records: list[bytes] = []
         size = 0
         for offset in reversed(offsets):
-            record = self._store.reads.record_at(offset)
+            record = self._messages.record_at(offset)
             if record is None:
                 continue
             size += len(record)

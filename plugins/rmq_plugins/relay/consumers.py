@@ -8,8 +8,15 @@ import re
 from typing import Final
 
 from rmq.access.actions import Action
-from rmq.core.errors import InvokeTimeout, PeerClosed, RequestRejected
-from rmq.plugin import BrokerContext, Connection, Member, PhysicalOffset
+from rmq.plugin import (
+    BrokerContext,
+    Connection,
+    InvokeTimeout,
+    Member,
+    PeerClosed,
+    PhysicalOffset,
+    RequestRejected,
+)
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import Command
 from rmq.protocol.headers.client import (
@@ -32,7 +39,7 @@ class ConsumerRelay:
         self._groups = broker.groups
         self._topics = broker.topics
         self._broker = broker
-        self._store = broker.store
+        self._messages = broker.messages
         self._name = broker.config.broker_name
 
     async def running_info(self, request: Command, _connection: Connection) -> Command:
@@ -72,11 +79,11 @@ class ConsumerRelay:
         if match is None:
             raise _failed(f"{message_id!r} is no message id, which has 32 or 56 digits")
         offset = PhysicalOffset(int(match[1], 16))
-        found = self._store.reads.vouched_at(offset) if offset < 1 << 63 else None
+        found = self._messages.vouched_at(offset) if offset < 1 << 63 else None
         if found is None:
             raise _failed(f"there is no message {message_id}")
         self._broker.rights.require(request, connection, found.topic, Action.SUB)
-        record = self._store.reads.record_at(offset)
+        record = self._messages.record_at(offset)
         assert record is not None, f"{offset} was there a moment ago"
         return record
 

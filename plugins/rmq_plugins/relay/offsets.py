@@ -7,8 +7,15 @@ pushes the offset (220) to every member instead, which commits it itself.
 
 from typing import Final
 
-from rmq.core.errors import InvokeTimeout, PeerClosed, RequestRejected
-from rmq.plugin import Boundary, BrokerContext, Connection, ConsumerGroup
+from rmq.plugin import (
+    Boundary,
+    BrokerContext,
+    Connection,
+    ConsumerGroup,
+    InvokeTimeout,
+    PeerClosed,
+    RequestRejected,
+)
 from rmq.protocol.bodies.common import MessageQueue
 from rmq.protocol.bodies.queues import (
     GetConsumerStatusBody,
@@ -37,7 +44,7 @@ class OffsetRelay:
         self._groups = broker.groups
         self._topics = broker.topics
         self._offsets = broker.offsets
-        self._store = broker.store
+        self._messages = broker.messages
         self._config = broker.config
 
     def reset(self, request: Command, _connection: Connection) -> Command:
@@ -87,8 +94,8 @@ class OffsetRelay:
             return {}
         if header.offset is None or header.offset == -1:
             return {queue_id: self._by_time(header.topic, queue_id, header.timestamp)}
-        low = self._store.reads.min_offset(header.topic, queue_id)
-        high = self._store.reads.max_offset(header.topic, queue_id)
+        low = self._messages.min_offset(header.topic, queue_id)
+        high = self._messages.max_offset(header.topic, queue_id)
         if not low <= header.offset <= high + 1:
             raise _failed(
                 f"Target offset {header.offset} not in consume queue range "
@@ -98,8 +105,8 @@ class OffsetRelay:
 
     def _by_time(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
         if timestamp_ms < 0:
-            return self._store.reads.max_offset(topic, queue_id)
-        found = self._store.reads.offset_by_time(
+            return self._messages.max_offset(topic, queue_id)
+        found = self._messages.offset_by_time(
             topic, queue_id, timestamp_ms, Boundary.LOWER
         )
         return max(found, 0)

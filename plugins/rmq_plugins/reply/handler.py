@@ -8,8 +8,14 @@ is also stored in its topic, pushed or not; without it, the answer has id 0 and 
 
 from typing import Final
 
-from rmq.core.errors import InvokeTimeout, PeerClosed, RequestRejected
-from rmq.plugin import BrokerContext, Connection, PutStatus
+from rmq.plugin import (
+    BrokerContext,
+    Connection,
+    InvokeTimeout,
+    PeerClosed,
+    PutStatus,
+    RequestRejected,
+)
 from rmq.protocol import properties as names
 from rmq.protocol.bodies.topics import TopicConfig
 from rmq.protocol.codes import RequestCode, ResponseCode

@@ -17,9 +17,15 @@ from typing import Final
 
 import trio
 
-from rmq.core.errors import RequestRejected
-from rmq.native import QueueTail
-from rmq.plugin import BrokerContext, Foreign, GetStatus, PutStatus, QueueOffset
+from rmq.plugin import (
+    BrokerContext,
+    Foreign,
+    GetStatus,
+    PutStatus,
+    QueueOffset,
+    RequestRejected,
+)
+from rmq.plugin.native import QueueTail
 from rmq.protocol import properties as names
 from rmq.protocol.flags import TRANSACTION_MASK, TRANSACTION_PREPARED
 from rmq.protocol.message import Message
@@ -49,7 +55,9 @@ class Deliveries:
 
     def __init__(self, broker: BrokerContext) -> None:
         config = broker.config
-        self._store = broker.store
+        self._messages = broker.messages
+        self._queues = broker.queues
+        self._copies = broker.copies
         self._append = broker.put.append
         self._arrivals = broker.arrivals
         self._topics = broker.topics
@@ -57,10 +65,10 @@ class Deliveries:
         self._next_turn = broker.next_turn
         self._delays_ms = broker.store_config.delay_table()
         self.offsets = DelayOffsets(
-            broker.store.directory.config,
+            broker.config_folder,
             broker.clock,
             config.delay_offset_update_version_step,
-            broker.store.durability.flush,
+            broker.durability.flush,
         )
         self._targets: dict[bytes, QueueTail] = {}
         self._due_ms: dict[int, int] = {}
@@ -126,10 +134,10 @@ class Deliveries:
 
         What waits for replicas has one when it arrives.
         """
-        reads = self._store.reads
+        reads = self._messages
         for level in range(1, len(self._delays_ms) + 1):
             where = SCHEDULE_TOPIC, level - 1
-            queue = self._store.queues.get(*where)
+            queue = self._queues.get(*where)
             visible = reads.max_offset(*where)
             low, high = reads.min_offset(*where), queue.next_offset if queue else 0
             offset = self.offsets.get(level)
@@ -153,7 +161,7 @@ class Deliveries:
     def deliver(self, level: int) -> int:
         """Deliver due messages of one level, at most a batch; return their number."""
         offset = first = self.offsets.get(level)
-        found = self._store.reads.get(
+        found = self._messages.get(
             SCHEDULE_TOPIC, level - 1, QueueOffset(offset), BATCH
         )
         if found.status is not GetStatus.FOUND:
@@ -163,7 +171,7 @@ class Deliveries:
         self._due_ms[level] = now_ms
         records, position = found.body, 0
         while position < len(records):
-            copied = self._store.writes.put_again(
+            copied = self._copies.put_again(
                 self._targets, records, position, now_ms - delay_ms
             )
             if copied is not None:
@@ -212,7 +220,7 @@ class Deliveries:
         if self._append(message).status is not PutStatus.PUT_OK:
             return False
         if topic != SCHEDULE_TOPIC:
-            self._store.writes.learn_target(self._targets, topic, int(queue_id))
+            self._copies.learn_target(self._targets, topic, int(queue_id))
         return True
 
     def _is_address(self, topic: str, queue_id: str) -> bool:

@@ -14,8 +14,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from rmq.core.errors import LogFailed, RequestRejected
-from rmq.plugin import Clock, JsonTable
+from rmq.plugin import Clock, JsonTable, LogFailed, RequestRejected
 from rmq.protocol import fastjson
 from rmq.protocol.bodies.common import DataVersion
 

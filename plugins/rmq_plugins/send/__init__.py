@@ -4,8 +4,8 @@
 
 from functools import partial
 
-from rmq.native import SendPath
 from rmq.plugin import BrokerContext, Register, hookimpl
+from rmq.plugin.native import SendPath
 from rmq.protocol.codes import RequestCode
 from rmq_plugins.send.handler import SendHandler
 from rmq_plugins.send.send_back import SendBackHandler

@@ -5,14 +5,7 @@ Every answer carries MSG_REGION and TRACE_ON, which the clients' tracing reads.
 
 from typing import Final
 
-from rmq.plugin import (
-    BatchPutResult,
-    BrokerContext,
-    Held,
-    Later,
-    PutResult,
-    PutStatus,
-)
+from rmq.plugin import BatchPutResult, BrokerContext, Held, Later, PutResult, PutStatus
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import Command
 from rmq.protocol.properties import MSG_REGION, TRACE_ON
@@ -27,7 +20,7 @@ class SendAnswers:
             MSG_REGION: config.region_id,
             TRACE_ON: "true" if config.trace_on else "false",
         }
-        self._store = broker.store
+        self._durability = broker.durability
         self._topics = broker.topics
         self._name_servers = broker.name_servers
         self._is_sync_flush = broker.store_config.is_sync_flush
@@ -77,7 +70,7 @@ class SendAnswers:
         """
         done = request.reply(ResponseCode.SUCCESS, ext_fields=fields)
         answer: Command | Held = done
-        durability = self._store.durability
+        durability = self._durability
         is_unwaited = wait is not None and wait.lower() != "true"
         if durability.senders_wait and not is_unwaited:
             assert result.end_offset > 0, "a stored message ends somewhere"
@@ -97,7 +90,7 @@ class SendAnswers:
     def not_stored(self, request: Command, status: PutStatus) -> Command:
         """Answer a send that the store refused."""
         if status is PutStatus.SERVICE_NOT_AVAILABLE:
-            reason = self._store.durability.refuse_reason
+            reason = self._durability.refuse_reason
             return self.refused(
                 request,
                 ResponseCode.SERVICE_NOT_AVAILABLE,

@@ -14,8 +14,14 @@ batchUniqId, by which producers see that there is one id for all.
 from collections.abc import Callable
 from typing import Final
 
-from rmq.core.errors import RequestRejected
-from rmq.plugin import BrokerContext, Connection, Held, Later, PutStatus
+from rmq.plugin import (
+    BrokerContext,
+    Connection,
+    Held,
+    Later,
+    PutStatus,
+    RequestRejected,
+)
 from rmq.protocol.batch import MAX_INNER_ITEMS, decode_batch
 from rmq.protocol.bodies.topics import TopicConfig
 from rmq.protocol.codes import ResponseCode

@@ -8,8 +8,8 @@ import random
 from collections.abc import Mapping
 from typing import Final
 
-from rmq.core.errors import RequestRejected
-from rmq.plugin import SNDBCK2DLQ_TIMES, BrokerContext, Connection
+from rmq.plugin import BrokerContext, Connection, RequestRejected
+from rmq.protocol.bodies.statistics import SNDBCK2DLQ_TIMES
 from rmq.protocol.bodies.topics import TopicConfig
 from rmq.protocol.codes import FAQ, ResponseCode
 from rmq.protocol.flags import (
@@ -51,12 +51,12 @@ class SendChecks:
         self._groups = broker.groups
         self._queue_locks = broker.queue_locks
         self._statistics = broker.statistics
-        self._durability = broker.store.durability
+        self._durability = broker.durability
         self._clock = broker.clock
         config = broker.config
         self._name = config.broker_ip1 or broker.address
         self._config = config
-        self._queues = broker.store.queues
+        self._queues = broker.queues
         self._most_lmq = broker.store_config.max_lmq_count
         self._accept_from_ms = config.start_accept_send_request_time_stamp
 

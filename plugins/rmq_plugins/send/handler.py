@@ -12,19 +12,24 @@ came, followed by these four.
 from collections.abc import Collection
 from typing import Final
 
-from rmq.core.errors import RequestRejected
-from rmq.native import UniqueKeys
-from rmq.plugin import BrokerContext, Connection, Held, Later, PutStatus
+from rmq.plugin import (
+    BrokerContext,
+    Connection,
+    Held,
+    Later,
+    PutStatus,
+    RequestRejected,
+)
+from rmq.plugin.native import UniqueKeys
 from rmq.protocol import properties as names
 from rmq.protocol.bodies.topics import TopicConfig
 from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.command import Command
-from rmq.protocol.handles import RecallHandle
 from rmq.protocol.headers.send import SendMessageRequestHeader, decode_send_header
 from rmq.protocol.message import Message
 from rmq.protocol.properties import decode_properties, encode_properties
 from rmq.protocol.records import offset_message_id
-from rmq.protocol.topics import RETRY_PREFIX, TIMER_TOPIC
+from rmq.protocol.topics import RETRY_PREFIX
 from rmq_plugins.send.answers import SendAnswers
 from rmq_plugins.send.batch import BatchHandler
 from rmq_plugins.send.checks import SendChecks, stored_flags
@@ -45,6 +50,7 @@ class SendHandler:
     def __init__(self, broker: BrokerContext) -> None:
         self._put = broker.put.put
         self._triggers = broker.put.triggers
+        self._fields_of = broker.put.send_fields
         self._answers = SendAnswers(broker)
         self._checks = SendChecks(broker)
         self._batch = BatchHandler(broker, self._checks, self._answers, self._show)
@@ -110,20 +116,10 @@ class SendHandler:
             "transactionId": unique_key,
             **self._answers.facts,
         }
-        if message.topic == TIMER_TOPIC:
-            fields |= self._recall_handle(message)
+        more_fields = self._fields_of.get(message.topic)
+        if more_fields is not None:
+            fields |= more_fields(message)
         return self._answers.stored(request, fields, result, wait, header.topic)
-
-    def _recall_handle(self, message: Message) -> dict[str, str]:
-        """Return the field with which the producer may recall a timed message."""
-        topic = message.properties[names.REAL_TOPIC]
-        if topic.startswith(RETRY_PREFIX):
-            return {}
-        due_ms = int(message.properties[names.TIMER_OUT_MS]) + 1
-        unique_key = message.properties[names.UNIQ_KEY]
-        broker = self._config.broker_name
-        handle = RecallHandle(topic, broker, due_ms, unique_key)
-        return {"recallHandle": handle.encode()}
 
     def _show(self, config: TopicConfig, queue_id: int) -> None:
         """Let compiled code serve this queue, after a message was put into it."""

@@ -8,8 +8,8 @@ elsewhere, the queue may not exist yet: then only such messages are served.
 
 from collections.abc import Collection
 
-from rmq.native import SendTable, UniqueKeys
 from rmq.plugin import BrokerContext
+from rmq.plugin.native import UniqueKeys
 from rmq.protocol.bodies.topics import TopicConfig
 from rmq.protocol.codes import WIRE_VERSION
 from rmq.protocol.flags import PERM_WRITE
@@ -32,28 +32,19 @@ class NativeSends:
     ) -> None:
         """`special_properties` are for Python unless an interceptor is compiled."""
         light = broker.store_config.dispatches_lmq
-        timed, time_properties = broker.put.native()
-        declined_properties = special_properties | broker.put.triggers
         mark = f"{INNER_MULTI_DISPATCH}\x01".encode()
-        self._store = broker.store
+        self._queues = broker.queues
         self._mappings = broker.queue_mappings
-        self.table = SendTable(
-            broker.store.log,
+        self.table = broker.put.send_table(
             now_ms=broker.clock.now_ms,
-            on_failure=broker.store.writes.write_failed,
             store_host=broker.store_host,
             facts=facts,
             added=added.encode(),
             keys=keys,
             declined_properties=(
-                (declined_properties - time_properties)
-                | ({INNER_MULTI_DISPATCH} if light else set())
+                special_properties | ({INNER_MULTI_DISPATCH} if light else set())
             ),
-            time_properties=time_properties,
-            timed=timed,
             declined_text=mark if light else b"",
-            waits_for_disk=broker.store.durability.senders_wait,
-            max_body_size=broker.store_config.max_message_size,
             version=WIRE_VERSION,
         )
         self._config = broker.config
@@ -75,7 +66,7 @@ class NativeSends:
         assert queue_id >= 0, f"no queue was chosen for {name}"
         if self.table.knows(name, queue_id) or queue_id >= config.write_queue_nums:
             return
-        queue = self._store.queues.get(name, queue_id)
+        queue = self._queues.get(name, queue_id)
         if (
             (queue is not None and queue.is_batch)
             or name in self._mappings

@@ -13,16 +13,16 @@ import random
 from typing import Final
 
 from rmq.access.actions import Action
-from rmq.core.errors import RequestRejected
 from rmq.plugin import (
-    SNDBCK2DLQ_TIMES,
     BrokerContext,
     Connection,
     PhysicalOffset,
     PutStatus,
+    RequestRejected,
 )
 from rmq.protocol import properties as names
 from rmq.protocol.bodies.groups import SubscriptionGroupConfig
+from rmq.protocol.bodies.statistics import SNDBCK2DLQ_TIMES
 from rmq.protocol.bodies.topics import TopicConfig
 from rmq.protocol.codes import FAQ, ResponseCode
 from rmq.protocol.command import Command
@@ -47,7 +47,7 @@ class SendBackHandler:
     def __init__(self, broker: BrokerContext) -> None:
         config = broker.config
         self._broker = broker
-        self._vouched_at = broker.store.reads.vouched_at
+        self._vouched_at = broker.messages.vouched_at
         self._put = broker.put
         self._topics = broker.topics
         self._groups = broker.groups

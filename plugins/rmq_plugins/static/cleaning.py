@@ -12,8 +12,7 @@ from typing import Final
 
 import trio
 
-from rmq.core.errors import PeerError, RequestRejected
-from rmq.plugin import BrokerContext, Foreign
+from rmq.plugin import BrokerContext, Foreign, PeerError, RequestRejected
 from rmq.protocol.bodies.common import MessageQueue
 from rmq.protocol.bodies.queue_mapping import (
     LogicQueueMappingItem,
@@ -39,7 +38,7 @@ class Cleaning:
     def __init__(self, broker: BrokerContext, peers: Peers) -> None:
         self._mappings = broker.queue_mappings
         self._name_servers = broker.name_servers
-        self._reads = broker.store.reads
+        self._messages = broker.messages
         self._store_config = broker.store_config
         self._clock = broker.clock
         self._peers = peers
@@ -88,7 +87,9 @@ class Cleaning:
         """Whether the broker of a part has none of its messages; `stats` are kept."""
         if part.bname == mapping.bname:
             where = name, part.queue_id
-            return self._reads.min_offset(*where) == self._reads.max_offset(*where)
+            return self._messages.min_offset(*where) == self._messages.max_offset(
+                *where
+            )
         if part.bname not in stats:
             fields = {"topic": name, "lo": "false", "bname": part.bname}
             code = RequestCode.GET_TOPIC_STATS_INFO

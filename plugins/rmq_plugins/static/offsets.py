@@ -8,8 +8,14 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from rmq.core.errors import RequestRejected
-from rmq.plugin import Boundary, BrokerContext, Connection, Handler, Result
+from rmq.plugin import (
+    Boundary,
+    BrokerContext,
+    Connection,
+    Handler,
+    RequestRejected,
+    Result,
+)
 from rmq.protocol.bodies.queue_mapping import LogicQueueMappingItem, Parts, part_at
 from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.command import Command
@@ -62,7 +68,7 @@ class StaticOffsets:
     def __init__(self, broker: BrokerContext, peers: Peers) -> None:
         self._mappings = broker.queue_mappings
         self._offsets = broker.offsets
-        self._reads = broker.store.reads
+        self._messages = broker.messages
         self._peers = peers
 
     def _logical(self, request: Command, kind: type[TopicHeader]) -> Logical | None:
@@ -166,7 +172,7 @@ class StaticOffsets:
     async def _largest(self, logical: Logical, request: Command) -> Command:
         part = logical.part(NEVER)
         if logical.is_here(part):
-            offset: int = self._reads.max_offset(logical.topic, part.queue_id)
+            offset: int = self._messages.max_offset(logical.topic, part.queue_id)
         else:
             answer = await self._peers.ask_part(part, request, {})
             offset = answer.header(GetMaxOffsetResponseHeader).offset
@@ -186,7 +192,7 @@ class StaticOffsets:
     async def _smallest(self, logical: Logical, request: Command) -> Command:
         part = logical.part(0)
         if logical.is_here(part):
-            offset: int = self._reads.min_offset(logical.topic, part.queue_id)
+            offset: int = self._messages.min_offset(logical.topic, part.queue_id)
         else:
             answer = await self._peers.ask_part(part, request, {})
             offset = answer.header(GetMinOffsetResponseHeader).offset
@@ -234,13 +240,13 @@ class StaticOffsets:
             if not part.is_decided:
                 continue
             if logical.is_here(part):
-                offset: int = self._reads.offset_by_time(
+                offset: int = self._messages.offset_by_time(
                     logical.topic,
                     part.queue_id,
                     header.timestamp,
                     Boundary[header.boundary],
                 )
-                end: int = self._reads.max_offset(logical.topic, part.queue_id)
+                end: int = self._messages.max_offset(logical.topic, part.queue_id)
             else:
                 answer = await self._peers.ask_part(part, request, {})
                 offset = answer.header(SearchOffsetResponseHeader).offset

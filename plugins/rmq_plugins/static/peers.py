@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
-from rmq.core.errors import PeerError, RequestRejected
-from rmq.plugin import BrokerContext
+from rmq.plugin import BrokerContext, PeerError, RequestRejected
 from rmq.protocol.bodies.queue_mapping import LogicQueueMappingItem
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import Command

@@ -8,6 +8,7 @@ import logging
 
 from rmq.plugin import BrokerContext, Register, hookimpl
 from rmq.protocol.codes import RequestCode
+from rmq.protocol.topics import TIMER_TOPIC
 from rmq_plugins.timer.deliver import Deliveries
 from rmq_plugins.timer.intake import TIMES, Intake
 from rmq_plugins.timer.progress import Progress
@@ -24,12 +25,13 @@ def rmq_setup(broker: BrokerContext, register: Register) -> None:
 
         return RecallHandler(broker)
 
-    timer = broker.store.timer
+    timer = broker.timer
     if broker.store_config.timer_wheel_enable and broker.role.is_master:
         for line in broker.store.open_timer():
             logger.warning("%s", line)
     intake = Intake(broker)
     register.interceptor(TIMES, intake.put_aside, native=intake.native)
+    register.send_fields(TIMER_TOPIC, intake.recall_handle)
     register.on_config(intake.config_changed)
     deliveries = Deliveries(broker)
     if timer.is_open:

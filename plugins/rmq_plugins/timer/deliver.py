@@ -18,16 +18,17 @@ from typing import Final
 
 import trio
 
-from rmq.core.errors import RequestRejected, StoreError
-from rmq.native import QueueTail, java_hash
 from rmq.plugin import (
     BrokerContext,
     Foreign,
     GetStatus,
     PhysicalOffset,
     PutStatus,
+    RequestRejected,
     SparseLog,
+    StoreError,
 )
+from rmq.plugin.native import QueueTail, java_hash
 from rmq.protocol import properties as names
 from rmq.protocol.records import StoredMessage, decode_stored_at
 from rmq.protocol.topics import TIMER_TOPIC, TRANS_HALF_TOPIC, validate_topic
@@ -68,10 +69,10 @@ class Deliveries:
 
     def __init__(self, broker: BrokerContext) -> None:
         self._config = broker.store_config
-        self._reads = broker.store.reads
-        self._timer = broker.store.timer
+        self._messages = broker.messages
+        self._timer = broker.timer
         self._append = broker.put.append
-        self._writes = broker.store.writes
+        self._writes = broker.copies
         self._targets: dict[bytes, QueueTail] = {}
         self._arrivals = broker.arrivals
         self._topics = broker.topics
@@ -135,7 +136,7 @@ class Deliveries:
     @property
     def behind(self) -> int:
         """How many records of the queue are not taken yet."""
-        return self._reads.max_offset(TIMER_TOPIC, 0) - self._timer.queue_offset
+        return self._messages.max_offset(TIMER_TOPIC, 0) - self._timer.queue_offset
 
     def _has_records(self) -> bool:
         return self.behind > 0 and not self._config.timer_stop_enqueue
@@ -149,7 +150,7 @@ class Deliveries:
         if not self._has_records():
             return False
         for number in range(READS):
-            found = self._reads.get(TIMER_TOPIC, 0, timer.queue_offset, READ)
+            found = self._messages.get(TIMER_TOPIC, 0, timer.queue_offset, READ)
             if found.status is not GetStatus.FOUND:
                 if found.next_begin_offset > timer.queue_offset:
                     timer.move(queue_offset=found.next_begin_offset)
@@ -341,7 +342,7 @@ class Deliveries:
 
     def _record(self, offset: int, size: int) -> StoredMessage | None:
         """Return the record of a unit; None if there is another one, or none."""
-        record = self._reads.vouched_at(PhysicalOffset(offset))
+        record = self._messages.vouched_at(PhysicalOffset(offset))
         if record is None or record.topic != TIMER_TOPIC or record.size != size:
             return None
         return record

@@ -8,14 +8,14 @@ import random
 from collections.abc import Collection, Mapping
 from typing import Final
 
-from rmq.core.errors import RequestRejected
-from rmq.native import TimedSends
-from rmq.plugin import BrokerContext
+from rmq.plugin import BrokerContext, RequestRejected
+from rmq.plugin.native import TimedSends
 from rmq.protocol import properties as names
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.flags import TRANSACTION_MASK, TRANSACTION_PREPARED
+from rmq.protocol.handles import RecallHandle
 from rmq.protocol.message import Message
-from rmq.protocol.topics import TIMER_TOPIC, TRANS_HALF_TOPIC
+from rmq.protocol.topics import RETRY_PREFIX, TIMER_TOPIC, TRANS_HALF_TOPIC
 
 TIMES: Final = frozenset(
     {names.TIMER_DELAY_SEC, names.TIMER_DELAY_MS, names.TIMER_DELIVER_MS}
@@ -29,15 +29,16 @@ class Intake:
     def __init__(self, broker: BrokerContext) -> None:
         self._config = config = broker.store_config
         self._clock = broker.clock
-        self._timer = timer = broker.store.timer
-        self._queues = broker.store.queues
+        self._timer = timer = broker.timer
+        self._queues = broker.queues
+        self._broker_name = broker.config.broker_name
         self.native: TimedSends | None = None
         """What compiled sends do instead of `put_aside`."""
 
         if timer.is_open:
             self.native = TimedSends(
                 count_of=timer.wheel.count_of,
-                broker_name=broker.config.broker_name.encode(),
+                broker_name=self._broker_name.encode(),
                 precision_ms=timer.precision_ms,
                 max_delay_ms=config.timer_max_delay_s * 1_000,
                 most_in_slot=config.timer_most_in_slot,
@@ -83,6 +84,16 @@ class Intake:
         message.topic, message.queue_id = TIMER_TOPIC, 0
         if self.native is not None and self.native.queue is None:
             self._show_queue(self.native)
+
+    def recall_handle(self, message: Message) -> dict[str, str]:
+        """Return the field with which the producer may recall a stored message."""
+        topic = message.properties[names.REAL_TOPIC]
+        if topic.startswith(RETRY_PREFIX):
+            return {}
+        due_ms = int(message.properties[names.TIMER_OUT_MS]) + 1
+        unique_key = message.properties[names.UNIQ_KEY]
+        handle = RecallHandle(topic, self._broker_name, due_ms, unique_key)
+        return {"recallHandle": handle.encode()}
 
     def _show_queue(self, native: TimedSends) -> None:
         """Let compiled sends write the timer's queue, which its first message made."""

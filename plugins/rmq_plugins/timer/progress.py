@@ -8,9 +8,8 @@ File `config/timermetrics`, which a Java broker reads too:
 import time
 from typing import Any
 
-from rmq.core.errors import RequestRejected
-from rmq.native import java_hash
-from rmq.plugin import BrokerContext, Connection, JsonTable
+from rmq.plugin import BrokerContext, Connection, JsonTable, RequestRejected
+from rmq.plugin.native import java_hash
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import Command
 from rmq_plugins.timer.deliver import Deliveries
@@ -26,8 +25,8 @@ class TimerMetrics(JsonTable):
     """Known in Java by the same name."""
 
     def __init__(self, broker: BrokerContext, deliveries: Deliveries) -> None:
-        super().__init__(broker.store.directory.config / "timermetrics", broker.clock)
-        self._waiting = broker.store.timer.waiting
+        super().__init__(broker.config_folder / "timermetrics", broker.clock)
+        self._waiting = broker.timer.waiting
         self._topics = broker.topics
         self._names = deliveries.topic_names
 
@@ -61,7 +60,7 @@ class Progress:
     """Shows where the timer is."""
 
     def __init__(self, broker: BrokerContext, deliveries: Deliveries) -> None:
-        self._timer = broker.store.timer
+        self._timer = broker.timer
         self._clock = broker.clock
         self._deliveries = deliveries
         self.table = TimerMetrics(broker, deliveries)

@@ -9,13 +9,13 @@ count of late recalls tell of those that came too late.
 import logging
 from typing import Final
 
-from rmq.core.errors import RequestRejected
 from rmq.plugin import (
     BrokerContext,
     Connection,
     Foreign,
     Held,
     PutStatus,
+    RequestRejected,
 )
 from rmq.protocol import properties as names
 from rmq.protocol.codes import ResponseCode
@@ -40,10 +40,10 @@ class RecallHandler:
     def __init__(self, broker: BrokerContext) -> None:
         self._config = broker.config
         self._store_config = broker.store_config
-        self._durability = broker.store.durability
+        self._durability = broker.durability
         self._topics = broker.topics
         self._clock = broker.clock
-        self._timer = broker.store.timer
+        self._timer = broker.timer
         self._put = broker.put.put
         self._trace = {names.MSG_REGION: broker.config.region_id}
 

@@ -18,8 +18,14 @@ from typing import Final
 import trio
 from msgspec.structs import replace
 
-from rmq.core.errors import RequestRejected
-from rmq.plugin import BrokerContext, GetStatus, PhysicalOffset, PutStatus, QueueOffset
+from rmq.plugin import (
+    BrokerContext,
+    GetStatus,
+    PhysicalOffset,
+    PutStatus,
+    QueueOffset,
+    RequestRejected,
+)
 from rmq.protocol import properties as names
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.flags import (
@@ -61,7 +67,8 @@ class HalfLog:
     """
 
     def __init__(self, broker: BrokerContext) -> None:
-        self._store = broker.store
+        self._messages = broker.messages
+        self._positions = broker.positions
         self._append = broker.put.append
         self._offsets = broker.offsets
         self._topics = broker.topics
@@ -80,7 +87,7 @@ class HalfLog:
     @property
     def has_pending(self) -> bool:
         """Whether there may be an open transaction."""
-        return self.progress < self._store.reads.max_offset(TRANS_HALF_TOPIC, 0)
+        return self.progress < self._messages.max_offset(TRANS_HALF_TOPIC, 0)
 
     def hold_back(self, message: Message) -> None:
         """Readdress a transactional message; a retry is no longer transactional."""
@@ -89,7 +96,7 @@ class HalfLog:
             return
         if is_retry_topic(message.topic) or is_dlq_topic(message.topic):
             return
-        end = self._store.reads.max_offset(TRANS_HALF_TOPIC, 0)
+        end = self._messages.max_offset(TRANS_HALF_TOPIC, 0)
         if end - self.progress - len(self.ops) >= MAX_OPEN:
             raise RequestRejected(
                 ResponseCode.SYSTEM_BUSY,
@@ -117,13 +124,13 @@ class HalfLog:
     def _record(self, topic: str, physical_offset: int) -> StoredMessage | None:
         if physical_offset < 0:
             return None
-        record = self._store.reads.vouched_at(PhysicalOffset(physical_offset))
+        record = self._messages.vouched_at(PhysicalOffset(physical_offset))
         return record if record is not None and record.topic == topic else None
 
     def head(self) -> StoredMessage | None:
         """Return the half at `progress`; skip those that the store has deleted."""
         while self.has_pending:
-            found = self._store.reads.get(
+            found = self._messages.get(
                 TRANS_HALF_TOPIC, 0, QueueOffset(self.progress), 1
             )
             if found.status is GetStatus.FOUND:
@@ -149,7 +156,7 @@ class HalfLog:
         stored again later; neither needs to be read.
         """
         first = self.progress
-        stop = min(first + most, self._store.reads.max_offset(TRANS_HALF_TOPIC, 0))
+        stop = min(first + most, self._messages.max_offset(TRANS_HALF_TOPIC, 0))
         while self.progress < stop and self.progress in self.ops:
             self._step_over()
         assert first <= self.progress <= max(first, stop), f"{self.progress} of {stop}"
@@ -178,11 +185,11 @@ class HalfLog:
         if oldest is None:
             return 0, -1
         place = TRANS_HALF_TOPIC, 0, QueueOffset(oldest)
-        return len(self._live), self._store.reads.store_time_at(*place)
+        return len(self._live), self._messages.store_time_at(*place)
 
     def open_offsets(self) -> list[int]:
         """Return the newest records of the oldest transactions that have not ended."""
-        end = self._store.reads.max_offset(TRANS_HALF_TOPIC, 0)
+        end = self._messages.max_offset(TRANS_HALF_TOPIC, 0)
         walked = range(self.progress, min(end, self.progress + MAX_WALKED))
         return list(islice((at for at in walked if at not in self.ops), MAX_SHOWN))
 
@@ -251,10 +258,10 @@ class HalfLog:
 
     def _load(self, broker: BrokerContext) -> None:
         """Find the open transactions."""
-        low = self._store.reads.min_offset(TRANS_HALF_TOPIC, 0)
+        low = self._messages.min_offset(TRANS_HALF_TOPIC, 0)
         self.progress = max(low, self._offsets.query(GROUP, TRANS_HALF_TOPIC, 0))
         self.progress = min(
-            self.progress, self._store.reads.max_offset(TRANS_HALF_TOPIC, 0)
+            self.progress, self._messages.max_offset(TRANS_HALF_TOPIC, 0)
         )
         first: StoredMessage | None = None
         topics: dict[int, str] = {}
@@ -273,9 +280,9 @@ class HalfLog:
 
     def _find_commits(self, offset: int) -> None:
         """Find commits in the log that are not in the op queue."""
-        end = self._store.positions.visible
+        end = self._positions.visible
         while offset < end:
-            record = self._store.reads.message_at(PhysicalOffset(offset))
+            record = self._messages.message_at(PhysicalOffset(offset))
             if record is None:
                 offset = (offset // self._log_file_size + 1) * self._log_file_size
                 continue

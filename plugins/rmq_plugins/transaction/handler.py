@@ -10,16 +10,9 @@ the ids of the old half message cannot end it.
 from typing import Final
 
 from rmq.access.actions import Action
-from rmq.core.errors import RequestRejected
-from rmq.plugin import (
-    COMMIT_NUMS,
-    ROLLBACK_NUMS,
-    BrokerContext,
-    Connection,
-    Held,
-    PutStatus,
-)
+from rmq.plugin import BrokerContext, Connection, Held, PutStatus, RequestRejected
 from rmq.protocol import properties as names
+from rmq.protocol.bodies.statistics import COMMIT_NUMS, ROLLBACK_NUMS
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import Command
 from rmq.protocol.flags import (
@@ -74,7 +67,7 @@ class TransactionHandler:
         self._put = broker.put.put
         self._topics = broker.topics
         self._clock = broker.clock
-        self._durability = broker.store.durability
+        self._durability = broker.durability
         self._statistics = broker.statistics
 
     def end(self, request: Command, connection: Connection) -> Command | Held | None:

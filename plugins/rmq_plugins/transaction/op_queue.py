@@ -125,7 +125,7 @@ def records_from(
 ) -> Iterator[StoredMessage]:
     """Read queue 0 of a topic from an offset on."""
     while True:
-        found = broker.store.reads.get(topic, 0, QueueOffset(offset), _READ)
+        found = broker.messages.get(topic, 0, QueueOffset(offset), _READ)
         if found.status is GetStatus.FOUND:
             yield from decode_stored(found.body)
         elif found.next_begin_offset <= offset:

@@ -12,8 +12,8 @@ from typing import Any
 
 from msgspec import field
 
-from rmq.broker.config import BrokerConfig
 from rmq.broker.quota import NamedQuota, peer_at
+from rmq.config.broker import BrokerConfig
 from rmq.config.json_table import JsonTable, encode_in_turns
 from rmq.core.clock import Clock
 from rmq.filters.bloom import bloom_positions, bloom_shape

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from rmq.broker.config import BrokerConfig
 from rmq.broker.quota import NamedQuota, peer_at
+from rmq.config.broker import BrokerConfig
 from rmq.config.json_table import JsonTable
 from rmq.core.clock import Clock
 from rmq.core.errors import RequestRejected

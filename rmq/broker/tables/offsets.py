@@ -14,13 +14,13 @@ from typing import Any
 
 import msgspec
 
+from rmq._fastpath import CommitTable
 from rmq.broker.quota import NamedQuota, Quota, peer_at
 from rmq.cluster.local_commits import CommitsHere
 from rmq.config.json_table import JsonTable
 from rmq.core.clock import Clock
 from rmq.core.errors import RequestRejected
 from rmq.core.files import replace_file
-from rmq.native import CommitTable
 from rmq.protocol.bodies.queues import LmqOffsetSerializeWrapper
 from rmq.protocol.encoded_members import FILE_LINE, LargeObject
 from rmq.protocol.headers import I32, I64
@@ -62,8 +62,8 @@ class OffsetTable(JsonTable):
             self._large["lmqOffsetTable"] = self._lmq_texts
         self._resets: dict[tuple[str, str, int], int] = {}
         self.on_reset: list[Callable[[str], None]] = []
-        self.popped: Callable[[str, str, int], int] | None = None
-        """Where a group that pops goes on in a queue, or -1."""
+        self.pop_progress: Callable[[str, str, int], int] | None = None
+        """Returns the offset of the next message that a group pops, or -1."""
 
         self.compiled = CommitTable(self._commit_all)
         self._version_step = version_step
@@ -196,9 +196,9 @@ class OffsetTable(JsonTable):
         that it was given, although it may not have acked the messages before.
         """
         committed = self.query(group, topic, queue_id)
-        if self.popped is None:
+        if self.pop_progress is None:
             return committed
-        return max(committed, self.popped(group, topic, queue_id))
+        return max(committed, self.pop_progress(group, topic, queue_id))
 
     def queues(self, group: str, topic: str) -> dict[int, int]:
         """Return the committed offsets by queue id."""

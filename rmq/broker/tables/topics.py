@@ -12,9 +12,9 @@ from typing import Any, Final
 
 import msgspec
 
-from rmq.broker.config import BrokerConfig
 from rmq.broker.quota import NamedQuota, peer_at
 from rmq.broker.tables.journal import TopicChange, TopicJournal
+from rmq.config.broker import BrokerConfig
 from rmq.config.json_table import JsonTable, encode_in_turns
 from rmq.core.clock import Clock
 from rmq.core.errors import RequestRejected

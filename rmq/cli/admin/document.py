@@ -14,13 +14,13 @@ from typing import Final, NamedTuple
 import trio
 
 from rmq import node as nodes
-from rmq.broker.config import BrokerConfig
-from rmq.broker.register import MethodOnUse
 from rmq.cli.admin.catalogue import ENTRIES, LOCAL, UNSERVED
 from rmq.client.admin import AdminClient
+from rmq.config.broker import BrokerConfig
 from rmq.config.option import build
 from rmq.core.errors import RequestRejected
-from rmq.plugins import PluginSet
+from rmq.plugin.register import MethodOnUse
+from rmq.plugin.registry import PluginSet
 from rmq.protocol.codes import OwnRequestCode, RequestCode, ResponseCode
 from rmq.protocol.command import Command
 from rmq.store.config import StoreConfig

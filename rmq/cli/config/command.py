@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 import click
 
 from rmq.access.config import AuthConfig
-from rmq.broker.config import BrokerConfig
 from rmq.cli.config.file_sizes import lines_of_keys, size_findings
 from rmq.cli.options import (
     FAILED,
@@ -17,6 +16,7 @@ from rmq.cli.options import (
     wanted_plugins,
 )
 from rmq.cluster.config import ReplicationConfig
+from rmq.config.broker import BrokerConfig
 from rmq.config.document import document
 from rmq.config.option import (
     Finding,

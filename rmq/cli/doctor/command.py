@@ -6,13 +6,13 @@ import time
 
 import click
 
-from rmq.broker.config import BrokerConfig
 from rmq.cli.doctor.diagnosis import diagnose
 from rmq.cli.doctor.findings import Finding
 from rmq.cli.doctor.plan import plan
 from rmq.cli.failures import FAILED, end
 from rmq.cli.options import gather_values
 from rmq.cli.tool_settings import ToolSettings, with_settings
+from rmq.config.broker import BrokerConfig
 from rmq.core.errors import RmqError
 from rmq.core.logs import escaped
 from rmq.store.config import StoreConfig

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from rmq.access.config import AuthConfig
-from rmq.broker.config import BrokerConfig
 from rmq.cli.config.command import ROLES
 from rmq.cli.config.file_sizes import size_findings
 from rmq.cli.doctor.findings import Finding, Findings
@@ -26,6 +25,7 @@ from rmq.cli.options import wanted_plugins
 from rmq.cli.tool_settings import ToolSettings
 from rmq.client.admin import AdminClient, BrokerAddress, request
 from rmq.cluster.config import ReplicationConfig
+from rmq.config.broker import BrokerConfig
 from rmq.config.option import build, check, parse_properties
 from rmq.core.address import FAST_PORT_DISTANCE, HA_PORT_DISTANCE, Address
 from rmq.core.errors import ConfigError, PeerError, RmqError

@@ -12,9 +12,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
-from rmq.broker.config import BrokerConfig
 from rmq.cli.doctor.diagnosis import MAX_MAP_COUNT
 from rmq.cli.doctor.findings import Finding
+from rmq.config.broker import BrokerConfig
 from rmq.config.option import build
 from rmq.core.errors import ConfigError
 from rmq.remoting.admission import TLS_DESCRIPTORS

@@ -28,10 +28,10 @@ def told_problems(admin: AdminClient, broker: BrokerAddress) -> Findings:
             continue
         for_ms = found["now"] - each["since_ms"] if each["since_ms"] else 0
         since = f" For {span(for_ms)}." if for_ms >= 60_000 else ""
-        remedy = each["action"]
+        remedy = each["do"]
         if each["command"]:
             remedy += f" {each['command']}"
-        subject = each["subject"]
-        yield Finding(subject, each["message"] + since, each["level"] != "note", remedy)
+        subject = each["place"]
+        yield Finding(subject, each["say"] + since, each["level"] != "note", remedy)
     if not found["rows"]:
         yield Finding(broker.name, "sees no problem in its groups and machine")

@@ -72,14 +72,7 @@ def _print(
         else:
             rows = sorted(merged(states, "groups"), key=lambda row: -row["lag"])
             cells = [
-                (
-                    r["name"],
-                    r["lag"],
-                    r["waits_ms"],
-                    r["out"],
-                    r["clients"],
-                    r["message"],
-                )
+                (r["name"], r["lag"], r["waits_ms"], r["out"], r["clients"], r["say"])
                 for r in rows
             ]
             click.echo("\n".join(Table(COLUMNS, cells).for_pipe()))

@@ -58,10 +58,10 @@ def _group(view: Row) -> Iterator[str]:
         f"done {short(view['done'])}/s   again {short(view['again'])}/s   "
         f"dead {short(view['dead'])}"
     )
-    yield harmless(why["message"])
-    for each in why["details"]:
+    yield harmless(why["say"])
+    for each in why["more"]:
         yield f"  {harmless(each)}"
-    for each in (why["action"], why["command"]):
+    for each in (why["do"], why["command"]):
         if each:
             yield f"  -> {harmless(each)}"
     yield ""
@@ -100,5 +100,5 @@ def _topic(view: Row) -> Iterator[str]:
     yield ""
     yield f"{'GROUP':32}  {'BEHIND':>8}  WHY"
     for each in view["groups"]:
-        say = harmless(each["message"])
+        say = harmless(each["say"])
         yield f"{harmless(each['name'])[:32]:32}  {short(each['lag']):>8}  {say}"

@@ -136,7 +136,7 @@ def columns_of(view: View, width: int) -> list[Column]:
                 ("in", "IN/S"), ("out", "OUT/S"), ("connections", "CLIENTS"),
             )),
             Column("disk", "DISK", 6, _percent),
-            Column("message", "", 200, _text, is_left=True),
+            Column("say", "", 200, _text, is_left=True),
         ]  # fmt: skip
     wide = [
         Column("trend", "LAST 2 MIN", 16, _text, is_left=True),
@@ -150,11 +150,11 @@ def columns_of(view: View, width: int) -> list[Column]:
         Column("out", "OUT/S", 8, short),
         Column("clients", "CL", 4, short),
         *(wide if width >= WIDE else ()),
-        Column("summary", "WHY", 200, _text, is_left=True),
+        Column("brief", "WHY", 200, _text, is_left=True),
     ]
 
 
-NOT_SORTED: Final = frozenset({"message", "summary", "trend", "kind", "heard_ms"})
+NOT_SORTED: Final = frozenset({"say", "brief", "trend", "kind", "heard_ms"})
 
 
 def sorts(view: View) -> list[str]:
@@ -186,9 +186,7 @@ def merged(states: Sequence[Mapping[str, Any]], key: str) -> list[dict[str, Any]
                     known[name] = max(known[name], value)
             if known.get("level") == "ok":
                 known |= {
-                    key: row[key]
-                    for key in ("level", "message", "summary")
-                    if key in row
+                    key: row[key] for key in ("level", "say", "brief") if key in row
                 }
     return list(found.values())
 
@@ -218,7 +216,7 @@ def broker_rows(before: Sequence[Row], now: Sequence[Row]) -> list[dict[str, Any
             "name": state["node"], "version": state["version"], "in": flow.incoming,
             "out": flow.outgoing, "connections": state["connections"],
             "disk": _used(state["disk"]), "level": "ok" if not problems else "warn",
-            "message": ("" if state["writable"] else "TAKES NO MESSAGES; ")
+            "say": ("" if state["writable"] else "TAKES NO MESSAGES; ")
             + _place(state.get("group"))
             + f"up {span(state['up_ms'])}"
             + (f"; {len(problems)} problems" if problems else ""),
@@ -277,7 +275,7 @@ def frame(
     for row in groups:
         row["trend"] = (trends or {}).get(row["name"], "")
         row["waits_ms"] = row["waits_ms"] if row["lag"] else None
-        row.setdefault("summary", row.get("message"))
+        row.setdefault("brief", row.get("say"))
     tables: dict[View, Sequence[Row]] = {
         "groups": groups, "topics": merged(states, "topics"),
     }  # fmt: skip
@@ -413,7 +411,7 @@ def _head(
     worst = "nothing is wrong"
     if problems:
         each = problems[0]
-        worst = f"! {harmless(each['subject'])}: {harmless(each['message'])}"
+        worst = f"! {harmless(each['place'])}: {harmless(each['say'])}"
     more = f"rmq doctor shows {len(problems) - 1} more" if len(problems) > 1 else ""
     right = f"{clock(first['now'])[:8]}  every {period_s:g} s   ? help"
     return [

@@ -20,7 +20,7 @@ from rmq.observe.client_names import language_name
 from rmq.observe.measure import HistogramTable
 from rmq.observe.metrics.exposition import MAX_SAMPLES, Family, Sample, histogram
 from rmq.observe.metrics.timer import pop_families, timer_families
-from rmq.observe.statistics import (
+from rmq.protocol.bodies.statistics import (
     COMMIT_NUMS,
     GROUP_GET_NUMS,
     GROUP_GET_SIZE,

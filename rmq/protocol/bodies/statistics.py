@@ -1,5 +1,7 @@
 """Bodies of statistics, and about queues and replicas, for tools."""
 
+from typing import Final
+
 from msgspec import field
 
 from rmq.protocol.bodies import Body
@@ -7,6 +9,22 @@ from rmq.protocol.bodies.common import MessageQueue
 from rmq.protocol.bodies.groups import ConsumeStats
 from rmq.protocol.bodies.heartbeat import SubscriptionData
 from rmq.protocol.headers import I32, I64
+
+TOPIC_PUT_NUMS: Final = "TOPIC_PUT_NUMS"
+TOPIC_PUT_SIZE: Final = "TOPIC_PUT_SIZE"
+QUEUE_PUT_NUMS: Final = "QUEUE_PUT_NUMS"
+QUEUE_PUT_SIZE: Final = "QUEUE_PUT_SIZE"
+GROUP_GET_NUMS: Final = "GROUP_GET_NUMS"
+GROUP_GET_SIZE: Final = "GROUP_GET_SIZE"
+QUEUE_GET_NUMS: Final = "QUEUE_GET_NUMS"
+QUEUE_GET_SIZE: Final = "QUEUE_GET_SIZE"
+BROKER_PUT_NUMS: Final = "BROKER_PUT_NUMS"
+BROKER_GET_NUMS: Final = "BROKER_GET_NUMS"
+SNDBCK_PUT_NUMS: Final = "SNDBCK_PUT_NUMS"
+SNDBCK2DLQ_TIMES: Final = "SNDBCK2DLQ_TIMES"
+COMMIT_NUMS: Final = "COMMIT_NUMS"
+ROLLBACK_NUMS: Final = "ROLLBACK_NUMS"
+"""Names of items, as request 315 and tools have them."""
 
 
 class BrokerStatsItem(Body, kw_only=True):

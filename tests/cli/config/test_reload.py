@@ -6,9 +6,9 @@ import socket
 
 import pytest
 
-from rmq.broker.config import BrokerConfig
 from rmq.cli.config.reload import reload_config
 from rmq.cli.server.service_manager import notify
+from rmq.config.broker import BrokerConfig
 from rmq.store.config import StoreConfig
 from tests.cli.test_process import process, until_ready
 

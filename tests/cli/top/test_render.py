@@ -16,15 +16,12 @@ from rmq.cli.top.render import (
     sorts,
 )
 
-PROBLEM = {
-    "subject": "search",
-    "message": "Nobody consumes; 8.7 million messages wait.",
-}
+PROBLEM = {"place": "search", "say": "Nobody consumes; 8.7 million messages wait."}
 
 
 def group(name, lag=0, **changes):
     row = {"name": name, "lag": lag, "waits_ms": 90_000, "out": 12.0, "clients": 2,
-           "again": 0.0, "dead": 0, "level": "ok", "message": ""}  # fmt: skip
+           "again": 0.0, "dead": 0, "level": "ok", "say": ""}  # fmt: skip
     return row | changes
 
 
@@ -39,9 +36,7 @@ def state(**changes):
         "version": "0.2.0", "up_ms": 90_000_000, "problems": [PROBLEM, PROBLEM],
         "put": 100, "got": 50, "writable": True,
         "disk": {"used": 61, "total": 100, "growth_per_hour": 4.5e9},
-        "groups": [
-            group("mail"), group("search", 8_730_912, message=PROBLEM["message"])
-        ],
+        "groups": [group("mail"), group("search", 8_730_912, say=PROBLEM["say"])],
         "topics": [topic("clicks"), topic("carts", **{"in": 9.0})],
         "groups_total": 60, "topics_total": 10_000, "due": 94_959.0, "connections": 7,
     } | changes  # fmt: skip
@@ -83,15 +78,15 @@ def test_the_head_has_the_time_of_sends():
 def test_why_is_short():
     """Brokers of before have only the sentence."""
     groups = [
-        group("a", 3, message=PROBLEM["message"], summary="nobody for 2 h 12 min"),
-        group("b", 2, message=PROBLEM["message"]),
+        group("a", 3, say=PROBLEM["say"], brief="nobody for 2 h 12 min"),
+        group("b", 2, say=PROBLEM["say"]),
     ]
     lines = shown(states=[state(groups=groups)])
     assert lines[5].endswith("  nobody for 2 h 12 min")
     assert lines[6].endswith("  Nobody consumes; 8.7 mi…")
-    worse = state(groups=[group("a", level="bad", message="S", summary="B")])
-    (row,) = merged([state(groups=[group("a", summary="")]), worse], "groups")
-    assert (row["level"], row["message"], row["summary"]) == ("bad", "S", "B")
+    worse = state(groups=[group("a", level="bad", say="S", brief="B")])
+    (row,) = merged([state(groups=[group("a", brief="")]), worse], "groups")
+    assert (row["level"], row["say"], row["brief"]) == ("bad", "S", "B")
 
 
 def test_what_the_user_chose():
@@ -144,7 +139,7 @@ NAMES = st.text(min_size=1, max_size=40)
 
 @given(st.lists(NAMES, max_size=30), st.integers(1, 200), st.integers(1, 60), NAMES)
 def test_every_picture_fits(names, width, height, say):
-    rows = [group(name, 7, message=say) for name in names]
+    rows = [group(name, 7, say=say) for name in names]
     states = [state(groups=rows, topics=[topic(name) for name in names])]
     lines = shown(size=(width, height), states=states)
     assert len(lines) <= height
@@ -153,7 +148,7 @@ def test_every_picture_fits(names, width, height, say):
 
 
 def test_a_wide_picture_has_what_fails_and_the_last_two_minutes():
-    groups = [group("mail", 9, again=46.2, dead=284, message="It is slow.")]
+    groups = [group("mail", 9, again=46.2, dead=284, say="It is slow.")]
     lines = shown(
         size=(120, 20), states=[state(groups=groups)], trends={"mail": "▁▂▃▄▅▆▇█" * 2}
     )
@@ -213,7 +208,7 @@ def test_the_group_of_a_broker():
     master = {"epoch": 4, "is_master": True, "members": members}
     slave = {"epoch": 4, "is_master": False, "members": None}
     rows = broker_rows([], [state(group=master), state(group=slave), state(group=None)])
-    assert [row["message"].partition("up ")[0] for row in rows] == [
+    assert [row["say"].partition("up ")[0] for row in rows] == [
         "epoch 4, in sync 1 2, 2 is not connected, 3 lacks 1,200 bytes; ",
         "epoch 4, slave; ",
         "",

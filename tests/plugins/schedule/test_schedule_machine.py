@@ -12,8 +12,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from rmq.broker.config import BrokerConfig
-from rmq.broker.put import PutInterceptor
+from rmq.config.broker import BrokerConfig
+from rmq.plugin import PutInterceptor
 from rmq.protocol.hosts import host_bytes
 from rmq.protocol.message import Message
 from rmq.protocol.properties import DELAY

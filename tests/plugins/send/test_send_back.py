@@ -2,7 +2,7 @@
 
 import pytest
 
-from rmq.broker.put import PutInterceptor
+from rmq.plugin import PutInterceptor
 from rmq.protocol.bodies.groups import SubscriptionGroupConfig
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.properties import decode_properties

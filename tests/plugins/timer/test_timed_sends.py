@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rmq.native import TimedSends
+from rmq.plugin.native import TimedSends
 from rmq.protocol.codes import RequestCode
 from rmq.protocol.command import FLAG_ONEWAY
 from rmq.protocol.frames import FrameDecoder
@@ -273,7 +273,8 @@ def test_sync_flush_holds_the_answer(sides):
 
 
 def test_an_interceptor_of_another_plugin_sees_its_messages(sides):
-    from rmq.broker.put import PutInterceptor, PutPipeline
+    from rmq.broker.put import PutPipeline
+    from rmq.plugin import PutInterceptor
 
     pipeline = PutPipeline(sides()[0].store)
     form = TimedSends(
@@ -286,6 +287,6 @@ def test_an_interceptor_of_another_plugin_sees_its_messages(sides):
             PutInterceptor(frozenset({"B", "C"}), print),
         ]
     )
-    assert pipeline.native() == (form, {"A"})
+    assert pipeline.compiled_interceptor() == (form, {"A"})
     pipeline.intercept([])
-    assert pipeline.native() == (None, frozenset())
+    assert pipeline.compiled_interceptor() == (None, frozenset())

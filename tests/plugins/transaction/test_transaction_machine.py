@@ -19,9 +19,9 @@ from hypothesis.stateful import (
     rule,
 )
 
-from rmq.broker.config import BrokerConfig
-from rmq.broker.put import PutInterceptor
+from rmq.config.broker import BrokerConfig
 from rmq.core.errors import RequestRejected
+from rmq.plugin import PutInterceptor
 from rmq.protocol.codes import RequestCode
 from rmq.protocol.command import Command
 from rmq.protocol.hosts import host_bytes

@@ -80,7 +80,7 @@ class LiteOnUse:
         self._config = config
         self._parts: LiteParts | None = None
         self._wanted = trio.Event()
-        queues = broker.store.queues
+        queues = broker.queues
         if queues.lmq_count and any(
             name.startswith(LITE_PREFIX) for name in queues.topics()
         ):
@@ -127,7 +127,7 @@ class LiteOnUse:
 
     def on_arrivals(self, touched: Mapping[QueueKey, int]) -> None:
         """Offer the lite topics that got messages."""
-        if not self._broker.store.queues.lmq_count:
+        if not self._broker.queues.lmq_count:
             return
         names = [name for name, _ in touched if name.startswith(LITE_PREFIX)]
         if names:

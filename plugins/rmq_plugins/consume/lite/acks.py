@@ -7,8 +7,7 @@ group's offset only if it is of the next message, so that none is passed over.
 
 from typing import Final
 
-from rmq.core.errors import RequestRejected
-from rmq.plugin import BrokerContext, Connection
+from rmq.plugin import BrokerContext, Connection, RequestRejected
 from rmq.protocol.bodies.topics import TopicConfig
 from rmq.protocol.codes import FAQ, ResponseCode
 from rmq.protocol.command import Command

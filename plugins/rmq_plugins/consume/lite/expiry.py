@@ -52,6 +52,7 @@ class LiteExpiry:
         self._topics = broker.topics
         self._offsets = broker.offsets
         self._store = broker.store
+        self._messages = broker.messages
         self._next_turn = broker.next_turn
         self._config = config
         self._rules = rules
@@ -90,7 +91,7 @@ class LiteExpiry:
         end = self._queues.end(queue)
         if end <= 0:
             return 0
-        at_ms = self._store.reads.store_time_at(queue, 0, QueueOffset(end - 1))
+        at_ms = self._messages.store_time_at(queue, 0, QueueOffset(end - 1))
         return self._clock.now_ms() - at_ms
 
     async def _delete(self, queues: list[str], limit_ms: int = -1) -> None:

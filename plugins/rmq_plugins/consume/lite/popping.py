@@ -8,8 +8,14 @@ again.  A POP that finds nothing waits.  Known in Java as `PopLiteMessageProcess
 from collections.abc import Iterator
 from typing import Final
 
-from rmq.core.errors import RequestRejected
-from rmq.plugin import BrokerContext, Connection, GetResult, GetStatus, QueueOffset
+from rmq.plugin import (
+    BrokerContext,
+    Connection,
+    GetResult,
+    GetStatus,
+    QueueOffset,
+    RequestRejected,
+)
 from rmq.protocol.codes import FAQ, ResponseCode
 from rmq.protocol.command import Command
 from rmq.protocol.flags import is_readable
@@ -77,7 +83,7 @@ class LitePops:
         self._topics = broker.topics
         self._groups = broker.groups
         self._offsets = broker.offsets
-        self._reads = broker.store.reads
+        self._messages = broker.messages
         self._statistics = broker.statistics
         self._name = broker.config.broker_ip1 or broker.address
         self._queues = queues
@@ -245,7 +251,7 @@ class LitePops:
             1,
             found.message_count,
             len(found.body),
-            self._reads.max_offset(header.topic, 0),
+            self._messages.max_offset(header.topic, 0),
         )
 
     def _read(self, queue: str, group: str, most: int) -> GetResult | None:
@@ -255,7 +261,7 @@ class LitePops:
         """
         offset = self._position(queue, group)
         for _ in range(2):
-            found = self._reads.get(queue, 0, QueueOffset(offset), most)
+            found = self._messages.get(queue, 0, QueueOffset(offset), most)
             if found.status is GetStatus.FOUND:
                 return found
             if found.status not in _MOVED:
@@ -269,8 +275,8 @@ class LitePops:
         offset = self._offsets.query(group, queue, 0)
         if offset < 0:
             offset = 0
-            low = self._reads.min_offset(queue, 0)
-            if low > 0 or not self._reads.is_in_memory(queue, 0, QueueOffset(0)):
+            low = self._messages.min_offset(queue, 0)
+            if low > 0 or not self._messages.is_in_memory(queue, 0, QueueOffset(0)):
                 offset = max(self._queues.end(queue) - 1, 0)
             self._offsets.commit("a POP", group, queue, 0, offset)
         return offset

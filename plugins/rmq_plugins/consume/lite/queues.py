@@ -12,9 +12,9 @@ class LiteQueues:
     """Names of queues; ends are those that readers see."""
 
     def __init__(self, broker: BrokerContext) -> None:
-        self._reads = broker.store.reads
+        self._messages = broker.messages
         self._of_parent: dict[str, dict[str, None]] = {}
-        for name in broker.store.queues.topics():
+        for name in broker.queues.topics():
             self.arrived(name)
 
     def arrived(self, name: str) -> None:
@@ -46,4 +46,4 @@ class LiteQueues:
 
     def end(self, name: str) -> int:
         """Return the offset after the last message, 0 if there is no queue."""
-        return self._reads.max_offset(name, 0)
+        return self._messages.max_offset(name, 0)

@@ -5,8 +5,7 @@ Known in Java as `LiteMetadataUtil`.
 
 from typing import Final
 
-from rmq.core.errors import RequestRejected
-from rmq.plugin import BrokerContext
+from rmq.plugin import BrokerContext, RequestRejected
 from rmq.protocol.bodies.groups import SubscriptionGroupConfig
 from rmq.protocol.bodies.topics import TopicConfig
 from rmq.protocol.codes import ResponseCode

@@ -8,8 +8,7 @@ Known in Java as `LiteShardingImpl`.
 
 from typing import Final
 
-from rmq.core.errors import PeerError
-from rmq.plugin import PERM_WRITE, BrokerContext
+from rmq.plugin import PERM_WRITE, BrokerContext, PeerError
 
 _MULTIPLIER: Final = 2_862_933_555_777_941_757
 _MASK: Final = (1 << 64) - 1

@@ -10,8 +10,7 @@ from typing import Final
 
 import trio
 
-from rmq.core.errors import RequestRejected
-from rmq.plugin import BrokerContext, Connection
+from rmq.plugin import BrokerContext, Connection, RequestRejected
 from rmq.protocol.bodies.lite import (
     LiteSubscription,
     LiteSubscriptionCtlRequestBody,

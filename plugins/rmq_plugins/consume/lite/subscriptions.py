@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from rmq.core.errors import RequestRejected
+from rmq.plugin import RequestRejected
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.topics import split_lite_queue
 

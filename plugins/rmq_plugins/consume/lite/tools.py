@@ -6,8 +6,7 @@ Known in Java as `LiteManagerProcessor`.
 import heapq
 from typing import Final
 
-from rmq.core.errors import RequestRejected
-from rmq.plugin import BrokerContext, Connection, QueueOffset
+from rmq.plugin import BrokerContext, Connection, QueueOffset, RequestRejected
 from rmq.protocol.bodies.groups import OffsetWrapper, SubscriptionGroupConfig
 from rmq.protocol.bodies.lite import (
     ClientGroup,
@@ -67,7 +66,8 @@ class LiteTools:
         self._topics = broker.topics
         self._groups = broker.groups
         self._offsets = broker.offsets
-        self._store = broker.store
+        self._messages = broker.messages
+        self._consume_queues = broker.queues
         self._store_config = broker.store_config
         self._next_turn = broker.next_turn
         self._rules = rules
@@ -93,10 +93,10 @@ class LiteTools:
         body = GetBrokerLiteInfoResponseBody(
             store_type=STORE_TYPE,
             max_lmq_num=self._store_config.max_lmq_count,
-            current_lmq_num=self._store.queues.lmq_count,
+            current_lmq_num=self._consume_queues.lmq_count,
             lite_subscription_count=self._subscriptions.count,
             order_info_count=len(self._orders),
-            cq_table_size=len(self._store.queues.topics()),
+            cq_table_size=len(self._consume_queues.topics()),
             offset_table_size=self._offsets.pair_count,
             event_map_size=len(self._dispatch.events),
             topic_meta=topics,
@@ -117,7 +117,7 @@ class LiteTools:
             topic=name,
             ttl=expiration_minutes(topic),
             groups=groups or None,
-            lmq_num=self._store.queues.lmq_count,
+            lmq_num=self._consume_queues.lmq_count,
             lite_topic_count=self._queues.count(name),
         )
         return request.reply(body=body.encode())
@@ -134,7 +134,7 @@ class LiteTools:
             lite_topic=lite,
             subscriber=self._subscribers(queue),
             topic_offset=TopicOffset(
-                min_offset=self._store.reads.min_offset(queue, 0) if end else 0,
+                min_offset=self._messages.min_offset(queue, 0) if end else 0,
                 max_offset=end,
                 last_update_timestamp=self._stored_ms(queue, end - 1) if end else 0,
             ),
@@ -239,7 +239,7 @@ class LiteTools:
 
     def _stored_ms(self, queue: str, offset: int) -> int:
         """Return when a message was stored, -1 if it is not there."""
-        return self._store.reads.store_time_at(queue, 0, QueueOffset(offset))
+        return self._messages.store_time_at(queue, 0, QueueOffset(offset))
 
     def _group(self, name: str) -> SubscriptionGroupConfig:
         group = self._groups.find(name)

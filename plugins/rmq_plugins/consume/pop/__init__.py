@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from rmq.native import AckPath, AckTable
 from rmq.plugin import BrokerContext, Connection, Register, hookimpl
+from rmq.plugin.native import AckPath, AckTable
 from rmq.protocol.codes import WIRE_VERSION, RequestCode
 from rmq_plugins.consume.pop.orders import Orders
 from rmq_plugins.consume.pop.topics import revive_topic
@@ -52,6 +52,7 @@ def rmq_setup(broker: BrokerContext, register: Register) -> None:
     register.service(pop.hold, masters_only=True)
     register.service(pop.revive, masters_only=True)
     register.facts("pop", pop.facts)
+    register.pop_progress(pop.progress)
 
 
 class PopOnUse:
@@ -64,7 +65,7 @@ class PopOnUse:
         self._broker = broker
         self._orders = orders
         self._parts: PopParts | None = None
-        self._acks = AckTable(broker.store.queues.tails, self._acked)
+        self._acks = AckTable(broker.queues.tails, self._acked)
         self._wanted = trio.Event()
         self._revive_topic = revive_topic(broker.config)
         if self._has_records():
@@ -72,7 +73,7 @@ class PopOnUse:
 
     def _has_records(self) -> bool:
         """Whether the revive topic ever had a record."""
-        return bool(self._broker.store.queues.of_topic(self._revive_topic))
+        return bool(self._broker.queues.of_topic(self._revive_topic))
 
     def made(self) -> "PopParts":
         """Return the parts; the first call makes them."""
@@ -124,6 +125,12 @@ class PopOnUse:
             self._parts.held.end_all()
             if self._broker.role.is_master:
                 self._parts.reviver.stop()
+
+    def progress(self, group: str, topic: str, queue_id: int) -> int:
+        """Return the offset after the last message that a group popped, or -1."""
+        if self._parts is None:
+            return -1
+        return self._parts.reached(group, topic, queue_id)
 
     def facts(self) -> dict[str, Any]:
         """Return the facts for tools and metrics."""

@@ -10,9 +10,8 @@ import base64
 import binascii
 from typing import Final
 
-from rmq.core.errors import RequestRejected
-from rmq.native import AckMarks
-from rmq.plugin import BrokerContext, Connection, PutStatus
+from rmq.plugin import BrokerContext, Connection, PutStatus, RequestRejected
+from rmq.plugin.native import AckMarks
 from rmq.protocol.bodies.pop import BatchAck, BatchAckRequestBody
 from rmq.protocol.bodies.topics import TopicConfig
 from rmq.protocol.codes import FAQ, ResponseCode
@@ -54,8 +53,8 @@ class AckHandler:
         held: HeldPops,
     ) -> None:
         self._topics = broker.topics
-        self._reads = broker.store.reads
-        self._log = broker.store.log
+        self._messages = broker.messages
+        self._log = broker.log
         self._offsets = broker.offsets
         self._clock = broker.clock
         self._config = broker.config
@@ -292,8 +291,8 @@ class AckHandler:
 
     def _bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
         return (
-            self._reads.min_offset(topic, queue_id),
-            self._reads.max_offset(topic, queue_id),
+            self._messages.min_offset(topic, queue_id),
+            self._messages.max_offset(topic, queue_id),
         )
 
 

@@ -20,9 +20,8 @@ from typing import Final
 
 import msgspec
 
-from rmq.core.errors import RequestRejected
-from rmq.native import AckMarks, AckTable
-from rmq.plugin import BrokerContext
+from rmq.plugin import BrokerContext, RequestRejected
+from rmq.plugin.native import AckMarks, AckTable
 
 MAX_CHECKPOINTS: Final = 200_000
 MAX_OF_QUEUE: Final = 20_000
@@ -110,7 +109,7 @@ class Checkpoints:
         self._offsets = broker.offsets
         self._config = broker.config
         self._acks = acks
-        self._positions = broker.store.positions
+        self._positions = broker.positions
         self.queues: dict[Place, PopQueue] = {}
         self._places_of: dict[str, set[Place]] = {}
         """By the name of a topic, and by that of a group."""

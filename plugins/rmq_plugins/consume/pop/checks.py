@@ -2,11 +2,11 @@
 
 from typing import Final, NamedTuple
 
-from rmq.core.errors import RequestRejected
 from rmq.plugin import (
     BrokerContext,
     Connection,
     Predicate,
+    RequestRejected,
     SelectorError,
     compile_selector,
     is_tag_type,

@@ -9,9 +9,8 @@ import itertools
 import random
 from typing import Final
 
-from rmq.core.errors import RequestRejected
-from rmq.native import AckMarks
-from rmq.plugin import BrokerContext, Connection
+from rmq.plugin import BrokerContext, Connection, RequestRejected
+from rmq.plugin.native import AckMarks
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import Command
 from rmq.protocol.handles import ORDERED_REVIVE_QUEUE, PopHandle
@@ -191,7 +190,7 @@ class PopHandler:
                 min(header.invisible_time, MAX_INVISIBLE_MS),
                 answer.revive_queue,
                 AckMarks(tuple(found.offsets), (1 << len(found.offsets)) - 1),
-                self._broker.store.log.end_offset,
+                self._broker.log.end_offset,
             )
             before, queue.next = queue.next, found.next
             if not self._reviver.popped(checkpoint):

@@ -15,8 +15,7 @@ File `config/consumerOrderInfo.json`, which a Java broker reads too:
 from collections.abc import Callable
 from typing import Any, Final
 
-from rmq.core.errors import RequestRejected
-from rmq.plugin import BrokerContext, JsonTable
+from rmq.plugin import BrokerContext, JsonTable, RequestRejected
 from rmq_plugins.consume.queue_order import QueueOrder
 
 MAX_QUEUES: Final = 200_000
@@ -26,7 +25,7 @@ class Orders(JsonTable):
     """Known in Java as `ConsumerOrderInfoManager`."""
 
     def __init__(self, broker: BrokerContext) -> None:
-        folder = broker.store.directory.config
+        folder = broker.config_folder
         super().__init__(folder / "consumerOrderInfo.json", broker.clock)
         self._orders: dict[str, dict[int, QueueOrder]] = {}
         broker.topics.on_change.append(self._topic_changed)

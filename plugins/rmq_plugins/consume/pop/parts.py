@@ -1,7 +1,7 @@
 """PopParts: everything of POP in one broker, put together."""
 
-from rmq.native import AckTable
 from rmq.plugin import BrokerContext
+from rmq.plugin.native import AckTable
 from rmq_plugins.consume.pop.acks import AckHandler
 from rmq_plugins.consume.pop.checkpoints import Checkpoints
 from rmq_plugins.consume.pop.handler import PopHandler
@@ -15,7 +15,7 @@ class PopParts:
 
     def __init__(self, broker: BrokerContext, orders: Orders, acks: AckTable) -> None:
         checkpoints, records = Checkpoints(broker, acks), PopRecords(broker)
-        broker.offsets.popped = checkpoints.reached
+        self.reached = checkpoints.reached
         self.reviver = Reviver(broker, checkpoints, records)
         pops = PopHandler(broker, checkpoints, self.reviver, orders)
         self.held = pops.held

@@ -57,8 +57,8 @@ class PopReader:
     """Reads queues for groups."""
 
     def __init__(self, broker: BrokerContext, checkpoints: Checkpoints) -> None:
-        self._reads = broker.store.reads
-        self._queues = broker.store.queues
+        self._messages = broker.messages
+        self._queues = broker.queues
         self._offsets = broker.offsets
         self._checkpoints = checkpoints
 
@@ -90,16 +90,16 @@ class PopReader:
         return max(committed, -1 if known is None else known.next)
 
     def _first(self, topic: str, queue_id: int, from_newest: bool) -> int:
-        low = self._reads.min_offset(topic, queue_id)
+        low = self._messages.min_offset(topic, queue_id)
         if not from_newest:
             return low
-        if low <= 0 and self._reads.is_in_memory(topic, queue_id, QueueOffset(0)):
+        if low <= 0 and self._messages.is_in_memory(topic, queue_id, QueueOffset(0)):
             return 0
-        return max(self._reads.max_offset(topic, queue_id) - 1, 0)
+        return max(self._messages.max_offset(topic, queue_id) - 1, 0)
 
     def rest(self, topic: str, queue_id: int, offset: int) -> int:
         """Return how many messages a queue has from an offset on."""
-        return max(0, self._reads.max_offset(topic, queue_id) - offset)
+        return max(0, self._messages.max_offset(topic, queue_id) - offset)
 
     def read(
         self, topic: str, queue_id: int, offset: int, most: int, wanted: PopFilter
@@ -109,7 +109,7 @@ class PopReader:
         records: list[bytes] = []
         at = max(offset, 0)
         for _ in range(READS):
-            found = self._reads.get(
+            found = self._messages.get(
                 topic, queue_id, QueueOffset(at), most, tag_codes=wanted.tag_codes
             )
             begin = at

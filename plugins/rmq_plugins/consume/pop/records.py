@@ -7,8 +7,13 @@ delivered by the timer when it is due: whoever has the store by then revives it.
 
 from typing import Final
 
-from rmq.core.errors import RemoteProtocolError, RequestRejected
-from rmq.plugin import BrokerContext, PutResult, PutStatus
+from rmq.plugin import (
+    BrokerContext,
+    PutResult,
+    PutStatus,
+    RemoteProtocolError,
+    RequestRejected,
+)
 from rmq.protocol import fastjson
 from rmq.protocol import properties as names
 from rmq.protocol.bodies import Body

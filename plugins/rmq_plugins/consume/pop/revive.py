@@ -18,8 +18,6 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Final
 
-from rmq.core.errors import RequestRejected
-from rmq.native import AckMarks
 from rmq.plugin import (
     Alarm,
     BrokerContext,
@@ -27,8 +25,10 @@ from rmq.plugin import (
     GetStatus,
     PutStatus,
     QueueOffset,
+    RequestRejected,
     SparseLog,
 )
+from rmq.plugin.native import AckMarks
 from rmq.protocol import properties as names
 from rmq.protocol.bodies.pop import AckRecord, CheckpointRecord
 from rmq.protocol.inner_batch import inner_messages
@@ -71,7 +71,11 @@ class Reviver:
     def __init__(
         self, broker: BrokerContext, checkpoints: Checkpoints, records: PopRecords
     ) -> None:
-        self._store = broker.store
+        self._messages = broker.messages
+        self._queues = broker.queues
+        self._durability = broker.durability
+        self._positions = broker.positions
+        self._timer = broker.timer
         self._topics = broker.topics
         self._groups = broker.groups
         self._offsets = broker.offsets
@@ -167,7 +171,7 @@ class Reviver:
 
     def on_arrivals(self, touched: Mapping[tuple[str, int], int]) -> None:
         """Wake the task when the timer has delivered records."""
-        queues = self._store.queues.of_topic(self._records.revive_topic)
+        queues = self._queues.of_topic(self._records.revive_topic)
         if any(self._behind(queue.queue_id) for queue in queues):
             self._alarm.ask(0)
 
@@ -178,7 +182,7 @@ class Reviver:
             if not checkpoint.is_written and not checkpoint.is_acked:
                 self._write(checkpoint)
         self._write_acks()
-        self._store.durability.flush()
+        self._durability.flush()
         for queue in self._checkpoints.queues.values():
             self._checkpoints.commit(queue)
 
@@ -271,7 +275,7 @@ class Reviver:
 
     def _has_all_acks(self, checkpoint: Checkpoint) -> bool:
         """Whether the timer has delivered all of its time, and that is read."""
-        timer = self._store.timer
+        timer = self._timer
         delivered_ms = timer.read_slot * timer.precision_ms
         if delivered_ms <= checkpoint.due_ms + timer.precision_ms:
             return False
@@ -314,9 +318,7 @@ class Reviver:
         The offset of an inner batch in a Java broker's checkpoint means all of it.
         """
         queue = checkpoint.queue
-        found = self._store.reads.get(
-            queue.topic, queue.queue_id, QueueOffset(offset), 1
-        )
+        found = self._messages.get(queue.topic, queue.queue_id, QueueOffset(offset), 1)
         if found.status is GetStatus.FOUND:
             batch = decode_stored(found.body)[0]
             records = inner_messages(batch, offset, 1)
@@ -340,7 +342,7 @@ class Reviver:
     def _behind(self, queue_id: int) -> int:
         if queue_id not in self._places:
             return 0
-        end = self._store.reads.max_offset(self._records.revive_topic, queue_id)
+        end = self._messages.max_offset(self._records.revive_topic, queue_id)
         return max(0, end - self._places[queue_id].next)
 
     def read(self, queue_id: int) -> bool:
@@ -349,7 +351,7 @@ class Reviver:
         topic = self._records.revive_topic
         if not self._behind(queue_id) or self._checkpoints.is_full:
             return False
-        found = self._store.reads.get(topic, queue_id, QueueOffset(place.next), BATCH)
+        found = self._messages.get(topic, queue_id, QueueOffset(place.next), BATCH)
         if found.status is GetStatus.FOUND:
             for record in decode_stored(found.body):
                 place.open.append((record.queue_offset, self._take(record, queue_id)))
@@ -418,7 +420,7 @@ class Reviver:
 
     def _settle(self) -> None:
         """Commit how far all records of the revive topic are settled."""
-        kept = self._store.positions.stable.value
+        kept = self._positions.stable.value
         for queue_id, place in self._places.items():
             settled = None
             while place.open:

@@ -2,8 +2,7 @@
 
 from typing import Final, NamedTuple
 
-from rmq.core.errors import RequestRejected
-from rmq.plugin import BrokerContext, Connection, is_tag_type
+from rmq.plugin import BrokerContext, Connection, RequestRejected, is_tag_type
 from rmq.protocol.bodies.groups import SubscriptionGroupConfig
 from rmq.protocol.bodies.topics import TopicConfig
 from rmq.protocol.codes import FAQ, RequestCode, ResponseCode

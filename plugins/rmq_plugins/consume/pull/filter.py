@@ -7,10 +7,10 @@ helps, so `enableCalcFilterBitMap` has no effect on the result.
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
-from rmq.core.errors import RequestRejected
 from rmq.plugin import (
-    FilterTable,
+    Filters,
     Predicate,
+    RequestRejected,
     SelectorError,
     compile_selector,
     is_tag_type,
@@ -51,7 +51,7 @@ def build_filter(
         ) from error
 
 
-def select_retries(retry_topic: str, filters: FilterTable) -> Predicate:
+def select_retries(retry_topic: str, filters: Filters) -> Predicate:
     """Let each message pass that its group's selector for its first topic takes."""
     group = retry_topic.removeprefix(RETRY_PREFIX)
 

@@ -10,8 +10,6 @@ from typing import Any, Final, NamedTuple
 
 import trio
 
-from rmq.core.errors import RequestRejected, StoreError
-from rmq.native import PullPath, PullView, ReturnedPull
 from rmq.plugin import (
     BrokerContext,
     Connection,
@@ -20,7 +18,10 @@ from rmq.plugin import (
     NotInMemory,
     QueueKey,
     QueueOffset,
+    RequestRejected,
+    StoreError,
 )
+from rmq.plugin.native import PullPath, PullView, ReturnedPull
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import Command
 from rmq.protocol.flags import PULL_COMMIT_OFFSET, PULL_SUSPEND
@@ -77,21 +78,22 @@ class PullHandler:
     """Known in Java as `PullMessageProcessor`."""
 
     def __init__(self, broker: BrokerContext) -> None:
-        store = broker.store
-        access = QueueAccess(store.reads.max_offset, store.reads.tag_codes, self._watch)
+        messages = broker.messages
+        access = QueueAccess(messages.max_offset, messages.tag_codes, self._watch)
         self.held = HeldPulls(self.resume, access, self._limits, broker.clock.steady_ms)
         self._broker = broker
         self._next_turn = broker.next_turn
         self._checks = PullChecks(broker)
         self._native: NativePulls | None = None
         self._cold_readers = trio.CapacityLimiter(COLD_READERS)
-        self._store = broker.store
+        self._messages = messages
+        self._queues = broker.queues
         self._offsets = broker.offsets
         self._statistics = broker.statistics
         self._max_examined = broker.store_config.filter_scan_entries
         self._now_ms = broker.clock.steady_ms
         self._config = broker.config
-        self._suggestion = broker.replication.suggestion
+        self._read_broker = broker.replicas.read_broker
 
     @property
     def _short_poll_ms(self) -> int | None:
@@ -320,7 +322,7 @@ class PullHandler:
             )
         suggested, may_leave = MASTER_ID, False
         if result.is_far_behind:
-            suggested = self._suggestion.broker_for(plan.slow_broker_id)
+            suggested = self._read_broker(plan.slow_broker_id)
             may_leave = self._config.slave_read_enable
         view = None
         is_plain = result.status in _PLAIN and not header.lite_topic
@@ -337,8 +339,8 @@ class PullHandler:
         reset = self._offsets.take_reset(header.consumer_group, *where)
         if reset is not None:
             low, high = (
-                self._store.reads.min_offset(*where),
-                self._store.reads.max_offset(*where),
+                self._messages.min_offset(*where),
+                self._messages.max_offset(*where),
             )
             return GetResult(GetStatus.OFFSET_RESET, QueueOffset(reset), low, high)
         max_bytes = header.max_msg_bytes
@@ -347,7 +349,7 @@ class PullHandler:
         try:
             if plan.filter.predicate is not None:
                 return self._select(header, plan.filter, max_bytes, may_wait)
-            return self._store.reads.get(
+            return self._messages.get(
                 *where,
                 QueueOffset(header.queue_offset),
                 max(1, header.max_msg_nums),
@@ -378,7 +380,7 @@ class PullHandler:
         found: GetResult | None = None
         while True:
             try:
-                found = self._store.reads.get(
+                found = self._messages.get(
                     header.read_topic,
                     header.queue_id,
                     offset,
@@ -415,7 +417,7 @@ class PullHandler:
 
     def _watch(self, key: QueueKey, is_watched: bool) -> None:
         """Have the reactor report new messages at once while pulls wait for them."""
-        queue = self._store.queues.get(*key)
+        queue = self._queues.get(*key)
         if queue is not None:
             queue.is_watched = is_watched
 

@@ -9,8 +9,8 @@ that wait are checked again.
 
 from collections.abc import Callable
 
-from rmq.native import PullPath, PullTable, PullView
 from rmq.plugin import BrokerContext, QueueOffset
+from rmq.plugin.native import PullPath, PullTable, PullView
 from rmq.protocol.bodies.topics import TopicConfig
 from rmq.protocol.codes import WIRE_VERSION
 from rmq.protocol.command import Command
@@ -30,13 +30,14 @@ class NativePulls:
     """The table behind the compiled handlers of both pull codes."""
 
     def __init__(self, broker: BrokerContext, on_work: Callable[[], object]) -> None:
-        self._store = broker.store
+        self._messages = broker.messages
+        self._queues = broker.queues
         self._topics = broker.topics
         self._mappings = broker.queue_mappings
         self._consumers = broker.consumers
         self._statistics = broker.statistics
         broker.statistics.sources.append(self._count)
-        self.table: PullTable = broker.store.reads.pull_table(
+        self.table: PullTable = broker.messages.pull_table(
             version=WIRE_VERSION,
             commits=broker.offsets.compiled,
             on_work=on_work,
@@ -69,7 +70,7 @@ class NativePulls:
             sub_version = known.sub_version
         key = header.consumer_group, header.topic, expression
         where = header.topic, header.queue_id
-        queue = self._store.queues.get(*where)
+        queue = self._queues.get(*where)
         if queue is not None and queue.is_batch:
             return None
         view = self._views.get(key)
@@ -78,7 +79,7 @@ class NativePulls:
         if view is None or queue is None:
             return None
         offset = QueueOffset(header.queue_offset)
-        source = self._store.reads.entries_at(*where, offset)
+        source = self._messages.entries_at(*where, offset)
         view.show(queue, None if source is None else source[1])
         return view
 

@@ -8,9 +8,9 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from rmq.native import AckMarks
 from rmq.observe.metrics.java import Requests
 from rmq.observe.metrics.java import families as java_families
+from rmq.plugin.native import AckMarks
 from rmq.protocol.batch import BatchItem, encode_batch
 from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.records import decode_stored

@@ -9,7 +9,7 @@ import os
 
 import pytest
 
-from rmq.native import AckMarks
+from rmq.plugin.native import AckMarks
 from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.store.durability import RefusalKind
 from rmq_plugins.consume.pop import checkpoints as tables

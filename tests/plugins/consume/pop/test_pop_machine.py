@@ -14,7 +14,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
-from rmq.broker.config import BrokerConfig
+from rmq.config.broker import BrokerConfig
 from rmq.protocol.hosts import host_bytes
 from rmq.store.config import StoreConfig
 from rmq.store.message_store import MessageStore

@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from rmq.broker.config import BrokerConfig
 from rmq.broker.tables.groups import GroupTable
 from rmq.broker.tables.offsets import OffsetTable
 from rmq.broker.tables.topics import TopicTable
+from rmq.config.broker import BrokerConfig
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.records import decode_stored
 from rmq.testing import ManualClock

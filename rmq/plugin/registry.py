@@ -1,33 +1,43 @@
 """PluginSet: finds plugins by entry points, checks them, sets them up once at start.
 
-`plugins.disabled` names plugins to leave out; if the environment variable
-RMQ_LOAD_PLUGINS is set, it names the only plugins to load.  A plugin that cannot be
-loaded, has no `rmq_setup`, or has a function that only looks like a hook, stops the
-start with a sentence that names it.
+`plugins.disabled` names plugins to leave out.  The environment variable
+RMQ_LOAD_PLUGINS, if it is set, names the only plugins to load.  pluggy keeps the
+plugins, blocks names, and orders the setups.  The start ends with a sentence that names
+the plugin if one cannot be loaded, has no `rmq_setup`, or has a function that only
+looks like a hook.
 """
 
 import dataclasses
 import inspect
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from importlib.metadata import Distribution, EntryPoint, entry_points
 from typing import Any
 
+import pluggy
+
 from rmq.config.option import options
 from rmq.core.errors import ConfigError, PluginError, RmqError
+from rmq.plugin import hookspecs
+from rmq.plugin.broker import BrokerContext
+from rmq.plugin.register import Register
+from rmq.plugin.registrations import Registrations
 
 GROUP = "rmq.plugins"
 ONLY_VARIABLE = "RMQ_LOAD_PLUGINS"
 HOOK_PREFIX = "rmq_"
 OWN_PACKAGE = "rmq_plugins."
-BROKER_PACKAGES = ("rmq.broker.", "rmq.store.")
+OTHERS_CONFIG = ("rmq.config.", "rmq.store.")
+"""Packages of option classes that a plugin may import and does not own."""
+
 SETUP = "rmq_setup"
 MARK = "rmq_impl"
 """Attribute by which `hookimpl` marks a function as a hook."""
 
 PARAMETERS = ("broker", "register")
+NAME_TAKEN = "another plugin has this name"
 REPLACED_HOOKS = {
     "rmq_config": "config(Kind)",
     "rmq_handlers": "handler(code, handler)",
@@ -40,77 +50,116 @@ REPLACED_HOOKS = {
 """Hooks from before `rmq_setup`, and the call of `register` that replaces each."""
 
 
+class Adapter:
+    """Holds a plugin whose setup pluggy ignores, as it is no plain function.
+
+    So are the functions of compiled modules.
+    """
+
+    def __init__(self, plugin: object) -> None:
+        self.plugin = plugin
+        setup = getattr(plugin, SETUP)
+        taken = inspect.signature(setup).parameters
+
+        def rmq_setup(broker: object, register: object) -> None:
+            given = {"broker": broker, "register": register}
+            setup(**{each: given[each] for each in taken})
+
+        setattr(rmq_setup, MARK, getattr(setup, MARK))
+        self.rmq_setup = rmq_setup
+
+
 class PluginSet:
     """The loaded plugins of one process."""
 
     def __init__(self) -> None:
-        self._plugins: dict[str, object] = {}
+        self._manager = pluggy.PluginManager("rmq")
+        self._manager.add_hookspecs(hookspecs)
         self._distributions: dict[str, Distribution | None] = {}
-        self._config_classes: dict[str, list[type[Any]]] = {}
 
-    def load(self, disabled: str = "") -> None:
-        """Load the installed plugins in the order of their names.
+    def load(
+        self, disabled: str = "", more: Mapping[str, object] | None = None
+    ) -> None:
+        """Load the installed plugins, and `more` by name, in the order of names.
 
-        `disabled`: names to leave out, separated by commas.
+        `disabled`: names of installed plugins to leave out, separated by commas.
         """
-        left_out = {name.strip() for name in disabled.split(",")}
-        only = os.environ.get(ONLY_VARIABLE)
-        wanted = {name.strip() for name in only.split(",")} if only else None
-        installed = installed_plugins()
+        installed = {point.name: point for point in installed_plugins()}
         if not installed:
             raise ConfigError(
                 f"no plugin is installed (no entry point of the group {GROUP}), so "
                 "that no request can be served: install the package, or run `make dev`"
             )
-        for point in installed:
-            is_wanted = wanted is None or point.name in wanted
-            if is_wanted and point.name not in left_out:
-                self._load_one(point)
+        blocked = names_in(disabled)
+        if only := os.environ.get(ONLY_VARIABLE):
+            blocked |= installed.keys() - names_in(only)
+        for name in blocked:
+            self._manager.set_blocked(name)
+        loaded = {
+            name: _load(point)
+            for name, point in installed.items()
+            if not self._manager.is_blocked(name)
+        }
+        for name, plugin in (more or {}).items():
+            if loaded.setdefault(name, plugin) is not plugin:
+                raise PluginError(name, NAME_TAKEN)
+            self._manager.unblock(name)
+        self.add(dict(sorted(loaded.items())))
+        self._distributions = {name: each.dist for name, each in installed.items()}
 
-    def _load_one(self, point: EntryPoint) -> None:
-        try:
-            module = point.load()
-        except Exception as error:  # the loader's supervisor: name the plugin
-            raise PluginError(point.name, f"cannot be loaded: {error!r}") from error
-        self.add(module, name=point.name)
-        self._distributions[point.name] = point.dist
+    def add(self, plugins: Mapping[str, object]) -> None:
+        """Add modules or objects with `rmq_setup`, to be set up in this order.
 
-    def add(self, module: object, *, name: str) -> None:
-        """Add a module or object with `rmq_setup`; PluginError if it is not valid."""
-        for problem in (*hook_problems(module), *key_problems(module, name)):
-            raise PluginError(name, problem)
-        if name in self._plugins:
-            raise PluginError(name, "another plugin has this name")
-        self._plugins[name] = module
-        self._config_classes[name] = list(config_classes_of(module))
+        PluginError names the first one that is not valid.
+        """
+        for name, plugin in plugins.items():
+            for problem in (*hook_problems(plugin), *key_problems(plugin, name)):
+                raise PluginError(name, problem)
+        for name, plugin in reversed([*plugins.items()]):  # pluggy calls the last first
+            try:
+                is_seen = self._manager.parse_hookimpl_opts(plugin, SETUP)
+                self._manager.register(plugin if is_seen else Adapter(plugin), name)
+                self._manager.check_pending()
+            except pluggy.PluginValidationError as error:
+                raise PluginError(name, str(error)) from error
+            except ValueError as error:
+                is_taken = self._manager.has_plugin(name)
+                problem = NAME_TAKEN if is_taken else "it is loaded under another name"
+                raise PluginError(name, problem) from error
 
-    def get(self, name: str) -> object | None:
-        """Return the plugin of this name; None if it is not loaded."""
-        return self._plugins.get(name)
+    def _plugins(self) -> dict[str, object]:
+        """Return the plugins by name, in the order of setup without marks."""
+        return {
+            name: plugin.plugin if isinstance(plugin, Adapter) else plugin
+            for name, plugin in reversed(self._manager.list_name_plugin())
+            if plugin is not None
+        }
 
     def config_classes(self, name: str | None = None) -> list[type[Any]]:
         """Return the option classes of one plugin, or of all of them."""
         return [
             kind
-            for plugin, classes in self._config_classes.items()
-            for kind in classes
+            for plugin, module in self._plugins().items()
             if name in (None, plugin)
+            for kind in config_classes_of(module)
         ]
 
-    def set_up(self, broker: object, register_for: Callable[[str], object]) -> None:
-        """Call `rmq_setup` of every plugin; `register_for` creates its `register`."""
-        for name, plugin in sorted(self._plugins.items(), key=_rank):
-            setup = getattr(plugin, SETUP)
-            given = dict(zip(PARAMETERS, (broker, register_for(name)), strict=True))
-            taken = inspect.signature(setup).parameters
+    def set_up(self, broker: BrokerContext, registered: Registrations) -> None:
+        """Call `rmq_setup` of every plugin; `registered` gets what they register."""
+        assert registered.is_open, "plugins are set up once"
+        for setup in reversed(self._manager.hook.rmq_setup.get_hookimpls()):
+            name = setup.plugin_name
+            register = Register(registered, name, self.config_classes(name))
+            given = {"broker": broker, "register": register}
             try:
-                setup(**{each: given[each] for each in taken})
+                setup.function(*(given[each] for each in setup.argnames))
             except (PluginError, ConfigError):
                 raise
             except RmqError as error:
                 raise PluginError(name, str(error)) from error
             except Exception as error:  # the supervisor of setups: name the plugin
                 raise PluginError(name, f"{SETUP} failed: {error!r}") from error
+        registered.close(self.versions)
 
     def versions(self) -> dict[str, str]:
         """Return the plugins' names, in the order of loading, with their versions.
@@ -121,13 +170,19 @@ class PluginSet:
         for distribution in self._distributions.values():
             if distribution is not None and distribution not in known:
                 known[distribution] = distribution.version
-        return {name: known[self._distributions.get(name)] for name in self._plugins}
+        return {name: known[self._distributions.get(name)] for name in self._plugins()}
 
 
-def _rank(item: tuple[str, object]) -> int:
-    """Return the sort key of a plugin, from the marks of its setup."""
-    mark = getattr(getattr(item[1], SETUP), MARK)
-    return int(mark["trylast"]) - int(mark["tryfirst"])
+def names_in(text: str) -> set[str]:
+    """Return the names of a text that separates them by commas."""
+    return {name.strip() for name in text.split(",")}
+
+
+def _load(point: EntryPoint) -> object:
+    try:
+        return point.load()
+    except Exception as error:  # the loader's supervisor: name the plugin
+        raise PluginError(point.name, f"cannot be loaded: {error!r}") from error
 
 
 def hook_problems(module: object) -> Iterator[str]:
@@ -196,7 +251,7 @@ def config_classes_of(module: object) -> Iterator[type[Any]]:
         if (
             isinstance(value, type)
             and dataclasses.is_dataclass(value)
-            and not value.__module__.startswith(BROKER_PACKAGES)
+            and not value.__module__.startswith(OTHERS_CONFIG)
             and any(options(value))
         ):
             yield value

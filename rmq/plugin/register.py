@@ -1,4 +1,4 @@
-"""Register: how a plugin adds its functions to a broker; Registrations: of all plugins.
+"""Register: how a plugin adds its functions to a broker.
 
 Every call knows the plugin's name, and every error names it: errors of the call, and
 later errors of the registered function.  The effect of such an error:
@@ -8,178 +8,39 @@ later errors of the registered function.  The effect of such an error:
 """
 
 import inspect
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
-from functools import cache, partial, wraps
-from typing import Any, Final, NamedTuple, ParamSpec, TypeVar
+from collections.abc import Callable, Collection, Mapping
+from functools import cache, wraps
+from typing import Any, ParamSpec, TypeVar
 
-from rmq.broker.arrivals import ArrivalListener
-from rmq.broker.housekeeping import SAVE_INTERVAL_S
-from rmq.broker.put import PutInterceptor
-from rmq.broker.rights import RequestRights
+from rmq._fastpath import Grants, TimedSends
 from rmq.config.json_table import JsonTable
 from rmq.config.option import build
 from rmq.core.errors import PluginError, RequestRejected
-from rmq.native import Grants, NativeHandler, TimedSends
-from rmq.plugins import PluginSet
+from rmq.plugin.broker import Facts
+from rmq.plugin.registrations import (
+    PORTS,
+    SAVE_INTERVAL_S,
+    Around,
+    ArrivalListener,
+    Claim,
+    MakeNative,
+    NativeClaim,
+    PluginService,
+    PopProgress,
+    PutInterceptor,
+    Registrations,
+    SendFields,
+    Service,
+)
+from rmq.plugin.rights import RequestRights
 from rmq.protocol.command import Command
 from rmq.protocol.message import Message
 from rmq.remoting.connection import Connection
 from rmq.remoting.dispatch import MAX_RUNNING, MAX_WAITING, Guard, Handler, Result
 
-PORTS: Final = ("main", "fast")
-
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
-
-Service = Callable[[], Awaitable[Any]]
-"""An async function that runs as long as the broker."""
-
-Facts = Mapping[str, Any]
-"""Facts that a plugin publishes to others, as values of JSON."""
-
-MakeNative = Callable[[], NativeHandler]
-
-Around = Callable[[Handler, Command, Connection], Result]
-"""Serves a request by its handler, which it may give another request."""
-
-
-class Claim(NamedTuple):
-    """A request code that a plugin serves on one port."""
-
-    plugin: str
-    port: str
-    code: int
-    handler: Handler
-    max_running: int
-    max_waiting: int
-    replaces: str | None
-
-
-class NativeClaim(NamedTuple):
-    """A compiled handler that a plugin offers for a code."""
-
-    plugin: str
-    ports: tuple[str, ...]
-    code: int
-    make: MakeNative
-
-
-class PluginService(NamedTuple):
-    """A service, and whether it is started again after an error."""
-
-    plugin: str
-    run: Service
-    restart: bool
-    masters_only: bool
-
-
-class PluginInfo(NamedTuple):
-    """A loaded plugin: what it registered, by name of the call, and its codes."""
-
-    name: str
-    version: str
-    registered: tuple[str, ...]
-    codes: tuple[int, ...]
-
-
-class Registrations:
-    """Everything that the plugins of one broker registered, in their order."""
-
-    def __init__(self, values: Mapping[str, str] | None = None) -> None:
-        self.values = values or {}
-        self.claims: dict[tuple[str, int], Claim] = {}
-        self.natives: list[NativeClaim] = []
-        self.around: list[tuple[str, str, int, Around]] = []
-        self.interceptors: list[PutInterceptor] = []
-        self.first_count = 0
-        self.guards: list[Guard] = []
-        self.rights: tuple[str, RequestRights] | None = None
-        self.grants: list[Grants | None] = []
-        self.services: list[PluginService] = []
-        self.listeners: list[ArrivalListener] = []
-        self.tables: list[tuple[JsonTable, float]] = []
-        self.copied: list[tuple[str, int, Callable[[bytes], object]]] = []
-        self.configs: dict[tuple[str, type[Any]], Any] = {}
-        self.on_close: list[Callable[[Connection], object]] = []
-        self.on_stop: list[Callable[[], object]] = []
-        self.on_config: list[Callable[[Collection[str]], object]] = []
-        self.facts: dict[str, tuple[str, Callable[[], Facts]]] = {}
-        self.holds: list[Callable[[], int | None]] = []
-        self.calls: dict[str, dict[str, None]] = {}
-        self.is_open = True
-        self._loaded = PluginSet()
-
-    def set_up(self, plugins: PluginSet, broker: object) -> None:
-        """Set up every plugin; call once."""
-        assert self.is_open, "plugins are set up once"
-        self._loaded = plugins
-        plugins.set_up(
-            broker, lambda name: Register(self, name, plugins.config_classes(name))
-        )
-        self._check_natives()
-        for plugin, port, code, _ in self.around:
-            if (port, code) not in self.claims:
-                raise PluginError(plugin, f"no plugin serves request code {code}")
-        self.is_open = False
-
-    def served_by(self, claim: Claim) -> Handler:
-        """Return the handler of a claim with what other plugins put around it."""
-        handler = claim.handler
-        for _, port, code, around in self.around:
-            if (port, code) == (claim.port, claim.code):
-                handler = partial(around, handler)
-        return handler
-
-    def _check_natives(self) -> None:
-        for claim in self.natives:
-            for port in claim.ports:
-                if (port, claim.code) not in self.claims:
-                    raise PluginError(
-                        claim.plugin,
-                        f"request code {claim.code} has no Python handler on the port "
-                        f"{port}; register one too: it takes what the compiled handler "
-                        "declines",
-                    )
-
-    def made_natives(self) -> Iterable[tuple[str, int, NativeHandler]]:
-        """Make the compiled handlers: port, request code, handler.
-
-        None for a code that another plugin has taken over.
-        """
-        for plugin, ports, code, make in self.natives:
-            own = [port for port in ports if self.claims[port, code].plugin == plugin]
-            if not own:
-                continue
-            handler = make()
-            if not isinstance(handler, NativeHandler):
-                raise PluginError(
-                    plugin,
-                    f"{handler!r}, made for request code {code}, is no NativeHandler",
-                )
-            for port in own:
-                yield port, code, handler
-
-    def plugins(self) -> list[PluginInfo]:
-        """Return the loaded plugins in the order of loading."""
-        codes: dict[str, set[int]] = {}
-        for claim in self.claims.values():
-            codes.setdefault(claim.plugin, set()).add(int(claim.code))
-        return [
-            PluginInfo(
-                name,
-                version,
-                tuple(self.calls.get(name, ())),
-                tuple(sorted(codes.get(name, ()))),
-            )
-            for name, version in self._loaded.versions().items()
-        ]
-
-    def needed_from(self) -> int | None:
-        """Return the smallest physical offset that a plugin needs, or None."""
-        offsets = [needed() for needed in self.holds]
-        assert all(each is None or each >= 0 for each in offsets), offsets
-        return min((each for each in offsets if each is not None), default=None)
 
 
 class MethodOnUse:
@@ -291,9 +152,9 @@ class Register:
     ) -> None:
         """Let a compiled handler see the frames of a code first.
 
-        `make()` returns a `rmq.native.NativeHandler`.  It is called after all plugins
-        are set up, and only on a broker that uses compiled handlers: not with
-        `rmq.nativeHandlers=false` and not with a guard without grants.  The code needs
+        `make()` returns a `rmq.plugin.native.NativeHandler`.  The broker calls it after
+        all plugins are set up, and only if it uses compiled handlers: not with
+        `rmq.nativeHandlers=false`, and not with a guard without grants.  The code needs
         a Python handler of the same plugin, for the frames that the compiled handler
         declines.
         """
@@ -437,6 +298,32 @@ class Register:
         if holder is not None:
             raise self._error(f"the facts {name} belong to plugin {holder[0]}")
         self._all.facts[name] = self.plugin, self._named(f"the facts {name}", tell)
+
+    def pop_progress(self, progress: PopProgress) -> None:
+        """Let `broker.offsets.reached` see how far groups have popped a queue.
+
+        `progress(group, topic, queue_id)` returns the offset after the last message
+        that the group popped, or -1.
+        """
+        self._check_call("pop_progress", progress)
+        if self._all.pop_progress is not None:
+            holder = self._all.pop_progress[0]
+            raise self._error(f"the progress of POP belongs to plugin {holder}")
+        named = self._named("pop_progress", progress)
+        self._all.pop_progress = self.plugin, named
+
+    def send_fields(self, topic: str, fields: SendFields) -> None:
+        """Add fields to the answers of sends whose message is stored in a topic.
+
+        An interceptor of the plugin moves the messages there.  `fields(message)` gets
+        the stored message.  Compiled handlers do not call it.
+        """
+        self._check_call("send_fields", fields)
+        holder = self._all.send_fields.get(topic)
+        if holder is not None:
+            raise self._error(f"the topic {topic} belongs to plugin {holder[0]}")
+        named = self._named(f"the fields of sends to {topic}", fields)
+        self._all.send_fields[topic] = self.plugin, named
 
     def hold_log(self, needed_from: Callable[[], int | None]) -> None:
         """Keep the log from a physical offset on, unless the disk is full.

@@ -7,13 +7,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from rmq import native
-from rmq.broker.register import Register, Registrations
 from rmq.broker.rights import AllRights
 from rmq.core.errors import ConfigError, PluginError, RequestRejected
-from rmq.native import NativeHandler
-from rmq.plugin import Configuration, hookimpl, option
-from rmq.plugins import REPLACED_HOOKS, PluginSet
+from rmq.plugin import Configuration, hookimpl, native, option
+from rmq.plugin.native import NativeHandler
+from rmq.plugin.register import Register
+from rmq.plugin.registrations import Registrations
+from rmq.plugin.registry import REPLACED_HOOKS, PluginSet
 
 PLAIN = "from rmq.plugin import hookimpl\n@hookimpl\ndef rmq_setup(): pass\n"
 
@@ -37,9 +37,16 @@ def install(tmp_path, monkeypatch):
         del sys.modules[module]
 
 
+class Plugin(SimpleNamespace):
+    """A plugin that equals no other, like a module."""
+
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__
+
+
 def plugin(function, *, mark=hookimpl, **more):
     """A plugin whose setup is this function."""
-    return SimpleNamespace(rmq_setup=mark(function), **more)
+    return Plugin(rmq_setup=mark(function), **more)
 
 
 def claimer(code, **more):
@@ -50,10 +57,9 @@ def claimer(code, **more):
 def set_up(**plugins):
     """Set these plugins up; return what they registered."""
     loaded = PluginSet()
-    for name, each in plugins.items():
-        loaded.add(each, name=name)
+    loaded.add(plugins)
     registered = Registrations({"plugin.b.depth": "7"})
-    registered.set_up(loaded, None)
+    loaded.set_up(None, registered)
     return registered
 
 
@@ -98,9 +104,15 @@ def test_a_plugin_that_cannot_be_imported_is_named(install):
 
 def test_a_name_is_given_once():
     plugins = PluginSet()
-    plugins.add(claimer(10), name="first")
+    plugins.add({"first": claimer(10)})
     with pytest.raises(PluginError, match="another plugin has this name"):
-        plugins.add(claimer(11), name="first")
+        plugins.add({"first": claimer(11)})
+
+
+def test_a_plugin_has_one_name():
+    only = claimer(10)
+    with pytest.raises(PluginError, match="it is loaded under another name"):
+        PluginSet().add({"first": only, "second": only})
 
 
 # -- the hook
@@ -136,7 +148,7 @@ def test_a_hook_that_is_gone_names_the_call_that_replaces_it(hook):
     old = SimpleNamespace(**{hook: hookimpl(lambda broker: [])})
     call = REPLACED_HOOKS[hook].partition("(")[0]
     with pytest.raises(PluginError, match=rf"rmq_setup.* register\.{call}\("):
-        PluginSet().add(old, name="a")
+        PluginSet().add({"a": old})
     assert callable(getattr(Register, call))
 
 
@@ -181,7 +193,7 @@ def test_marks_order_the_setups():
 
 
 def contract_version():
-    pxd = Path(native.__file__).parent / "_fastpath/reactor/native.pxd"
+    pxd = Path(native.__file__).parents[1] / "_fastpath/reactor/native.pxd"
     return int(re.search(r"CONTRACT_VERSION = (\d+)", pxd.read_text())[1])
 
 
@@ -244,7 +256,7 @@ def test_a_key_of_somebody_else_is_refused(key):
         depth: int = option(5, key=key, doc="a number")
 
     with pytest.raises(PluginError, match=rf"plugin c: .* {key} .* plugin\.c\."):
-        PluginSet().add(plugin(lambda: None, Depth=Depth), name="c")
+        PluginSet().add({"c": plugin(lambda: None, Depth=Depth)})
 
 
 # -- errors name the plugin

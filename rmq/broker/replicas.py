@@ -1,0 +1,65 @@
+"""Replicas: the replication of a broker, as plugins see it."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from rmq.cluster.replication import Replication
+from rmq.store.message_store import MessageStore
+
+if TYPE_CHECKING:
+    from rmq.plugin.replicas import EpochStart, MasterLink, SlaveStatus
+
+
+class Replicas:
+    """Implements `rmq.plugin.replicas.Replicas`."""
+
+    def __init__(self, replication: Replication, store: MessageStore) -> None:
+        self._replication = replication
+        self._store = store
+        self.check_role = replication.look_again
+        self.read_broker = replication.suggestion.broker_for
+
+    @property
+    def master_flushed_offset(self) -> int:
+        """How far the master had flushed its log; only tools show it."""
+        return self._store.checkpoint.master_flushed_offset
+
+    @master_flushed_offset.setter
+    def master_flushed_offset(self, offset: int) -> None:
+        self._store.checkpoint.master_flushed_offset = offset
+
+    def slaves(self) -> "Sequence[SlaveStatus]":
+        """Return the slaves that are connected."""
+        return self._replication.primary.statuses()
+
+    def refusals(self) -> list[str]:
+        """Return why slaves were refused lately."""
+        return self._replication.primary.refusals
+
+    def link(self) -> "MasterLink | None":
+        """Return the connection to the master; None on a master."""
+        replica = self._replication.replica
+        if replica is None:
+            return None
+        # imported on use: a master has no link
+        from rmq.plugin.replicas import MasterLink
+
+        return MasterLink(
+            master=replica.master,
+            is_following=replica.is_following,
+            state=replica.state,
+            last_read_ms=replica.last_read_ms,
+            last_write_ms=replica.last_write_ms,
+            end_offset=replica.end_offset,
+            bytes_per_second=replica.rate.per_second(),
+        )
+
+    def copy_errors(self) -> dict[int, str]:
+        """Return why tables of the master were not copied, by request code."""
+        tables = self._replication.tables.tables
+        return {table.code: table.error for table in tables if table.error}
+
+    def epochs(self) -> "Sequence[EpochStart] | None":
+        """Return the epochs of the log; None in a group without a controller."""
+        control = self._replication.control
+        return None if control is None else control.epochs.all()

@@ -1,0 +1,345 @@
+"""BrokerContext: one broker as plugins see it, the first argument of `rmq_setup`.
+
+It and its parts are Protocols, which only type checkers read: a call costs nothing
+more.  The broker's own objects have more members; those may change without notice.
+"""
+
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+
+from rmq.core.clock import Clock
+from rmq.plugin.rights import RequestRights
+from rmq.protocol.command import Command
+from rmq.protocol.message import Message
+from rmq.remoting.connection import Connection
+
+if TYPE_CHECKING:
+    from rmq._fastpath import SendTable, UniqueKeys
+    from rmq.config.broker import BrokerConfig
+    from rmq.plugin.clients import Consumers, Producers, QueueLocks
+    from rmq.plugin.observe import Monitor, Statistics
+    from rmq.plugin.replicas import Replicas, Role
+    from rmq.plugin.store import (
+        Cleaner,
+        Copies,
+        Disk,
+        Durability,
+        Log,
+        MessageIndex,
+        Messages,
+        Positions,
+        Queues,
+        Store,
+        Timer,
+    )
+    from rmq.plugin.tables import Audit, Filters, Groups, Offsets, QueueMappings, Topics
+    from rmq.protocol.batch import BatchItem
+    from rmq.protocol.bodies.route import TopicRouteData
+    from rmq.remoting.server import NativeCounts
+    from rmq.store.config import StoreConfig
+    from rmq.store.results import BatchPutResult, PutResult
+
+T = TypeVar("T")
+
+Facts = Mapping[str, Any]
+"""Facts that a plugin publishes to others, as values of JSON."""
+
+
+class PluginInfo(NamedTuple):
+    """A loaded plugin: what it registered, by name of the call, and its codes."""
+
+    name: str
+    version: str
+    registered: tuple[str, ...]
+    codes: tuple[int, ...]
+
+
+class Publisher(Protocol):
+    """The only way of a message into the store."""
+
+    @property
+    def triggers(self) -> set[str]:
+        """Properties with an interceptor; always the same set."""
+
+    @property
+    def send_fields(self) -> Mapping[str, Callable[[Message], Mapping[str, str]]]:
+        """Functions that add fields to answers, by stored topic; always the same."""
+
+    def put(self, message: Message, *, without: str = "") -> "PutResult":
+        """Store one message; skip the interceptors of the property `without`."""
+
+    def append(self, message: Message) -> "PutResult":
+        """Store a message that has already passed the interceptors."""
+
+    def put_batch(
+        self, message: Message, items: "Sequence[BatchItem]"
+    ) -> "BatchPutResult":
+        """Store the items of a client batch one after the other."""
+
+    def send_table(
+        self,
+        *,
+        now_ms: Callable[[], int],
+        store_host: bytes,
+        facts: dict[str, str],
+        added: bytes,
+        keys: "UniqueKeys",
+        declined_properties: AbstractSet[str],
+        declined_text: bytes,
+        version: int,
+    ) -> "SendTable":
+        """Return a table with which compiled handlers store like `put`.
+
+        Python serves messages with a property that has an interceptor, unless that is
+        compiled, and messages with one of the `declined_properties`.
+        """
+
+
+class Arrivals(Protocol):
+    """Reports the queues that have new messages."""
+
+    def flush(self) -> None:
+        """Report the queues whose new messages are visible, after work of a service."""
+
+
+class Directory(Protocol):
+    """What the name servers know of other brokers."""
+
+    async def route(self, topic: str) -> "TopicRouteData":
+        """Return a topic's route; PeerError if no name server knows it."""
+
+    async def master_of(self, broker_name: str) -> str:
+        """Return the address of the master of another group; PeerError without one."""
+
+
+class NameServers(Protocol):
+    """The name servers of this broker, and what it registers there."""
+
+    @property
+    def address(self) -> str:
+        """The registered address of the broker."""
+
+    @property
+    def ha_address(self) -> str:
+        """The registered address of its log."""
+
+    @property
+    def directory(self) -> Directory:
+        """What they know of other brokers."""
+
+    async def ask(self, address: str, request: Command, timeout_ms: int) -> Command:
+        """Send a request to another broker, signed if this one has credentials."""
+
+    def is_told(self, name: str) -> bool:
+        """Return whether the name servers know the topic, or do not answer."""
+
+    async def told(self, answer: T) -> T:
+        """Return the answer when the name servers know the latest change.
+
+        A name server that is down delays it only a little.
+        """
+
+
+class BrokerContext(Protocol):
+    """The parts of one broker."""
+
+    # -- the broker itself
+
+    @property
+    def config(self) -> "BrokerConfig":
+        """The broker's configuration."""
+
+    @property
+    def store_config(self) -> "StoreConfig":
+        """The store's configuration."""
+
+    @property
+    def config_folder(self) -> Path:
+        """The folder of tables, in the data directory."""
+
+    @property
+    def address(self) -> str:
+        """The address of the broker, "host:port"."""
+
+    @property
+    def store_host(self) -> bytes:
+        """The address as records have it."""
+
+    @property
+    def boot_ms(self) -> int:
+        """When the broker started."""
+
+    @property
+    def clock(self) -> Clock:
+        """The clock; tests set it."""
+
+    @property
+    def rights(self) -> RequestRights:
+        """The rights of users; complete when all plugins are set up."""
+
+    # -- messages
+
+    @property
+    def messages(self) -> "Messages":
+        """Reads messages."""
+
+    @property
+    def queues(self) -> "Queues":
+        """The consume queues."""
+
+    @property
+    def put(self) -> Publisher:
+        """Stores messages of clients; `publish` stores those of plugins."""
+
+    @property
+    def copies(self) -> "Copies":
+        """Stores records again."""
+
+    @property
+    def arrivals(self) -> Arrivals:
+        """Wakes consumers that wait for messages."""
+
+    # -- tables and clients
+
+    @property
+    def topics(self) -> "Topics":
+        """The topics."""
+
+    @property
+    def groups(self) -> "Groups":
+        """The consumer groups."""
+
+    @property
+    def offsets(self) -> "Offsets":
+        """The committed offsets."""
+
+    @property
+    def filters(self) -> "Filters":
+        """The selectors of consumers."""
+
+    @property
+    def queue_mappings(self) -> "QueueMappings":
+        """The static topics."""
+
+    @property
+    def audit(self) -> "Audit":
+        """The last changes."""
+
+    @property
+    def consumers(self) -> "Consumers":
+        """The consumers that are online."""
+
+    @property
+    def producers(self) -> "Producers":
+        """The producers that are online."""
+
+    @property
+    def queue_locks(self) -> "QueueLocks":
+        """The locks of ordered consumers."""
+
+    # -- the store
+
+    @property
+    def store(self) -> "Store":
+        """The store as a whole."""
+
+    @property
+    def log(self) -> "Log":
+        """The commit log."""
+
+    @property
+    def positions(self) -> "Positions":
+        """How far the log is stable, and visible."""
+
+    @property
+    def durability(self) -> "Durability":
+        """Whether the store accepts messages, and makes them durable."""
+
+    @property
+    def timer(self) -> "Timer":
+        """The files of timed messages."""
+
+    @property
+    def cleaner(self) -> "Cleaner":
+        """Deletes expired files."""
+
+    @property
+    def disk(self) -> "Disk":
+        """The file system of the log."""
+
+    @property
+    def index(self) -> "MessageIndex":
+        """The index of keys."""
+
+    # -- its group and others
+
+    @property
+    def role(self) -> "Role":
+        """The role of the broker in its group."""
+
+    @property
+    def replicas(self) -> "Replicas":
+        """The replication."""
+
+    @property
+    def name_servers(self) -> NameServers:
+        """The name servers."""
+
+    # -- statistics
+
+    @property
+    def statistics(self) -> "Statistics":
+        """The counters."""
+
+    @property
+    def monitor(self) -> "Monitor":
+        """The problems."""
+
+    @property
+    def native_counts(self) -> "Callable[[], NativeCounts]":
+        """Return what compiled handlers served and declined, by port and code."""
+
+    # -- what a plugin asks the broker to do
+
+    @property
+    def next_turn(self) -> Callable[[], Awaitable[None]]:
+        """A long task awaits it now and then, so that other tasks run."""
+
+    @property
+    def poll_soon(self) -> Callable[[], None]:
+        """Let compiled handlers continue with the objects that the caller made."""
+
+    @property
+    def connection_of(self) -> Callable[[int], Connection | None]:
+        """Return an open connection by the token that compiled handlers know."""
+
+    def publish(
+        self,
+        topic: str,
+        body: bytes,
+        *,
+        queue_id: int | None = None,
+        properties: Mapping[str, str] | None = None,
+        tags: str = "",
+        keys: str = "",
+    ) -> "PutResult":
+        """Store a message of a plugin and wake consumers that wait for it.
+
+        Without `queue_id` the queues of the topic take turns.  The result has the
+        status: a full disk raises nothing.  RequestRejected if the topic or queue does
+        not exist or is not writable, or if an interceptor refuses the message.
+        """
+
+    def facts(self, name: str) -> Facts | None:
+        """Return the facts that a plugin publishes under this name, or None."""
+
+    def configs(self) -> tuple[object, ...]:
+        """Return the configurations in effect: of broker, store and plugins."""
+
+    def config_changed(self, keys: Collection[str]) -> None:
+        """Notify the callbacks of keys with new values; call from the trio thread."""
+
+    def plugins(self) -> list[PluginInfo]:
+        """Return the loaded plugins."""

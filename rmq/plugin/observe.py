@@ -1,0 +1,116 @@
+"""Statistics and problems of a broker as plugins see them."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+from rmq.protocol.bodies.statistics import BrokerStatsData
+from rmq.store.queues.consume_queues import QueueKey
+
+
+class Timings(Protocol):
+    """Histograms of one name, by labels."""
+
+    def add(self, value: int, **labels: str) -> None:
+        """Count one value."""
+
+    def timed(self, **labels: str) -> AbstractContextManager[None]:
+        """Count the ms of a block; an exception counts as a failure."""
+
+
+class Statistics(Protocol):
+    """Counters.  Known in Java as `BrokerStatsManager`."""
+
+    sources: list[Callable[[], None]]
+    """Functions that add what compiled code has counted, before each sample."""
+
+    @property
+    def commit_ages(self) -> Timings:
+        """Ages of half messages at their commit, in ms."""
+
+    @property
+    def group_creations(self) -> Timings:
+        """Times to create groups, in ms."""
+
+    @property
+    def topic_creations(self) -> Timings:
+        """Times to create topics, in ms."""
+
+    @property
+    def open_transactions(self) -> Counter[str]:
+        """Half messages without an end, by topic."""
+
+    def count(self, name: str, key: str) -> None:
+        """Count one more of an item."""
+
+    def count_get(
+        self,
+        group: str,
+        topic: str,
+        queue_id: int,
+        pulls: int,
+        messages: int,
+        size: int,
+        next_offset: int,
+        token: int = 0,
+    ) -> None:
+        """Count the messages that pulls returned, up to before `next_offset`.
+
+        `token` names the connection of the last of these pulls.
+        """
+
+    def count_send_back(self, group: str, topic: str) -> None:
+        """Count a message that a consumer sent back."""
+
+    def pulled(self, group: str, topic: str, queue_id: int) -> int:
+        """Return the offset after the last message that a group has pulled, or -1."""
+
+    def rate(self, name: str, key: str) -> float:
+        """Return the additions per second over the last minute."""
+
+    def view(self, name: str, key: str) -> BrokerStatsData | None:
+        """Return the three windows of an item; None if it was never counted."""
+
+    def forget_group(self, group: str) -> Iterator[None]:
+        """Remove the items of a group, some at each step."""
+
+    def forget_topic(self, topic: str) -> Iterator[None]:
+        """Remove the items of a topic, some at each step."""
+
+    def on_arrivals(self, touched: Mapping[QueueKey, int], /) -> None:
+        """Wake the task that counts: a listener of arrivals."""
+
+    async def sample_regularly(self) -> None:
+        """Take samples until cancelled: a service."""
+
+
+class DeadLetters(Protocol):
+    """New dead letters of the last hour."""
+
+    def settle(self, group: str, resent: set[int]) -> None:
+        """Leave out the offsets that were sent again."""
+
+
+class Monitor(Protocol):
+    """The problems of a broker, and views for the console."""
+
+    @property
+    def dead(self) -> DeadLetters:
+        """New dead letters."""
+
+    async def show(
+        self,
+        name: str,
+        query: Mapping[str, str],
+        require: Callable[[str], object],
+    ) -> dict[str, Any]:
+        """Return a view; `require(topic)` raises an error without the right to it."""
+
+    async def follow(
+        self, query: Mapping[str, str], may_read: Callable[[str], bool]
+    ) -> dict[str, Any]:
+        """Return new messages and events."""
+
+    async def run(self) -> None:
+        """Take samples until cancelled: a service."""

@@ -1,0 +1,101 @@
+"""The group of a broker as plugins see it: its role, its slaves, its master."""
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+
+class Role(Protocol):
+    """The role of this broker in its group."""
+
+    @property
+    def is_master(self) -> bool:
+        """Whether it is the master."""
+
+    @property
+    def broker_id(self) -> int:
+        """Its number in the group; 0 is the master."""
+
+
+class SlaveStatus(Protocol):
+    """A slave that fetches from this broker."""
+
+    @property
+    def address(self) -> str:
+        """Its address."""
+
+    @property
+    def acknowledged(self) -> int:
+        """End of the log that it has."""
+
+    @property
+    def next_offset(self) -> int:
+        """Physical offset of the next bytes to send."""
+
+    @property
+    def behind(self) -> int:
+        """Bytes that it lacks."""
+
+    @property
+    def is_in_sync(self) -> bool:
+        """Whether it is in the sync state set."""
+
+    @property
+    def bytes_per_second(self) -> int:
+        """Its bytes of the last second."""
+
+
+class EpochStart(Protocol):
+    """An epoch of the log."""
+
+    @property
+    def number(self) -> int:
+        """The number of the epoch."""
+
+    @property
+    def start(self) -> int:
+        """Physical offset at which it began."""
+
+
+class MasterLink(NamedTuple):
+    """The connection of a slave to its master."""
+
+    master: str
+    is_following: bool
+    state: str
+    """What it does, for people."""
+
+    last_read_ms: int
+    last_write_ms: int
+    end_offset: int
+    bytes_per_second: int
+
+
+class Replicas(Protocol):
+    """The replication of this broker.  Known in Java as `HAService`."""
+
+    master_flushed_offset: int
+    """How far the master had flushed its log, on a slave."""
+
+    def slaves(self) -> Sequence[SlaveStatus]:
+        """Return the slaves that are connected."""
+
+    def refusals(self) -> list[str]:
+        """Return why slaves were refused lately; the newest is the last."""
+
+    def link(self) -> MasterLink | None:
+        """Return the connection to the master; None on a master."""
+
+    def copy_errors(self) -> dict[int, str]:
+        """Return why tables of the master were not copied, by request code."""
+
+    def epochs(self) -> Sequence[EpochStart] | None:
+        """Return the epochs of the log; None in a group without a controller."""
+
+    def check_role(self) -> None:
+        """Ask the controller soon who is the master."""
+
+    def read_broker(self, broker_id: int) -> int:
+        """Return the number of the broker that a group far behind should read from.
+
+        `broker_id` is what the group has configured for this.
+        """

@@ -1,0 +1,421 @@
+"""The message store as plugins see it: messages, queues, the log and its guarantees.
+
+`StoreConfig`, results and `ConsumeQueue` are the store's own classes.  Every other name
+here is a Protocol; only the broker creates such objects.  Methods run on the trio
+thread and do not wait.  What blocks is returned as a `Step`, for a worker thread.
+"""
+
+from array import array
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping
+from typing import Protocol
+
+from rmq._fastpath import CommitTable, PullTable, QueueTail, TailSet
+from rmq._fastpath.log.mapped_file import MappedFile
+from rmq.core.offsets import PhysicalOffset, QueueOffset
+from rmq.protocol.records import StoredMessage
+from rmq.store.queues.consume_queue import ConsumeQueue
+from rmq.store.queues.consume_queues import Step
+from rmq.store.results import Boundary, GetResult
+from rmq.store.stats import StoreStatistics
+
+
+class Messages(Protocol):
+    """Reads messages, by queue offset, by physical offset, by time and by key."""
+
+    def get(
+        self,
+        topic: str,
+        queue_id: int,
+        offset: QueueOffset,
+        max_messages: int,
+        *,
+        max_bytes: int | None = None,
+        tag_codes: tuple[int, ...] | None = None,
+        may_wait: bool = True,
+    ) -> GetResult:
+        """Read visible messages of a queue from `offset` on, with one of the tags.
+
+        `tag_codes=None` selects all.  With `may_wait=False`, records that only the disk
+        has raise `NotInMemory`.
+        """
+
+    def min_offset(self, topic: str, queue_id: int) -> QueueOffset:
+        """Return the first offset of a queue; 0 if it never had a message."""
+
+    def max_offset(self, topic: str, queue_id: int) -> QueueOffset:
+        """Return the offset after the last visible message; 0 if there was none."""
+
+    def offset_by_time(
+        self, topic: str, queue_id: int, timestamp_ms: int, boundary: Boundary
+    ) -> int:
+        """Return the offset of the first message stored at or after a time.
+
+        With `Boundary.UPPER`: of the last message before the time.
+        """
+
+    def store_time_at(self, topic: str, queue_id: int, offset: QueueOffset) -> int:
+        """Return the store time of a message in ms; -1 if it is not there."""
+
+    def physical_at(self, topic: str, queue_id: int, offset: QueueOffset) -> int:
+        """Return the physical offset of a message; -1 if it is not there."""
+
+    def is_in_memory(self, topic: str, queue_id: int, offset: QueueOffset) -> bool:
+        """Return whether the page cache probably has the message."""
+
+    def record_at(self, physical_offset: PhysicalOffset) -> bytes | None:
+        """Return the record at an offset of the broker itself; None without one.
+
+        A client may send a body that looks like a record: for its offsets use
+        `vouched_at`.
+        """
+
+    def message_at(self, physical_offset: PhysicalOffset) -> StoredMessage | None:
+        """Return the decoded record of `record_at`."""
+
+    def vouched_at(self, physical_offset: PhysicalOffset) -> StoredMessage | None:
+        """Return the record at an offset from a client; None if there is none.
+
+        A queue entry, which only the store writes, must have this offset.
+        """
+
+    def query(
+        self,
+        topic: str,
+        key: str,
+        max_messages: int,
+        begin_ms: int,
+        end_ms: int,
+        *,
+        is_tags: bool = False,
+    ) -> Generator[Step, None, list[PhysicalOffset]]:
+        """Return the offsets of the newest messages with a key or tags, in log order.
+
+        The messages were stored in [begin_ms, end_ms].  The generator yields steps.
+        """
+
+    def tag_codes(
+        self, topic: str, queue_id: int, first: QueueOffset, end: QueueOffset
+    ) -> set[int]:
+        """Return the tags codes of the entries in [first, end), each once."""
+
+    def entries_at(
+        self, topic: str, queue_id: int, offset: QueueOffset
+    ) -> tuple[QueueTail, MappedFile | None] | None:
+        """Return a queue and the file of its entry at `offset`, for compiled code.
+
+        None without the entry, and for queues of batches; the file is None if the entry
+        is in memory.
+        """
+
+    def pull_table(
+        self, version: int, commits: CommitTable, on_work: Callable[[], object]
+    ) -> PullTable:
+        """Return a table with which compiled handlers read like `get`."""
+
+
+class Queues(Protocol):
+    """The consume queues of the store."""
+
+    @property
+    def lmq_count(self) -> int:
+        """How many light message queues there are."""
+
+    @property
+    def tails(self) -> TailSet:
+        """The ends of all queues, for compiled code."""
+
+    def get(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        """Return a queue; None if it never had a message."""
+
+    def of_topic(self, topic: str) -> list[ConsumeQueue]:
+        """Return the queues of a topic."""
+
+    def topics(self) -> list[str]:
+        """Return the names of all topics that have queues."""
+
+
+class Log(Protocol):
+    """The commit log."""
+
+    @property
+    def min_offset(self) -> int:
+        """Physical offset of the first record."""
+
+    @property
+    def end_offset(self) -> int:
+        """Physical offset after the last record."""
+
+    def set_read_ahead(self, *, enabled: bool) -> None:
+        """Set whether the kernel reads ahead in full files."""
+
+
+class Mark(Protocol):
+    """An offset that only grows."""
+
+    @property
+    def value(self) -> int:
+        """The offset now."""
+
+
+class Positions(Protocol):
+    """Positions in the log: all bytes before one have a guarantee."""
+
+    @property
+    def stable(self) -> Mark:
+        """The bytes before it survive a restart and a failover."""
+
+    @property
+    def visible(self) -> int:
+        """Clients may read the bytes before it."""
+
+
+class Durability(Protocol):
+    """Whether the store accepts messages, and makes them durable."""
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether the store accepts messages."""
+
+    @property
+    def refuse_reason(self) -> str:
+        """Why the store refuses messages, for people; empty if it accepts them."""
+
+    @property
+    def senders_wait(self) -> bool:
+        """Whether the answer to a send waits for the disk or for slaves."""
+
+    @property
+    def ack_timeout_ms(self) -> int:
+        """How long such an answer waits."""
+
+    def flush(self) -> None:
+        """Make the log durable up to its end; LogFailed ends all writing."""
+
+
+class Store(Protocol):
+    """The store as a whole."""
+
+    @property
+    def unserved(self) -> Mapping[str, str]:
+        """Topics that are in the store but not served, with the reason."""
+
+    def statistics(self) -> StoreStatistics:
+        """Return counters and offsets."""
+
+    def unused_topics(self, retained: Collection[str]) -> set[str]:
+        """Return topics with queues, without `retained` and those of the system."""
+
+    def note_deletion(self, topics: set[str]) -> Step:
+        """Begin to delete topics; later starts do not rebuild their queues."""
+
+    def delete_topic(self, topic: str) -> Step:
+        """Remove the queues of a topic; the step removes their files.
+
+        The records stay in the log until they expire.  The call itself blocks unless
+        the step of `note_deletion` ran before.
+        """
+
+    def open_timer(self) -> list[str]:
+        """Open the files of timed messages; return sentences about odd findings."""
+
+
+class Cleaner(Protocol):
+    """Deletes expired files."""
+
+    def request(self) -> None:
+        """Delete expired files of the log at the next cleaning, at any hour."""
+
+    def request_queues(self) -> None:
+        """Clean all queues next time, even if the start of the log has not moved."""
+
+    def clean_queues(self) -> Iterator[Step]:
+        """Raise the minimum of queues; yield steps that remove their unused files."""
+
+
+class Disk(Protocol):
+    """The file system of the log."""
+
+    def used_ratio(self) -> int:
+        """Return the used percentage, rounded up; 0 if the system reports no size."""
+
+
+class MessageIndex(Protocol):
+    """The index of keys."""
+
+    @property
+    def last_update(self) -> tuple[int, int]:
+        """Store time and physical offset of the newest entry; zeros without any."""
+
+
+class Copies(Protocol):
+    """Stores records of the log again without decoding them.
+
+    `queues`, a dictionary of the plugin, has the queues that compiled code may write.
+    """
+
+    def learn_target(
+        self, queues: dict[bytes, QueueTail], topic: str, queue_id: int
+    ) -> None:
+        """Add a queue to `queues`, after a message was stored there."""
+
+    def put_again(
+        self,
+        queues: dict[bytes, QueueTail],
+        records: bytes,
+        position: int,
+        stored_until_ms: int,
+    ) -> tuple[int, int] | None:
+        """Append delayed records that were stored until a time.
+
+        `position` is that of the first one in `records`.
+        """
+
+    def put_timed(
+        self,
+        queues: dict[bytes, QueueTail],
+        records: list[bytes],
+        added: list[bytes],
+        first: int,
+        times: tuple[int, int],
+    ) -> int:
+        """Append timed records from index `first` on; return how many.
+
+        They are due within `times`, from the first to before the second.
+        """
+
+
+class TimerUnit(Protocol):
+    """One message in the timer's log."""
+
+    @property
+    def bits(self) -> int:
+        """Whether the unit recalls another message, or waits in an earlier slot."""
+
+    @property
+    def offset(self) -> int:
+        """Physical offset of the record."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of the record."""
+
+    @property
+    def topic_hash(self) -> int:
+        """Java's hash of the topic."""
+
+    @property
+    def written_ms(self) -> int:
+        """When the unit was written."""
+
+
+class TimerLog(Protocol):
+    """The units of timed messages, in the order of their arrival."""
+
+    def unit_at(self, position: int) -> TimerUnit | None:
+        """Return the unit at a position; None if there is none."""
+
+
+class TimerWheel(Protocol):
+    """The slots with messages that wait."""
+
+    def first(self) -> int | None:
+        """Return the number of the earliest slot with units."""
+
+    def last_of(self, number: int) -> int:
+        """Return the position of the last unit of a slot."""
+
+    def count_of(self, number: int) -> int:
+        """Return how many messages of a slot wait."""
+
+    def counts_between(self, bounds: list[int]) -> list[int]:
+        """Return how many messages wait in slots up to each bound, in their order."""
+
+    def has_recalls(self, number: int) -> bool:
+        """Return whether a unit of a slot recalls another message."""
+
+    def remove_first(self) -> None:
+        """Remove the earliest slot, because its messages are delivered."""
+
+
+class TimerCheckpoint(Protocol):
+    """How far the timer is."""
+
+    def encode(self) -> bytes:
+        """Return its 56 bytes with a meaning."""
+
+
+class Timer(Protocol):
+    """The files of timed messages."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether this broker delivers timed messages."""
+
+    @property
+    def precision_ms(self) -> int:
+        """The length of a slot."""
+
+    @property
+    def queue_offset(self) -> QueueOffset:
+        """Offset of the first record in the timer's queue that has no slot yet."""
+
+    @property
+    def read_slot(self) -> int:
+        """The first slot that is not delivered."""
+
+    @property
+    def waiting(self) -> dict[int, int]:
+        """Messages that wait, by the hash of their topic."""
+
+    @property
+    def wheel(self) -> TimerWheel:
+        """The slots."""
+
+    @property
+    def log(self) -> TimerLog:
+        """The units."""
+
+    @property
+    def checkpoint(self) -> TimerCheckpoint:
+        """How far it is, for slaves."""
+
+    def add(self, unit_bits: int, record: tuple[int, int, int], slot: int) -> None:
+        """Add a record (offset, size, hash of its topic) to a slot.
+
+        StoreError if the disk has no room; nothing is changed then.
+        """
+
+    def add_plain(
+        self, records: bytes, position: int, end_slot: int
+    ) -> tuple[int, list[tuple[str, int]]] | None:
+        """Add the plain records from `position` on to existing slots before `end_slot`.
+
+        Returns the next position, and (topic, records) for each run of one topic.  None
+        if the first record is not plain.
+        """
+
+    def mark(self, record: tuple[int, int, int]) -> None:
+        """Record for a Java broker that this record without a unit has been read."""
+
+    def is_taken(self, offset: int, queue_offset: int, slot: int) -> bool:
+        """Return whether an earlier run has read this record of the queue."""
+
+    def move(self, *, queue_offset: int | None = None, slot: int | None = None) -> None:
+        """Set the first record without a slot, or the first slot to deliver."""
+
+    def follow_clock(self, slot: int) -> None:
+        """Set the present slot: no message waits for an earlier one."""
+
+    def chain(self, slot: int, after: int) -> Generator["array[int]"]:
+        """Yield the positions of a slot's units after one, newest first, in parts."""
+
+    def due_records(
+        self, positions: "array[int]"
+    ) -> tuple[list[bytes], list[bytes], list[int]]:
+        """Return the records of plain units, added properties, and topic hashes."""
+
+    def delivered(self, topic_hash: int, messages: int = 1) -> None:
+        """Count messages that left their slot."""
+
+    def adopt(self, data: bytes) -> bool:
+        """On a slave, save the checkpoint of the master; False if it is not valid."""
