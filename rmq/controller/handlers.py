@@ -12,12 +12,12 @@ from typing import Any, Final, NamedTuple
 from rmq.config.changes import apply_changes, as_properties, read_changes
 from rmq.controller import groups
 from rmq.controller.config import ControllerConfig
-from rmq.controller.door import Door, host_of
 from rmq.controller.election import Alive
 from rmq.controller.engine import MAX_GROUPS
 from rmq.controller.groups import Group, Outcome
 from rmq.controller.lead import Lead
 from rmq.controller.liveness import Liveness
+from rmq.controller.request_gate import ControllerGate, host_of
 from rmq.controller.statistics import Counts
 from rmq.core.errors import (
     ConfigError,
@@ -50,7 +50,7 @@ class ControllerParts(NamedTuple):
     config: ControllerConfig
     lead: Lead
     liveness: Liveness
-    door: Door
+    gate: ControllerGate
     address: Callable[[], str]
     """The own address for others."""
 
@@ -63,7 +63,7 @@ class ControllerHandlers:
 
     def __init__(self, parts: ControllerParts) -> None:
         self._config, self._lead, self._liveness = parts[:3]
-        self._door, self._address, self._announce = parts[3:]
+        self._gate, self._address, self._announce = parts[3:]
         self.counts = Counts()
 
     def table(self) -> HandlerTable:
@@ -119,7 +119,7 @@ class ControllerHandlers:
     ) -> None:
         if name is not None and broker_id is not None:
             host = self._liveness.host_of((name, broker_id))
-            self._door.check_speaker(f"{name} {broker_id}", host, connection)
+            self._gate.check_speaker(f"{name} {broker_id}", host, connection)
 
     async def _change(
         self, name: str | None, act: Callable[[Group | None, Alive], Outcome]

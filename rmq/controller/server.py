@@ -15,13 +15,13 @@ import trio
 from rmq.access.config import AuthConfig
 from rmq.access.signature import sign
 from rmq.controller.config import ControllerConfig, EngineKind
-from rmq.controller.door import Door
 from rmq.controller.engine import Engine
 from rmq.controller.file_engine import FileEngine
 from rmq.controller.groups import Group, needs_election
 from rmq.controller.handlers import ControllerHandlers, ControllerParts
 from rmq.controller.lead import Lead
 from rmq.controller.liveness import Key, Liveness
+from rmq.controller.request_gate import ControllerGate
 from rmq.controller.statistics import ControllerStatistics, groups_of
 from rmq.core.address import Address
 from rmq.core.clock import Clock
@@ -74,7 +74,7 @@ class Controller:
         self._liveness = Liveness(trio.current_time)
         self._lead = Lead(self._engine, self._liveness.begin_to_lead)
         folder = Path(auth.auth_config_path or config.folder / "auth")
-        self._door = Door(
+        self._gate = ControllerGate(
             config, auth, folder, clock, lambda caller: client.owns(caller.peer)
         )
         self._handlers = ControllerHandlers(
@@ -82,7 +82,7 @@ class Controller:
                 config,
                 self._lead,
                 self._liveness,
-                self._door,
+                self._gate,
                 lambda: self.address,
                 self._announce,
             )
@@ -118,7 +118,7 @@ class Controller:
         if self._engine.warning:
             logger.warning("%s", self._engine.warning)
         table = self._handlers.table()
-        table.guards.append(self._door.check)
+        table.guards.append(self._gate.check)
         self.port = await self._server.bind(
             LISTENER,
             config.bind_address,

@@ -11,10 +11,10 @@ from rmq.core.clock import Clock
 from rmq.core.errors import PeerError
 from rmq.core.logs import Foreign, SparseLog
 from rmq.namesrv.config import NamesrvConfig, NamesrvListenConfig
-from rmq.namesrv.door import Door
 from rmq.namesrv.handlers import NameServerHandlers, NameServerParts
 from rmq.namesrv.kv_config import KVConfig
 from rmq.namesrv.registration import LeastIdChange
+from rmq.namesrv.request_gate import NameServerGate
 from rmq.namesrv.routes import RouteTable
 from rmq.protocol.codes import RequestCode
 from rmq.protocol.command import Command
@@ -62,7 +62,7 @@ class NameServer:
         self._now_ms = clock.now_ms
         self._nursery: trio.Nursery | None = None
         folder = Path(auth.auth_config_path or config.kv_path.parent / "auth")
-        self._door = Door(
+        self._gate = NameServerGate(
             config,
             auth,
             folder,
@@ -77,7 +77,7 @@ class NameServer:
                 self._address_for,
                 clock.now_ms,
                 listen,
-                self._door.caller_of,
+                self._gate.caller_of,
             )
         )
         self.routes.on_least_id.append(self._tell_least_id)
@@ -98,7 +98,7 @@ class NameServer:
         listen = self.listen
         self.kv_config.load()
         table = self._handlers.table()
-        table.guards.append(self._door.check)
+        table.guards.append(self._gate.check)
         self.port = await self._server.bind(
             LISTENER,
             listen.bind_address,

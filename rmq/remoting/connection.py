@@ -6,7 +6,6 @@ Belongs to the trio thread.
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from rmq._fastpath import Reactor
 from rmq.core.errors import PeerClosed
@@ -15,9 +14,6 @@ from rmq.protocol.frames import encode
 from rmq.protocol.hosts import host_bytes
 from rmq.remoting.calls import Calls
 from rmq.remoting.loop_clock import now_ms
-
-if TYPE_CHECKING:
-    from rmq.remoting.server import Listener
 
 INVOKE_LIMIT = 1024
 """Most requests of this process that wait on one connection."""
@@ -32,7 +28,8 @@ class Connection:
         "_reactor",
         "close_reason",
         "is_open",
-        "listener",
+        "listener_index",
+        "listener_name",
         "local_address",
         "opened_ms",
         "peer",
@@ -46,7 +43,8 @@ class Connection:
         self,
         reactor: Reactor,
         token: int,
-        listener: "Listener",
+        listener_index: int,
+        listener_name: str,
         *,
         remote: tuple[str, int],
         local: tuple[str, int],
@@ -54,7 +52,8 @@ class Connection:
         close: Callable[["Connection", str], None],
     ) -> None:
         self.token = token
-        self.listener = listener
+        self.listener_index = listener_index
+        self.listener_name = listener_name
         self.peer = peer or remote
         """The real peer, also if a PROXY header names another address."""
 
@@ -122,4 +121,4 @@ class Connection:
 
     def __repr__(self) -> str:
         """Name the peer for logs."""
-        return f"<Connection {self.remote_address} on {self.listener.name}>"
+        return f"<Connection {self.remote_address} on {self.listener_name}>"

@@ -146,6 +146,9 @@ class Dispatcher:
 
     def __init__(self, reactor: Reactor, on_held: Callable[[], None]) -> None:
         """`on_held` is called after an answer began to wait for the disk."""
+        self.tables: list[HandlerTable] = []
+        """The handlers of each listener, by its index."""
+
         self._reactor = reactor
         self._on_held = on_held
         self._nursery: trio.Nursery | None = None
@@ -171,7 +174,7 @@ class Dispatcher:
             connection.take_response(command)
             return
         self.requests += 1
-        table = connection.listener.handlers
+        table = self.tables[connection.listener_index]
         entry = table.entries.get(command.code)
         if entry is None:
             remark = f" request type {command.code} not supported"
@@ -318,7 +321,7 @@ class Dispatcher:
         if isinstance(error, MemoryError):
             return command.reply(ResponseCode.SYSTEM_BUSY, NO_MEMORY)
         self.failures += 1
-        entry = connection.listener.handlers.entries.get(command.code)
+        entry = self.tables[connection.listener_index].entries.get(command.code)
         logger.error(
             "request %d of %s failed%s, ext fields %s",
             command.code,

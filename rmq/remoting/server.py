@@ -83,7 +83,6 @@ class Listener(msgspec.Struct):
 
     name: str
     index: int
-    handlers: HandlerTable
     idle_timeout_ms: int
     bound: socket.socket
     port: int
@@ -188,12 +187,12 @@ class RemotingServer:
         listener = Listener(
             name,
             len(self._listeners),
-            handlers,
             idle_timeout_s * 1000,
             bound,
             bound.getsockname()[1],
         )
         self._listeners.append(listener)
+        self._dispatcher.tables.append(handlers)
         return listener.port
 
     def start_accepting(self, name: str, on_close: CloseListener | None = None) -> None:
@@ -286,7 +285,8 @@ class RemotingServer:
         connection = self._connections[token] = Connection(
             self._reactor,
             token,
-            listener,
+            listener.index,
+            listener.name,
             remote=remote,
             local=sniffed.local,
             peer=sniffed.peer,
@@ -322,8 +322,9 @@ class RemotingServer:
         connection.mark_closed(reason)
         self._reactor.connections.close(connection.token)
         self._admission.leave(self._admitted.pop(connection.token))
-        if connection.listener.on_close is not None:
-            connection.listener.on_close(connection)
+        on_close = self._listeners[connection.listener_index].on_close
+        if on_close is not None:
+            on_close(connection)
 
     def _time_held(self) -> None:
         """Wake `_expire_held` in time for what is held now."""
@@ -429,15 +430,17 @@ class RemotingServer:
     def connections(self, name: str) -> Iterator[Connection]:
         """Yield the open connections of a listener."""
         for connection in list(self._connections.values()):
-            if connection.listener.name == name:
+            if connection.listener_name == name:
                 yield connection
 
     def waiting(self, *names: str) -> dict[int, int]:
         """Return by request code how many requests wait for others to finish."""
         counts: Counter[int] = Counter()
-        for listener in self._listeners:
+        for listener, table in zip(
+            self._listeners, self._dispatcher.tables, strict=True
+        ):
             if listener.name in names:
-                for code, entry in listener.handlers.entries.items():
+                for code, entry in table.entries.items():
                     counts[code] += entry.waiting
         return counts
 

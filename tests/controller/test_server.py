@@ -7,13 +7,13 @@ import pytest
 import trio
 
 from rmq.access.config import AuthConfig
-from rmq.access.door import Kind
+from rmq.access.request_gate import Kind
 from rmq.controller.config import ControllerConfig
-from rmq.controller.door import KINDS, Door
 from rmq.controller.file_engine import FileEngine
 from rmq.controller.handlers import ControllerHandlers, ControllerParts
 from rmq.controller.lead import Lead
 from rmq.controller.liveness import Liveness
+from rmq.controller.request_gate import KINDS, ControllerGate
 from rmq.core.clock import SystemClock
 from rmq.core.errors import ConfigError, EngineAway, RequestRejected
 from rmq.protocol.bodies.controller import SyncStateSet
@@ -305,8 +305,8 @@ class Connected:
         self.source_host = self.peer_host = host
 
 
-def door(tmp_path, auth=None, **config):
-    return Door(
+def gate(tmp_path, auth=None, **config):
+    return ControllerGate(
         ControllerConfig(**config),
         AuthConfig(**(auth or {})),
         tmp_path,
@@ -331,22 +331,22 @@ def test_every_request_has_a_kind():
 
 
 def test_without_access_control_changes_come_from_this_host(tmp_path):
-    one = door(tmp_path)
+    one = gate(tmp_path)
     for code, kind in KINDS.items():
         assert passes(one, code) == (kind is not Kind.CHANGE)
         assert passes(one, code, "127.0.0.1")
     elect = Code.CONTROLLER_ELECT_MASTER
     assert passes(one, elect, designateElect="false")
     assert not passes(one, elect, designateElect="true")
-    allowed = door(tmp_path, controller_admin_from="10.0.0.0/8")
+    allowed = gate(tmp_path, controller_admin_from="10.0.0.0/8")
     assert passes(allowed, elect, designateElect="true")
 
 
 def test_with_access_control_everything_but_the_way_to_the_leader_is_signed(tmp_path):
-    one = door(tmp_path, {"authentication_enabled": True})
+    one = gate(tmp_path, {"authentication_enabled": True})
     for code, kind in KINDS.items():
         assert passes(one, code, "127.0.0.1") == (kind is Kind.ROUTE)
-    trusted = door(
+    trusted = gate(
         tmp_path,
         {"authentication_enabled": True},
         controller_brokers_from="10.1.2.3",
@@ -356,12 +356,12 @@ def test_with_access_control_everything_but_the_way_to_the_leader_is_signed(tmp_
 
 
 def test_a_host_does_not_speak_for_the_broker_of_another(tmp_path):
-    one = door(tmp_path)
+    one = gate(tmp_path)
     one.check_speaker("b 1", None, Connected())
     one.check_speaker("b 1", "10.1.2.3", Connected())
     with pytest.raises(RequestRejected, match=r"come from 10\.9\.9\.9"):
         one.check_speaker("b 1", "10.9.9.9", Connected())
-    trusted = door(tmp_path, controller_brokers_from="10.1.2.3")
+    trusted = gate(tmp_path, controller_brokers_from="10.1.2.3")
     trusted.check_speaker("b 1", "10.9.9.9", Connected())
 
 

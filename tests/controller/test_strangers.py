@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 
 from rmq.access.config import AuthConfig
 from rmq.controller.config import ControllerConfig
-from rmq.controller.door import KINDS, Door
 from rmq.controller.engine import Stored
 from rmq.controller.groups import MAX_MEMBERS, MAX_NAME_LENGTH, Group, Member
 from rmq.controller.handlers import ControllerHandlers, ControllerParts
 from rmq.controller.lead import Lead
 from rmq.controller.liveness import Liveness
+from rmq.controller.request_gate import KINDS, ControllerGate
 from rmq.core.errors import RequestRejected
 from rmq.protocol.command import Command
 from rmq.testing import ManualClock
@@ -76,15 +76,17 @@ def serve(folder, requests, **auth):
         shared = Shared()
         shared.groups["b"] = Stored(GROUP, 1)
         config, clock = ControllerConfig(), ManualClock()
-        door = Door(config, AuthConfig(**auth), folder, clock, lambda _: False)
+        gate = ControllerGate(
+            config, AuthConfig(**auth), folder, clock, lambda _: False
+        )
         liveness = Liveness(trio.current_time)
         lead = Lead(MemoryEngine(shared), liveness.begin_to_lead)
         lead.take(shared.begin_term())
         parts = ControllerParts(
-            config, lead, liveness, door, lambda: "h:9", lambda _: None
+            config, lead, liveness, gate, lambda: "h:9", lambda _: None
         )
         table = ControllerHandlers(parts).table()
-        table.guards.append(door.check)
+        table.guards.append(gate.check)
         for request in requests:
             try:
                 for guard in table.guards:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rmq.namesrv.door import KINDS, Kind
+from rmq.namesrv.request_gate import KINDS, Kind
 from rmq.protocol.codes import RequestCode
 from rmq.protocol.command import Command
 from rmq.protocol.frames import decode

@@ -6,7 +6,7 @@ import pytest
 import trio
 
 from rmq.access.signature import sign
-from rmq.namesrv.door import KINDS
+from rmq.namesrv.request_gate import KINDS
 from rmq.protocol.codes import RequestCode
 from rmq.protocol.command import Command
 from rmq.testing import RawClient, running_name_server, running_node

@@ -1,24 +1,24 @@
-"""Door: who may send which request to a name server or a controller.
+"""RequestGate: checks who may send which request to a name server or a controller.
 
-Java allows everything to everybody.  Here each request has a kind:
+Java's servers accept every request from every host. Here each request has a kind:
 
     kind     without access control              with it (authenticationEnabled)
-    ROUTE    everybody                           everybody: clients need their routes
-    READ     everybody                           Get on the cluster
-    BROKER   everybody, each for its own         Update on the cluster, or an address
+    ROUTE    every host                          every host: clients need their routes
+    READ     every host                          Get on the cluster
+    BROKER   every host, each for its own        Update on the cluster, or an address
              brokers                             of `brokers`
     CHANGE   loopback, and `admins`              Update on the cluster
 
-Connections of this process itself are those of its broker and may do everything.  Both
-the source in a PROXY header and the real peer must be allowed addresses: anybody can
-write a header.  `cluster_users.py` knows the users and their policies.
+Connections of this process itself are those of its broker and may send every request.
+Both the source in a PROXY header and the real peer must have allowed addresses, because
+any client can write a header. `cluster_users.py` reads the users and their policies.
 """
 
 import logging
 from collections.abc import Callable
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from rmq.access.actions import Action
 from rmq.access.config import AuthConfig
@@ -31,10 +31,21 @@ from rmq.protocol.command import Command
 
 if TYPE_CHECKING:
     from rmq.access.cluster_users import ClusterUsers
-    from rmq.remoting.connection import Connection
 
 logger = logging.getLogger(__name__)
 logger.addFilter(SparseLog())
+
+
+class Sender(Protocol):
+    """The connection that a request comes from."""
+
+    remote_address: str
+    source_host: str
+    peer: tuple[str, int]
+
+    @property
+    def peer_host(self) -> str:
+        """The host of the real peer, also if a PROXY header names another one."""
 
 
 class Kind(Enum):
@@ -46,11 +57,11 @@ class Kind(Enum):
     CHANGE = "change"
 
 
-class DoorRules(NamedTuple):
-    """What is different from server to server."""
+class GateRules(NamedTuple):
+    """The differences between the servers that have a gate."""
 
     server: str
-    """What the server is, for remarks."""
+    """The kind of server, for remarks."""
 
     kind_of: Callable[[Command], Kind]
     cluster: str
@@ -60,23 +71,23 @@ class DoorRules(NamedTuple):
     """The key of `admins`, for remarks."""
 
 
-class Door:
+class RequestGate:
     """The guard that checks every request to a server."""
 
     def __init__(
         self,
-        rules: DoorRules,
+        rules: GateRules,
         auth: AuthConfig,
         folder: Path,
         clock: Clock,
-        is_own: Callable[["Connection"], bool],
+        is_own: Callable[[Sender], bool],
     ) -> None:
         """`folder` has the files of users and policies."""
         self._rules = rules
         self._users = _users(auth, rules.cluster, folder, clock)
         self._is_own = is_own
 
-    def check(self, request: Command, connection: "Connection") -> None:
+    def check(self, request: Command, connection: Sender) -> None:
         """Raise `RequestRejected` unless the sender may send the request."""
         kind = self._rules.kind_of(request)
         if kind is Kind.ROUTE or self._is_own(connection):
@@ -101,14 +112,14 @@ class Door:
         users: "ClusterUsers",
         kind: Kind,
         request: Command,
-        connection: "Connection",
+        connection: Sender,
     ) -> None:
         if kind is not Kind.CHANGE and is_from(connection, self._rules.brokers):
             return
         action = Action.GET if kind is Kind.READ else Action.UPDATE
         users.check(request, action, connection.source_host)
 
-    def trusts(self, connection: "Connection") -> bool:
+    def trusts(self, connection: Sender) -> bool:
         """Whether an allowed caller may speak for brokers of other hosts, too.
 
         With access control the caller is a user with a right on the cluster.
@@ -119,9 +130,7 @@ class Door:
             or is_from(connection, self._rules.brokers)
         )
 
-    def _not_from_there(
-        self, request: Command, connection: "Connection"
-    ) -> RequestRejected:
+    def _not_from_there(self, request: Command, connection: Sender) -> RequestRejected:
         server = self._rules.server
         return RequestRejected(
             ResponseCode.NO_PERMISSION,
@@ -144,11 +153,11 @@ def _users(
     return ClusterUsers(auth, cluster_name, folder, clock)
 
 
-def hosts(connection: "Connection") -> list[str]:
+def hosts(connection: Sender) -> list[str]:
     """Return the source, and the real peer if it differs."""
     return list(dict.fromkeys((connection.source_host, connection.peer_host)))
 
 
-def is_from(connection: "Connection", networks: tuple[Network, ...]) -> bool:
+def is_from(connection: Sender, networks: tuple[Network, ...]) -> bool:
     """Return whether source and peer are in one of the networks."""
     return bool(networks) and are_within(hosts(connection), networks)

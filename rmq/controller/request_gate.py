@@ -1,4 +1,4 @@
-"""Door: who may send which request to a controller; see `rmq/access/door.py`.
+"""ControllerGate: checks who may send which request to a controller; see `RequestGate`.
 
 Java's controllers accept everything from everybody. Here a broker speaks for itself:
 while its heartbeats come from one host, no other host may send requests as this broker.
@@ -8,9 +8,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-from rmq.access import door
 from rmq.access.config import AuthConfig
-from rmq.access.door import Kind
+from rmq.access.request_gate import GateRules, Kind, RequestGate, Sender, hosts
 from rmq.controller.config import ControllerConfig
 from rmq.core.clock import Clock
 from rmq.core.errors import RequestRejected
@@ -36,7 +35,7 @@ KINDS: Final[Mapping[int, Kind]] = {
 """A code without a kind is refused; a test compares this table with the handlers."""
 
 
-class Door(door.Door):
+class ControllerGate(RequestGate):
     """The guard that checks every request to a controller."""
 
     def __init__(
@@ -45,10 +44,10 @@ class Door(door.Door):
         auth: AuthConfig,
         folder: Path,
         clock: Clock,
-        is_own: Callable[[Connection], bool],
+        is_own: Callable[[Sender], bool],
     ) -> None:
         """`folder` has the files of users and policies."""
-        rules = door.DoorRules(
+        rules = GateRules(
             "controller",
             _kind_of,
             config.cluster,
@@ -74,7 +73,7 @@ class Door(door.Door):
 
 def host_of(connection: Connection) -> str:
     """Return the host of a caller: source, and real peer if it differs."""
-    return "/".join(door.hosts(connection))
+    return "/".join(hosts(connection))
 
 
 def _kind_of(request: Command) -> Kind:

@@ -1,12 +1,11 @@
-"""Door: who may send which request to a name server; see `rmq/access/door.py`."""
+"""NameServerGate: which request may come from whom; see `RequestGate`."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-from rmq.access import door
 from rmq.access.config import AuthConfig
-from rmq.access.door import Kind
+from rmq.access.request_gate import GateRules, Kind, RequestGate, Sender, hosts
 from rmq.core.clock import Clock
 from rmq.namesrv.config import NamesrvConfig
 from rmq.namesrv.registration import Caller
@@ -42,7 +41,7 @@ KINDS: Final[Mapping[int, Kind]] = {
 """A code without a kind is refused; a test compares this table with the handlers."""
 
 
-class Door(door.Door):
+class NameServerGate(RequestGate):
     """The guard that checks every request to a name server."""
 
     def __init__(
@@ -51,10 +50,10 @@ class Door(door.Door):
         auth: AuthConfig,
         folder: Path,
         clock: Clock,
-        is_own: Callable[[Connection], bool],
+        is_own: Callable[[Sender], bool],
     ) -> None:
         """`folder` has the files of users and policies."""
-        rules = door.DoorRules(
+        rules = GateRules(
             "name server",
             _kind_of,
             config.cluster,
@@ -66,7 +65,7 @@ class Door(door.Door):
 
     def caller_of(self, connection: Connection) -> Caller:
         """Return for which brokers an allowed caller may send requests."""
-        return Caller("/".join(door.hosts(connection)), self.trusts(connection))
+        return Caller("/".join(hosts(connection)), self.trusts(connection))
 
 
 def _kind_of(request: Command) -> Kind:

@@ -7,10 +7,10 @@ from rmq.access.signature import sign
 from rmq.access.tables import AclTable, UserTable
 from rmq.core.errors import ConfigError, RequestRejected
 from rmq.namesrv.config import NamesrvConfig, NamesrvListenConfig
-from rmq.namesrv.door import KINDS, Door, Kind
 from rmq.namesrv.handlers import NameServerHandlers, NameServerParts
 from rmq.namesrv.kv_config import KVConfig
 from rmq.namesrv.registration import Caller
+from rmq.namesrv.request_gate import KINDS, Kind, NameServerGate
 from rmq.namesrv.routes import RouteTable
 from rmq.protocol.bodies.auth import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
 from rmq.protocol.codes import RequestCode
@@ -23,7 +23,7 @@ INNER = '{"accessKey":"inner","secretKey":"innerSecret"}'
 
 
 class Connected:
-    """What the door asks of a connection."""
+    """What the gate asks of a connection."""
 
     def __init__(self, host=FAR, peer=None):
         self.remote_address = f"{host}:1234"
@@ -56,8 +56,8 @@ class Tables:
         self.acls.put(f"User:{name}", AclInfo(policies=[policy]))
         self.acls.write(self.acls.snapshot())
 
-    def door(self, auth=None, *, own=(), **config):
-        return Door(
+    def gate(self, auth=None, *, own=(), **config):
+        return NameServerGate(
             NamesrvConfig(cluster="C1", **config),
             AuthConfig(**(auth or {})),
             self.folder,
@@ -82,9 +82,9 @@ def request(code, user=None):
     return command
 
 
-def passes(door, kind, connection=None, user=None):
+def passes(gate, kind, connection=None, user=None):
     try:
-        door.check(request(code_of(kind), user), connection or Connected())
+        gate.check(request(code_of(kind), user), connection or Connected())
     except RequestRejected:
         return False
     return True
@@ -120,16 +120,16 @@ def test_every_code_that_is_served_has_a_kind(tmp_path):
     ],
 )
 def test_without_access_control_changes_come_from_admins(tables, host, peer, may):
-    door = tables.door(admin_from="10.2.0.7, 10.3.0.0/16,2001:db8::/32")
+    gate = tables.gate(admin_from="10.2.0.7, 10.3.0.0/16,2001:db8::/32")
     connection = Connected(host, peer)
-    assert passes(door, Kind.CHANGE, connection) is may
+    assert passes(gate, Kind.CHANGE, connection) is may
     for kind in (Kind.ROUTE, Kind.READ, Kind.BROKER):
-        assert passes(door, kind, connection)
+        assert passes(gate, kind, connection)
 
 
 def test_a_refusal_says_what_to_do(tables):
     with pytest.raises(RequestRejected, match=r"rmq\.namesrv\.adminFrom") as refused:
-        tables.door().check(request(RequestCode.UPDATE_NAMESRV_CONFIG), Connected())
+        tables.gate().check(request(RequestCode.UPDATE_NAMESRV_CONFIG), Connected())
     assert FAR in refused.value.remark
 
 
@@ -144,14 +144,14 @@ def test_what_is_no_network_stops_the_start(key):
 @pytest.mark.parametrize("code", [c for c, kind in KINDS.items() if c != 105])
 def test_with_access_control_nothing_unsigned_passes_but_routes(tables, code):
     tables.add_user("ann")
-    door = tables.door(ON)
+    gate = tables.gate(ON)
     forged = request(code, "ann")
     forged.body += b"!"
     for wanted in (request(code), forged, request(code, "nobody")):
         for host in (FAR, "127.0.0.1"):
             with pytest.raises(RequestRejected, match="16"):
-                door.check(wanted, Connected(host))
-    door.check(request(RequestCode.GET_ROUTEINFO_BY_TOPIC), Connected())
+                gate.check(wanted, Connected(host))
+    gate.check(request(RequestCode.GET_ROUTEINFO_BY_TOPIC), Connected())
 
 
 @pytest.mark.parametrize(
@@ -165,73 +165,73 @@ def test_with_access_control_nothing_unsigned_passes_but_routes(tables, code):
 )
 def test_users_need_rights_on_the_cluster(tables, actions, may):
     tables.add_user("ann", actions=actions)
-    door = tables.door(ON)
-    kinds = {kind for kind in Kind if passes(door, kind, user="ann")}
+    gate = tables.gate(ON)
+    kinds = {kind for kind in Kind if passes(gate, kind, user="ann")}
     assert kinds - {Kind.ROUTE} == may
-    tables.door({"authentication_enabled": True}).check(
+    tables.gate({"authentication_enabled": True}).check(
         request(RequestCode.UPDATE_NAMESRV_CONFIG, "ann"), Connected()
     )
 
 
 def test_users_are_those_of_the_file_as_it_is_now(tables):
     tables.add_user("bob", actions=["All"])
-    door = tables.door(ON)
-    assert not passes(door, Kind.READ, user="ann")
+    gate = tables.gate(ON)
+    assert not passes(gate, Kind.READ, user="ann")
     tables.add_user("ann", actions=["Get"])
-    assert passes(door, Kind.READ, user="ann")
+    assert passes(gate, Kind.READ, user="ann")
     tables.add_user("ann", status="disable", actions=["Get"])
-    assert not passes(door, Kind.READ, user="ann")
+    assert not passes(gate, Kind.READ, user="ann")
     tables.users.remove("bob")
     tables.users.write(tables.users.snapshot())
-    assert not passes(door, Kind.READ, user="bob")
+    assert not passes(gate, Kind.READ, user="bob")
 
 
 def test_a_broken_file_of_users_lets_nobody_in_and_the_old_ones_stay(tables, caplog):
     tables.add_user("ann", actions=["Get"])
-    door = tables.door(ON)
-    assert passes(door, Kind.READ, user="ann")
+    gate = tables.gate(ON)
+    assert passes(gate, Kind.READ, user="ann")
     (tables.folder / "users.json").write_bytes(b"{")
-    assert passes(door, Kind.READ, user="ann")
-    assert not passes(door, Kind.READ, user="eve")
+    assert passes(gate, Kind.READ, user="ann")
+    assert not passes(gate, Kind.READ, user="eve")
     assert "the content read before is used" in caplog.text
     assert (tables.folder / "users.json").read_bytes() == b"{", "it is the broker's"
 
 
 def test_the_users_of_the_configuration_are_super_users(tables):
     auth = ON | {"inner_client_authentication_credentials": INNER}
-    door = tables.door(auth)
-    assert all(passes(door, kind, user="inner") for kind in Kind)
+    gate = tables.gate(auth)
+    assert all(passes(gate, kind, user="inner") for kind in Kind)
     assert not tables.folder.exists(), "a name server writes no users"
 
 
 def test_a_user_of_the_configuration_who_was_deleted_stays_away(tables):
     auth = ON | {"inner_client_authentication_credentials": INNER}
-    door = tables.door(auth)
-    assert passes(door, Kind.CHANGE, user="inner")
+    gate = tables.gate(auth)
+    assert passes(gate, Kind.CHANGE, user="inner")
     tables.add_user("ann", actions=["Get"])
-    assert not passes(door, Kind.CHANGE, user="inner")
-    assert passes(door, Kind.READ, user="ann")
+    assert not passes(gate, Kind.CHANGE, user="inner")
+    assert passes(gate, Kind.READ, user="ann")
 
 
 def test_brokers_that_cannot_sign_are_listed_by_address(tables):
-    door = tables.door(ON, brokers_from="10.1.0.0/16")
-    may = {kind for kind in Kind if passes(door, kind)}
+    gate = tables.gate(ON, brokers_from="10.1.0.0/16")
+    may = {kind for kind in Kind if passes(gate, kind)}
     assert may == {Kind.ROUTE, Kind.READ, Kind.BROKER}
-    assert not passes(door, Kind.BROKER, Connected("10.9.0.1"))
-    assert not passes(door, Kind.BROKER, Connected(FAR, peer="10.9.0.1"))
+    assert not passes(gate, Kind.BROKER, Connected("10.9.0.1"))
+    assert not passes(gate, Kind.BROKER, Connected(FAR, peer="10.9.0.1"))
 
 
 def test_the_own_broker_passes_and_is_believed(tables):
     own, other = Connected("127.0.0.1"), Connected("127.0.0.1")
-    door = tables.door(ON, own=[own])
-    assert passes(door, Kind.BROKER, own)
-    assert not passes(door, Kind.BROKER, other)
-    door = tables.door(own=[own], brokers_from="10.1.0.0/16")
-    assert door.caller_of(own) == Caller("127.0.0.1", True)
-    assert door.caller_of(other) == Caller("127.0.0.1", False)
-    assert door.caller_of(Connected()) == Caller(FAR, True)
+    gate = tables.gate(ON, own=[own])
+    assert passes(gate, Kind.BROKER, own)
+    assert not passes(gate, Kind.BROKER, other)
+    gate = tables.gate(own=[own], brokers_from="10.1.0.0/16")
+    assert gate.caller_of(own) == Caller("127.0.0.1", True)
+    assert gate.caller_of(other) == Caller("127.0.0.1", False)
+    assert gate.caller_of(Connected()) == Caller(FAR, True)
     proxied = Connected(FAR, peer="10.9.0.1")
-    assert door.caller_of(proxied) == Caller(f"{FAR}/10.9.0.1", False)
+    assert gate.caller_of(proxied) == Caller(f"{FAR}/10.9.0.1", False)
 
 
 def test_a_refusal_is_logged_briefly_and_on_one_line(tables, caplog):
@@ -241,7 +241,7 @@ def test_a_refusal_is_logged_briefly_and_on_one_line(tables, caplog):
         {"AccessKey": "x\n" * 100_000, "Signature": "?"},
     )
     with pytest.raises(RequestRejected):
-        tables.door(ON).check(command, Connected())
+        tables.gate(ON).check(command, Connected())
     [line] = caplog.messages
     assert len(line) < 300
     assert "\n" not in line
