@@ -13,47 +13,44 @@ from rmq import __version__
 from rmq.cli.lazy_group import LazyGroup
 
 COMMANDS: Final = {
-    "admin": "Look at running brokers and name servers, and change them.",
-    "bench": "Measure sends or reads: rate and latency.",
+    "admin": "Inspect and change running brokers and name servers.",
+    "bench": "Measure rate and latency of sends or reads.",
     "broker": "Start a broker, with its own name server if none is configured.",
     "config": "Check or print a configuration before it is used.",
-    "consume": "Show messages of a topic, or take part in a consumer group.",
+    "consume": "Show messages of a topic, or consume them in a group.",
     "container": "Start several brokers on one machine and keep them running.",
-    "controller": "Start a controller, which elects the masters of groups.",
+    "controller": "Start a controller, which elects the masters of broker groups.",
     "doctor": "Check configuration, machine and running brokers.",
     "namesrv": "Start a name server alone.",
-    "send": "Send a message, or one for each line.",
-    "sql": "Ask the log of a store in SQL; no broker is needed.",
+    "send": "Send one message, or one message a line.",
+    "sql": "Query the log of a store in SQL; no broker is needed.",
     "store": "Show, check and repair a store; no broker is needed.",
-    "tail": "Show what happens: messages of all topics, clients, changes.",
-    "top": "Show problems, groups and topics of running brokers, again and again.",
+    "tail": "Show messages of all topics, clients, problems and changes as they come.",
+    "top": "Show problems, groups and topics of running brokers every second.",
 }
-"""Commands with their sentences: each is an object in the module of the same name."""
+"""Summaries of the commands."""
 
-ROOMS: Final = frozenset(
-    {"admin", "bench", "config", "consume", "doctor", "send", "top"}
-)
-"""Commands that are packages: the object is in their module `command`."""
-
-ELSEWHERE: Final = frozenset({"sql"})
-"""Commands of packages above this one, which are found by entry points."""
+SERVERS: Final = frozenset({"broker", "container", "controller", "namesrv"})
 
 
 def load(name: str) -> click.Command:
-    """Import one command."""
+    """Import a command: `NAME_command` in `rmq.cli.server.NAME` or `NAME.command`.
+
+    A command that is not in `rmq` has an entry point of its name.
+    """
     gc.disable()  # imported modules are never garbage
-    if name in ELSEWHERE:
-        command = _of_another_package(name)
+    if name == "sql":
+        command = _load_entry_point(name)
     else:
-        home = f"rmq.cli.{name}.command" if name in ROOMS else f"rmq.cli.{name}"
-        command = getattr(import_module(home), name)
+        module = f"server.{name}" if name in SERVERS else f"{name}.command"
+        command = getattr(import_module(f"rmq.cli.{module}"), f"{name}_command")
     gc.freeze()
     gc.enable()
     assert isinstance(command, click.Command), name
     return command
 
 
-def _of_another_package(name: str) -> object:
+def _load_entry_point(name: str) -> object:
     # imported on use: it takes 20 ms
     from importlib.metadata import entry_points
 
@@ -64,7 +61,7 @@ def _of_another_package(name: str) -> object:
 
 @click.group(
     cls=LazyGroup,
-    sentences=COMMANDS,
+    summaries=COMMANDS,
     load=load,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -73,10 +70,10 @@ def main() -> None:
     """Run a RocketMQ-compatible message broker and name server.
 
     \b
-    rmq broker                  start one, with its own name server, on loopback
-    rmq send Hello "hello"      send a message; makes the topic
-    rmq consume Hello           see the newest messages, and those that come
-    rmq tail                    see everything that happens
+    rmq broker                  start a broker with a name server, on loopback
+    rmq send Hello "hello"      send a message; creates the topic
+    rmq consume Hello           show the newest messages, then new ones
+    rmq tail                    show messages, clients, problems and changes
 
-    Completion of names in bash: eval "$(_RMQ_COMPLETE=bash_source rmq)"
+    Completion in bash: eval "$(_RMQ_COMPLETE=bash_source rmq)"
     """  # noqa: D301 - click wants the character itself

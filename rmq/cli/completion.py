@@ -15,14 +15,14 @@ from rmq.core.errors import RmqError
 from rmq.protocol.topics import is_system_topic, reply_topic
 
 Complete = Callable[[click.Context, click.Parameter, str], list[str]]
-PATIENCE_S: Final = 1.0
+TIMEOUT_S: Final = 1.0
 
 
-def _completing(names: Callable[[AdminClient], Iterable[str]]) -> Complete:
+def _make_completer(names: Callable[[AdminClient], Iterable[str]]) -> Complete:
     def complete(
         ctx: click.Context, _parameter: click.Parameter, incomplete: str
     ) -> list[str]:
-        options: dict[str, Any] = {**ctx.params, "timeout": PATIENCE_S}
+        options: dict[str, Any] = {**ctx.params, "timeout": TIMEOUT_S}
         try:
             with take_settings(options).admin() as admin:
                 return [each for each in names(admin) if each.startswith(incomplete)]
@@ -48,6 +48,6 @@ def _broker_names(admin: AdminClient) -> list[str]:
     return sorted({each.name for each in admin.brokers()})
 
 
-topics = _completing(_topics)
-groups = _completing(AdminClient.groups)
-brokers = _completing(_broker_names)
+topics = _make_completer(_topics)
+groups = _make_completer(AdminClient.groups)
+brokers = _make_completer(_broker_names)

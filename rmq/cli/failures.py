@@ -33,13 +33,13 @@ INTERRUPTED: Final = 130
 
 HTTP_AS_LENGTH: Final = str(int.from_bytes(b"HTTP"))
 
-_OF_CERTIFICATES: Final = {
+_CERTIFICATE_FAILURES: Final = {
     "expired": ("", "renew it; the server reads it again by itself"),
     "early": ("one of two clocks is wrong, or it is new", "let NTP set both clocks"),
     "name": ("", "--tls-name NAME, a name in the certificate; * accepts any"),
     "signer": ("", "--ca FILE, the certificate of who signed it"),
 }
-_NO_RIGHT: Final = re.compile(
+_NO_PERMISSION: Final = re.compile(
     r"User:(\S+) has no permission to access (\S+) from (\S+), (.*)", re.DOTALL
 )
 
@@ -72,25 +72,25 @@ class Subject(NamedTuple):
     """What an access rule must allow: Pub, Sub or others."""
 
 
-NOTHING: Final = Subject()
+NO_SUBJECT: Final = Subject()
 
 
 def explain(
-    error: RmqError, admin: AdminClient | None = None, subject: Subject = NOTHING
+    error: RmqError, admin: AdminClient | None = None, subject: Subject = NO_SUBJECT
 ) -> Failure:
     """Return the lines of an error; `admin` is asked for names that are similar."""
     text = str(error)
     if isinstance(error, NotTrusted):
-        return Failure(text, *_OF_CERTIFICATES[error.kind])
+        return Failure(text, *_CERTIFICATE_FAILURES[error.kind])
     if isinstance(error, TlsWanted):
         why = "it closed the plain connection (tls.server.mode=enforcing)"
         return Failure(text, why, "--tls --ca server-ca.pem")
     if isinstance(error, ConnectFailed):
-        return _not_connected(error)
+        return _explain_connect_failure(error)
     if isinstance(error, GroupUnknown) and admin:
-        return Failure(text, *did_you_mean("group", error.name, admin.groups))
+        return Failure(text, *suggest_name("group", error.name, admin.groups))
     if isinstance(error, AnswerRefused):
-        return _refused(error, admin, subject)
+        return _explain_refusal(error, admin, subject)
     if "does not speak the protocol of RocketMQ" in text:
         is_web = HTTP_AS_LENGTH in text
         why = "it answers in HTTP: it is a web server" if is_web else ""
@@ -101,7 +101,7 @@ def explain(
     return Failure(text)
 
 
-def _not_connected(error: ConnectFailed) -> Failure:
+def _explain_connect_failure(error: ConnectFailed) -> Failure:
     text, cause = str(error), error.__cause__
     if isinstance(cause, ConnectionRefusedError):
         return Failure(text, "nothing listens there", "rmq broker, or -n HOST:9876")
@@ -112,29 +112,29 @@ def _not_connected(error: ConnectFailed) -> Failure:
     return Failure(text)
 
 
-def _refused(
+def _explain_refusal(
     error: AnswerRefused, admin: AdminClient | None, subject: Subject
 ) -> Failure:
     if error.code == ResponseCode.NO_PERMISSION:
-        return _no_permission(error, subject)
+        return _explain_no_permission(error, subject)
     if error.code == ResponseCode.TOPIC_NOT_EXIST and subject.topic and admin:
-        hint = did_you_mean("topic", subject.topic, admin.topics)
+        hint = suggest_name("topic", subject.topic, admin.topics)
         return Failure(f"no topic is called {subject.topic}", *hint)
     if error.code == ResponseCode.CONSUMER_NOT_ONLINE and subject.group and admin:
-        hint = did_you_mean("group", subject.group, admin.groups)
+        hint = suggest_name("group", subject.group, admin.groups)
         if not hint[1]:
             hint = error.remark.strip(), ""
         return Failure(f"nobody consumes as {subject.group} now", *hint)
     return Failure(str(error))
 
 
-def _no_permission(error: AnswerRefused, subject: Subject) -> Failure:
+def _explain_no_permission(error: AnswerRefused, subject: Subject) -> Failure:
     remark = error.remark.strip()
     why = f"{error.address} answered {error.code}: {remark}"
     for pattern, what, remedy in _NOT_SIGNED:
         if match := pattern.search(remark):
             return Failure(match.expand(what), why, remedy)
-    if match := _NO_RIGHT.search(remark):
+    if match := _NO_PERMISSION.search(remark):
         user, resource, source, reason = match.groups()
         return Failure(
             f"{user} has no right to do this with {resource}",
@@ -145,7 +145,7 @@ def _no_permission(error: AnswerRefused, subject: Subject) -> Failure:
     return Failure(str(error))
 
 
-def did_you_mean(
+def suggest_name(
     kind: str, name: str, names: Callable[[], Iterable[str]]
 ) -> tuple[str, str]:
     """Return how many names are known, and the one most like `name` as a question."""
@@ -161,7 +161,7 @@ def did_you_mean(
     return count, f"{near}?" if near else ""
 
 
-def report(failure: Failure) -> None:
+def print_failure(failure: Failure) -> None:
     """Write the lines to stderr."""
     # imported on use: an answer needs no logging
     from rmq.core.logs import escaped
@@ -172,9 +172,9 @@ def report(failure: Failure) -> None:
             click.echo(mark + escaped(line), err=True)
 
 
-def end(
-    error: RmqError, admin: AdminClient | None = None, subject: Subject = NOTHING
+def exit_with_error(
+    error: RmqError, admin: AdminClient | None = None, subject: Subject = NO_SUBJECT
 ) -> NoReturn:
     """Explain an error and end with its exit code."""
-    report(explain(error, admin, subject))
+    print_failure(explain(error, admin, subject))
     sys.exit(UNREACHABLE if isinstance(error, PeerError) else FAILED)

@@ -1,6 +1,6 @@
-"""LazyGroup: commands that are imported when they are used.
+"""LazyGroup: a click group that imports a command when it is used.
 
-Names and sentences are known beforehand, so that `--help` imports no command.
+Names and summaries are listed in advance, so that `--help` imports no command.
 """
 
 from collections.abc import Callable, Mapping
@@ -10,75 +10,75 @@ import click
 
 
 class LazyGroup(click.Group):
-    """A group whose commands have known names."""
+    """A group with listed commands."""
 
     def __init__(
         self,
         name: str | None = None,
         *,
-        sentences: Mapping[str, str],
+        summaries: Mapping[str, str],
         load: Callable[[str], click.Command],
-        **more: Any,  # noqa: ANN401 - click's own
+        **options: Any,  # noqa: ANN401 - click's own
     ) -> None:
-        """`sentences` are by name; `load` imports a command."""
-        super().__init__(name, **more)
-        self.sentences = sentences
+        """`summaries` are by command name; `load` imports a command."""
+        super().__init__(name, **options)
+        self.summaries = summaries
         self.load = load
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return all names."""
-        return list(self.sentences)
+        """Return all command names."""
+        return list(self.summaries)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Load one command; None if there is none of that name."""
-        return self.load(cmd_name) if cmd_name in self.sentences else None
+        """Load a command; None for an unknown name."""
+        return self.load(cmd_name) if cmd_name in self.summaries else None
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command; an unknown one ends with the nearest name."""
+        """Find the command; fail with the most similar name if it is unknown."""
         name = args[0]
-        if name not in self.sentences and not name.startswith("-"):
-            ctx.fail(f"No such command {name!r}.{_hint(name, self.sentences)}")
+        if name not in self.summaries and not name.startswith("-"):
+            ctx.fail(f"No such command {name!r}.{_suggest_name(name, self.summaries)}")
         return super().resolve_command(ctx, args)
 
     def format_commands(
         self, ctx: click.Context, formatter: click.HelpFormatter
     ) -> None:
-        """Write names and sentences without importing the commands."""
+        """Write names and summaries without importing the commands."""
         with formatter.section("Commands"):
-            write_commands(formatter, self.sentences)
+            write_commands(formatter, self.summaries)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[Any]:
-        """Complete names with their sentences, without importing the commands."""
+        """Complete names with their summaries, without importing the commands."""
         from click.shell_completion import CompletionItem
 
         names = [
-            CompletionItem(name, help=sentence)
-            for name, sentence in self.sentences.items()
+            CompletionItem(name, help=summary)
+            for name, summary in self.summaries.items()
             if name.startswith(incomplete)
         ]
         return [*names, *click.Command.shell_complete(self, ctx, incomplete)]
 
 
 def write_commands(
-    formatter: click.HelpFormatter, sentences: Mapping[str, str]
+    formatter: click.HelpFormatter, summaries: Mapping[str, str]
 ) -> None:
-    """Write names and sentences; only long lines cost the time of wrapping."""
-    width = max(map(len, sentences))
+    """Write names and summaries; wrap long lines only, because wrapping is slow."""
+    width = max(map(len, summaries))
     room = formatter.width - formatter.current_indent - width - 2
     start = " " * formatter.current_indent
-    for name, sentence in sentences.items():
-        lines = [sentence] if len(sentence) <= room else _wrapped(sentence, room)
+    for name, summary in summaries.items():
+        lines = [summary] if len(summary) <= room else _wrap_text(summary, room)
         formatter.write(f"{start}{name:<{width}}  {lines[0]}\n")
         for line in lines[1:]:
             formatter.write(f"{start}{'':<{width}}  {line}\n")
 
 
-def _wrapped(sentence: str, room: int) -> list[str]:
-    """Break a sentence at blanks."""
+def _wrap_text(text: str, room: int) -> list[str]:
+    """Break a text at blanks into lines of at most `room` characters."""
     lines, line = [], ""
-    for word in sentence.split():
+    for word in text.split():
         if line and len(line) + 1 + len(word) > room:
             lines.append(line)
             line = word
@@ -87,7 +87,7 @@ def _wrapped(sentence: str, room: int) -> list[str]:
     return [*lines, line]
 
 
-def _hint(name: str, known: Mapping[str, str]) -> str:
+def _suggest_name(name: str, known: Mapping[str, str]) -> str:
     # imported on use: few names are wrong
     import difflib
 

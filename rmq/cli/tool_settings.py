@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
-from rmq.cli.failures import end
+from rmq.cli.failures import exit_with_error
 from rmq.client.admin import AdminClient
 from rmq.core.errors import ConfigError, RmqError
 from rmq.outgoing.identity import Identity, Trust
@@ -26,7 +26,7 @@ FILE_KEYS: Final = (
     "namesrv", "user", "password", "password_file", "tls", "ca", "tls_cert", "tls_key",
     "tls_name",
 )  # fmt: skip
-OTHERS: Final = 0o077
+OTHERS_MODE_BITS: Final = 0o077
 """The bits of a file's mode by which others than its owner may read or change it."""
 
 _JAVA_LINE: Final = re.compile(r"\s*(accessKey|secretKey)\s*:\s*(.*?)\s*")
@@ -49,8 +49,8 @@ class ToolSettings(NamedTuple):
         from rmq.client import Client, Credentials
 
         user, password, trust = self.identity
-        credentials = Credentials(user, password) if user else None
-        return Client(self._servers, tls=trust, credentials=credentials)
+        read_credentials = Credentials(user, password) if user else None
+        return Client(self._servers, tls=trust, credentials=read_credentials)
 
     @property
     def _servers(self) -> tuple[str, ...]:
@@ -85,7 +85,7 @@ def with_settings(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the connection options; the command gets them as `settings`."""
 
     def run(**options: Any) -> object:  # noqa: ANN401 - one for each option
-        return command(settings=settings_of(options), **options)
+        return command(settings=settings_or_exit(options), **options)
 
     run.__name__, run.__doc__ = command.__name__, command.__doc__
     own: list[click.Parameter] = getattr(command, "__click_params__", [])
@@ -93,17 +93,17 @@ def with_settings(command: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-def settings_of(options: dict[str, Any]) -> ToolSettings:
+def settings_or_exit(options: dict[str, Any]) -> ToolSettings:
     """Take the connection options out of those of a command; end if they are wrong."""
     try:
         return take_settings(options)
     except RmqError as error:
-        end(error)
+        exit_with_error(error)
 
 
 def take_settings(options: dict[str, Any]) -> ToolSettings:
     """Take the connection options out of a command's; ConfigError if they are wrong."""
-    stored = stored_settings(os.environ)
+    stored = read_settings_file(os.environ)
     namesrv, is_tls, *files = (
         options.pop(name) or stored.get(name, "")
         for name in ("namesrv", "tls", "ca", "tls_cert", "tls_key", "tls_name")
@@ -112,12 +112,12 @@ def take_settings(options: dict[str, Any]) -> ToolSettings:
     trust = Trust(*files) if is_tls or any(files) else None
     return ToolSettings(
         tuple(servers),
-        Identity(*credentials(os.environ, stored), trust),
+        Identity(*read_credentials(os.environ, stored), trust),
         options.pop("timeout"),
     )
 
 
-def credentials(
+def read_credentials(
     environ: Mapping[str, str], stored: Mapping[str, Any]
 ) -> tuple[str, str]:
     """Return the user and the password; both empty if requests are not signed."""
@@ -129,7 +129,7 @@ def credentials(
     if not path and is_stored:
         path = stored.get("password_file", "")
     if path:
-        return user, _text(Path(path).expanduser()).rstrip("\r\n")
+        return user, _read_text(Path(path).expanduser()).rstrip("\r\n")
     if is_stored and "password" in stored:
         return user, stored["password"]
     raise ConfigError(
@@ -137,7 +137,7 @@ def credentials(
     )
 
 
-def stored_settings(environ: Mapping[str, str]) -> dict[str, Any]:
+def read_settings_file(environ: Mapping[str, str]) -> dict[str, Any]:
     """Read tools.toml; ConfigError names what is wrong with it."""
     base = environ.get("XDG_CONFIG_HOME") or Path("~/.config").expanduser()
     path = Path(base, "rmq", "tools.toml")
@@ -147,7 +147,7 @@ def stored_settings(environ: Mapping[str, str]) -> dict[str, Any]:
     import tomllib
 
     try:
-        values = tomllib.loads(_text(path))
+        values = tomllib.loads(_read_text(path))
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{path}: {error}") from error
     for key, value in values.items():
@@ -158,7 +158,7 @@ def stored_settings(environ: Mapping[str, str]) -> dict[str, Any]:
         if type(value) is not (bool if key == "tls" else str):
             kind = "true or false" if key == "tls" else "a text in quotes"
             raise ConfigError(f"{path}: {key} must be {kind}")
-    if "password" in values and path.stat().st_mode & OTHERS:
+    if "password" in values and path.stat().st_mode & OTHERS_MODE_BITS:
         raise ConfigError(
             f"{path} has a password and others may read it: chmod 600 {path}"
         )
@@ -171,14 +171,14 @@ def _java_credentials(environ: Mapping[str, str]) -> tuple[str, str]:
     if not home or not path.is_file():
         return "", ""
     found: dict[str, str] = {}
-    for line in _text(path).splitlines():
+    for line in _read_text(path).splitlines():
         if match := _JAVA_LINE.fullmatch(line.partition(" #")[0]):
             found[match[1]] = match[2].strip("'\"")
     user, password = found.get("accessKey", ""), found.get("secretKey", "")
     return (user, password) if user and password else ("", "")
 
 
-def _text(path: Path) -> str:
+def _read_text(path: Path) -> str:
     try:
         return path.read_text("utf-8")
     except (OSError, UnicodeError) as error:

@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 READY = re.compile(
     r"ready broker=\S* address=(?P<address>\S+) namesrv=\S*( metrics=(?P<metrics>\S+))?"
 )
-"""The line of a broker that serves; see `rmq/cli/broker.py`."""
+"""The line of a broker that serves; see `rmq/cli/server/broker.py`."""
 
 LINE_LIMIT = 1 << 16
 """Bytes of a line; what is longer comes in parts."""

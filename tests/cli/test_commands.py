@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from rmq.cli import main
-from rmq.cli.options import JsonFormatter
+from rmq.cli.server.process import JsonFormatter
 
 
 @pytest.fixture
@@ -119,7 +119,7 @@ def test_a_setting_without_value_is_explained(run):
 
 
 def test_another_system_is_refused_in_one_sentence(run, monkeypatch):
-    monkeypatch.setattr("rmq.cli.options.sys.platform", "darwin")
+    monkeypatch.setattr("rmq.cli.server.process.sys.platform", "darwin")
     result = run("broker")
     assert result.exit_code == 1
     assert "runs on Linux" in result.output

@@ -6,8 +6,7 @@ from click.shell_completion import BashComplete
 
 from rmq.cli import main
 from rmq.testing import running_node
-
-from .test_consume import until_known
+from tests.cli.consume.test_command import until_known
 
 
 @pytest.fixture

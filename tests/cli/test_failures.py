@@ -5,7 +5,7 @@ import functools
 import pytest
 import trio
 
-from rmq.cli.failures import Failure, did_you_mean, explain
+from rmq.cli.failures import Failure, explain, suggest_name
 from rmq.core.errors import PeerClosed, RmqError
 from rmq.outgoing.refused import AnswerRefused
 from rmq.testing import running_node
@@ -172,9 +172,9 @@ async def test_a_topic_that_does_not_exist(command, tmp_path):
 
 
 def test_what_a_server_says_does_not_drive_the_terminal(capsys):
-    from rmq.cli.failures import report
+    from rmq.cli.failures import print_failure
 
-    report(explain(RmqError("\x1b[2Jgone\u202e")))
+    print_failure(explain(RmqError("\x1b[2Jgone\u202e")))
     assert capsys.readouterr().err == "rmq: \\x1b[2Jgone\\u202e\n"
 
 
@@ -194,8 +194,8 @@ def test_names_that_cannot_be_asked_for():
     def names():
         raise PeerClosed("gone")
 
-    assert did_you_mean("topic", "T", names) == ("", "")
-    assert did_you_mean("topic", "ordr", lambda: ["order"]) == (
+    assert suggest_name("topic", "T", names) == ("", "")
+    assert suggest_name("topic", "ordr", lambda: ["order"]) == (
         "1 topic is known",
         "order?",
     )

@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from rmq.cli import COMMANDS, main
-from rmq.cli.admin.command import SENTENCES, admin
+from rmq.cli.admin.command import SUMMARIES, admin_command
 
 
 @pytest.mark.parametrize("words", [["--help"], ["admin", "--help"]])
@@ -31,7 +31,7 @@ def test_help_has_every_name_and_sentence_at_any_width(words, width, monkeypatch
     """With 20 columns too; click itself uses 50 at least."""
     monkeypatch.setenv("COLUMNS", width)
     shown = CliRunner().invoke(main, words).stdout
-    known = SENTENCES if "admin" in words else COMMANDS
+    known = SUMMARIES if "admin" in words else COMMANDS
     text = " ".join(shown.split())
     for name, sentence in known.items():
         assert name in text
@@ -43,8 +43,8 @@ def test_help_has_every_name_and_sentence_at_any_width(words, width, monkeypatch
 def test_the_sentences_are_those_of_the_commands():
     for name in COMMANDS:
         assert main.load(name).help
-    for name, sentence in SENTENCES.items():
-        first = " ".join((admin.load(name).help or "").split())
+    for name, sentence in SUMMARIES.items():
+        first = " ".join((admin_command.load(name).help or "").split())
         assert first.startswith(sentence), name
 
 

@@ -6,12 +6,12 @@ import pytest
 from click.testing import CliRunner
 
 from rmq.cli import main
-from rmq.cli.config.reload import reload_config
-from rmq.cli.options import gather_values
+from rmq.cli.config.sources import gather_values
+from rmq.cli.server.reload import reload_config
 from rmq.config.option import build
 from rmq.namesrv.config import NamesrvConfig, NamesrvListenConfig
 from rmq.store.config import StoreConfig
-from tests.cli.config.test_reload import Running
+from tests.cli.server.test_reload import Running
 
 IGNORE = "rmq.ignoreBadStoredValues"
 

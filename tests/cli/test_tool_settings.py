@@ -2,7 +2,7 @@
 
 import pytest
 
-from rmq.cli.tool_settings import credentials, stored_settings, take_settings
+from rmq.cli.tool_settings import read_credentials, read_settings_file, take_settings
 from rmq.core.errors import ConfigError
 from rmq.outgoing.identity import Trust
 
@@ -54,16 +54,19 @@ def test_a_certificate_alone_switches_tls_on(write):
 def test_a_password_comes_from_a_file(write, tmp_path):
     (tmp_path / "p").write_text("pass word\r\n")
     environ = {"RMQ_USER": "u", "RMQ_PASSWORD_FILE": str(tmp_path / "p")}
-    assert credentials(environ, {}) == ("u", "pass word")
-    assert credentials(environ, {"user": "v", "password": "x"}) == ("u", "pass word")
+    assert read_credentials(environ, {}) == ("u", "pass word")
+    assert read_credentials(environ, {"user": "v", "password": "x"}) == (
+        "u",
+        "pass word",
+    )
     stored = {"user": "v", "password_file": str(tmp_path / "p")}
-    assert credentials({}, stored) == ("v", "pass word")
+    assert read_credentials({}, stored) == ("v", "pass word")
 
 
 @pytest.mark.parametrize("stored", [{}, {"user": "other", "password": "p"}])
 def test_a_user_without_a_password(stored):
     with pytest.raises(ConfigError, match="the user u has no password"):
-        credentials({"RMQ_USER": "u"}, stored)
+        read_credentials({"RMQ_USER": "u"}, stored)
 
 
 def test_java_s_file_is_read(tmp_path):
@@ -71,17 +74,17 @@ def test_java_s_file_is_read(tmp_path):
     path = tmp_path / "conf" / "tools.yml"
     path.write_text("# mqadmin\naccessKey: 'rocketmq2'\nsecretKey: 12345678 # mine\n")
     environ = {"ROCKETMQ_HOME": str(tmp_path)}
-    assert credentials(environ, {}) == ("rocketmq2", "12345678")
-    assert credentials(environ, {"user": "u", "password": "p"}) == ("u", "p")
+    assert read_credentials(environ, {}) == ("rocketmq2", "12345678")
+    assert read_credentials(environ, {"user": "u", "password": "p"}) == ("u", "p")
     path.write_text("accessKey: only\n")
-    assert credentials(environ, {}) == ("", "")
+    assert read_credentials(environ, {}) == ("", "")
 
 
 def test_a_file_that_others_may_read_has_no_password(write):
     environ = write('user = "u"\npassword = "p"\n', mode=0o644)
     with pytest.raises(ConfigError, match="chmod 600"):
-        stored_settings(environ)
-    assert stored_settings(write('user = "u"\n', mode=0o644)) == {"user": "u"}
+        read_settings_file(environ)
+    assert read_settings_file(write('user = "u"\n', mode=0o644)) == {"user": "u"}
 
 
 @pytest.mark.parametrize(
@@ -95,7 +98,7 @@ def test_a_file_that_others_may_read_has_no_password(write):
 )
 def test_a_file_that_is_wrong(write, text, said):
     with pytest.raises(ConfigError, match=said):
-        stored_settings(write(text))
+        read_settings_file(write(text))
 
 
 async def test_it_is_one_sentence_of_every_command(write, command, monkeypatch):

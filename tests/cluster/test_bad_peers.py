@@ -12,7 +12,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from rmq.cli.doctor.group_checks import group_findings
+from rmq.cli.doctor.group_checks import check_groups
 from rmq.client.admin import AdminClient
 from rmq.outgoing.identity import Identity
 from rmq.protocol.codes import RequestCode
@@ -112,7 +112,7 @@ def ha_status(broker):
 
 def doctor_says(name_server):
     with AdminClient([name_server], Identity()) as admin:
-        found = list(group_findings(admin, admin.brokers()))
+        found = list(check_groups(admin, admin.brokers()))
     return [each.text for each in found if each.is_problem]
 
 

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from rmq.cli.doctor.group_checks import group_findings
+from rmq.cli.doctor.group_checks import check_groups
 from rmq.client.admin import AdminClient
 from rmq.cluster.role import Role
 from rmq.config.broker import BrokerConfig
@@ -293,7 +293,7 @@ def test_a_sync_master_waits_for_its_slave(tmp_path, flush, native):
                 end = context_of(master).store.log.end_offset
                 assert context_of(copy).store.log.end_offset == end
                 if flush == "SYNC_FLUSH":
-                    assert context_of(copy).store.positions.durable.value == end
+                    assert context_of(copy).store.durability.durable.value == end
         answer, took_s = send(master)
         assert answer.code == ResponseCode.FLUSH_SLAVE_TIMEOUT
         answer, took_s = send(master)  # compiled, too
@@ -440,7 +440,7 @@ def test_a_slave_of_another_group_begins_anew_when_it_is_told_to(tmp_path, caplo
             link = json.loads(answer.body)["haClientRuntimeInfo"]
             assert "rmq.replicaReseed=true" in link["notFollowing"]
             with AdminClient([master.name_server], Identity()) as admin:
-                found = list(group_findings(admin, admin.brokers()))
+                found = list(check_groups(admin, admin.brokers()))
             assert any("rmq.replicaReseed=true" in each.text for each in found)
         with BrokerThread(
             tmp_path / "b", slave | {"rmq.replicaReseed": "true"}
@@ -472,7 +472,7 @@ def test_doctor_checks_both_ends(tmp_path):
         with BrokerThread(tmp_path / "slave", slave) as copy:
             until(lambda: context_of(copy).replication.replica.is_following)
             with AdminClient([master.name_server], Identity()) as admin:
-                found = list(group_findings(admin, admin.brokers()))
+                found = list(check_groups(admin, admin.brokers()))
     texts = " | ".join(f"{each.subject}: {each.text}" for each in found)
     assert "waits for 2 slaves and has 1" in texts
     assert f"mappedFileSizeCommitLog is {1 << 19}, the master's {1 << 20}" in texts

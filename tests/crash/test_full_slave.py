@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from rmq.cli.doctor.group_checks import group_findings
+from rmq.cli.doctor.group_checks import check_groups
 from rmq.client.admin import AdminClient
 from rmq.outgoing.identity import Identity
 from rmq.protocol.codes import RequestCode
@@ -37,7 +37,7 @@ def until(condition, limit_s=30):
 
 def doctor_says(name_server):
     with AdminClient([name_server], Identity()) as admin:
-        return [each.text for each in group_findings(admin, admin.brokers())]
+        return [each.text for each in check_groups(admin, admin.brokers())]
 
 
 def test_a_full_slave_acknowledges_nothing_until_it_has_room(tmp_path, fault):

@@ -12,7 +12,7 @@ DOCS = Path(__file__).resolve().parents[2] / "docs"
 ELSEWHERE = {
     "clients/grpc.md": "tests/examples: it needs Maven",
     "start/install.md": "test_wheels.py",
-    "clients/static-topics.md": "tests/cli/test_static_topics.py: three brokers",
+    "clients/static-topics.md": "tests/cli/admin/test_static_topics.py: three brokers",
     "start/tutorials.md": "tests/examples: it needs Maven",
     "start/quickstart.md": "test_recording.py",
 }

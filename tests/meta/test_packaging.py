@@ -58,8 +58,8 @@ HEAVY = (
 
 def test_broker_process_loads_no_heavy_module():
     code = (
-        "import sys, rmq.cli.broker, rmq.cli.options as options\n"
-        "options.wanted_plugins({})\n"
+        "import sys, rmq.cli.server.broker, rmq.cli.config.sources as sources\n"
+        "sources.load_plugins({})\n"
         "assert 'rmq_plugins.send.handler' in sys.modules\n"
         f"print([name for name in {HEAVY} if name in sys.modules])"
     )

@@ -25,7 +25,7 @@ NOT_AT_A_START = (
 def test_a_start_imports_only_what_it_uses(tmp_path):
     """The broker ends at its ready line and shows what is imported."""
     script = (
-        "import sys, rmq.cli.broker as broker\n"
+        "import sys, rmq.cli.server.broker as broker\n"
         "def ready(text):\n"
         "    print(*sys.modules)\n"
         "    sys.stdout.flush()\n"

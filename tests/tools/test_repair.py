@@ -164,7 +164,7 @@ def test_commands_with_json(unpack):
 def test_a_person_is_asked_before_anything_is_cut(unpack, monkeypatch):
     root = unpack("store-torn-middle")
     before = snapshot(root)
-    monkeypatch.setattr("rmq.cli.store.is_asked", lambda: True)
+    monkeypatch.setattr("rmq.cli.store.command.is_interactive", lambda: True)
 
     def answer(text, *options):
         words = ["store", "repair", *options, str(root)]

@@ -5,7 +5,7 @@ import shutil
 import pytest
 from click.testing import CliRunner
 
-from rmq.cli.store import store as store_command
+from rmq.cli.store.command import store_command
 from rmq.protocol.message import Message
 from rmq.tools.settle import settle
 from rmq.tools.store_files import StoreFiles

@@ -2,20 +2,26 @@
 
 import click
 
-from rmq.cli.admin.base import Shown, Table, admin_command, broker_option, targets
-from rmq.cli.terminal.text import harmless, iso
+from rmq.cli.admin.base import (
+    Output,
+    Table,
+    broker_option,
+    register_command,
+    resolve_brokers,
+)
+from rmq.cli.terminal.text import escape_controls, utc_time
 from rmq.client.admin import AdminClient
 from rmq.protocol.codes import OwnRequestCode
 
 
-@admin_command("auditLog")
+@register_command("auditLog")
 @broker_option
 @click.option(
     "-c", "--count", type=click.IntRange(1, 10_000), default=100, show_default=True
 )
-def audit_log(admin: AdminClient, broker: str | None, count: int) -> Shown:
+def audit_log(admin: AdminClient, broker: str | None, count: int) -> Output:
     """Show who changed topics, groups, offsets, keys and users in the last week."""
-    asked = targets(admin, broker, None) if broker else admin.masters()
+    asked = resolve_brokers(admin, broker, None) if broker else admin.masters()
     rows: list[tuple[object, ...]] = []
     for each in asked:
         found = admin.value(
@@ -23,9 +29,9 @@ def audit_log(admin: AdminClient, broker: str | None, count: int) -> Shown:
         )
         rows += [
             (
-                iso(change["time_ms"]), each.name or each.address, change["user"],
-                change["source"], change["action"], harmless(change["subject"]),
-                harmless(change["change"]),
+                utc_time(change["time_ms"]), each.name or each.address, change["user"],
+                change["source"], change["action"], escape_controls(change["subject"]),
+                escape_controls(change["change"]),
             )
             for change in found
         ]  # fmt: skip

@@ -6,11 +6,11 @@ import click
 
 from rmq.cli.admin.base import (
     Function,
-    Shown,
+    Output,
     Table,
-    admin_command,
     broker_or_cluster,
-    targets,
+    register_command,
+    resolve_brokers,
 )
 from rmq.client.admin import AdminClient
 from rmq.outgoing.refused import AnswerRefused
@@ -21,7 +21,7 @@ user_option = click.option("-u", "--username", "user", required=True)
 subject_option = click.option("-s", "--subject", required=True, metavar="User:NAME")
 
 
-def _tell(
+def _send_change(
     admin: AdminClient,
     broker: str | None,
     cluster: str | None,
@@ -31,13 +31,13 @@ def _tell(
 ) -> list[str]:
     """Send one change to every broker of -b or -c."""
     body = b"" if value is None else fastjson.dumps(value)
-    asked = targets(admin, broker, cluster, slaves=True)
+    asked = resolve_brokers(admin, broker, cluster, slaves=True)
     for each in asked:
         admin.ask(each.address, code, fields, body)
     return [f"{each.address} success." for each in asked]
 
 
-def _user(
+def _user_body(
     name: str, password: str | None, kind: str | None, status: str | None
 ) -> dict[str, object]:
     parts = {
@@ -59,7 +59,7 @@ def password_options(function: Function) -> Function:
     return decorated
 
 
-def _password(shown: str | None, file: BinaryIO | None) -> str | None:
+def _read_password(shown: str | None, file: BinaryIO | None) -> str | None:
     """Return the password of one of the two options, if any."""
     if file is None:
         return shown
@@ -68,7 +68,7 @@ def _password(shown: str | None, file: BinaryIO | None) -> str | None:
     return file.read().decode("utf-8", "strict").rstrip("\r\n")
 
 
-@admin_command("createUser")
+@register_command("createUser")
 @broker_or_cluster
 @user_option
 @password_options
@@ -81,17 +81,17 @@ def create_user(
     password: str | None,
     password_file: BinaryIO | None,
     kind: str | None,
-) -> Shown:
+) -> Output:
     """Create a user."""
-    password = _password(password, password_file)
+    password = _read_password(password, password_file)
     if password is None:
         raise click.UsageError("name the password's file with --password-file")
-    value = _user(user, password, kind, None)
+    value = _user_body(user, password, kind, None)
     code = RequestCode.AUTH_CREATE_USER
-    return _tell(admin, broker, cluster, code, {"username": user}, value)
+    return _send_change(admin, broker, cluster, code, {"username": user}, value)
 
 
-@admin_command("updateUser")
+@register_command("updateUser")
 @broker_or_cluster
 @user_option
 @password_options
@@ -106,55 +106,55 @@ def update_user(
     password_file: BinaryIO | None,
     kind: str | None,
     status: str | None,
-) -> Shown:
+) -> Output:
     """Change a user's password, type or status."""
-    value = _user(user, _password(password, password_file), kind, status)
+    value = _user_body(user, _read_password(password, password_file), kind, status)
     code = RequestCode.AUTH_UPDATE_USER
-    return _tell(admin, broker, cluster, code, {"username": user}, value)
+    return _send_change(admin, broker, cluster, code, {"username": user}, value)
 
 
-@admin_command("deleteUser")
+@register_command("deleteUser")
 @broker_or_cluster
 @user_option
 def delete_user(
     admin: AdminClient, broker: str | None, cluster: str | None, user: str
-) -> Shown:
+) -> Output:
     """Delete a user."""
     code = RequestCode.AUTH_DELETE_USER
-    return _tell(admin, broker, cluster, code, {"username": user})
+    return _send_change(admin, broker, cluster, code, {"username": user})
 
 
-@admin_command("getUser")
+@register_command("getUser")
 @broker_or_cluster
 @user_option
 def get_user(
     admin: AdminClient, broker: str | None, cluster: str | None, user: str
-) -> Shown:
+) -> Output:
     """Show a user."""
-    address = targets(admin, broker, cluster)[0].address
+    address = resolve_brokers(admin, broker, cluster)[0].address
     body = admin.ask(address, RequestCode.AUTH_GET_USER, {"username": user}).body
-    return _users([fastjson.loads(body)] if body else [])
+    return _user_table([fastjson.loads(body)] if body else [])
 
 
-@admin_command("listUser")
+@register_command("listUser")
 @broker_or_cluster
 @click.option("-f", "--filter", "text", help="Part of the name.")
 def list_user(
     admin: AdminClient, broker: str | None, cluster: str | None, text: str | None
-) -> Shown:
+) -> Output:
     """Show all users."""
-    address = targets(admin, broker, cluster)[0].address
+    address = resolve_brokers(admin, broker, cluster)[0].address
     fields = {"filter": text} if text else {}
     body = admin.ask(address, RequestCode.AUTH_LIST_USER, fields).body
-    return _users(fastjson.loads(body) if body else [])
+    return _user_table(fastjson.loads(body) if body else [])
 
 
-def _users(users: list[dict[str, object]]) -> Table:
+def _user_table(users: list[dict[str, object]]) -> Table:
     columns = ("username", "userType", "userStatus")
     return Table(columns, [[user.get(name) for name in columns] for user in users])
 
 
-def _policy(
+def _policy_body(
     subject: str, resource: str, actions: str, decision: str, sources: str | None
 ) -> dict[str, object]:
     entries = [
@@ -173,7 +173,7 @@ def _policy(
 def _acl_command(name: str, code: int, text: str) -> None:
     """Create createAcl or updateAcl, which differ only in these arguments."""
 
-    @admin_command(name)
+    @register_command(name)
     @broker_or_cluster
     @subject_option
     @click.option("-r", "--resources", "resource", required=True, metavar="Topic:T,…")
@@ -191,9 +191,9 @@ def _acl_command(name: str, code: int, text: str) -> None:
         actions: str,
         decision: str,
         sources: str | None,
-    ) -> Shown:
-        value = _policy(subject, resource, actions, decision, sources)
-        return _tell(admin, broker, cluster, code, {"subject": subject}, value)
+    ) -> Output:
+        value = _policy_body(subject, resource, actions, decision, sources)
+        return _send_change(admin, broker, cluster, code, {"subject": subject}, value)
 
     from rmq.cli.admin.base import registry
 
@@ -205,7 +205,7 @@ _acl_command("createAcl", RequestCode.AUTH_CREATE_ACL, "Create rules for a user.
 _acl_command("updateAcl", RequestCode.AUTH_UPDATE_ACL, "Change rules of a user.")
 
 
-@admin_command("deleteAcl")
+@register_command("deleteAcl")
 @broker_or_cluster
 @subject_option
 @click.option("-r", "--resources", "resource", help="Only the rules on this resource.")
@@ -215,27 +215,27 @@ def delete_acl(
     cluster: str | None,
     subject: str,
     resource: str | None,
-) -> Shown:
+) -> Output:
     """Delete rules of a user."""
     fields: dict[str, object] = {"subject": subject, "policyType": "Custom"}
     if resource:
         fields["resource"] = resource
-    return _tell(admin, broker, cluster, RequestCode.AUTH_DELETE_ACL, fields)
+    return _send_change(admin, broker, cluster, RequestCode.AUTH_DELETE_ACL, fields)
 
 
-@admin_command("getAcl")
+@register_command("getAcl")
 @broker_or_cluster
 @subject_option
 def get_acl(
     admin: AdminClient, broker: str | None, cluster: str | None, subject: str
-) -> Shown:
+) -> Output:
     """Show the rules of a user."""
-    address = targets(admin, broker, cluster)[0].address
+    address = resolve_brokers(admin, broker, cluster)[0].address
     body = admin.ask(address, RequestCode.AUTH_GET_ACL, {"subject": subject}).body
-    return _rules([fastjson.loads(body)] if body else [])
+    return _rule_table([fastjson.loads(body)] if body else [])
 
 
-@admin_command("listAcl")
+@register_command("listAcl")
 @broker_or_cluster
 @click.option("-s", "--subject", "subject", metavar="User:NAME")
 @click.option("-r", "--resources", "resource")
@@ -245,16 +245,16 @@ def list_acl(
     cluster: str | None,
     subject: str | None,
     resource: str | None,
-) -> Shown:
+) -> Output:
     """Show all rules."""
-    address = targets(admin, broker, cluster)[0].address
+    address = resolve_brokers(admin, broker, cluster)[0].address
     wanted = {"subjectFilter": subject, "resourceFilter": resource}
     fields = {name: value for name, value in wanted.items() if value}
     body = admin.ask(address, RequestCode.AUTH_LIST_ACL, fields).body
-    return _rules(fastjson.loads(body) if body else [])
+    return _rule_table(fastjson.loads(body) if body else [])
 
 
-def _rules(infos: list[dict[str, object]]) -> Table:
+def _rule_table(infos: list[dict[str, object]]) -> Table:
     names = ("resource", "actions", "sourceIps", "decision")
     rows = []
     for info in infos:
@@ -265,41 +265,43 @@ def _rules(infos: list[dict[str, object]]) -> Table:
     return Table(("subject", "policyType", *names), rows)
 
 
-@admin_command("copyUser")
+@register_command("copyUser")
 @click.option("-f", "--fromBroker", "source", required=True, metavar="HOST:PORT")
 @click.option("-t", "--toBroker", "target", required=True, metavar="HOST:PORT")
 @click.option("-u", "--usernames", "names", help="Only these, separated by ,")
-def copy_user(admin: AdminClient, source: str, target: str, names: str | None) -> Shown:
+def copy_user(
+    admin: AdminClient, source: str, target: str, names: str | None
+) -> Output:
     """Copy users from one broker to another."""
     body = admin.ask(source, RequestCode.AUTH_LIST_USER).body
     wanted = set(names.split(",")) if names else None
     codes = RequestCode.AUTH_UPDATE_USER, RequestCode.AUTH_CREATE_USER
     return [
-        _copy(admin, target, codes, {"username": user["username"]}, user)
+        _update_or_create(admin, target, codes, {"username": user["username"]}, user)
         for user in fastjson.loads(body or b"[]")
         if wanted is None or user["username"] in wanted
     ]
 
 
-@admin_command("copyAcl")
+@register_command("copyAcl")
 @click.option("-f", "--fromBroker", "source", required=True, metavar="HOST:PORT")
 @click.option("-t", "--toBroker", "target", required=True, metavar="HOST:PORT")
 @click.option("-s", "--subjects", "subjects", help="Only these, separated by ,")
 def copy_acl(
     admin: AdminClient, source: str, target: str, subjects: str | None
-) -> Shown:
+) -> Output:
     """Copy rules from one broker to another."""
     body = admin.ask(source, RequestCode.AUTH_LIST_ACL).body
     wanted = set(subjects.split(",")) if subjects else None
     codes = RequestCode.AUTH_UPDATE_ACL, RequestCode.AUTH_CREATE_ACL
     return [
-        _copy(admin, target, codes, {"subject": info["subject"]}, info)
+        _update_or_create(admin, target, codes, {"subject": info["subject"]}, info)
         for info in fastjson.loads(body or b"[]")
         if wanted is None or info["subject"] in wanted
     ]
 
 
-def _copy(
+def _update_or_create(
     admin: AdminClient,
     target: str,
     codes: tuple[int, int],

@@ -13,23 +13,23 @@ from typing import Any
 import click
 
 from rmq.cli import completion
-from rmq.cli.failures import Subject, end
-from rmq.cli.terminal.table import Table, cell_text, plain, plain_text
-from rmq.cli.terminal.text import harmless, harmless_json
-from rmq.cli.tool_settings import connection_options, settings_of
+from rmq.cli.failures import Subject, exit_with_error
+from rmq.cli.terminal.table import Table, cell_text, json_value, plain_text
+from rmq.cli.terminal.text import escape_controls, escape_json
+from rmq.cli.tool_settings import connection_options, settings_or_exit
 from rmq.client.admin import AdminClient, BrokerAddress
 from rmq.core.errors import RmqError
 
-__all__ = ["Shown", "Table", "admin_command", "emit", "targets"]
+__all__ = ["Output", "Table", "print_output", "register_command", "resolve_brokers"]
 
 registry: dict[str, click.Command] = {}
 
 
-Shown = Table | dict[str, Any] | list[str]
-Function = Callable[..., Shown]
+Output = Table | dict[str, Any] | list[str]
+Function = Callable[..., Output]
 
 
-def admin_command(name: str) -> Callable[[Function], Function]:
+def register_command(name: str) -> Callable[[Function], Function]:
     """Register a function as the command of this name."""
 
     def register(function: Function) -> Function:
@@ -43,20 +43,24 @@ def admin_command(name: str) -> Callable[[Function], Function]:
             broker_name: str | None = None,
             **options: Any,  # noqa: ANN401 - one for each option
         ) -> None:
-            with settings_of(options).admin() as admin:
+            with settings_or_exit(options).admin() as admin:
                 try:
                     if broker_name:
                         options["broker"] = admin.address_of(broker_name)
                     shown = function(admin, **options)
                 except RmqError as error:
                     topic, group = options.get("topic"), options.get("group")
-                    end(error, admin, Subject(str(topic or ""), str(group or "")))
-            emit(shown, as_json=as_json, as_mqadmin=as_mqadmin, header=not no_header)
+                    exit_with_error(
+                        error, admin, Subject(str(topic or ""), str(group or ""))
+                    )
+            print_output(
+                shown, as_json=as_json, as_mqadmin=as_mqadmin, header=not no_header
+            )
 
         registry[name] = click.Command(
             name,
             callback=run,
-            params=[*_common(), *reversed(own)],
+            params=[*_common_options(), *reversed(own)],
             help=function.__doc__,
             context_settings={"help_option_names": ["-h", "--help"]},
         )
@@ -65,7 +69,7 @@ def admin_command(name: str) -> Callable[[Function], Function]:
     return register
 
 
-def _common() -> list[click.Parameter]:
+def _common_options() -> list[click.Parameter]:
     return [
         *connection_options(),
         click.Option(["--json", "as_json"], is_flag=True, help="One JSON document."),
@@ -78,21 +82,21 @@ def _common() -> list[click.Parameter]:
     ]
 
 
-def emit(
-    shown: Shown, *, as_json: bool, as_mqadmin: bool = False, header: bool = True
+def print_output(
+    shown: Output, *, as_json: bool, as_mqadmin: bool = False, header: bool = True
 ) -> None:
     """Print the output of a command."""
     if as_json:
         value = shown.as_json() if isinstance(shown, Table) else shown
         if isinstance(value, list) and value and isinstance(value[0], str):
             value = {"result": value}
-        click.echo(harmless_json(plain(value), indent=2))
+        click.echo(escape_json(json_value(value), indent=2))
         return
-    for line in _lines(shown, as_mqadmin=as_mqadmin, header=header):
+    for line in _output_lines(shown, as_mqadmin=as_mqadmin, header=header):
         click.echo(line)
 
 
-def _lines(shown: Shown, *, as_mqadmin: bool, header: bool) -> list[str]:
+def _output_lines(shown: Output, *, as_mqadmin: bool, header: bool) -> list[str]:
     is_tty = sys.stdout.isatty()
     if isinstance(shown, Table):
         if as_mqadmin:
@@ -103,17 +107,17 @@ def _lines(shown: Shown, *, as_mqadmin: bool, header: bool) -> list[str]:
     if isinstance(shown, dict):
         width = max(map(len, shown), default=0)
         texts = {
-            key: harmless(plain_text(value))
+            key: escape_controls(plain_text(value))
             if as_mqadmin
             else cell_text(key, value, is_terminal=is_tty)
             for key, value in shown.items()
         }
         if is_tty and any(isinstance(each, dict | list) for each in shown.values()):
-            return harmless_json(plain(shown), indent=2).split("\n")
+            return escape_json(json_value(shown), indent=2).split("\n")
         if is_tty or as_mqadmin:
             return [f"{key:{width}}  {text}" for key, text in texts.items()]
         return [f"{key}\t{text}" for key, text in texts.items()]
-    return [harmless(line) for line in shown]
+    return [escape_controls(line) for line in shown]
 
 
 # -- options that several commands have
@@ -141,7 +145,7 @@ group_option = click.option(
 )
 
 
-def flag(*names: str, default: bool | None = None) -> Callable[..., Any]:
+def bool_option(*names: str, default: bool | None = None) -> Callable[..., Any]:
     """Declare an option that takes true or false, as in mqadmin."""
     return click.option(*names, type=click.BOOL, default=default, metavar="true|false")
 
@@ -151,7 +155,7 @@ def broker_or_cluster(function: Function) -> Function:
     return broker_option(cluster_option(function))
 
 
-def targets(
+def resolve_brokers(
     admin: AdminClient,
     broker: str | None,
     cluster: str | None,
@@ -169,6 +173,6 @@ def targets(
     return found
 
 
-def pick(rows: Iterable[Sequence[object]]) -> list[Sequence[object]]:
+def sort_rows(rows: Iterable[Sequence[object]]) -> list[Sequence[object]]:
     """Return rows in the order of their cells."""
     return sorted(rows, key=lambda row: [str(cell) for cell in row])

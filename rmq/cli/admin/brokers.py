@@ -6,16 +6,16 @@ import time
 import click
 
 from rmq.cli.admin.base import (
-    Shown,
+    Output,
     Table,
-    admin_command,
+    bool_option,
     broker_option,
     broker_or_cluster,
     cluster_option,
-    emit,
-    flag,
-    pick,
-    targets,
+    print_output,
+    register_command,
+    resolve_brokers,
+    sort_rows,
 )
 from rmq.client.admin import AdminClient, BrokerAddress
 from rmq.core.errors import PeerError
@@ -23,7 +23,7 @@ from rmq.outgoing.refused import AnswerRefused
 from rmq.protocol.codes import RequestCode
 
 
-@admin_command("clusterList")
+@register_command("clusterList")
 @click.option("-m", "--moreStats", "more", is_flag=True, help="Totals by day.")
 @click.option(
     "-i", "--interval", type=click.FloatRange(0), help="Print again and again."
@@ -31,16 +31,16 @@ from rmq.protocol.codes import RequestCode
 @cluster_option
 def cluster_list(
     admin: AdminClient, interval: float | None, cluster: str | None, *, more: bool
-) -> Shown:
+) -> Output:
     """Show all brokers with their traffic."""
-    make = _totals if more else _traffic
+    make = _daily_totals if more else _traffic_table
     while interval is not None:
-        emit(make(admin, cluster), as_json=False)
+        print_output(make(admin, cluster), as_json=False)
         time.sleep(interval)
     return make(admin, cluster)
 
 
-def _facts(admin: AdminClient, address: str) -> dict[str, str]:
+def _runtime_info(admin: AdminClient, address: str) -> dict[str, str]:
     """Return the runtime facts of a broker, empty if it does not answer."""
     try:
         table = admin.value(address, RequestCode.GET_BROKER_RUNTIME_INFO)["table"]
@@ -49,19 +49,19 @@ def _facts(admin: AdminClient, address: str) -> dict[str, str]:
     return dict(table)
 
 
-def _traffic(admin: AdminClient, cluster: str | None) -> Table:
+def _traffic_table(admin: AdminClient, cluster: str | None) -> Table:
     rows = []
     now_ms = time.time() * 1_000
     for each in admin.brokers(cluster):
-        facts = _facts(admin, each.address)
+        facts = _runtime_info(admin, each.address)
         earliest_ms = int(facts.get("earliestMessageTimeStamp", -1))
         hours = (now_ms - earliest_ms) / 3_600_000 if earliest_ms > 0 else 0.0
         rows.append(
             (
                 each.cluster, each.name, each.broker_id, each.address,
                 facts.get("brokerVersionDesc", "unreachable"),
-                _first(facts.get("putTps")),
-                _first(facts.get("getTransferredTps")),
+                _shortest_rate(facts.get("putTps")),
+                _shortest_rate(facts.get("getTransferredTps")),
                 hours,
                 float(facts.get("commitLogDiskRatio", 0)),
                 facts.get("brokerActive") == "true",
@@ -74,15 +74,15 @@ def _traffic(admin: AdminClient, cluster: str | None) -> Table:
     return Table(columns, rows)
 
 
-def _first(rates: str | None) -> float:
+def _shortest_rate(rates: str | None) -> float:
     """Return the rate over the shortest time; a Java broker has none at first."""
     return float(((rates or "").split() or ["0"])[0])
 
 
-def _totals(admin: AdminClient, cluster: str | None) -> Table:
+def _daily_totals(admin: AdminClient, cluster: str | None) -> Table:
     rows = []
     for each in admin.brokers(cluster):
-        facts = _facts(admin, each.address)
+        facts = _runtime_info(admin, each.address)
         totals = []
         for name in ("msgPutTotal", "msgGetTotal"):
             yesterday, today, now = (
@@ -99,11 +99,13 @@ def _totals(admin: AdminClient, cluster: str | None) -> Table:
     return Table(columns, rows)
 
 
-@admin_command("brokerStatus")
+@register_command("brokerStatus")
 @broker_or_cluster
-def broker_status(admin: AdminClient, broker: str | None, cluster: str | None) -> Shown:
+def broker_status(
+    admin: AdminClient, broker: str | None, cluster: str | None
+) -> Output:
     """Show the runtime facts of brokers."""
-    asked = targets(admin, broker, cluster, slaves=True)
+    asked = resolve_brokers(admin, broker, cluster, slaves=True)
     code = RequestCode.GET_BROKER_RUNTIME_INFO
     found = {each.address: admin.value(each.address, code)["table"] for each in asked}
     if len(found) == 1:
@@ -111,11 +113,11 @@ def broker_status(admin: AdminClient, broker: str | None, cluster: str | None) -
     return found
 
 
-@admin_command("brokerConsumeStats")
+@register_command("brokerConsumeStats")
 @broker_option
 @click.option("-t", "--timeoutMillis", "timeout_ms", type=int, help="Not used.")
 @click.option("-l", "--level", type=int, default=0, help="Least difference to show.")
-@flag("-o", "--order", default=False)
+@bool_option("-o", "--order", default=False)
 def broker_consume_stats(
     admin: AdminClient,
     broker: str | None,
@@ -123,9 +125,9 @@ def broker_consume_stats(
     level: int,
     *,
     order: bool,
-) -> Shown:
+) -> Output:
     """Show how far every group is behind on one broker."""
-    (host,) = targets(admin, broker, None)
+    (host,) = resolve_brokers(admin, broker, None)
     code = RequestCode.GET_BROKER_CONSUME_STATS
     answer = admin.value(host.address, code, {"isOrder": order})
     rows: list[tuple[object, ...]] = []
@@ -141,22 +143,22 @@ def broker_consume_stats(
         "topic", "group", "brokerName", "queueId", "brokerOffset", "consumerOffset",
         "diff", "lastTime",
     )  # fmt: skip
-    return Table(columns, pick(rows))
+    return Table(columns, sort_rows(rows))
 
 
-@admin_command("getBrokerConfig")
+@register_command("getBrokerConfig")
 @broker_or_cluster
 @click.option("-k", "--key", "pattern", help="Only keys that match this expression.")
 def get_broker_config(
     admin: AdminClient, broker: str | None, cluster: str | None, pattern: str | None
-) -> Shown:
+) -> Output:
     """Show the configuration of brokers."""
-    asked = targets(admin, broker, cluster, slaves=True)
+    asked = resolve_brokers(admin, broker, cluster, slaves=True)
     code = RequestCode.GET_BROKER_CONFIG
     found = {
         each.address: {
             key: value
-            for key, value in read_text(admin.ask(each.address, code).body).items()
+            for key, value in parse_config(admin.ask(each.address, code).body).items()
             if pattern is None or re.search(pattern, key)
         }
         for each in asked
@@ -164,14 +166,14 @@ def get_broker_config(
     return found[asked[0].address] if len(found) == 1 else found
 
 
-def read_text(body: bytes) -> dict[str, str]:
+def parse_config(body: bytes) -> dict[str, str]:
     """Read `key=value` lines as servers write them."""
     lines = body.decode("utf-8", "replace").splitlines()
     pairs = (line.partition("=") for line in lines if "=" in line)
     return {key: value for key, _, value in sorted(pairs)}
 
 
-@admin_command("updateBrokerConfig")
+@register_command("updateBrokerConfig")
 @broker_or_cluster
 @click.option("-k", "--key", required=True)
 @click.option("-v", "--value", required=True)
@@ -184,10 +186,10 @@ def update_broker_config(
     value: str,
     *,
     every: bool,
-) -> Shown:
+) -> Output:
     """Change one key of running brokers."""
     body = f"{key}={value}\n".encode()
-    asked = targets(admin, broker, cluster, slaves=every)
+    asked = resolve_brokers(admin, broker, cluster, slaves=every)
     for each in asked:
         answer = admin.ask(each.address, RequestCode.UPDATE_BROKER_CONFIG, body=body)
         if answer.remark:
@@ -195,34 +197,34 @@ def update_broker_config(
     return [f"update broker config success, {each.address}" for each in asked]
 
 
-@admin_command("resetMasterFlushOffset")
+@register_command("resetMasterFlushOffset")
 @click.option("-b", "--brokerAddr", "broker", required=True)
 @click.option("-o", "--offset", type=int, required=True)
-def reset_master_flush_offset(admin: AdminClient, broker: str, offset: int) -> Shown:
+def reset_master_flush_offset(admin: AdminClient, broker: str, offset: int) -> Output:
     """Store at a slave up to where its master had flushed; only haStatus shows it."""
     fields = {"masterFlushOffset": offset}
     admin.ask(broker, RequestCode.RESET_MASTER_FLUSH_OFFSET, fields)
     return [f"master flush offset of {broker} is {offset}"]
 
 
-@admin_command("exportPopRecord")
+@register_command("exportPopRecord")
 @broker_or_cluster
-@flag("-d", "--dryRun", "is_dry", default=False)
+@bool_option("-d", "--dryRun", "is_dry", default=False)
 def export_pop_record(
     admin: AdminClient, broker: str | None, cluster: str | None, *, is_dry: bool
-) -> Shown:
+) -> Output:
     """Let a broker store what it keeps of POP for Java's other form; rmq has one.
 
     A dry run only lists the brokers.
     """
-    asked = targets(admin, broker, cluster)
+    asked = resolve_brokers(admin, broker, cluster)
     for each in asked:
         if not is_dry:
             admin.ask(each.address, RequestCode.POP_ROLLBACK)
     return [f"{each.address} success" for each in asked]
 
 
-@admin_command("haStatus")
+@register_command("haStatus")
 @broker_or_cluster
 @click.option(
     "-i", "--interval", type=click.FloatRange(0), help="Print again and again."
@@ -232,16 +234,16 @@ def ha_status(
     broker: str | None,
     cluster: str | None,
     interval: float | None,
-) -> Shown:
+) -> Output:
     """Show the replicas of masters and their progress, or the master of a slave."""
-    asked = targets(admin, broker, cluster)
+    asked = resolve_brokers(admin, broker, cluster)
     while interval is not None:
-        emit(_replicas(admin, asked), as_json=False)
+        print_output(_slave_table(admin, asked), as_json=False)
         time.sleep(interval)
-    return _replicas(admin, asked)
+    return _slave_table(admin, asked)
 
 
-def _replicas(admin: AdminClient, asked: list[BrokerAddress]) -> Table:
+def _slave_table(admin: AdminClient, asked: list[BrokerAddress]) -> Table:
     rows: list[tuple[object, ...]] = []
     for each in asked:
         info = admin.value(each.address, RequestCode.GET_BROKER_HA_STATUS)

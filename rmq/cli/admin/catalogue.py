@@ -120,18 +120,18 @@ ENTRIES: Final[dict[str, Entry]] = {
         "Set, show or delete the queues of an ordered topic by broker.",
     ),
     "setConsumeMode": Entry(
-        "topics", (CLUSTER, 401), "Choose whether a group pulls a topic or pops it."
+        "groups", (CLUSTER, 401), "Choose whether a group pulls a topic or pops it."
     ),
     "cleanUnusedTopic": Entry(
-        "topics",
+        "cleanup",
         (316, CLUSTER),
         "Remove the queues of topics that a broker does not know any more.",
     ),
     "cleanExpiredCQ": Entry(
-        "topics", (306, CLUSTER), "Remove queue files whose messages are deleted."
+        "cleanup", (306, CLUSTER), "Remove queue files whose messages are deleted."
     ),
     "deleteExpiredCommitLog": Entry(
-        "topics", (329, CLUSTER), "Let brokers delete expired log files at any hour."
+        "cleanup", (329, CLUSTER), "Let brokers delete expired log files at any hour."
     ),
     "updateSubGroup": Entry(
         "groups", (CLUSTER, 200), "Create a consumer group or change it."
@@ -150,31 +150,31 @@ ENTRIES: Final[dict[str, Entry]] = {
         "groups", (201, CLUSTER), "Show the configuration of a group on each broker."
     ),
     "consumerConnection": Entry(
-        "groups",
+        "clients",
         (203, ROUTE, CLUSTER),
         "Show the members of a consumer group and their subscriptions.",
     ),
     "producerConnection": Entry(
-        "groups",
+        "clients",
         (204, ROUTE),
         "Show the members of a producer group, on the brokers of a topic.",
     ),
-    "producer": Entry("groups", (328,), "Show every producer of a broker by group."),
+    "producer": Entry("clients", (328,), "Show every producer of a broker by group."),
     "consumerProgress": Entry(
-        "groups",
+        "progress",
         (TOPICS, 203, 307, 208, ROUTE, CLUSTER),
         "Show how far groups are behind; with -g queue by queue.",
     ),
     "consumerStatus": Entry(
-        "groups",
+        "clients",
         (203, 307, ROUTE, CLUSTER),
         "Show the state that the members of a group report.",
     ),
     "startMonitoring": Entry(
-        "groups", (TOPICS, 203, 208), "Print repeatedly how far groups are behind."
+        "progress", (TOPICS, 203, 208), "Print repeatedly how far groups are behind."
     ),
     "statsAll": Entry(
-        "groups",
+        "progress",
         (TOPICS, 203, 208, ROUTE, 300, 315),
         "Show the traffic of topics and groups: last minute, and last 24 hours.",
     ),
@@ -323,17 +323,17 @@ ENTRIES: Final[dict[str, Entry]] = {
         "Show the trace of a message: who sent and who consumed it.",
     ),
     "printMsg": Entry(
-        "messages",
+        "queues",
         (30, 31, 29, ROUTE, 11),
         "Show the messages of a topic, from time -b to time -e if given.",
     ),
     "printMsgByQueue": Entry(
-        "messages",
+        "queues",
         (30, 31, 29, ROUTE, 11),
         "Show the messages of one queue; with -f the number of messages by tag.",
     ),
     "consumeMessage": Entry(
-        "messages",
+        "queues",
         (30, 31, 29, ROUTE, 11),
         "Show messages of a topic or of one queue, from an offset or a time.",
     ),
@@ -344,7 +344,7 @@ ENTRIES: Final[dict[str, Entry]] = {
         "Send messages to a topic and measure the time of each.",
     ),
     "queryCq": Entry(
-        "messages",
+        "queues",
         (ROUTE, 321),
         "Show entries of a queue: the places of its messages in the log.",
     ),

@@ -4,35 +4,42 @@ from collections.abc import Mapping
 
 import click
 
-from rmq.cli.admin.base import Shown, admin_command, broker_or_cluster, targets
+from rmq.cli.admin.base import (
+    Output,
+    broker_or_cluster,
+    register_command,
+    resolve_brokers,
+)
 from rmq.client.admin import AdminClient
 from rmq.protocol.codes import RequestCode
 
 consumer_group = click.option("-g", "--consumerGroup", "group", required=True)
 
 
-@admin_command("getColdDataFlowCtrInfo")
+@register_command("getColdDataFlowCtrInfo")
 @broker_or_cluster
-def show(admin: AdminClient, broker: str | None, cluster: str | None) -> Shown:
+def get_cold_data_info(
+    admin: AdminClient, broker: str | None, cluster: str | None
+) -> Output:
     """Show the groups with a threshold for old messages, which slows nobody down."""
     code = RequestCode.GET_COLD_DATA_FLOW_CTR_INFO
     return {
         each.address: admin.value(each.address, code)
-        for each in targets(admin, broker, cluster)
+        for each in resolve_brokers(admin, broker, cluster)
     }
 
 
-@admin_command("updateColdDataFlowCtrGroupConfig")
+@register_command("updateColdDataFlowCtrGroupConfig")
 @broker_or_cluster
 @consumer_group
 @click.option("-v", "--threshold", type=click.IntRange(0), required=True)
-def update(
+def update_cold_data_group(
     admin: AdminClient,
     broker: str | None,
     cluster: str | None,
     group: str,
     threshold: int,
-) -> Shown:
+) -> Output:
     """Set a group's threshold for old messages, which slows nobody down."""
     return _told(
         admin, broker, cluster, RequestCode.UPDATE_COLD_DATA_FLOW_CTR_CONFIG,
@@ -40,12 +47,12 @@ def update(
     )  # fmt: skip
 
 
-@admin_command("removeColdDataFlowCtrGroupConfig")
+@register_command("removeColdDataFlowCtrGroupConfig")
 @broker_or_cluster
 @consumer_group
-def remove(
+def remove_cold_data_group(
     admin: AdminClient, broker: str | None, cluster: str | None, group: str
-) -> Shown:
+) -> Output:
     """Remove a group's threshold for old messages."""
     return _told(
         admin, broker, cluster, RequestCode.REMOVE_COLD_DATA_FLOW_CTR_CONFIG,
@@ -53,15 +60,15 @@ def remove(
     )  # fmt: skip
 
 
-@admin_command("setCommitLogReadAheadMode")
+@register_command("setCommitLogReadAheadMode")
 @broker_or_cluster
 @click.option(
     "-m", "--commitLogReadAheadMode", "mode", type=click.Choice(["0", "1"]),
     required=True,
 )  # fmt: skip
-def set_mode(
+def set_read_ahead_mode(
     admin: AdminClient, broker: str | None, cluster: str | None, mode: str
-) -> Shown:
+) -> Output:
     """Let the kernel read ahead in the log (0), or not (1)."""
     return _told(
         admin, broker, cluster, RequestCode.SET_COMMITLOG_READ_MODE,
@@ -77,8 +84,8 @@ def _told(
     *,
     fields: Mapping[str, object] | None = None,
     body: bytes = b"",
-) -> Shown:
-    asked = targets(admin, broker, cluster)
+) -> Output:
+    asked = resolve_brokers(admin, broker, cluster)
     for each in asked:
         admin.ask(each.address, code, fields, body)
     return [f"{each.address} success" for each in asked]

@@ -11,7 +11,7 @@ import click
 from rmq.cli.admin.catalogue import ENTRIES, UNSERVED
 from rmq.cli.lazy_group import LazyGroup, write_commands
 
-SENTENCES: Final = {
+SUMMARIES: Final = {
     name: f"Not served by rmq (request {UNSERVED[name]}); names the alternative."
     if name in UNSERVED
     else entry.sentence
@@ -34,16 +34,16 @@ class AdminGroup(LazyGroup):
         self, ctx: click.Context, formatter: click.HelpFormatter
     ) -> None:
         """Write the commands that rmq serves, then the names of the others."""
-        served = {k: text for k, text in SENTENCES.items() if k not in UNSERVED}
+        served = {k: text for k, text in SUMMARIES.items() if k not in UNSERVED}
         with formatter.section("Commands"):
             write_commands(formatter, served)
         with formatter.section("Not served by rmq; each names the alternative"):
             formatter.write_text(", ".join(sorted(UNSERVED)))
 
 
-admin = AdminGroup(
+admin_command = AdminGroup(
     "admin",
-    sentences=SENTENCES,
+    summaries=SUMMARIES,
     load=load,
     help="""Look at running brokers and name servers, and change them.
 

@@ -2,19 +2,19 @@
 
 import click
 
-from rmq.cli.admin.base import Shown, admin_command
+from rmq.cli.admin.base import Output, register_command
 from rmq.client.admin import AdminClient
 from rmq.protocol.codes import RequestCode
 
 IDENTITY_PARTS = 3
 
 
-@admin_command("addBroker")
+@register_command("addBroker")
 @click.option("-c", "--brokerContainerAddr", "container", required=True)
 @click.option(
     "-b", "--brokerConfigPath", "path", required=True, help="On the container's host."
 )
-def add_broker(admin: AdminClient, container: str, path: str) -> Shown:
+def add_broker(admin: AdminClient, container: str, path: str) -> Output:
     """Add a broker to a container.
 
     It starts the broker of a configuration file on the container's host.
@@ -23,12 +23,12 @@ def add_broker(admin: AdminClient, container: str, path: str) -> Shown:
     return [f"add broker to {container} success"]
 
 
-@admin_command("removeBroker")
+@register_command("removeBroker")
 @click.option("-c", "--brokerContainerAddr", "container", required=True)
 @click.option(
     "-b", "--brokerIdentity", "identity", required=True, metavar="CLUSTER:NAME:ID"
 )
-def remove_broker(admin: AdminClient, container: str, identity: str) -> Shown:
+def remove_broker(admin: AdminClient, container: str, identity: str) -> Output:
     """Remove a broker from a container.
 
     It stops in order, and starts again with the container if the file names it.

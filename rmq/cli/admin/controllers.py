@@ -5,8 +5,14 @@ from typing import Any
 
 import click
 
-from rmq.cli.admin.base import Shown, Table, admin_command, cluster_option, emit
-from rmq.cli.admin.brokers import read_text
+from rmq.cli.admin.base import (
+    Output,
+    Table,
+    cluster_option,
+    print_output,
+    register_command,
+)
+from rmq.cli.admin.brokers import parse_config
 from rmq.client.admin import AdminClient, BrokerAddress
 from rmq.core.errors import ConnectFailed
 from rmq.protocol import fastjson
@@ -17,9 +23,9 @@ controller_option = click.option(
 )
 
 
-@admin_command("getControllerMetaData")
+@register_command("getControllerMetaData")
 @controller_option
-def get_controller_meta_data(admin: AdminClient, controllers: str) -> Shown:
+def get_controller_meta_data(admin: AdminClient, controllers: str) -> Output:
     """Show which controllers run, and which of them leads."""
     fields = _metadata(admin, controllers)
     peers = (fields.get("peers") or "").strip(";")
@@ -31,22 +37,22 @@ def get_controller_meta_data(admin: AdminClient, controllers: str) -> Shown:
     }
 
 
-@admin_command("getSyncStateSet")
+@register_command("getSyncStateSet")
 @controller_option
 @click.option("-b", "--brokerName", "name", metavar="NAME")
 @cluster_option
 def get_sync_state_set(
     admin: AdminClient, controllers: str, name: str | None, cluster: str | None
-) -> Shown:
+) -> Output:
     """Show master, set and epochs of one group or of a cluster's groups."""
     if not name and not cluster:
         raise click.UsageError("name the group with -b, or the cluster with -c")
     names = [name] if name else sorted({each.name for each in admin.brokers(cluster)})
     code = RequestCode.CONTROLLER_GET_SYNC_STATE_DATA
-    leader = _leader(admin, controllers)
+    leader = _find_leader(admin, controllers)
     found = admin.value(leader, code, body=fastjson.dumps(names))
     table = found.get("replicasInfoTable") or {}
-    rows = [row for name in sorted(table) for row in _members(name, table[name])]
+    rows = [row for name in sorted(table) for row in _member_rows(name, table[name])]
     columns = (
         "brokerName", "brokerId", "brokerAddress", "master", "inSync", "alive",
         "masterEpoch", "syncStateSetEpoch",
@@ -54,7 +60,7 @@ def get_sync_state_set(
     return Table(columns, rows)
 
 
-def _members(name: str, info: dict[str, Any]) -> list[tuple[object, ...]]:
+def _member_rows(name: str, info: dict[str, Any]) -> list[tuple[object, ...]]:
     return sorted(
         (
             name,
@@ -71,7 +77,7 @@ def _members(name: str, info: dict[str, Any]) -> list[tuple[object, ...]]:
     )
 
 
-@admin_command("getBrokerEpoch")
+@register_command("getBrokerEpoch")
 @click.option("-b", "--brokerName", "name", metavar="NAME")
 @cluster_option
 @click.option(
@@ -79,7 +85,7 @@ def _members(name: str, info: dict[str, Any]) -> list[tuple[object, ...]]:
 )
 def get_broker_epoch(
     admin: AdminClient, name: str | None, cluster: str | None, interval: float | None
-) -> Shown:
+) -> Output:
     """Show how far the log of each broker of a group goes, epoch by epoch."""
     if not name and not cluster:
         raise click.UsageError("name the group with -b, or the cluster with -c")
@@ -87,12 +93,12 @@ def get_broker_epoch(
     if not asked:
         raise click.ClickException(f"no name server knows a broker of {name}")
     while interval is not None:
-        emit(_epochs(admin, asked), as_json=False)
+        print_output(_epoch_table(admin, asked), as_json=False)
         time.sleep(interval)
-    return _epochs(admin, asked)
+    return _epoch_table(admin, asked)
 
 
-def _epochs(admin: AdminClient, asked: list[BrokerAddress]) -> Table:
+def _epoch_table(admin: AdminClient, asked: list[BrokerAddress]) -> Table:
     rows: list[tuple[object, ...]] = []
     for each in asked:
         found = admin.value(each.address, RequestCode.GET_BROKER_EPOCH_CACHE)
@@ -109,21 +115,21 @@ def _epochs(admin: AdminClient, asked: list[BrokerAddress]) -> Table:
     return Table(columns, rows)
 
 
-@admin_command("electMaster")
+@register_command("electMaster")
 @controller_option
 @click.option("-b", "--brokerId", "broker_id", type=int, required=True)
 @click.option("-bn", "--brokerName", "name", required=True, metavar="NAME")
 @click.option("-c", "--clusterName", "cluster", required=True, metavar="NAME")
 def elect_master(
     admin: AdminClient, controllers: str, broker_id: int, name: str, cluster: str
-) -> Shown:
+) -> Output:
     """Make a broker the master of its group; it must live and be in the set."""
     fields = {
         "clusterName": cluster, "brokerName": name, "brokerId": broker_id,
         "designateElect": "true",
     }  # fmt: skip
     code = RequestCode.CONTROLLER_ELECT_MASTER
-    answer = admin.ask(_leader(admin, controllers), code, fields).ext_fields
+    answer = admin.ask(_find_leader(admin, controllers), code, fields).ext_fields
     return {
         "clusterName": cluster,
         "brokerName": name,
@@ -133,7 +139,7 @@ def elect_master(
     }
 
 
-@admin_command("cleanBrokerMetadata")
+@register_command("cleanBrokerMetadata")
 @controller_option
 @click.option("-b", "--brokerControllerIdsToClean", "ids", metavar="1;2;3")
 @click.option("-bn", "--brokerName", "name", required=True, metavar="NAME")
@@ -147,7 +153,7 @@ def clean_broker_metadata(
     cluster: str | None,
     *,
     is_living: bool,
-) -> Shown:
+) -> Output:
     """Let controllers forget brokers that are gone for good, or a whole group."""
     fields: dict[str, object] = {
         "brokerName": name, "isCleanLivingBroker": str(is_living).lower(),
@@ -156,28 +162,29 @@ def clean_broker_metadata(
         fields["clusterName"] = cluster
     if ids:
         fields["brokerControllerIdsToClean"] = ids
-    admin.ask(_leader(admin, controllers), RequestCode.CLEAN_BROKER_DATA, fields)
+    admin.ask(_find_leader(admin, controllers), RequestCode.CLEAN_BROKER_DATA, fields)
     return [f"clear broker {name} metadata from controller success!"]
 
 
-@admin_command("getControllerConfig")
+@register_command("getControllerConfig")
 @controller_option
-def get_controller_config(admin: AdminClient, controllers: str) -> Shown:
+def get_controller_config(admin: AdminClient, controllers: str) -> Output:
     """Show the configuration of controllers."""
     code = RequestCode.GET_CONTROLLER_CONFIG
     found = {
-        each: read_text(admin.ask(each, code).body) for each in controllers.split(";")
+        each: parse_config(admin.ask(each, code).body)
+        for each in controllers.split(";")
     }
     return next(iter(found.values())) if len(found) == 1 else dict(found)
 
 
-@admin_command("updateControllerConfig")
+@register_command("updateControllerConfig")
 @controller_option
 @click.option("-k", "--key", required=True)
 @click.option("-v", "--value", required=True)
 def update_controller_config(
     admin: AdminClient, controllers: str, key: str, value: str
-) -> Shown:
+) -> Output:
     """Change one key of running controllers."""
     body = f"{key}={value}\n".encode()
     addresses = controllers.split(";")
@@ -205,7 +212,7 @@ def _metadata(admin: AdminClient, controllers: str) -> dict[str, str]:
     return found
 
 
-def _leader(admin: AdminClient, controllers: str) -> str:
+def _find_leader(admin: AdminClient, controllers: str) -> str:
     leader = _metadata(admin, controllers).get("controllerLeaderAddress")
     if not leader:
         raise click.ClickException(f"no controller of {controllers} leads now")

@@ -3,18 +3,18 @@
 import click
 
 from rmq.cli.admin.base import (
-    Shown,
+    Output,
     Table,
-    admin_command,
     broker_option,
     group_option,
-    targets,
+    register_command,
+    resolve_brokers,
 )
 from rmq.client.admin import AdminClient
 from rmq.protocol.codes import OwnRequestCode
 
 
-@admin_command("resendDeadLetters")
+@register_command("resendDeadLetters")
 @broker_option
 @group_option
 @click.option("-o", "--offsets", help="Only these offsets, with commas between.")
@@ -30,7 +30,7 @@ def resend_dead_letters(
     tag: str | None,
     *,
     is_all: bool,
-) -> Shown:
+) -> Output:
     """Send dead letters of a group again, to this group alone."""
     chosen = bool(offsets) + (topic is not None and tag is not None) + is_all
     if chosen != 1:
@@ -44,7 +44,7 @@ def resend_dead_letters(
         fields["all"] = "true"
     else:
         fields |= {"topic": topic, "tag": tag}
-    asked = targets(admin, broker, None) if broker else admin.masters()
+    asked = resolve_brokers(admin, broker, None) if broker else admin.masters()
     rows: list[tuple[object, ...]] = []
     for each in asked:
         code = OwnRequestCode.RESEND_DEAD_LETTERS

@@ -144,7 +144,7 @@ class Served(NamedTuple):
         return code in self.handlers and code not in self.advice
 
 
-def render(served: Served) -> str:
+def render_page(served: Served) -> str:
     """Return the text of the page."""
     lines = [
         HEAD,
@@ -186,7 +186,7 @@ def render(served: Served) -> str:
     return "\n".join(lines) + "\n"
 
 
-async def look() -> Served:
+async def inspect_server() -> Served:
     """Start a node, and find out what it serves."""
     with tempfile.TemporaryDirectory() as folder:
         values = {
@@ -205,7 +205,7 @@ async def look() -> Served:
                 partial(nodes.run_broker, config, store, plugins=plugins)
             )
             try:
-                return await _look_at(node)
+                return await _inspect_node(node)
             finally:
                 node.stop()
                 with trio.CancelScope(shield=True):
@@ -214,7 +214,7 @@ async def look() -> Served:
     raise AssertionError("unreachable")
 
 
-async def _look_at(node: nodes.Node) -> Served:
+async def _inspect_node(node: nodes.Node) -> Served:
     assert node.broker is not None
     context = node.broker.context
     handlers, advice = {}, {}
@@ -245,4 +245,4 @@ def _ask_name_server(address: str) -> frozenset[int]:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(render(trio.run(look)))
+    sys.stdout.write(render_page(trio.run(inspect_server)))

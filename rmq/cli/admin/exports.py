@@ -8,13 +8,13 @@ from typing import Any
 import click
 
 from rmq.cli.admin.base import (
-    Shown,
-    admin_command,
+    Output,
     broker_or_cluster,
     cluster_option,
+    register_command,
 )
-from rmq.cli.admin.base import targets as wanted_brokers
-from rmq.cli.admin.brokers import read_text
+from rmq.cli.admin.base import resolve_brokers as wanted_brokers
+from rmq.cli.admin.brokers import parse_config
 from rmq.client.admin import AdminClient
 from rmq.protocol.codes import RequestCode
 
@@ -47,7 +47,7 @@ def _tables(admin: AdminClient, address: str) -> tuple[dict[str, Any], dict[str,
     return topics["topicConfigTable"], groups["subscriptionGroupTable"]
 
 
-@admin_command("exportMetadata")
+@register_command("exportMetadata")
 @broker_or_cluster
 @click.option("-t", "--topic", "topics_only", is_flag=True)
 @click.option("-g", "--subscriptionGroup", "groups_only", is_flag=True)
@@ -64,7 +64,7 @@ def export_metadata(
     topics_only: bool,
     groups_only: bool,
     special: bool,
-) -> Shown:
+) -> Output:
     """Write topics and groups into a JSON file."""
     topics: dict[str, Any] = {}
     groups: dict[str, Any] = {}
@@ -89,16 +89,17 @@ def export_metadata(
     return write(folder, "metadata.json", value)
 
 
-@admin_command("exportConfigs")
+@register_command("exportConfigs")
 @cluster_option
 @folder_option
-def export_configs(admin: AdminClient, cluster: str | None, folder: Path) -> Shown:
+def export_configs(admin: AdminClient, cluster: str | None, folder: Path) -> Output:
     """Write the configurations of a cluster's brokers into a JSON file."""
     brokers = wanted_brokers(admin, None, cluster, slaves=True)
     code = RequestCode.GET_BROKER_CONFIG
     value = {
         "brokerConfigs": {
-            each.name: read_text(admin.ask(each.address, code).body) for each in brokers
+            each.name: parse_config(admin.ask(each.address, code).body)
+            for each in brokers
         },
         "clusterScale": {
             "namesrvSize": len(admin.name_servers),
@@ -108,10 +109,10 @@ def export_configs(admin: AdminClient, cluster: str | None, folder: Path) -> Sho
     return write(folder, "configs.json", value)
 
 
-@admin_command("exportMetrics")
+@register_command("exportMetrics")
 @cluster_option
 @folder_option
-def export_metrics(admin: AdminClient, cluster: str | None, folder: Path) -> Shown:
+def export_metrics(admin: AdminClient, cluster: str | None, folder: Path) -> Output:
     """Write sizes and traffic of a cluster's brokers into a JSON file."""
     reports = {}
     for each in wanted_brokers(admin, None, cluster):

@@ -7,12 +7,12 @@ import click
 
 from rmq.cli import completion
 from rmq.cli.admin.base import (
-    Shown,
+    Output,
     Table,
-    admin_command,
     broker_or_cluster,
-    pick,
-    targets,
+    register_command,
+    resolve_brokers,
+    sort_rows,
 )
 from rmq.client.admin import AdminClient
 from rmq.protocol.codes import RequestCode
@@ -25,7 +25,7 @@ group_option = click.option(
 )
 
 
-def _each(
+def _ask_each_broker(
     admin: AdminClient, topic: str, code: int, fields: dict[str, object]
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the names of the parent topic's brokers with their answers."""
@@ -33,12 +33,12 @@ def _each(
         yield broker.name, admin.value(broker.address, code, fields)
 
 
-@admin_command("getBrokerLiteInfo")
+@register_command("getBrokerLiteInfo")
 @broker_or_cluster
 @click.option("-d", "--showDetail", "detail", is_flag=True)
 def broker_info(
     admin: AdminClient, broker: str | None, cluster: str | None, *, detail: bool
-) -> Shown:
+) -> Output:
     """Show what brokers keep of lite topics; -d with parent topics and groups."""
     columns = (
         "broker", "storeType", "maxLmqNum", "currentLmqNum", "liteSubscriptionCount",
@@ -46,32 +46,32 @@ def broker_info(
         *(("topicMeta", "groupMeta") if detail else ()),
     )  # fmt: skip
     rows = []
-    for each in targets(admin, broker, cluster):
+    for each in resolve_brokers(admin, broker, cluster):
         answer = admin.value(each.address, RequestCode.GET_BROKER_LITE_INFO)
         rows.append((each.address, *map(answer.get, columns[1:])))
     return Table(columns, rows)
 
 
-@admin_command("getParentTopicInfo")
+@register_command("getParentTopicInfo")
 @parent_option
-def parent_info(admin: AdminClient, topic: str) -> Shown:
+def parent_info(admin: AdminClient, topic: str) -> Output:
     """Show the groups of a parent topic, and how many lite topics it has."""
     columns = "ttl", "liteTopicCount", "lmqNum", "groups"
     code = RequestCode.GET_PARENT_TOPIC_INFO
     rows = [
         (name, *map(answer.get, columns))
-        for name, answer in _each(admin, topic, code, {"topic": topic})
+        for name, answer in _ask_each_broker(admin, topic, code, {"topic": topic})
     ]
     return Table(("brokerName", *columns), rows)
 
 
-@admin_command("getLiteTopicInfo")
+@register_command("getLiteTopicInfo")
 @parent_option
 @click.option("-l", "--liteTopic", "lite", required=True)
 @click.option("-s", "--showClientId", "show_clients", is_flag=True)
 def topic_info(
     admin: AdminClient, topic: str, lite: str, *, show_clients: bool
-) -> Shown:
+) -> Output:
     """Show the offsets of a lite topic, and how many clients take it."""
     columns = (
         "brokerName", "minOffset", "maxOffset", "lastUpdateTimestamp",
@@ -81,7 +81,7 @@ def topic_info(
     code = RequestCode.GET_LITE_TOPIC_INFO
     rows = []
     fields: dict[str, object] = {"parentTopic": topic, "liteTopic": lite}
-    for name, answer in _each(admin, topic, code, fields):
+    for name, answer in _ask_each_broker(admin, topic, code, fields):
         offsets, takers = answer["topicOffset"], answer.get("subscriber") or []
         names = [f"{each['clientId']}@{each['group']}" for each in takers]
         row = (name, *map(offsets.get, columns[1:4]), answer["shardingToBroker"])
@@ -89,14 +89,14 @@ def topic_info(
     return Table(columns, rows)
 
 
-@admin_command("getLiteClientInfo")
+@register_command("getLiteClientInfo")
 @parent_option
 @group_option
 @click.option("-c", "--clientId", "client_id", required=True)
 @click.option("-s", "--showDetail", "detail", is_flag=True)
 def client_info(
     admin: AdminClient, topic: str, group: str, client_id: str, *, detail: bool
-) -> Shown:
+) -> Output:
     """Show how many lite topics a client takes, and when it asked last; -s which."""
     columns = (
         "liteTopicCount", "lastAccessTime", "lastConsumeTime",
@@ -107,25 +107,25 @@ def client_info(
     code = RequestCode.GET_LITE_CLIENT_INFO
     rows = [
         (name, *map(answer.get, columns))
-        for name, answer in _each(admin, topic, code, fields)
+        for name, answer in _ask_each_broker(admin, topic, code, fields)
     ]
     return Table(("brokerName", *columns), rows)
 
 
-@admin_command("getLiteGroupInfo")
+@register_command("getLiteGroupInfo")
 @parent_option
 @group_option
 @click.option("-l", "--liteTopic", "lite", help="One lite topic instead of the worst.")
 @click.option("-k", "--topK", "most", type=click.IntRange(1), default=20)
 def group_info(
     admin: AdminClient, topic: str, group: str, lite: str | None, most: int
-) -> Shown:
+) -> Output:
     """Show the lite topics in which a group is most behind, or one of them."""
     code = RequestCode.GET_LITE_GROUP_INFO
     fields: dict[str, object] = {"group": group, "topK": most}
     if lite:
         fields["liteTopic"] = lite
-    answers = list(_each(admin, topic, code, fields))
+    answers = list(_ask_each_broker(admin, topic, code, fields))
     total = sum(max(0, answer["totalLagCount"]) for _, answer in answers)
     if lite:
         columns = "brokerOffset", "consumerOffset", "lastTimestamp"
@@ -142,7 +142,7 @@ def group_info(
     return Table(("brokerName", *columns), found, f"Total Lag Count: {total}")
 
 
-@admin_command("triggerLiteDispatch")
+@register_command("triggerLiteDispatch")
 @parent_option
 @group_option
 @click.option("-c", "--clientId", "client_id", help="One client of the group.")
@@ -153,7 +153,7 @@ def trigger(
     group: str,
     client_id: str | None,
     broker: str | None,
-) -> Shown:
+) -> Output:
     """Let brokers look at all lite topics of a group for messages to deliver."""
     fields = {"group": group} | ({"clientId": client_id} if client_id else {})
     rows = []
@@ -163,4 +163,4 @@ def trigger(
             rows.append((each.name, "dispatched"))
     if not rows:
         raise click.UsageError(f"no broker {broker} has the topic {topic}")
-    return Table(("brokerName", "result"), pick(rows))
+    return Table(("brokerName", "result"), sort_rows(rows))

@@ -2,24 +2,26 @@
 
 import click
 
-from rmq.cli.admin.base import Shown, admin_command
-from rmq.cli.admin.brokers import read_text
+from rmq.cli.admin.base import Output, register_command
+from rmq.cli.admin.brokers import parse_config
 from rmq.client.admin import AdminClient
 from rmq.protocol.codes import RequestCode
 
 
-@admin_command("getNamesrvConfig")
-def get_namesrv_config(admin: AdminClient) -> Shown:
+@register_command("getNamesrvConfig")
+def get_namesrv_config(admin: AdminClient) -> Output:
     """Show the configuration of the name servers."""
     code = RequestCode.GET_NAMESRV_CONFIG
-    found = {each: read_text(admin.ask(each, code).body) for each in admin.name_servers}
+    found = {
+        each: parse_config(admin.ask(each, code).body) for each in admin.name_servers
+    }
     return found[admin.name_servers[0]] if len(found) == 1 else dict(found)
 
 
-@admin_command("updateNamesrvConfig")
+@register_command("updateNamesrvConfig")
 @click.option("-k", "--key", required=True)
 @click.option("-v", "--value", required=True)
-def update_namesrv_config(admin: AdminClient, key: str, value: str) -> Shown:
+def update_namesrv_config(admin: AdminClient, key: str, value: str) -> Output:
     """Change one key of running name servers."""
     body = f"{key}={value}\n".encode()
     for each in admin.name_servers:
@@ -27,11 +29,13 @@ def update_namesrv_config(admin: AdminClient, key: str, value: str) -> Shown:
     return [f"update name server config success! {each}" for each in admin.name_servers]
 
 
-@admin_command("updateKvConfig")
+@register_command("updateKvConfig")
 @click.option("-s", "--namespace", required=True)
 @click.option("-k", "--key", required=True)
 @click.option("-v", "--value", required=True)
-def update_kv_config(admin: AdminClient, namespace: str, key: str, value: str) -> Shown:
+def update_kv_config(
+    admin: AdminClient, namespace: str, key: str, value: str
+) -> Output:
     """Set a key-value entry in the name servers."""
     fields = {"namespace": namespace, "key": key, "value": value}
     for each in admin.name_servers:
@@ -39,10 +43,10 @@ def update_kv_config(admin: AdminClient, namespace: str, key: str, value: str) -
     return ["create or update kv config to namespace success."]
 
 
-@admin_command("deleteKvConfig")
+@register_command("deleteKvConfig")
 @click.option("-s", "--namespace", required=True)
 @click.option("-k", "--key", required=True)
-def delete_kv_config(admin: AdminClient, namespace: str, key: str) -> Shown:
+def delete_kv_config(admin: AdminClient, namespace: str, key: str) -> Output:
     """Delete a key-value entry in the name servers."""
     for each in admin.name_servers:
         fields = {"namespace": namespace, "key": key}
@@ -50,18 +54,18 @@ def delete_kv_config(admin: AdminClient, namespace: str, key: str) -> Shown:
     return ["delete kv config from namespace success."]
 
 
-@admin_command("wipeWritePerm")
+@register_command("wipeWritePerm")
 @click.option("-b", "--brokerName", "broker", required=True)
-def wipe_write_perm(admin: AdminClient, broker: str) -> Shown:
+def wipe_write_perm(admin: AdminClient, broker: str) -> Output:
     """Take the write permission from all topics of a broker."""
     return _write_perm(
         admin, broker, RequestCode.WIPE_WRITE_PERM_OF_BROKER, "wipe", "wipeTopicCount"
     )
 
 
-@admin_command("addWritePerm")
+@register_command("addWritePerm")
 @click.option("-b", "--brokerName", "broker", required=True)
-def add_write_perm(admin: AdminClient, broker: str) -> Shown:
+def add_write_perm(admin: AdminClient, broker: str) -> Output:
     """Give the write permission back to all topics of a broker."""
     return _write_perm(
         admin, broker, RequestCode.ADD_WRITE_PERM_OF_BROKER, "add", "addTopicCount"

@@ -3,26 +3,26 @@
 import click
 
 from rmq.cli.admin.base import (
-    Shown,
+    Output,
     Table,
-    admin_command,
+    bool_option,
     broker_option,
     cluster_option,
-    flag,
-    pick,
+    register_command,
+    sort_rows,
     topic_option,
 )
-from rmq.cli.admin.groups import progress
-from rmq.cli.terminal.text import time_ms
+from rmq.cli.admin.progress import queue_progress
+from rmq.cli.terminal.text import parse_time_ms
 from rmq.client.admin import AdminClient
 from rmq.protocol.codes import RequestCode
 
 
-@admin_command("resetOffsetByTime")
+@register_command("resetOffsetByTime")
 @click.option("-g", "--group", required=True)
 @topic_option
 @click.option("-s", "--timestamp", required=True, help="now, ms, or y-M-d#H:m:s:S")
-@flag("-f", "--force", default=True)
+@bool_option("-f", "--force", default=True)
 @click.option("-c", "--cplus", is_flag=True, help="For consumers in C++.")
 @broker_option
 @click.option("-q", "--queue", type=int, default=-1)
@@ -38,7 +38,7 @@ def reset_offset_by_time(  # noqa: PLR0913 - one parameter for each option
     *,
     force: bool,
     cplus: bool,
-) -> Shown:
+) -> Output:
     """Let a group continue at a time, in all queues of a topic or in one."""
     if offset != -1 and (queue < 0 or broker is None):
         raise click.UsageError("-o needs -q and -b or -B, which name the queue")
@@ -46,7 +46,7 @@ def reset_offset_by_time(  # noqa: PLR0913 - one parameter for each option
         admin,
         group,
         topic,
-        time_ms(timestamp),
+        parse_time_ms(timestamp),
         broker=broker,
         queue=queue,
         offset=offset,
@@ -54,14 +54,14 @@ def reset_offset_by_time(  # noqa: PLR0913 - one parameter for each option
     )
 
 
-@admin_command("skipAccumulatedMessage")
+@register_command("skipAccumulatedMessage")
 @click.option("-g", "--group", required=True)
 @topic_option
-@flag("-f", "--force", default=True)
+@bool_option("-f", "--force", default=True)
 @cluster_option
 def skip_accumulated_message(
     admin: AdminClient, group: str, topic: str, cluster: str | None, *, force: bool
-) -> Shown:
+) -> Output:
     """Let a group continue at the end of a topic."""
     return _reset(admin, group, topic, -1, force=force)
 
@@ -93,17 +93,17 @@ def _reset(
         rows += [
             (each["brokerName"], each["queueId"], at) for each, at in table.items()
         ]
-    return Table(("brokerName", "queueId", "offset"), pick(rows))
+    return Table(("brokerName", "queueId", "offset"), sort_rows(rows))
 
 
-@admin_command("cloneGroupOffset")
+@register_command("cloneGroupOffset")
 @click.option("-s", "--srcGroup", "source", required=True)
 @click.option("-d", "--destGroup", "target", required=True)
 @topic_option
-@flag("-o", "--offline", default=False)
+@bool_option("-o", "--offline", default=False)
 def clone_group_offset(
     admin: AdminClient, source: str, target: str, topic: str, *, offline: bool
-) -> Shown:
+) -> Output:
     """Copy the offsets of one group in a topic to another group."""
     fields = {
         "srcGroup": source, "destGroup": target, "topic": topic, "offline": offline,
@@ -112,6 +112,6 @@ def clone_group_offset(
         admin.ask(host.address, RequestCode.CLONE_GROUP_OFFSET, fields)
     rows = [
         (queue["brokerName"], queue["queueId"], each["consumerOffset"])
-        for queue, each in progress(admin, target, topic)
+        for queue, each in queue_progress(admin, target, topic)
     ]
-    return Table(("brokerName", "queueId", "offset"), pick(rows))
+    return Table(("brokerName", "queueId", "offset"), sort_rows(rows))

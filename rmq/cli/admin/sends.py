@@ -5,10 +5,10 @@ import time
 import click
 
 from rmq.cli.admin.base import (
-    Shown,
+    Output,
     Table,
-    admin_command,
     cluster_option,
+    register_command,
     topic_option,
 )
 from rmq.client.admin import AdminClient, Queue, message_ids
@@ -16,7 +16,7 @@ from rmq.core.errors import RmqError
 from rmq.protocol.properties import encode_properties
 
 
-@admin_command("sendMessage")
+@register_command("sendMessage")
 @topic_option
 @click.option("-p", "--body", required=True)
 @click.option("-k", "--key")
@@ -34,7 +34,7 @@ def send_message(
     queue_id: int | None,
     *,
     trace: bool,
-) -> Shown:
+) -> Output:
     """Send one message."""
     if (broker is None) != (queue_id is None):
         raise click.UsageError("give both -b and -i, or neither")
@@ -50,11 +50,11 @@ def send_message(
     raise RmqError(f"{topic} has no such queue that can be written")
 
 
-@admin_command("checkMsgSendRT")
+@register_command("checkMsgSendRT")
 @topic_option
 @click.option("-a", "--amount", type=click.IntRange(1), default=100)
 @click.option("-s", "--size", type=click.IntRange(1), default=128)
-def check_msg_send_rt(admin: AdminClient, topic: str, amount: int, size: int) -> Shown:
+def check_msg_send_rt(admin: AdminClient, topic: str, amount: int, size: int) -> Output:
     """Send messages to a topic and measure the time of each."""
     rows: list[tuple[object, ...]] = []
     queues = admin.writable_queues(topic)
@@ -65,7 +65,7 @@ def check_msg_send_rt(admin: AdminClient, topic: str, amount: int, size: int) ->
     return Table(("brokerName", "queueId", "sendResult", "rt"), rows)
 
 
-@admin_command("clusterRT")
+@register_command("clusterRT")
 @click.option("-a", "--amount", type=click.IntRange(1), default=100)
 @click.option("-s", "--size", type=click.IntRange(1), default=128)
 @cluster_option
@@ -81,7 +81,7 @@ def cluster_rt(
     interval: float | None,
     *,
     log: bool | None,
-) -> Shown:
+) -> Output:
     """Measure how long sends to the brokers of each cluster take."""
     rows: list[tuple[object, ...]] = []
     for each in admin.masters(cluster):
@@ -91,11 +91,11 @@ def cluster_rt(
     return Table(("cluster", "brokerName", "meanRT", "maxRT", "successCount"), rows)
 
 
-@admin_command("sendMsgStatus")
+@register_command("sendMsgStatus")
 @click.option("-b", "--brokerName", "broker", required=True)
 @click.option("-s", "--messageSize", "size", type=click.IntRange(1), default=128)
 @click.option("-c", "--count", type=click.IntRange(1), default=50)
-def send_msg_status(admin: AdminClient, broker: str, size: int, count: int) -> Shown:
+def send_msg_status(admin: AdminClient, broker: str, size: int, count: int) -> Output:
     """Send messages to the topic of a broker's name, and measure the time of each."""
     (queue, *_) = admin.writable_queues(broker)
     took = timed_sends(admin, broker, queue, count, size)

@@ -13,7 +13,13 @@ from typing import Final
 import click
 import msgspec
 
-from rmq.cli.admin.base import Shown, Table, admin_command, flag, topic_option
+from rmq.cli.admin.base import (
+    Output,
+    Table,
+    bool_option,
+    register_command,
+    topic_option,
+)
 from rmq.client.admin import AdminClient
 from rmq.outgoing.refused import AnswerRefused
 from rmq.protocol.bodies.common import MessageQueue
@@ -38,12 +44,12 @@ _brokers_option = click.option("-b", "--brokers", metavar="NAMES", help="broker-
 _clusters_option = click.option("-c", "--clusters", metavar="NAMES")
 
 
-@admin_command("updateStaticTopic")
+@register_command("updateStaticTopic")
 @_brokers_option
 @_clusters_option
 @topic_option
 @click.option("-qn", "--totalQueueNum", "count", type=int, required=True)
-@flag("-fr", "--forceReplace", "force", default=False)
+@bool_option("-fr", "--forceReplace", "force", default=False)
 def update_static_topic(
     admin: AdminClient,
     brokers: str | None,
@@ -52,22 +58,22 @@ def update_static_topic(
     count: int,
     *,
     force: bool,
-) -> Shown:
+) -> Output:
     """Create a topic with so many logical queues on brokers, or give it more."""
-    configs = _known(admin, topic)
-    names = _named(admin, brokers, clusters)
-    grow(topic, configs, names, count, _now_ms())
-    _complete(admin, topic, configs)
+    configs = _fetch_configs(admin, topic)
+    names = _broker_names(admin, brokers, clusters)
+    add_queues(topic, configs, names, count, _now_ms())
+    _add_other_brokers(admin, topic, configs)
     for name in configs:
-        _put(admin, name, configs, force=force)
-    return _shown(configs)
+        _put_config(admin, name, configs, force=force)
+    return _queue_table(configs)
 
 
-@admin_command("remappingStaticTopic")
+@register_command("remappingStaticTopic")
 @_brokers_option
 @_clusters_option
 @topic_option
-@flag("-fr", "--forceReplace", "force", default=False)
+@bool_option("-fr", "--forceReplace", "force", default=False)
 def remapping_static_topic(
     admin: AdminClient,
     brokers: str | None,
@@ -75,58 +81,60 @@ def remapping_static_topic(
     topic: str,
     *,
     force: bool,
-) -> Shown:
+) -> Output:
     """Spread the logical queues of a topic over brokers; messages stay where they are.
 
     Those of other brokers get a new part on one of these.
     """
-    configs = _known(admin, topic)
+    configs = _fetch_configs(admin, topic)
     if not configs:
         raise click.UsageError(f"no broker has a topic {topic}")
-    names = _named(admin, brokers, clusters)
-    moved = move(topic, configs, names, _now_ms())
-    _complete(admin, topic, configs)
+    names = _broker_names(admin, brokers, clusters)
+    moved = move_queues(topic, configs, names, _now_ms())
+    _add_other_brokers(admin, topic, configs)
     new = sorted({name for name, _ in moved.values()})
     old = sorted({name for _, name in moved.values()} - {*new})
     for name in (*new, *old):
-        _put(admin, name, configs, force=force)
-    _decide(admin, topic, configs, moved)
+        _put_config(admin, name, configs, force=force)
+    _set_start_offsets(admin, topic, configs, moved)
     for name in (*new, *(configs.keys() - {*new})):
-        _put(admin, name, configs, force=force)
-    return _shown(configs)
+        _put_config(admin, name, configs, force=force)
+    return _queue_table(configs)
 
 
-def leaders(configs: Configs) -> dict[int, str]:
+def queue_leaders(configs: Configs) -> dict[int, str]:
     """Return the brokers that lead the logical queues."""
     return {
         queue_id: name
         for name, config in configs.items()
-        for queue_id in _mapping(config).hosted_queues
-        if _mapping(config).leader(queue_id) is not None
+        for queue_id in _mapping_of(config).hosted_queues
+        if _mapping_of(config).leader(queue_id) is not None
     }
 
 
-def grow(
+def add_queues(
     topic: str, configs: Configs, names: Iterable[str], count: int, now_ms: int
 ) -> None:
     """Add logical queues up to `count`, each on the broker that leads the fewest."""
-    led = leaders(configs)
+    led = queue_leaders(configs)
     if count <= len(led):
         raise click.UsageError(f"topic {topic} has {len(led)} queues already")
     load = Counter(led.values())
     for queue_id in range(len(led), count):
         name = min(sorted(names), key=load.__getitem__)
         load[name] += 1
-        part = LogicQueueMappingItem(queue_id=_room(topic, configs, name), bname=name)
-        _mapping(configs[name]).hosted_queues[queue_id] = [part]
+        part = LogicQueueMappingItem(
+            queue_id=_add_physical_queue(topic, configs, name), bname=name
+        )
+        _mapping_of(configs[name]).hosted_queues[queue_id] = [part]
     _begin_epoch(configs, count, now_ms)
 
 
-def move(
+def move_queues(
     topic: str, configs: Configs, names: Iterable[str], now_ms: int
 ) -> dict[int, tuple[str, str]]:
     """Spread the logical queues over brokers; return where they go, and from where."""
-    led, names = leaders(configs), sorted(names)
+    led, names = queue_leaders(configs), sorted(names)
     now = Counter(led.values())
     least, more = divmod(len(led), len(names))
     busiest = sorted(names, key=lambda name: -now[name])
@@ -139,15 +147,15 @@ def move(
             waiting.append(queue_id)
     moved = dict(zip(waiting, free.elements(), strict=True))
     for queue_id, name in moved.items():
-        old = _mapping(configs[led[queue_id]]).hosted_queues[queue_id]
+        old = _mapping_of(configs[led[queue_id]]).hosted_queues[queue_id]
         part = LogicQueueMappingItem(
             gen=old[-1].gen + 1,
-            queue_id=_room(topic, configs, name),
+            queue_id=_add_physical_queue(topic, configs, name),
             bname=name,
             logic_offset=UNDECIDED,
         )
         for each in (name, led[queue_id]):
-            _mapping(configs[each]).hosted_queues[queue_id] = [*old, part]
+            _mapping_of(configs[each]).hosted_queues[queue_id] = [*old, part]
     _begin_epoch(configs, len(led), now_ms)
     return {queue_id: (name, led[queue_id]) for queue_id, name in moved.items()}
 
@@ -162,7 +170,7 @@ def first_offset(end: int) -> int:
     return (blocks + 1 + (rest >= BLOCK // 2)) * BLOCK
 
 
-def _decide(
+def _set_start_offsets(
     admin: AdminClient,
     topic: str,
     configs: Configs,
@@ -175,16 +183,16 @@ def _decide(
             code, where = RequestCode.GET_TOPIC_STATS_INFO, {"topic": topic}
             answer = admin.ask(admin.address_of(old), code, where)
             stats[old] = TopicStatsTable.decode(answer.body)
-        *_, before, last = _mapping(configs[new]).hosted_queues[queue_id]
+        *_, before, last = _mapping_of(configs[new]).hosted_queues[queue_id]
         queue = MessageQueue(topic=topic, broker_name=old, queue_id=before.queue_id)
         end = stats[old].offset_table[queue].max_offset
         begin = first_offset(before.logical(end))
         decided = msgspec.structs.replace(last, logic_offset=begin)
         for name in (new, old):
-            _mapping(configs[name]).hosted_queues[queue_id][-1] = decided
+            _mapping_of(configs[name]).hosted_queues[queue_id][-1] = decided
 
 
-def _known(admin: AdminClient, topic: str) -> Configs:
+def _fetch_configs(admin: AdminClient, topic: str) -> Configs:
     """Ask all masters for the topic; UsageError if it is an ordinary one."""
     found = {}
     for broker in admin.masters():
@@ -202,7 +210,9 @@ def _known(admin: AdminClient, topic: str) -> Configs:
     return found
 
 
-def _named(admin: AdminClient, brokers: str | None, clusters: str | None) -> list[str]:
+def _broker_names(
+    admin: AdminClient, brokers: str | None, clusters: str | None
+) -> list[str]:
     """Return the brokers that the options name."""
     if brokers:
         names = [each.strip() for each in brokers.split(",")]
@@ -216,21 +226,23 @@ def _named(admin: AdminClient, brokers: str | None, clusters: str | None) -> lis
     return names
 
 
-def _complete(admin: AdminClient, topic: str, configs: Configs) -> None:
+def _add_other_brokers(admin: AdminClient, topic: str, configs: Configs) -> None:
     """Add the other brokers of the clusters: they say that they have no queue."""
     masters = admin.masters()
     clusters = {each.cluster for each in masters if each.name in configs}
     total, epoch = next(
         (mapping.total_queues, mapping.epoch)
-        for mapping in map(_mapping, configs.values())
+        for mapping in map(_mapping_of, configs.values())
     )
     for each in masters:
         if each.cluster in clusters and each.name not in configs:
-            mapping = _mapping(_add(topic, configs, each.name))
+            mapping = _mapping_of(_ensure_broker(topic, configs, each.name))
             mapping.total_queues, mapping.epoch = total, epoch
 
 
-def _add(topic: str, configs: Configs, name: str) -> TopicConfigAndQueueMapping:
+def _ensure_broker(
+    topic: str, configs: Configs, name: str
+) -> TopicConfigAndQueueMapping:
     if name not in configs:
         configs[name] = TopicConfigAndQueueMapping(
             topic_name=topic,
@@ -241,22 +253,24 @@ def _add(topic: str, configs: Configs, name: str) -> TopicConfigAndQueueMapping:
     return configs[name]
 
 
-def _room(topic: str, configs: Configs, name: str) -> int:
+def _add_physical_queue(topic: str, configs: Configs, name: str) -> int:
     """Add a physical queue on a broker; return its id."""
-    config = _add(topic, configs, name)
+    config = _ensure_broker(topic, configs, name)
     config.write_queue_nums += 1
     config.read_queue_nums = max(config.read_queue_nums + 1, config.write_queue_nums)
     return config.write_queue_nums - 1
 
 
 def _begin_epoch(configs: Configs, count: int, now_ms: int) -> None:
-    latest = max(_mapping(config).epoch for config in configs.values())
+    latest = max(_mapping_of(config).epoch for config in configs.values())
     for config in configs.values():
-        mapping = _mapping(config)
+        mapping = _mapping_of(config)
         mapping.epoch, mapping.total_queues = max(now_ms, latest + EPOCH_STEP), count
 
 
-def _put(admin: AdminClient, name: str, configs: Configs, *, force: bool) -> None:
+def _put_config(
+    admin: AdminClient, name: str, configs: Configs, *, force: bool
+) -> None:
     config = configs[name]
     fields = {
         "topic": config.topic_name,
@@ -269,20 +283,23 @@ def _put(admin: AdminClient, name: str, configs: Configs, *, force: bool) -> Non
         "order": config.order,
         "force": force,
     }
-    code, body = RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC, _mapping(config).encode()
+    code, body = (
+        RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC,
+        _mapping_of(config).encode(),
+    )
     admin.ask(admin.address_of(name), code, fields, body)
 
 
-def _mapping(config: TopicConfigAndQueueMapping) -> TopicQueueMappingDetail:
+def _mapping_of(config: TopicConfigAndQueueMapping) -> TopicQueueMappingDetail:
     assert config.mapping_detail is not None, config.topic_name
     return config.mapping_detail
 
 
-def _shown(configs: Configs) -> Table:
+def _queue_table(configs: Configs) -> Table:
     rows = [
         (queue_id, part.gen, part.bname, part.queue_id, part.logic_offset)
-        for queue_id, name in sorted(leaders(configs).items())
-        for part in _mapping(configs[name]).hosted_queues[queue_id]
+        for queue_id, name in sorted(queue_leaders(configs).items())
+        for part in _mapping_of(configs[name]).hosted_queues[queue_id]
     ]
     return Table(("queue", "part", "broker", "queue there", "first offset"), rows)
 

@@ -2,21 +2,22 @@
 
 import json
 from collections import Counter
+from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
 import click
 
 from rmq.cli.admin.base import (
-    Shown,
+    Output,
     Table,
-    admin_command,
-    broker_option,
+    bool_option,
     broker_or_cluster,
     cluster_option,
-    flag,
-    pick,
-    targets,
+    register_command,
+    resolve_brokers,
+    sort_rows,
     topic_option,
 )
 from rmq.client.admin import AdminClient
@@ -28,13 +29,16 @@ from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.flags import TOPIC_UNIT, TOPIC_UNIT_SUB, is_readable, is_writable
 from rmq.protocol.topics import DLQ_PREFIX, RETRY_PREFIX
 
-MAX_ASKED: Final = 1_000
+MAX_TOPICS_WITH_RATES: Final = 1_000
+
+
 """Topics whose rates and groups are asked for one by one."""
+
 
 ORDER_NAMESPACE: Final = "ORDER_TOPIC_CONFIG"
 
 
-@admin_command("updateTopic")
+@register_command("updateTopic")
 @broker_or_cluster
 @topic_option
 @click.option("-r", "--readQueueNums", "reads", type=int, default=8, show_default=True)
@@ -42,9 +46,9 @@ ORDER_NAMESPACE: Final = "ORDER_TOPIC_CONFIG"
     "-w", "--writeQueueNums", "writes", type=int, default=8, show_default=True
 )
 @click.option("-p", "--perm", type=click.Choice(["2", "4", "6"]), default="6")
-@flag("-o", "--order", default=False)
-@flag("-u", "--unit", default=False)
-@flag("-s", "--hasUnitSub", "unit_sub", default=False)
+@bool_option("-o", "--order", default=False)
+@bool_option("-u", "--unit", default=False)
+@bool_option("-s", "--hasUnitSub", "unit_sub", default=False)
 @click.option("-a", "--attributes", help="+name=value,-name")
 def update_topic(  # noqa: PLR0913 - one parameter for each option
     admin: AdminClient,
@@ -59,7 +63,7 @@ def update_topic(  # noqa: PLR0913 - one parameter for each option
     order: bool,
     unit: bool,
     unit_sub: bool,
-) -> Shown:
+) -> Output:
     """Create a topic or change it, on one broker or on all masters of a cluster."""
     fields: dict[str, object] = {
         "topic": topic,
@@ -73,7 +77,7 @@ def update_topic(  # noqa: PLR0913 - one parameter for each option
     }
     if attributes:
         fields["attributes"] = attributes
-    asked = targets(admin, broker, cluster)
+    asked = resolve_brokers(admin, broker, cluster)
     for each in asked:
         admin.ask(each.address, RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
     if order and cluster:
@@ -82,39 +86,42 @@ def update_topic(  # noqa: PLR0913 - one parameter for each option
     return [f"create topic to {each.address} success." for each in asked]
 
 
-@admin_command("updateTopicList")
+@register_command("updateTopicList")
 @broker_or_cluster
 @click.option(
     "-f", "--filename", required=True, type=click.Path(exists=True, dir_okay=False)
 )
 def update_topic_list(
     admin: AdminClient, broker: str | None, cluster: str | None, filename: str
-) -> Shown:
+) -> Output:
     """Create or change the topics of a JSON file, a list of topic configurations."""
-    configs = _read_list(filename)
+    configs = read_json_list(filename)
     body = fastjson.dumps({"topicConfigList": configs})
-    asked = targets(admin, broker, cluster)
+    asked = resolve_brokers(admin, broker, cluster)
     for each in asked:
         admin.ask(each.address, RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, body=body)
     return [f"{len(configs)} topics to {each.address} success." for each in asked]
 
 
-def _read_list(filename: str) -> list[object]:
+def read_json_list(filename: str) -> list[object]:
+    """Read a file with a JSON list; BadParameter if it is not one."""
     try:
         value = json.loads(Path(filename).read_text("utf-8"))
     except (OSError, ValueError) as error:
         raise click.BadParameter(f"{filename}: {error}", param_hint="-f") from error
     if not isinstance(value, list):
-        raise click.BadParameter(f"{filename} holds no JSON list", param_hint="-f")
+        raise click.BadParameter(
+            f"{filename} does not hold a JSON list", param_hint="-f"
+        )
     return value
 
 
-@admin_command("deleteTopic")
+@register_command("deleteTopic")
 @cluster_option
 @topic_option
-def delete_topic(admin: AdminClient, cluster: str | None, topic: str) -> Shown:
+def delete_topic(admin: AdminClient, cluster: str | None, topic: str) -> Output:
     """Delete a topic on every broker of a cluster and in the name servers."""
-    asked = targets(admin, None, cluster, slaves=True)
+    asked = resolve_brokers(admin, None, cluster, slaves=True)
     for each in asked:
         admin.ask(each.address, RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": topic})
     for address in admin.name_servers:
@@ -126,16 +133,16 @@ def delete_topic(admin: AdminClient, cluster: str | None, topic: str) -> Shown:
     ]
 
 
-@admin_command("updateTopicPerm")
+@register_command("updateTopicPerm")
 @broker_or_cluster
 @topic_option
 @click.option("-p", "--perm", type=click.Choice(["2", "4", "6"]), required=True)
 def update_topic_perm(
     admin: AdminClient, broker: str | None, cluster: str | None, topic: str, perm: str
-) -> Shown:
+) -> Output:
     """Change the permission of a topic: 2 write, 4 read, 6 both."""
     lines = []
-    for each in targets(admin, broker, cluster):
+    for each in resolve_brokers(admin, broker, cluster):
         where = {"topic": topic}
         config = admin.value(each.address, RequestCode.GET_TOPIC_CONFIG, where)
         admin.ask(
@@ -159,10 +166,10 @@ def update_topic_perm(
     return lines
 
 
-@admin_command("topicRoute")
+@register_command("topicRoute")
 @topic_option
 @click.option("-l", "--list", "as_list", is_flag=True, help="One line for each broker.")
-def topic_route(admin: AdminClient, topic: str, *, as_list: bool) -> Shown:
+def topic_route(admin: AdminClient, topic: str, *, as_list: bool) -> Output:
     """Show the brokers that have a topic, and the number of queues."""
     route = admin.route(topic)
     if not as_list:
@@ -193,10 +200,10 @@ def topic_route(admin: AdminClient, topic: str, *, as_list: bool) -> Shown:
     )
 
 
-@admin_command("topicStatus")
+@register_command("topicStatus")
 @topic_option
 @cluster_option
-def topic_status(admin: AdminClient, topic: str, cluster: str | None) -> Shown:
+def topic_status(admin: AdminClient, topic: str, cluster: str | None) -> Output:
     """Show the offsets of a topic's queues, and the time of their last message."""
     rows: list[tuple[object, ...]] = []
     for host in admin.hosts(topic):
@@ -219,9 +226,9 @@ def topic_status(admin: AdminClient, topic: str, cluster: str | None) -> Shown:
     return Table(columns, rows)
 
 
-@admin_command("topicClusterList")
+@register_command("topicClusterList")
 @topic_option
-def topic_cluster_list(admin: AdminClient, topic: str) -> Shown:
+def topic_cluster_list(admin: AdminClient, topic: str) -> Output:
     """Show the clusters that have a topic."""
     return Table(("cluster",), [(name,) for name in sorted(clusters_of(admin, topic))])
 
@@ -231,13 +238,13 @@ def clusters_of(admin: AdminClient, topic: str) -> set[str]:
     return {host.cluster for host in admin.hosts(topic)}
 
 
-@admin_command("topicList")
+@register_command("topicList")
 @click.option("-c", "--clusterModel", "with_groups", is_flag=True)
-def topic_list(admin: AdminClient, *, with_groups: bool) -> Shown:
+def topic_list(admin: AdminClient, *, with_groups: bool) -> Output:
     """Show all topics; with -c their clusters and consumer groups."""
     topics = admin.topics()
     if not with_groups:
-        return _overview(admin, topics)
+        return _overview_table(admin, topics)
     rows: list[tuple[object, ...]] = []
     for topic in topics:
         if topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):
@@ -248,10 +255,10 @@ def topic_list(admin: AdminClient, *, with_groups: bool) -> Shown:
             for cluster in clusters_of(admin, topic)
             for group in groups
         ]
-    return Table(("cluster", "topic", "consumerGroup"), pick(rows))
+    return Table(("cluster", "topic", "consumerGroup"), sort_rows(rows))
 
 
-def _overview(admin: AdminClient, topics: list[str]) -> Table:
+def _overview_table(admin: AdminClient, topics: list[str]) -> Table:
     """Return a row for each topic; rates and groups if there are not too many."""
     queues: Counter[str] = Counter()
     configs: dict[str, dict[str, Any]] = {}
@@ -265,7 +272,7 @@ def _overview(admin: AdminClient, topics: list[str]) -> Table:
         for topic, config in found["topicConfigTable"].items():
             queues[topic] += config["writeQueueNums"]
             configs.setdefault(topic, config)
-    is_short = len(topics) <= MAX_ASKED
+    is_short = len(topics) <= MAX_TOPICS_WITH_RATES
     rows: list[tuple[object, ...]] = []
     for topic in topics:
         config = configs.get(topic)
@@ -277,28 +284,32 @@ def _overview(admin: AdminClient, topics: list[str]) -> Table:
         rate = groups = None
         if is_short and not silent:
             hosts = [host.address for host in admin.hosts(topic)]
-            rate = sum(traffic(admin, at, "TOPIC_PUT_NUMS", topic)[0] for at in hosts)
+            rate, _ = fetch_traffic(admin, hosts, "TOPIC_PUT_NUMS", topic)
             groups = len(groups_of(admin, topic))
         rows.append((topic, queues[topic], perm, rate, kind, groups))
     note = "; ".join(silent)
     if not is_short:
-        note = f"no rates and groups: more than {MAX_ASKED:,} topics"
+        note = f"no rates and groups: more than {MAX_TOPICS_WITH_RATES:,} topics"
     columns = "topic", "queues", "perm", "inTPS", "kind", "groups"
     return Table(columns, rows, note, of_mqadmin=1)
 
 
-def traffic(admin: AdminClient, address: str, name: str, key: str) -> tuple[float, int]:
-    """Return the rate of the last minute and the sum of the last day."""
-    fields = {"statsName": name, "statsKey": key}
-    code = RequestCode.VIEW_BROKER_STATS_DATA
-    try:
-        data = admin.value(address, code, fields)
-    except AnswerRefused:
-        return 0.0, 0
-    total = max(
-        data[window]["sum"] for window in ("statsDay", "statsHour", "statsMinute")
+def fetch_traffic(
+    admin: AdminClient, addresses: Iterable[str], name: str, key: str
+) -> tuple[float, int]:
+    """Return the rate of the last minute and the sum of the last day, over brokers."""
+    rate, total = 0.0, 0
+    code, fields = (
+        RequestCode.VIEW_BROKER_STATS_DATA,
+        {"statsName": name, "statsKey": key},
     )
-    return data["statsMinute"]["tps"], total
+    for address in addresses:
+        with suppress(AnswerRefused):  # a broker without such messages
+            data = admin.value(address, code, fields)
+            rate += data["statsMinute"]["tps"]
+            windows = ("statsDay", "statsHour", "statsMinute")
+            total += max(data[window]["sum"] for window in windows)
+    return rate, total
 
 
 def groups_of(admin: AdminClient, topic: str) -> list[str]:
@@ -311,10 +322,10 @@ def groups_of(admin: AdminClient, topic: str) -> list[str]:
     return sorted(groups)
 
 
-@admin_command("allocateMQ")
+@register_command("allocateMQ")
 @topic_option
 @click.option("-i", "--ipList", "ips", required=True, help="Addresses, separated by ,")
-def allocate_mq(admin: AdminClient, topic: str, ips: str) -> Shown:
+def allocate_mq(admin: AdminClient, topic: str, ips: str) -> Output:
     """Show how consumers at these addresses would divide the queues."""
     members = [part for part in ips.split(",") if part]
     queues = list(admin.queues(topic))
@@ -326,7 +337,7 @@ def allocate_mq(admin: AdminClient, topic: str, ips: str) -> Shown:
     return Table(("ip", "brokerName", "queueId"), rows)
 
 
-@admin_command("updateOrderConf")
+@register_command("updateOrderConf")
 @topic_option
 @click.option("-v", "--orderConf", "conf", help="broker1:queues;broker2:queues")
 @click.option(
@@ -334,7 +345,7 @@ def allocate_mq(admin: AdminClient, topic: str, ips: str) -> Shown:
 )
 def update_order_conf(
     admin: AdminClient, topic: str, conf: str | None, method: str
-) -> Shown:
+) -> Output:
     """Set, show or delete the queues of an ordered topic by broker."""
     fields = {"namespace": ORDER_NAMESPACE, "key": topic}
     if method == "get":
@@ -366,77 +377,3 @@ def _put_order(admin: AdminClient, topic: str, conf: str) -> None:
     value = ";".join(parts[name] for name in sorted(parts))
     for address in admin.name_servers:
         admin.ask(address, RequestCode.PUT_KV_CONFIG, {**fields, "value": value})
-
-
-@admin_command("setConsumeMode")
-@broker_or_cluster
-@topic_option
-@click.option("-g", "--groupName", "group", required=True)
-@click.option("-m", "--mode", type=click.Choice(["PULL", "POP"]), required=True)
-@click.option("-q", "--popShareQueueNum", "share", type=int, default=0)
-def set_consume_mode(
-    admin: AdminClient,
-    broker: str | None,
-    cluster: str | None,
-    topic: str,
-    group: str,
-    mode: str,
-    share: int,
-) -> Shown:
-    """Choose whether a group pulls a topic or pops it."""
-    body = fastjson.dumps(
-        {
-            "topic": topic,
-            "consumerGroup": group,
-            "mode": mode,
-            "popShareQueueNum": share,
-        }
-    )
-    asked = targets(admin, broker, cluster)
-    for each in asked:
-        admin.ask(each.address, RequestCode.SET_MESSAGE_REQUEST_MODE, body=body)
-    return [f"set consume mode to {each.address} success." for each in asked]
-
-
-@admin_command("cleanUnusedTopic")
-@broker_option
-@cluster_option
-def clean_unused_topic(
-    admin: AdminClient, broker: str | None, cluster: str | None
-) -> Shown:
-    """Remove the queues of topics that a broker does not know any more."""
-    return clean(admin, RequestCode.CLEAN_UNUSED_TOPIC, broker, cluster)
-
-
-@admin_command("cleanExpiredCQ")
-@broker_option
-@cluster_option
-def clean_expired_cq(
-    admin: AdminClient, broker: str | None, cluster: str | None
-) -> Shown:
-    """Remove queue files whose messages are deleted."""
-    return clean(admin, RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE, broker, cluster)
-
-
-@admin_command("deleteExpiredCommitLog")
-@broker_option
-@cluster_option
-def delete_expired_commit_log(
-    admin: AdminClient, broker: str | None, cluster: str | None
-) -> Shown:
-    """Let brokers delete expired log files at any hour."""
-    return clean(admin, RequestCode.DELETE_EXPIRED_COMMITLOG, broker, cluster)
-
-
-def clean(
-    admin: AdminClient, code: int, broker: str | None, cluster: str | None
-) -> Shown:
-    """Ask brokers to clean up; without -b and -c all of them."""
-    asked = (
-        targets(admin, broker, cluster, slaves=True)
-        if broker or cluster
-        else admin.brokers()
-    )
-    for each in asked:
-        admin.ask(each.address, code)
-    return [f"{each.address} success" for each in asked]

@@ -3,18 +3,18 @@
 import click
 
 from rmq.cli.admin.base import (
-    Shown,
-    admin_command,
+    Output,
     broker_or_cluster,
+    register_command,
     registry,
-    targets,
+    resolve_brokers,
 )
 from rmq.cli.admin.catalogue import UNSERVED
 from rmq.client.admin import AdminClient
 
 
-def _make(name: str, code: int) -> None:
-    @admin_command(name)
+def _register_unserved(name: str, code: int) -> None:
+    @register_command(name)
     @broker_or_cluster
     @click.argument("rest", nargs=-1, type=click.UNPROCESSED)
     def ask(
@@ -22,9 +22,11 @@ def _make(name: str, code: int) -> None:
         broker: str | None,
         cluster: str | None,
         rest: tuple[str, ...],
-    ) -> Shown:
+    ) -> Output:
         asked = (
-            targets(admin, broker, cluster) if broker or cluster else admin.masters()
+            resolve_brokers(admin, broker, cluster)
+            if broker or cluster
+            else admin.masters()
         )
         admin.ask(asked[0].address, code)
         return [f"{asked[0].address} served request {code}; use Java's tools for it"]
@@ -35,4 +37,4 @@ def _make(name: str, code: int) -> None:
 
 
 for _name, _code in UNSERVED.items():
-    _make(_name, _code)
+    _register_unserved(_name, _code)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rmq.cli.failures import FAILED, Subject, end
+from rmq.cli.failures import FAILED, Subject, exit_with_error
 from rmq.cli.tool_settings import ToolSettings, with_settings
 from rmq.client.admin import AdminClient
 from rmq.core.errors import RmqError
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rmq.cli.bench.load import PullJob, Run, SendJob
 
 
-@click.command()
+@click.command("bench")
 @click.option("-t", "--topic", default="BenchmarkTest", show_default=True)
 @click.option(
     "-c", "--connections", type=click.IntRange(1, 1_000), default=4, show_default=True
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     "--consume", is_flag=True, help="Read what the topic holds, and commit nothing."
 )
 @with_settings
-def bench(
+def bench_command(
     settings: ToolSettings,
     topic: str,
     connections: int,
@@ -73,18 +73,20 @@ def bench(
         with settings.admin() as admin:
             jobs: list[SendJob | PullJob]
             if consume:
-                jobs = [*_pulls(admin, topic, connections)]
+                jobs = [*_plan_pulls(admin, topic, connections)]
             else:
-                jobs = [*_sends(admin, topic, connections, b"b" * size)]
+                jobs = [*_plan_sends(admin, topic, connections, b"b" * size)]
         run = asyncio.run(measure(settings, jobs, window, seconds, messages))
     except RmqError as error:
-        end(error, subject=Subject(topic, action="Sub" if consume else "Pub"))
-    _show(run, connections, None if consume else (window, size))
+        exit_with_error(
+            error, subject=Subject(topic, action="Sub" if consume else "Pub")
+        )
+    _print_result(run, connections, None if consume else (window, size))
     if run.refused:
         sys.exit(FAILED)
 
 
-def _sends(
+def _plan_sends(
     admin: AdminClient, topic: str, connections: int, body: bytes
 ) -> Iterator["SendJob"]:
     """Give each connection a queue."""
@@ -97,7 +99,9 @@ def _sends(
         yield SendJob(number, topic, queues[number % len(queues)], body)
 
 
-def _pulls(admin: AdminClient, topic: str, connections: int) -> Iterator["PullJob"]:
+def _plan_pulls(
+    admin: AdminClient, topic: str, connections: int
+) -> Iterator["PullJob"]:
     """Divide the queues among the connections; each goes to one broker."""
     from rmq.cli.bench.load import PullJob
 
@@ -111,7 +115,7 @@ def _pulls(admin: AdminClient, topic: str, connections: int) -> Iterator["PullJo
         yield PullJob(place, topic, queue, begin, stop)
 
 
-def _show(run: "Run", connections: int, sends: tuple[int, int] | None) -> None:
+def _print_result(run: "Run", connections: int, sends: tuple[int, int] | None) -> None:
     from rmq.cli.bench.load import RECORD_COUNT
 
     if sends is None:

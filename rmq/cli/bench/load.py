@@ -28,7 +28,7 @@ from rmq.protocol.properties import encode_properties
 
 GROUP: Final = "rmq-bench"
 TIMEOUT_S: Final = 10.0
-LOOK_S: Final = 0.1
+POLL_S: Final = 0.1
 RECORD_COUNT: Final = 32
 """Messages that one pull asks for, as clients do."""
 
@@ -95,7 +95,7 @@ class Run:
         """Wait for the end; RmqError if answers stay away."""
         while self.open and self.failure is None:
             try:
-                await asyncio.wait_for(self.ended.wait(), LOOK_S)
+                await asyncio.wait_for(self.ended.wait(), POLL_S)
             except TimeoutError:
                 if time.perf_counter() - self.last > TIMEOUT_S:
                     raise RmqError(f"no answer for {TIMEOUT_S:.0f} s") from None
@@ -122,7 +122,7 @@ class Worker(ABC):
         """Make the next request."""
         if self._has_more() and self.run.may_ask():
             self.run.open += 1
-            self._ask(_Open(self), steady_ms() + int(1_000 * TIMEOUT_S))
+            self._ask(_Waiter(self), steady_ms() + int(1_000 * TIMEOUT_S))
 
     def take(self, answer: object, asked_at: float) -> None:
         """Count an answer, and ask again."""
@@ -139,7 +139,7 @@ class Worker(ABC):
         return 0
 
     @abstractmethod
-    def _ask(self, waiter: "_Open", deadline_ms: int) -> None:
+    def _ask(self, waiter: "_Waiter", deadline_ms: int) -> None:
         """Send a request."""
 
     @abstractmethod
@@ -147,7 +147,7 @@ class Worker(ABC):
         """Return how many messages an answer stands for."""
 
 
-class _Open:
+class _Waiter:
     """A request without an answer; the waiter of its connection."""
 
     __slots__ = ("_asked_at", "_worker")
@@ -169,7 +169,7 @@ class _Open:
         self._worker.run.closed(error)
 
 
-class Sends(Worker):
+class SendWorker(Worker):
     """Sends one body to one queue."""
 
     def __init__(
@@ -183,7 +183,7 @@ class Sends(Worker):
         self._prefix = os.urandom(10).hex().upper()
         self._sent = 0
 
-    def _ask(self, waiter: _Open, deadline_ms: int) -> None:
+    def _ask(self, waiter: _Waiter, deadline_ms: int) -> None:
         self._sent += 1
         msg_id = f"{self._prefix}{self._sent:012X}"
         properties = encode_properties({"UNIQ_KEY": msg_id, "WAIT": "true"}).encode()
@@ -201,7 +201,7 @@ class Sends(Worker):
         return self._refused(answer.code, answer.remark)
 
 
-class Pulls(Worker):
+class PullWorker(Worker):
     """Reads one queue, one pull after another as clients do."""
 
     def __init__(self, run: Run, connection: Connection, job: "PullJob") -> None:
@@ -212,7 +212,7 @@ class Pulls(Worker):
     def _has_more(self) -> bool:
         return self._offset < self._end
 
-    def _ask(self, waiter: _Open, deadline_ms: int) -> None:
+    def _ask(self, waiter: _Waiter, deadline_ms: int) -> None:
         self.connection.pull(
             self._template,
             waiter,
@@ -252,9 +252,9 @@ async def measure(
         for job in jobs:
             connection = connections[job.place]
             if isinstance(job, SendJob):
-                Sends(run, connection, job, window).begin()
+                SendWorker(run, connection, job, window).begin()
             else:
-                Pulls(run, connection, job).begin()
+                PullWorker(run, connection, job).begin()
         with Progress("messages", messages) as progress:
             await run.watch(progress)
     return run

@@ -7,14 +7,9 @@ from collections.abc import Iterator, Mapping
 import click
 
 from rmq.access.config import AuthConfig
-from rmq.cli.config.file_sizes import lines_of_keys, size_findings
-from rmq.cli.options import (
-    FAILED,
-    fail,
-    gather_values,
-    read_sources,
-    wanted_plugins,
-)
+from rmq.cli.config.file_sizes import check_file_sizes, lines_of_keys
+from rmq.cli.config.sources import gather_values, load_plugins, read_sources
+from rmq.cli.server.process import FAILED, exit_server
 from rmq.cluster.config import ReplicationConfig
 from rmq.config.broker import BrokerConfig
 from rmq.config.document import document
@@ -60,14 +55,14 @@ ROLES: dict[str, tuple[type, ...]] = {
 }
 
 
-def _classes(role: str, values: Mapping[str, str]) -> tuple[type, ...]:
+def _config_classes(role: str, values: Mapping[str, str]) -> tuple[type, ...]:
     if role != "broker":
         return ROLES[role]
-    return (*ROLES[role], *wanted_plugins(values).config_classes())
+    return (*ROLES[role], *load_plugins(values).config_classes())
 
 
-@click.group()
-def config() -> None:
+@click.group("config")
+def config_command() -> None:
     """Check or print a configuration before it is used."""
 
 
@@ -80,7 +75,7 @@ _role = click.option(
 )
 
 
-@config.command("check")
+@config_command.command("check")
 @click.argument("path", type=click.Path(exists=True, dir_okay=False))
 @_role
 def check_file(path: str, role: str) -> None:
@@ -91,14 +86,14 @@ def check_file(path: str, role: str) -> None:
     try:
         values = read_properties(path)
         places = lines_of_keys(path)
-        classes = _classes(role, values)
-        findings = [*check(values, classes), *_duplicates(places)]
+        classes = _config_classes(role, values)
+        findings = [*check(values, classes), *_duplicate_keys(places)]
     except RmqError as error:
-        fail(error)
+        exit_server(error)
     bad = dict(_wrong_values(values, classes))
     findings += [Finding(key, text, True) for key, text in bad.items()]
     if not bad:
-        findings += size_findings(build(StoreConfig, values))
+        findings += check_file_sizes(build(StoreConfig, values))
     if not any(key.startswith("tls.") for key in bad):
         findings += _tls_findings(values)
     for finding in findings:
@@ -123,7 +118,7 @@ def _wrong_values(
             yield next(iter(error.keys), ""), str(error)
 
 
-def _duplicates(places: Mapping[str, list[int]]) -> Iterator[Finding]:
+def _duplicate_keys(places: Mapping[str, list[int]]) -> Iterator[Finding]:
     for key, lines in places.items():
         if len(lines) > 1:
             yield Finding(
@@ -141,14 +136,14 @@ def _tls_findings(values: Mapping[str, str]) -> Iterator[Finding]:
         yield Finding(next(iter(error.keys), "tls.server.certPath"), str(error), True)
 
 
-@config.command("print")
+@config_command.command("print")
 @click.option("-c", "--config", "path", type=click.Path(exists=True, dir_okay=False))
 @click.option(
     "--diff-defaults", is_flag=True, help="Only keys that differ from the default."
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 @_role
-def print_all(
+def print_config(
     path: str | None, role: str, *, diff_defaults: bool, as_json: bool
 ) -> None:
     """Print the configuration in effect: file, environment and defaults.
@@ -157,11 +152,11 @@ def print_all(
     """
     try:
         stored, said = read_sources(path, (), ROLES[role])
-        classes = _classes(role, stored | said)
+        classes = _config_classes(role, stored | said)
         values = gather_values(path, (), classes)
         built: list[object] = [build(kind, values) for kind in classes]
     except RmqError as error:
-        fail(error)
+        exit_server(error)
     shown = {
         key: value
         for one in built
@@ -175,7 +170,7 @@ def print_all(
         click.echo(f"{key}={value}")
 
 
-@config.command("document")
+@config_command.command("document")
 def print_document() -> None:
     """Print the page of all keys, docs/reference/configuration.md.
 
@@ -187,7 +182,7 @@ def print_document() -> None:
         ("Keys of replication", [ReplicationConfig]),
         ("Keys of the console", [ConsoleConfig]),
         ("Keys of TLS, of both", [TlsConfig]),
-        ("Keys of plugins", wanted_plugins({}).config_classes()),
+        ("Keys of plugins", load_plugins({}).config_classes()),
         ("Keys of the name server", [NamesrvConfig, NamesrvListenConfig]),
         ("Keys of the controller", [ControllerConfig]),
         ("Keys of a container", [ContainerConfig]),

@@ -12,7 +12,7 @@ from rmq.config.option import Finding
 from rmq.store.config import StoreConfig
 
 
-def size_findings(config: StoreConfig) -> list[Finding]:
+def check_file_sizes(config: StoreConfig) -> list[Finding]:
     """Return a problem for each kind of file whose size is not the configured one."""
     root = config.root
     log = Path(config.commit_log_dir or root / "commitlog")
@@ -30,7 +30,7 @@ def size_findings(config: StoreConfig) -> list[Finding]:
     return [
         finding
         for key, folder, pattern, size in wanted
-        for finding in _other_sizes(key, folder, pattern, size)
+        for finding in _check_folder(key, folder, pattern, size)
     ]
 
 
@@ -49,7 +49,7 @@ def lines_of_keys(path: str) -> dict[str, list[int]]:
     return places
 
 
-def _other_sizes(key: str, folder: Path, pattern: str, size: int) -> Iterator[Finding]:
+def _check_folder(key: str, folder: Path, pattern: str, size: int) -> Iterator[Finding]:
     """Check every file; yield a finding for the first one of another size."""
     for path in sorted(folder.glob(pattern)):
         if not (path.is_file() and path.name.isdecimal()):

@@ -24,13 +24,13 @@ from rmq.core.errors import RmqError
 from rmq.protocol.codes import RequestCode
 from rmq.protocol.topics import is_retry_topic
 
-LOOKING: Final = "rmq-consume"
+BROWSE_GROUP: Final = "rmq-consume"
 """The group in the pulls of one that is in no group."""
 
-NEWEST: Final = 10
+NEWEST_COUNT: Final = 10
 FETCH_MESSAGES: Final = 32
 AHEAD_MESSAGES: Final = 1_000
-LOOK_S: Final = 0.05
+POLL_S: Final = 0.05
 """How often is looked whether the end is reached, while no messages come."""
 
 Write = Callable[[ReceivedMessage], None]
@@ -52,7 +52,7 @@ class Choice(NamedTuple):
     stops_at_end: bool
 
 
-class Follower:
+class TopicReader:
     """One command that reads a topic."""
 
     def __init__(
@@ -71,9 +71,9 @@ class Follower:
         """Write messages until the count, the end or Ctrl-C; then commit and leave."""
         be_quiet()
         with suppress(KeyboardInterrupt):
-            asyncio.run(self._run(_Counted(write, count)))
+            asyncio.run(self._run(_LimitedWriter(write, count)))
 
-    async def _run(self, write: "_Counted") -> None:
+    async def _run(self, write: "_LimitedWriter") -> None:
         group = self._choice.group
         queues = self._queues(self._topic)
         places = [] if group else [self._place(each) for each in queues]
@@ -91,10 +91,10 @@ class Follower:
         return _StreamConsumer(
             self,
             client,
-            group or LOOKING,
+            group or BROWSE_GROUP,
             {self._topic: self._expression} if group else None,
             silent=group is None,
-            start=_begin(self._choice.begin),
+            start=_group_start(self._choice.begin),
             fetch_messages=FETCH_MESSAGES,
             buffer_messages=AHEAD_MESSAGES,
             on_assigned=self._note_ends if self._choice.stops_at_end else None,
@@ -108,13 +108,13 @@ class Follower:
             consumer.puller.fail(error)
         elif not self._is_away:
             self._is_away = True
-            _notify(f"{error}; waits until it is back")
+            _print_notice(f"{error}; waits until it is back")
 
     def on_reachable(self) -> None:
         """Report that all brokers are connected again."""
         if self._is_away:
             self._is_away = False
-            _notify("connected again")
+            _print_notice("connected again")
 
     # -- reading
 
@@ -125,7 +125,7 @@ class Follower:
 
         A message counts as consumed when it was taken.
         """
-        pause_s = None if ends is None else LOOK_S
+        pause_s = None if ends is None else POLL_S
         while ends is None or not await _has_reached(consumer, ends):
             batch: list[ReceivedMessage] = []
             with anyio.move_on_after(pause_s):
@@ -138,7 +138,7 @@ class Follower:
                 if is_enough:
                     return
 
-    async def _take_part(self, consumer: Consumer, write: "_Counted") -> None:
+    async def _take_part(self, consumer: Consumer, write: "_LimitedWriter") -> None:
         """Read as a member of the group; what was written is committed."""
         try:
             ends = self._ends if self._choice.stops_at_end else None
@@ -155,7 +155,10 @@ class Follower:
             raise consumer.puller.failure
 
     async def _look(
-        self, consumer: Consumer, places: Sequence["_Place"], write: "_Counted"
+        self,
+        consumer: Consumer,
+        places: Sequence["_QueueStart"],
+        write: "_LimitedWriter",
     ) -> None:
         """Read without a group: first the newest messages, if no place is given."""
         await consumer.queues(self._topic)
@@ -174,7 +177,7 @@ class Follower:
         if starts:
             await self._read(consumer, keep, starts)
             newest.sort(key=lambda message: message.stored_ms)
-        for message in [*newest[-NEWEST:], *later]:
+        for message in [*newest[-NEWEST_COUNT:], *later]:
             if write(message):
                 return
         ends = self._ends if self._choice.stops_at_end else None
@@ -192,15 +195,15 @@ class Follower:
             raise RmqError(f"{topic} has no such queue that can be read")
         return queues
 
-    def _place(self, queue: Queue) -> "_Place":
+    def _place(self, queue: Queue) -> "_QueueStart":
         name = MessageQueue(self._topic, queue.broker, queue.queue_id)
         start = newest = self._start(queue)
         if self._choice.begin is None and self._choice.offset is None:
             low = self._admin.offset(RequestCode.GET_MIN_OFFSET, self._topic, queue)
-            newest = max(low, start - NEWEST)
+            newest = max(low, start - NEWEST_COUNT)
         if self._choice.stops_at_end:
             self._ends[name] = self._high(self._topic, queue)
-        return _Place(name, start, newest)
+        return _QueueStart(name, start, newest)
 
     def _start(self, queue: Queue) -> int:
         """Return where the choice begins; that is the end if nothing is chosen."""
@@ -230,9 +233,9 @@ class Follower:
 class _StreamConsumer(Consumer):
     """Passes the loss of a broker on to the command; a refusal ends it."""
 
-    def __init__(self, follower: Follower, *arguments: Any, **options: Any) -> None:  # noqa: ANN401 - those of Consumer
+    def __init__(self, reader: TopicReader, *arguments: Any, **options: Any) -> None:  # noqa: ANN401 - those of Consumer
         super().__init__(*arguments, **options)
-        self._follower = follower
+        self._reader = reader
 
     def on_refused(self, error: RmqError) -> None:
         """End the iteration with the error."""
@@ -240,14 +243,14 @@ class _StreamConsumer(Consumer):
 
     def on_unreachable(self, error: BaseException) -> None:
         """Pass the failure on."""
-        self._follower.on_unreachable(self, error)
+        self._reader.on_unreachable(self, error)
 
     def on_reachable(self) -> None:
         """Pass the good news on."""
-        self._follower.on_reachable()
+        self._reader.on_reachable()
 
 
-class _Place(NamedTuple):
+class _QueueStart(NamedTuple):
     """Where a queue begins, and the newest of its messages before."""
 
     queue: MessageQueue
@@ -255,7 +258,7 @@ class _Place(NamedTuple):
     newest: int
 
 
-class _Counted:
+class _LimitedWriter:
     """Writes messages; says when the wanted number is written."""
 
     def __init__(self, write: Write, count: int | None) -> None:
@@ -278,7 +281,7 @@ async def _has_reached(consumer: Consumer, ends: dict[MessageQueue, int]) -> boo
     return True
 
 
-def _begin(begin: str | int | None) -> Start:
+def _group_start(begin: str | int | None) -> Start:
     """Return where a group begins that has committed nothing."""
     if isinstance(begin, int):
         return datetime.fromtimestamp(begin / 1_000, UTC)
@@ -292,5 +295,5 @@ def be_quiet() -> None:
         log.addHandler(logging.NullHandler())
 
 
-def _notify(sentence: str) -> None:
+def _print_notice(sentence: str) -> None:
     click.echo(f"rmq: {sentence}", err=True)

@@ -6,11 +6,11 @@ import time
 
 import click
 
-from rmq.cli.doctor.diagnosis import diagnose
+from rmq.cli.config.sources import gather_values
+from rmq.cli.doctor.diagnosis import run_checks
 from rmq.cli.doctor.findings import Finding
-from rmq.cli.doctor.plan import plan
-from rmq.cli.failures import FAILED, end
-from rmq.cli.options import gather_values
+from rmq.cli.doctor.plan import plan_capacity
+from rmq.cli.failures import FAILED, exit_with_error
 from rmq.cli.tool_settings import ToolSettings, with_settings
 from rmq.config.broker import BrokerConfig
 from rmq.core.errors import RmqError
@@ -18,7 +18,7 @@ from rmq.core.logs import escaped
 from rmq.store.config import StoreConfig
 
 
-@click.command()
+@click.command("doctor")
 @click.option(
     "-c",
     "--config",
@@ -38,7 +38,7 @@ from rmq.store.config import StoreConfig
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON document.")
 @with_settings
-def doctor(
+def doctor_command(
     settings: ToolSettings,
     path: str | None,
     values: tuple[str, ...],
@@ -61,15 +61,17 @@ def doctor(
     began = time.monotonic()
     try:
         gathered = gather_values(path, values, (BrokerConfig, StoreConfig))
-        findings = plan(load, gathered) if load else diagnose(gathered, settings)
+        findings = (
+            plan_capacity(load, gathered) if load else run_checks(gathered, settings)
+        )
     except RmqError as error:
-        end(error)
-    _show(findings, time.monotonic() - began, as_json=as_json)
+        exit_with_error(error)
+    _print_findings(findings, time.monotonic() - began, as_json=as_json)
     if any(each.is_problem for each in findings):
         sys.exit(FAILED)
 
 
-def _show(findings: list[Finding], seconds: float, *, as_json: bool) -> None:
+def _print_findings(findings: list[Finding], seconds: float, *, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps([each._asdict() for each in findings], indent=2))
         return

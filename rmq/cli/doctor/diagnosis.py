@@ -16,12 +16,12 @@ from typing import Any, Final
 
 from rmq.access.config import AuthConfig
 from rmq.cli.config.command import ROLES
-from rmq.cli.config.file_sizes import size_findings
+from rmq.cli.config.file_sizes import check_file_sizes
+from rmq.cli.config.sources import load_plugins
 from rmq.cli.doctor.findings import Finding, Findings
-from rmq.cli.doctor.group_checks import group_findings
-from rmq.cli.doctor.reported_problems import told_problems
+from rmq.cli.doctor.group_checks import check_groups
+from rmq.cli.doctor.reported_problems import reported_problems
 from rmq.cli.failures import explain
-from rmq.cli.options import wanted_plugins
 from rmq.cli.tool_settings import ToolSettings
 from rmq.client.admin import AdminClient, BrokerAddress, request
 from rmq.cluster.config import ReplicationConfig
@@ -39,7 +39,7 @@ from rmq.store.config import StoreConfig
 
 LOOPBACK: Final = "127.0.0.1"
 ANY_ADDRESSES: Final = ("0.0.0.0", "::")
-LEAST_DESCRIPTORS: Final = 16_384
+MIN_DESCRIPTORS: Final = 16_384
 GOOD_DESCRIPTORS: Final = 65_536
 CLOCK_TOLERANCE_MS: Final = 2_000
 MAX_MAP_COUNT: Final = Path("/proc/sys/vm/max_map_count")
@@ -50,9 +50,9 @@ MAX_GROUPS: Final = 1_000
 """Most groups whose members are compared."""
 
 
-def diagnose(values: Mapping[str, str], settings: ToolSettings) -> list[Finding]:
+def run_checks(values: Mapping[str, str], settings: ToolSettings) -> list[Finding]:
     """Make every check for these keys; `settings` win over the keys."""
-    found = list(_configuration(values))
+    found = list(_check_configuration(values))
     name = values.get("brokerName")
     try:
         config, store = build(BrokerConfig, values), build(StoreConfig, values)
@@ -63,12 +63,12 @@ def diagnose(values: Mapping[str, str], settings: ToolSettings) -> list[Finding]
     except ConfigError as error:
         remedy = "correct this key; nothing else was checked"
         return [*found, Finding("configuration", str(error), True, remedy)]
-    found += _disk(store)
-    found += _file_sizes(store)
-    found += _descriptors()
-    found += _mappings(store)
-    found += _open_ports(config, auth)
-    found += _log_port(config, replication)
+    found += _check_disk(store)
+    found += _check_store_files(store)
+    found += _check_descriptors()
+    found += _check_mappings(store)
+    found += _check_open_ports(config, auth)
+    found += _report_log_port(config, replication)
     servers = (
         settings.name_servers or config.name_servers or (_own_name_server(config),)
     )
@@ -76,13 +76,13 @@ def diagnose(values: Mapping[str, str], settings: ToolSettings) -> list[Finding]
     with AdminClient(servers, identity, timeout_s=timeout_s) as admin:
         reachable = []
         for address in servers:
-            finding = _name_server(admin, address)
+            finding = _check_name_server(admin, address)
             found.append(finding)
             if not finding.is_problem:
                 reachable.append(address)
         if reachable:
             with AdminClient(reachable, identity, timeout_s=timeout_s) as rest:
-                found += _brokers(rest, name)
+                found += _check_brokers(rest, name)
     return found
 
 
@@ -105,8 +105,8 @@ def _own_name_server(config: BrokerConfig) -> str:
     return f"{reached}:{config.embedded_namesrv_port}"
 
 
-def _configuration(values: Mapping[str, str]) -> Findings:
-    classes = (*ROLES["broker"], *wanted_plugins(values).config_classes())
+def _check_configuration(values: Mapping[str, str]) -> Findings:
+    classes = (*ROLES["broker"], *load_plugins(values).config_classes())
     problems = [f for f in check(values, classes) if f.is_problem]
     for problem in problems:
         remedy = "correct it in the file; rmq config check shows all of them"
@@ -118,11 +118,11 @@ def _configuration(values: Mapping[str, str]) -> Findings:
 # -- this machine
 
 
-def _disk(store: StoreConfig) -> Findings:
+def _check_disk(store: StoreConfig) -> Findings:
     """Check the free space for the store, which may not exist yet; each disk once."""
     seen: set[int] = set()
     for place in (store.root / "commitlog", store.root):
-        folder = _existing(place)
+        folder = _nearest_folder(place)
         device = folder.stat().st_dev
         if device in seen:
             continue
@@ -148,18 +148,18 @@ def _disk(store: StoreConfig) -> Findings:
             yield Finding("disk", text)
 
 
-def _existing(path: Path) -> Path:
+def _nearest_folder(path: Path) -> Path:
     """Return the path, or the nearest existing folder above it."""
     while not path.exists():
         path = path.parent
     return path
 
 
-def _descriptors() -> Findings:
+def _check_descriptors() -> Findings:
     """Check the hard limit: a broker raises its own limit up to it."""
     _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     text = f"{hard} files and connections may be open at once"
-    if hard < LEAST_DESCRIPTORS:
+    if hard < MIN_DESCRIPTORS:
         yield Finding(
             "file handles", text, True,
             f"start the broker with ulimit -n {GOOD_DESCRIPTORS} (systemd: "
@@ -169,7 +169,7 @@ def _descriptors() -> Findings:
         yield Finding("file handles", text)
 
 
-def _mappings(store: StoreConfig) -> Findings:
+def _check_mappings(store: StoreConfig) -> Findings:
     """Compare the files that a broker maps with the system's limit."""
     try:
         limit = int(MAX_MAP_COUNT.read_text())
@@ -186,8 +186,8 @@ def _mappings(store: StoreConfig) -> Findings:
         yield Finding("mapped files", text)
 
 
-def _file_sizes(store: StoreConfig) -> Findings:
-    problems = size_findings(store)
+def _check_store_files(store: StoreConfig) -> Findings:
+    problems = check_file_sizes(store)
     for each in problems:
         remedy = "correct the key: a store does not open with files of other sizes"
         yield Finding("file sizes", each.text, True, remedy)
@@ -195,7 +195,7 @@ def _file_sizes(store: StoreConfig) -> Findings:
         yield Finding("file sizes", "the files of the store have the configured sizes")
 
 
-def _open_ports(config: BrokerConfig, auth: AuthConfig) -> Findings:
+def _check_open_ports(config: BrokerConfig, auth: AuthConfig) -> Findings:
     """Whether strangers may use the ports."""
     port, host = config.listen_port, config.bind_address
     ports = f"ports {port} and {port - FAST_PORT_DISTANCE} on {host}"
@@ -218,7 +218,7 @@ def _open_ports(config: BrokerConfig, auth: AuthConfig) -> Findings:
         )  # fmt: skip
 
 
-def _log_port(config: BrokerConfig, replication: ReplicationConfig) -> Findings:
+def _report_log_port(config: BrokerConfig, replication: ReplicationConfig) -> Findings:
     """Say who reads the log, past users and policies, where others reach its port."""
     if config.bind_address.startswith("127."):
         return
@@ -237,7 +237,7 @@ def _log_port(config: BrokerConfig, replication: ReplicationConfig) -> Findings:
 # -- what runs
 
 
-def _name_server(admin: AdminClient, address: str) -> Finding:
+def _check_name_server(admin: AdminClient, address: str) -> Finding:
     try:
         admin.ask(address, RequestCode.GET_BROKER_CLUSTER_INFO)
     except RmqError as error:
@@ -253,7 +253,7 @@ def _name_server(admin: AdminClient, address: str) -> Finding:
     return Finding("name server", f"{address} answers")
 
 
-def _brokers(admin: AdminClient, name: str | None) -> Findings:
+def _check_brokers(admin: AdminClient, name: str | None) -> Findings:
     """Check all brokers; one of that name is expected."""
     infos = {
         address: fastjson.loads(
@@ -261,7 +261,7 @@ def _brokers(admin: AdminClient, name: str | None) -> Findings:
         )
         for address in admin.name_servers
     }
-    yield from _agreement(infos)
+    yield from _compare_name_servers(infos)
     brokers = admin.brokers()
     if not brokers:
         yield Finding(
@@ -277,22 +277,22 @@ def _brokers(admin: AdminClient, name: str | None) -> Findings:
         )  # fmt: skip
     alive = []
     for each in brokers:
-        problems = list(_ports(admin, each))
+        problems = list(_check_ports(admin, each))
         yield from problems
         if not any(problem.is_problem for problem in problems):
             alive.append(each)
     for each in alive:
-        yield from _one_broker(admin, each)
-    yield from group_findings(admin, alive)
+        yield from _check_broker(admin, each)
+    yield from check_groups(admin, alive)
     told: list[Finding] = []
     for each in alive:
-        told += told_problems(admin, each)
+        told += reported_problems(admin, each)
     yield from told
     if alive:
-        yield from _groups(admin, {each.subject for each in told})
+        yield from _check_subscriptions(admin, {each.subject for each in told})
 
 
-def _agreement(infos: Mapping[str, Any]) -> Findings:
+def _compare_name_servers(infos: Mapping[str, Any]) -> Findings:
     """Whether all name servers know the same brokers."""
     known = {
         address: {
@@ -326,7 +326,7 @@ def _has_fixed_ports(admin: AdminClient, broker: BrokerAddress) -> bool:
         return True
 
 
-def _ports(admin: AdminClient, broker: BrokerAddress) -> Findings:
+def _check_ports(admin: AdminClient, broker: BrokerAddress) -> Findings:
     """Whether this host can connect to the addresses that clients get."""
     addresses = {"main port": broker.address}
     if _has_fixed_ports(admin, broker):
@@ -350,10 +350,10 @@ def _ports(admin: AdminClient, broker: BrokerAddress) -> Findings:
         else:
             yield Finding(subject, f"{address} serves")
             if ends is not None:
-                yield _certificate(f"{broker.name} certificate", ends)
+                yield _check_certificate(f"{broker.name} certificate", ends)
 
 
-def _certificate(
+def _check_certificate(
     subject: str, ends: float, now: Callable[[], float] = time.time
 ) -> Finding:
     days = (ends - now()) / DAY_S
@@ -363,7 +363,7 @@ def _certificate(
     return Finding(subject, text)
 
 
-def _one_broker(admin: AdminClient, broker: BrokerAddress) -> Findings:
+def _check_broker(admin: AdminClient, broker: BrokerAddress) -> Findings:
     try:
         before_ms = _now_ms()
         code = RequestCode.GET_BROKER_RUNTIME_INFO
@@ -374,14 +374,14 @@ def _one_broker(admin: AdminClient, broker: BrokerAddress) -> Findings:
         remedy = remedy or "read its log; it accepts connections but does not serve"
         yield Finding(broker.name, f"{what}: {why}" if why else what, True, remedy)
         return
-    yield from _clock(broker, facts, before_ms, after_ms)
-    yield from _room(broker, facts)
+    yield from _check_clock(broker, facts, before_ms, after_ms)
+    yield from _check_broker_disk(broker, facts)
     if facts.get("brokerActive", "true") != "true":
         remedy = "it is a standby; check its role and its master"
         yield Finding(broker.name, "the broker is not active", True, remedy)
 
 
-def _clock(
+def _check_clock(
     broker: BrokerAddress, facts: Mapping[str, str], before_ms: int, after_ms: int
 ) -> Findings:
     """Compare the broker's clock, start time plus running time, with ours."""
@@ -411,7 +411,7 @@ def _duration_ms(text: str) -> int | None:
     return 1_000 * (seconds + 60 * (minutes + 60 * (hours + 24 * days)))
 
 
-def _room(broker: BrokerAddress, facts: Mapping[str, str]) -> Findings:
+def _check_broker_disk(broker: BrokerAddress, facts: Mapping[str, str]) -> Findings:
     ratio = float(facts.get("commitLogDiskRatio", 0))
     text = f"{100 * ratio:.0f} % of its disk is used"
     if ratio >= StoreConfig().disk_max_used_ratio / 100:
@@ -424,7 +424,7 @@ def _room(broker: BrokerAddress, facts: Mapping[str, str]) -> Findings:
         yield Finding(f"{broker.name} disk", text)
 
 
-def _groups(admin: AdminClient, told: Collection[str]) -> Findings:
+def _check_subscriptions(admin: AdminClient, told: Collection[str]) -> Findings:
     """Whether the members of each group subscribe to the same topics.
 
     Groups of which a broker has told something are left out.
@@ -432,7 +432,7 @@ def _groups(admin: AdminClient, told: Collection[str]) -> Findings:
     groups = [group for group in admin.groups() if group not in told]
     is_well = True
     for group in groups[:MAX_GROUPS]:
-        differences = _differences(_subscriptions(admin, group))
+        differences = _compare_subscriptions(_fetch_subscriptions(admin, group))
         for difference in differences:
             is_well = False
             yield Finding(
@@ -445,7 +445,7 @@ def _groups(admin: AdminClient, told: Collection[str]) -> Findings:
         yield Finding("groups", text)
 
 
-def _subscriptions(admin: AdminClient, group: str) -> dict[str, dict[str, str]]:
+def _fetch_subscriptions(admin: AdminClient, group: str) -> dict[str, dict[str, str]]:
     """Ask each member of a group for its topics and expressions."""
     try:
         members = admin.consumers(group)["connectionSet"]
@@ -470,7 +470,7 @@ def _subscriptions(admin: AdminClient, group: str) -> dict[str, dict[str, str]]:
     return found
 
 
-def _differences(wanted: Mapping[str, Mapping[str, str]]) -> list[str]:
+def _compare_subscriptions(wanted: Mapping[str, Mapping[str, str]]) -> list[str]:
     """Compare every member with the first one."""
     found = []
     clients = sorted(wanted)

@@ -17,39 +17,39 @@ from rmq.protocol.codes import RequestCode
 MASTER: Final = "0"
 
 
-def group_findings(admin: AdminClient, brokers: Sequence[BrokerAddress]) -> Findings:
+def check_groups(admin: AdminClient, brokers: Sequence[BrokerAddress]) -> Findings:
     """Check every group that has a slave, or whose master waits for one."""
     ordered = sorted(brokers, key=lambda each: (each.name, int(each.broker_id)))
     for name, members in groupby(ordered, key=lambda each: each.name):
         group = list(members)
         try:
-            keys = {each.broker_id: _keys(admin, each) for each in group}
-            states = {each.broker_id: _state(admin, each) for each in group}
+            keys = {each.broker_id: _fetch_config(admin, each) for each in group}
+            states = {each.broker_id: _fetch_ha_status(admin, each) for each in group}
         except RmqError:
             continue  # another check has its sentence
-        yield from _waiting(name, keys.get(MASTER, {}), len(group) - 1)
-        yield from _refusals(name, states.get(MASTER, {}))
+        yield from _check_sync_master(name, keys.get(MASTER, {}), len(group) - 1)
+        yield from _check_refused_peers(name, states.get(MASTER, {}))
         for each in group:
             if each.broker_id == MASTER:
                 continue
             subject = f"{name} slave {each.broker_id}"
-            yield from _pair(subject, keys.get(MASTER), keys[each.broker_id])
-            yield from _link(subject, states[each.broker_id])
+            yield from _compare_keys(subject, keys.get(MASTER), keys[each.broker_id])
+            yield from _check_slave(subject, states[each.broker_id])
 
 
-def _keys(admin: AdminClient, broker: BrokerAddress) -> Mapping[str, str]:
+def _fetch_config(admin: AdminClient, broker: BrokerAddress) -> Mapping[str, str]:
     answer = admin.ask(broker.address, RequestCode.GET_BROKER_CONFIG)
     return parse_properties(answer.body)
 
 
-def _state(admin: AdminClient, broker: BrokerAddress) -> Mapping[str, Any]:
+def _fetch_ha_status(admin: AdminClient, broker: BrokerAddress) -> Mapping[str, Any]:
     state: Mapping[str, Any] = admin.value(
         broker.address, RequestCode.GET_BROKER_HA_STATUS
     )
     return state
 
 
-def _waiting(name: str, master: Mapping[str, str], slaves: int) -> Findings:
+def _check_sync_master(name: str, master: Mapping[str, str], slaves: int) -> Findings:
     """Whether a SYNC_MASTER waits for somebody, and somebody is there."""
     if master.get("brokerRole") != "SYNC_MASTER":
         return
@@ -68,7 +68,7 @@ def _waiting(name: str, master: Mapping[str, str], slaves: int) -> Findings:
         yield Finding(name, f"waits for {wanted - 1} of {slaves} slaves")
 
 
-def _refusals(name: str, state: Mapping[str, Any]) -> Findings:
+def _check_refused_peers(name: str, state: Mapping[str, Any]) -> Findings:
     """Who was refused at the port of the log in the last minutes; Java keeps nobody."""
     refusals = state.get("refusals") or []
     if refusals:
@@ -79,7 +79,7 @@ def _refusals(name: str, state: Mapping[str, Any]) -> Findings:
         )  # fmt: skip
 
 
-def _pair(
+def _compare_keys(
     subject: str, master: Mapping[str, str] | None, slave: Mapping[str, str]
 ) -> Findings:
     """Whether the keys of a slave fit those of its master."""
@@ -104,7 +104,7 @@ def _pair(
         )  # fmt: skip
 
 
-def _link(subject: str, state: Mapping[str, Any]) -> Findings:
+def _check_slave(subject: str, state: Mapping[str, Any]) -> Findings:
     """Whether a slave follows its master; Java's slaves give no reason."""
     if state.get("master", True):
         yield Finding(

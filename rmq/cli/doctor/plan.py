@@ -63,7 +63,7 @@ second; bytes of a body; groups that read each message; hours that messages are 
 for fileReservedTime."""
 
 
-def read_plan(text: str) -> dict[str, int]:
+def parse_load(text: str) -> dict[str, int]:
     """Parse `topics=10000,queues=8`; ConfigError names what is wrong."""
     load = dict(DEFAULTS)
     for part in text.split(","):
@@ -76,9 +76,9 @@ def read_plan(text: str) -> dict[str, int]:
     return load
 
 
-def plan(text: str, values: Mapping[str, str]) -> list[Finding]:
+def plan_capacity(text: str, values: Mapping[str, str]) -> list[Finding]:
     """Return what the load needs, each compared with what there is."""
-    load, store = read_plan(text), build(StoreConfig, values)
+    load, store = parse_load(text), build(StoreConfig, values)
     config = build(BrokerConfig, values)
     hours = load["hours"] or store.reserved_hours
     queues = load["topics"] * load["queues"]
@@ -86,26 +86,26 @@ def plan(text: str, values: Mapping[str, str]) -> list[Finding]:
     kept = load["rate"] * 3600 * hours
     log_files = math.ceil(kept * message / store.commit_log_file_size) + 1
     return [
-        _memory(load, queues),
-        *_descriptors(load, values, log_files, config),
-        _mappings(log_files),
-        _disk(store, queues, kept, message, hours),
-        _cpu(load),
+        _plan_memory(load, queues),
+        *_plan_descriptors(load, values, log_files, config),
+        _plan_mappings(log_files),
+        _plan_disk(store, queues, kept, message, hours),
+        _plan_cpu(load),
     ]
 
 
-def _memory(load: Mapping[str, int], queues: int) -> Finding:
+def _plan_memory(load: Mapping[str, int], queues: int) -> Finding:
     counts = {**load, "queues": queues}
     needed = BASE_MEMORY + sum(MEMORY[name] * counts[name] for name in MEMORY)
     present = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     text = (
-        f"{_size(needed)} of its own, of {_size(present)}; the more of the rest is "
-        "free, the longer messages are read from memory"
+        f"{_size_text(needed)} of {_size_text(present)}; the page cache uses the rest "
+        "to serve messages from memory"
     )
     return Finding("memory", text, needed > present / 2, "fewer topics, or more memory")
 
 
-def _descriptors(
+def _plan_descriptors(
     load: Mapping[str, int],
     values: Mapping[str, str],
     log_files: int,
@@ -133,7 +133,7 @@ def _descriptors(
         )
 
 
-def _mappings(log_files: int) -> Finding:
+def _plan_mappings(log_files: int) -> Finding:
     needed = BASE_MAPPINGS + MAPPED_FILES_LIMIT + 2 * log_files
     limit = int(MAX_MAP_COUNT.read_text())
     return Finding(
@@ -144,7 +144,7 @@ def _mappings(log_files: int) -> Finding:
     )
 
 
-def _disk(
+def _plan_disk(
     store: StoreConfig, queues: int, kept: int, message: int, hours: int
 ) -> Finding:
     entries = ENTRY_SIZE * (1 + INDEX_ENTRIES)
@@ -158,13 +158,13 @@ def _disk(
     free = found.f_bavail * found.f_frsize
     return Finding(
         "disk",
-        f"{_size(needed)} after {hours} hours, {_size(free)} are free in {folder}",
+        f"{_size_text(needed)} in {hours} hours; {_size_text(free)} free in {folder}",
         needed * SPARE > free,
         "a larger disk, or keep messages for less long (fileReservedTime)",
     )
 
 
-def _cpu(load: Mapping[str, int]) -> Finding:
+def _plan_cpu(load: Mapping[str, int]) -> Finding:
     rate, groups = load["rate"], load["groups"]
     deliveries = rate * groups
     busy = rate * _cost_us(SEND_US, rate)
@@ -188,7 +188,7 @@ def _cost_us(points: tuple[tuple[int, float], ...], rate: int) -> float:
     return points[-1][1]
 
 
-def _size(count: float) -> str:
+def _size_text(count: float) -> str:
     for unit, size in (("TiB", 1 << 40), ("GiB", GIB)):
         if count >= size:
             return f"{count / size:.1f} {unit}"

@@ -16,7 +16,7 @@ NOT_REPEATED: Final = frozenset({"disk", "not-following"})
 """Kinds that `rmq doctor` finds by itself."""
 
 
-def told_problems(admin: AdminClient, broker: BrokerAddress) -> Findings:
+def reported_problems(admin: AdminClient, broker: BrokerAddress) -> Findings:
     """Ask a broker for its problems; a note is no problem, but has its remedy."""
     try:
         view = {"view": "problems"}

@@ -12,9 +12,22 @@ from typing import TYPE_CHECKING, BinaryIO, Final
 import click
 
 from rmq.cli import completion
-from rmq.cli.failures import FAILED, INTERRUPTED, Failure, Subject, end, explain, report
+from rmq.cli.failures import (
+    FAILED,
+    INTERRUPTED,
+    Failure,
+    Subject,
+    exit_with_error,
+    explain,
+    print_failure,
+)
 from rmq.cli.terminal.progress import Progress
-from rmq.cli.terminal.text import clock, duration_ms, harmless, iso
+from rmq.cli.terminal.text import (
+    escape_controls,
+    parse_duration_ms,
+    time_of_day,
+    utc_time,
+)
 from rmq.cli.tool_settings import ToolSettings, with_settings
 from rmq.core.errors import RmqError
 from rmq.outgoing.refused import AnswerRefused
@@ -30,7 +43,7 @@ MAX_INPUT: Final = 128 << 20
 TIMED: Final = re.compile("timed delivery")
 
 
-@click.command()
+@click.command("send")
 @click.argument("topic", shell_complete=completion.topics)
 @click.argument("body", required=False)
 @click.option("-k", "--key", "keys", multiple=True, help="May be repeated.")
@@ -54,7 +67,7 @@ TIMED: Final = re.compile("timed delivery")
     "-J", "--json", "as_json", is_flag=True, help="One JSON object a message."
 )
 @with_settings
-def send(  # noqa: PLR0913 - one parameter for each option
+def send_command(  # noqa: PLR0913 - one parameter for each option
     settings: ToolSettings,
     topic: str,
     body: str | None,
@@ -80,31 +93,33 @@ def send(  # noqa: PLR0913 - one parameter for each option
     """  # noqa: D301 - click wants the character itself
     if body is not None and (path is not None or lines):
         raise click.UsageError("give BODY, or --file or --lines, not both")
-    properties = _properties(pairs)
-    wait_ms = None if delay is None else duration_ms(delay)
+    properties = _parse_properties(pairs)
+    wait_ms = None if delay is None else parse_duration_ms(delay)
     try:
         validate_topic(topic)
     except RmqError as error:
-        end(_illegal(topic, error))
+        exit_with_error(_illegal(topic, error))
     # imported on use: wrong words end without an event loop
-    from rmq.cli.send.sender import Sending, Wanted
+    from rmq.cli.send.sender import Sender, SendOptions
 
-    wanted = Wanted(topic, queue_id, tag, _words(keys), properties, wait_ms, rate)
+    wanted = SendOptions(
+        topic, queue_id, tag, _split_keys(keys), properties, wait_ms, rate
+    )
     try:
         wanted.message(b"")
     except ValueError as error:
         raise click.UsageError(str(error)) from error
     with settings.admin() as admin:
         try:
-            bodies, total, source = _bodies(body, path, lines=lines)
+            bodies, total, source = _open_bodies(body, path, lines=lines)
             with Progress("sent", total) as progress:
                 comes_ms = int(time.time() * 1_000) + wait_ms if wait_ms else 0
                 printer = _Printer(
                     topic, comes_ms, progress, as_json=as_json, is_many=lines
                 )
-                Sending(settings, admin, wanted, printer).run(bodies, source)
+                Sender(settings, admin, wanted, printer).run(bodies, source)
         except RmqError as error:
-            end(error, admin, Subject(topic, action="Pub"))
+            exit_with_error(error, admin, Subject(topic, action="Pub"))
     printer.end()
 
 
@@ -159,13 +174,21 @@ class _Printer:
                 {
                     "topic": self._topic, "brokerName": result.queue.broker,
                     "queueId": queue, "queueOffset": offset, "msgId": result.msg_id,
-                    "time": iso(now_ms),
+                    "time": utc_time(now_ms),
                 }
             )  # fmt: skip
         if not self._is_tty:
-            parts = self._topic, str(queue), str(offset), result.msg_id, iso(now_ms)
+            parts = (
+                self._topic,
+                str(queue),
+                str(offset),
+                result.msg_id,
+                utc_time(now_ms),
+            )
             return "\t".join(parts)
-        comes = f"  comes at {clock(self._comes_ms)[:8]}" if self._comes_ms else ""
+        comes = (
+            f"  comes at {time_of_day(self._comes_ms)[:8]}" if self._comes_ms else ""
+        )
         return (
             f"sent  {self._topic}  queue {queue}  offset {offset}  {took_ms:.1f} ms  "
             f"{result.msg_id}{comes}"
@@ -176,7 +199,9 @@ class _Printer:
         for error, count in self.refused.most_common(3):
             failure = explain(error, subject=Subject(self._topic, action="Pub"))
             times = f" ({count:,} messages)" if count > 1 else ""
-            report(_with_delay(failure, error)._replace(what=failure.what + times))
+            print_failure(
+                _with_delay(failure, error)._replace(what=failure.what + times)
+            )
         if self.is_interrupted:
             click.echo(
                 f"sent {self.done:,}, refused {self.failed:,}, without an answer "
@@ -197,7 +222,7 @@ def _with_delay(failure: Failure, error: AnswerRefused) -> Failure:
     )
 
 
-def _properties(pairs: tuple[str, ...]) -> dict[str, str]:
+def _parse_properties(pairs: tuple[str, ...]) -> dict[str, str]:
     found = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
@@ -207,12 +232,12 @@ def _properties(pairs: tuple[str, ...]) -> dict[str, str]:
     return {name: value for name, value in found.items() if value}
 
 
-def _words(keys: tuple[str, ...]) -> tuple[str, ...]:
+def _split_keys(keys: tuple[str, ...]) -> tuple[str, ...]:
     """Return the keys; a blank separates two of them."""
     return tuple(word for key in keys for word in key.split())
 
 
-def _bodies(
+def _open_bodies(
     body: str | None, path: str | None, *, lines: bool
 ) -> tuple[Iterable[bytes | None], int | None, BinaryIO | None]:
     """Return the bodies, how many there are if that is known, and what is read."""
@@ -222,26 +247,30 @@ def _bodies(
         source: BinaryIO = sys.stdin.buffer
         if sys.stdin.isatty():
             click.echo("reading stdin; Ctrl-D ends it", err=True)
-        return (_lines(source), None, source) if lines else ([_whole(source)], 1, None)
+        return (
+            (_read_lines(source), None, source)
+            if lines
+            else ([_read_body(source)], 1, None)
+        )
     try:
         if lines:
             content = Path(str(path)).read_bytes()
             split = [line for line in content.splitlines() if line]
             return split, len(split), None
         with open(str(path), "rb") as file:
-            return [_whole(file)], 1, None
+            return [_read_body(file)], 1, None
     except OSError as error:
         raise RmqError(f"cannot read {path}: {error.strerror}") from error
 
 
-def _whole(source: BinaryIO) -> bytes:
+def _read_body(source: BinaryIO) -> bytes:
     data = source.read(MAX_INPUT + 1)
     if len(data) > MAX_INPUT:
         raise RmqError(f"a body has at most {MAX_INPUT:,} bytes, on any broker")
     return data
 
 
-def _lines(source: BinaryIO) -> Iterator[bytes | None]:
+def _read_lines(source: BinaryIO) -> Iterator[bytes | None]:
     """Yield the lines that are not empty, and None before each wait for more."""
     rest = b""
     yield None
@@ -256,4 +285,4 @@ def _lines(source: BinaryIO) -> Iterator[bytes | None]:
 
 
 def _illegal(topic: str, error: RmqError) -> "RmqError":
-    return RmqError(f"a topic cannot be called {harmless(topic)}: {error}")
+    return RmqError(f"a topic cannot be called {escape_controls(topic)}: {error}")

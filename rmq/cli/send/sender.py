@@ -41,7 +41,7 @@ Bodies = Iterable[bytes | None]
 """Bodies; None before more is read, which may take long."""
 
 
-class Wanted(NamedTuple):
+class SendOptions(NamedTuple):
     """What all messages have in common; they come after `wait_ms`."""
 
     topic: str
@@ -75,21 +75,21 @@ class Printer(Protocol):
         """Show how many there are now."""
 
 
-class Sending:
+class Sender:
     """The sends of one command."""
 
     def __init__(
         self,
         settings: ToolSettings,
         admin: AdminClient,
-        wanted: Wanted,
+        wanted: SendOptions,
         printer: Printer,
     ) -> None:
         self._settings = settings
         self._wanted = wanted
         self._printer = printer
         self._queues = self._chosen(admin)
-        self._level, self._delay = _later(wanted.wait_ms)
+        self._level, self._delay = _delay_level(wanted.wait_ms)
         self._tasks: set[asyncio.Task[None]] = set()
         self._changed: asyncio.Event
         self._input: asyncio.Event
@@ -220,7 +220,7 @@ class Sending:
             await self._changed.wait()
 
 
-def _later(wait_ms: int | None) -> tuple[int | None, timedelta | None]:
+def _delay_level(wait_ms: int | None) -> tuple[int | None, timedelta | None]:
     """Return the level of a delay, which all brokers know, or else the delay."""
     if not wait_ms:
         return None, None

@@ -18,12 +18,12 @@ _NEXT = (
 """Commands to type next, with what they do."""
 
 
-def is_wanted() -> bool:
+def is_terminal() -> bool:
     """Whether a person reads standard error."""
     return sys.stderr.isatty()
 
 
-def before_ready(node: Node) -> str:
+def start_line(node: Node) -> str:
     """Return one line: version, store and who may come in."""
     broker = node.broker
     assert broker is not None
@@ -31,20 +31,20 @@ def before_ready(node: Node) -> str:
     root = store.config.root
     figures = store.statistics()
     stored = figures.end_offset - max(figures.min_physical_offset, 0)
-    content = "empty" if stored <= 0 else f"{size(stored)} of messages"
-    free = size(shutil.disk_usage(root).free)
+    content = "empty" if stored <= 0 else f"{size_text(stored)} of messages"
+    free = size_text(shutil.disk_usage(root).free)
     host = broker.config.bind_address
     where = "loopback only" if host.startswith("127.") else f"open on {host}"
     who = "users sign" if broker.is_guarded else "nobody signs in"
     return (
-        f"rmq {__version__}  store {_short(root)}, {content}, {free} free  "
+        f"rmq {__version__}  store {_short_path(root)}, {content}, {free} free  "
         f"{where}, {who}"
     )
 
 
-def after_ready() -> str:
+def next_steps() -> str:
     """Return the lines that say what to type next."""
-    rmq = "rmq" if shutil.which("rmq") else _short(Path(sys.argv[0]))
+    rmq = "rmq" if shutil.which("rmq") else _short_path(Path(sys.argv[0]))
     commands = [(f"{rmq} {command}", what) for command, what in _NEXT]
     width = max(len(command) for command, _ in commands)
     lines = [f"    {command:<{width}}  {what}" for command, what in commands]
@@ -53,17 +53,17 @@ def after_ready() -> str:
     )
 
 
-def goodbye(node: Node, seconds: float) -> str:
+def stop_line(node: Node, seconds: float) -> str:
     """Return one line for the end: how long it served, and how much."""
     assert node.broker is not None
     figures = node.broker.context.store.statistics()
     return (
-        f"stopped after {duration(seconds)}: {figures.put_messages:,} messages in, "
-        f"{figures.transferred_messages:,} out"
+        f"stopped after {duration_text(seconds)}: {figures.put_messages:,} messages "
+        f"in, {figures.transferred_messages:,} out"
     )
 
 
-def _short(path: Path) -> str:
+def _short_path(path: Path) -> str:
     """Return the path as people write it: below the working folder, or home."""
     for start, shown in ((Path.cwd(), ""), (Path.home(), "~/")):
         if path.is_absolute() and path.is_relative_to(start):
@@ -71,7 +71,7 @@ def _short(path: Path) -> str:
     return str(path)
 
 
-def size(count: float) -> str:
+def size_text(count: float) -> str:
     """Return a number of bytes with three digits and a unit."""
     for unit in ("B", "kB", "MB", "GB"):
         if count < 999.5:
@@ -80,7 +80,7 @@ def size(count: float) -> str:
     return f"{count:.3g} TB"
 
 
-def duration(seconds: float) -> str:
+def duration_text(seconds: float) -> str:
     """Return a time in its two largest units."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)

@@ -11,8 +11,9 @@ import trio
 
 from rmq import node as nodes
 from rmq.access.config import AuthConfig
-from rmq.cli.config.reload import reload_config
-from rmq.cli.options import gather_values, located, run_to_end
+from rmq.cli.config.sources import find_file, gather_values
+from rmq.cli.server.process import run_to_end
+from rmq.cli.server.reload import reload_config
 from rmq.cli.server.service_manager import notify
 from rmq.config.option import build
 from rmq.core.address import Address
@@ -20,7 +21,7 @@ from rmq.core.address import Address
 logger = logging.getLogger("rmq")
 
 
-def gathering(
+def settings_reader(
     path: str | None, settings: Iterable[str], classes: Iterable[type]
 ) -> Callable[[], dict[str, str]]:
     """Return what reads the settings, each time anew.
@@ -31,13 +32,13 @@ def gathering(
     def gather() -> dict[str, str]:
         values = gather_values(path, settings, classes)
         if path:
-            values.setdefault("configStorePath", os.path.abspath(located(path)))
+            values.setdefault("configStorePath", os.path.abspath(find_file(path)))
         return values
 
     return gather
 
 
-def run_alone(
+def run_server(
     run: Callable[..., Awaitable[Any]],
     gather: Callable[[], Mapping[str, str]],
     values: Mapping[str, str],
@@ -59,7 +60,7 @@ def run_alone(
                 partial(notify, "STOPPING=1"),
             )
             ready = ports(node)
-            warn_of_open_ports(values, ready)
+            warn_open_ports(values, ready)
             text = " ".join(f"{name}={address}" for name, address in ready.items())
             click.echo(f"ready {text}", err=True)
             notify("READY=1")
@@ -67,7 +68,7 @@ def run_alone(
     run_to_end(main)
 
 
-def warn_of_open_ports(values: Mapping[str, str], ready: Mapping[str, str]) -> None:
+def warn_open_ports(values: Mapping[str, str], ready: Mapping[str, str]) -> None:
     """Log the ports that others reach without a signature."""
     host = values.get("bindAddress", "127.0.0.1")
     if host.startswith("127.") or build(AuthConfig, values).authentication_enabled:

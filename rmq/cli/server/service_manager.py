@@ -27,6 +27,6 @@ def notify(state: str) -> None:
         logger.warning("cannot notify the service manager at %s: %s", address, error)
 
 
-def reloading() -> str:
+def reloading_state() -> str:
     """Return the state of a service that reads its configuration again."""
     return f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}"

@@ -60,7 +60,7 @@ class Progress:
             self._write(now)
 
     def _write(self, now: float) -> None:
-        line = self.line(now - self._began)[: _width(self._stream) - 1]
+        line = self.line(now - self._began)[: _terminal_width(self._stream) - 1]
         self._stream.write(f"\r{line}\x1b[K")
         self._stream.flush()
 
@@ -80,7 +80,7 @@ class Progress:
         return "   ".join(parts)
 
 
-def _width(stream: TextIO) -> int:
+def _terminal_width(stream: TextIO) -> int:
     try:
         return os.get_terminal_size(stream.fileno()).columns or WIDTH
     except (OSError, ValueError):

@@ -22,7 +22,7 @@ BEGIN_UPDATE: Final = "\x1b[?2026h"
 END_UPDATE: Final = "\x1b[?2026l"
 CLEAR_LINE: Final = "\x1b[K"
 PLAIN: Final = "\x1b[0m"
-LOOKS: Final = {"head": "\x1b[1m", "chosen": "\x1b[7m", "dim": "\x1b[2m"}
+STYLES: Final = {"head": "\x1b[1m", "chosen": "\x1b[7m", "dim": "\x1b[2m"}
 COLOURS: Final = {"bad": "\x1b[31m", "warn": "\x1b[33m"}
 """Left out with the variable NO_COLOR."""
 
@@ -32,31 +32,31 @@ KEYS: Final = {
 }  # fmt: skip
 """What terminals send for arrows."""
 
-ENDS: Final = (signal.SIGTERM, signal.SIGHUP)
+END_SIGNALS: Final = (signal.SIGTERM, signal.SIGHUP)
 """Signals that end it, after the terminal is mended."""
 
-MAX_KEYS: Final = 64
+MAX_KEY_BYTES: Final = 64
 """Bytes that one read takes from the keyboard."""
 
 
 _KEY: Final = re.compile(r"\x1b[\[O][A-Z]|.", re.DOTALL)
 
 
-class Screen:
+class TerminalScreen:
     """A context: keys come one by one in it."""
 
     def __init__(self) -> None:
         self._shown: list[str] = []
         self._size = (0, 0)
-        self._looks = {**LOOKS, **({} if os.environ.get("NO_COLOR") else COLOURS)}
+        self._looks = {**STYLES, **({} if os.environ.get("NO_COLOR") else COLOURS)}
         self._saved = termios.tcgetattr(sys.stdin)
 
     def __enter__(self) -> Self:
         self._begin()
         signal.signal(signal.SIGTSTP, self._suspend)
         signal.signal(signal.SIGCONT, self._resume)
-        for number in ENDS:
-            signal.signal(number, _leave)
+        for number in END_SIGNALS:
+            signal.signal(number, _exit_on_signal)
         return self
 
     def __exit__(
@@ -66,7 +66,7 @@ class Screen:
         trace: TracebackType | None,
     ) -> None:
         signal.signal(signal.SIGTSTP, signal.SIG_DFL)
-        for number in (signal.SIGCONT, *ENDS):
+        for number in (signal.SIGCONT, *END_SIGNALS):
             signal.signal(number, signal.SIG_DFL)
         self._end()
 
@@ -89,10 +89,10 @@ class Screen:
         self._begin()
 
     def size(self) -> tuple[int, int]:
-        """Return columns and lines now."""
+        """Return the present number of columns and lines."""
         return tuple(shutil.get_terminal_size())  # type: ignore[return-value] # a pair
 
-    def draw(
+    def draw_lines(
         self, lines: Sequence[str], styles: Mapping[int, str], size: tuple[int, int]
     ) -> None:
         """Write the lines that differ from what is shown; `styles` are by line."""
@@ -116,12 +116,12 @@ class Screen:
         if out:
             _write(BEGIN_UPDATE + "".join(out) + END_UPDATE)
 
-    def keys(self, wait_s: float) -> list[str]:
+    def read_keys(self, wait_s: float) -> list[str]:
         """Return what was typed within this time: characters, `up` and `down`."""
         ready, _, _ = select.select([sys.stdin], [], [], max(0.0, wait_s))
         if not ready:
             return []
-        typed = os.read(sys.stdin.fileno(), MAX_KEYS)
+        typed = os.read(sys.stdin.fileno(), MAX_KEY_BYTES)
         if not typed:  # the terminal is gone
             return ["gone"]
         return split_keys(typed.decode("utf-8", "replace"))
@@ -136,7 +136,7 @@ def split_keys(typed: str) -> list[str]:
     return [KEYS.get(each, each) for each in _KEY.findall(typed)]
 
 
-def _leave(number: int, _frame: FrameType | None) -> None:
+def _exit_on_signal(number: int, _frame: FrameType | None) -> None:
     sys.exit(128 + number)
 
 

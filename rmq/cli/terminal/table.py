@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-from rmq.cli.terminal.text import harmless, iso, local
+from rmq.cli.terminal.text import escape_controls, local_time, utc_time
 from rmq.core.humanize import span
 from rmq.protocol.json_dialect import ObjectKey
 from rmq.protocol.versions import version_text
@@ -30,7 +30,7 @@ KINDS: Final = {
 SPANS: Final = frozenset({"waitsMs"})
 """Columns that hold a time span; a terminal shows it with a unit."""
 
-LEAST_WIDTH: Final = 12
+MIN_COLUMN_WIDTH: Final = 12
 """A column is not made narrower than this."""
 
 
@@ -51,9 +51,9 @@ class Table(NamedTuple):
 
     def for_terminal(self, width: int) -> list[str]:
         """Return lines that fit."""
-        titles = [_words(name.removesuffix("Ms")).upper() for name in self.columns]
+        titles = [_title_text(name.removesuffix("Ms")).upper() for name in self.columns]
         texts = [self._texts(row, is_terminal=True) for row in self.rows]
-        lines = aligned(titles, texts, self._numbers(), width)
+        lines = align_columns(titles, texts, self._numbers(), width)
         return [*lines, self.note] if self.note else lines
 
     def for_pipe(self, *, header: bool = True) -> list[str]:
@@ -63,12 +63,12 @@ class Table(NamedTuple):
 
     def as_mqadmin(self) -> list[str]:
         """Return mqadmin's titles and raw values, for scripts that read them."""
-        titles = ["#" + _words(name) for name in self.columns[: self.of_mqadmin]]
+        titles = ["#" + _title_text(name) for name in self.columns[: self.of_mqadmin]]
         texts = [
-            [harmless(plain_text(cell)) for cell in row[: self.of_mqadmin]]
+            [escape_controls(plain_text(cell)) for cell in row[: self.of_mqadmin]]
             for row in self.rows
         ]
-        lines = aligned(titles, texts, [False] * len(titles), None)
+        lines = align_columns(titles, texts, [False] * len(titles), None)
         return [*lines, self.note] if self.note else lines
 
     def _numbers(self) -> list[bool]:
@@ -90,13 +90,13 @@ class Table(NamedTuple):
 def cell_text(name: str, cell: object, *, is_terminal: bool) -> str:
     """Return the text of a value with this name; times, spans and versions are read."""
     if name in TIMES and isinstance(cell, int):
-        return (local if is_terminal else iso)(cell) if cell > 0 else ""
+        return (local_time if is_terminal else utc_time)(cell) if cell > 0 else ""
     if name in SPANS and isinstance(cell, int) and is_terminal:
         return span(cell)
     if name == "version" and isinstance(cell, int):
         return version_name(cell)
     text = plain_text(cell)
-    return harmless(KINDS.get(text, text))
+    return escape_controls(KINDS.get(text, text))
 
 
 def version_name(number: int) -> str:
@@ -112,35 +112,37 @@ def plain_text(value: object) -> str:
     if isinstance(value, float):
         return f"{value:.2f}"
     if isinstance(value, dict | list):
-        return json.dumps(plain(value), ensure_ascii=False)
+        return json.dumps(json_value(value), ensure_ascii=False)
     return "" if value is None else str(value)
 
 
-def plain(value: object) -> Any:  # noqa: ANN401 - any JSON value
+def json_value(value: object) -> Any:  # noqa: ANN401 - any JSON value
     """Convert objects that are names of members to text."""
     if isinstance(value, dict):
         return {
-            _name(name) if isinstance(name, ObjectKey) else str(name): plain(each)
+            _queue_name(name) if isinstance(name, ObjectKey) else str(name): json_value(
+                each
+            )
             for name, each in value.items()
         }
     if isinstance(value, list | tuple):
-        return [plain(each) for each in value]
+        return [json_value(each) for each in value]
     if isinstance(value, bytes):
         return value.decode("utf-8", "backslashreplace")
     return value
 
 
-def _name(key: ObjectKey) -> str:
+def _queue_name(key: ObjectKey) -> str:
     return f"{key['topic']}@{key['brokerName']}@{key['queueId']}"
 
 
-def _words(name: str) -> str:
+def _title_text(name: str) -> str:
     """Turn brokerName into `Broker Name`."""
     words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name)
     return words[0].upper() + words[1:]
 
 
-def aligned(
+def align_columns(
     titles: list[str], texts: list[list[str]], numbers: list[bool], room: int | None
 ) -> list[str]:
     """Return lines of columns; with `room`, no line is wider, and texts are cut."""
@@ -148,12 +150,14 @@ def aligned(
     widths = [max(map(len, column)) for column in zip(titles, *texts, strict=True)]
     while room is not None and sum(widths) + 2 * (len(widths) - 1) > room:
         widest = max(range(len(widths)), key=widths.__getitem__)
-        if widths[widest] <= LEAST_WIDTH:
+        if widths[widest] <= MIN_COLUMN_WIDTH:
             break
         widths[widest] -= 1
     lines = []
     for row in [titles, *texts]:
-        cells = [cut(text, width) for text, width in zip(row, widths, strict=True)]
+        cells = [
+            cut_middle(text, width) for text, width in zip(row, widths, strict=True)
+        ]
         line = "  ".join(
             text.rjust(width) if is_number else text.ljust(width)
             for text, width, is_number in zip(cells, widths, numbers, strict=True)
@@ -162,7 +166,7 @@ def aligned(
     return lines
 
 
-def cut(text: str, width: int) -> str:
+def cut_middle(text: str, width: int) -> str:
     """Return a text that fits, with … in its middle if it was too long."""
     if len(text) <= width:
         return text

@@ -1,7 +1,7 @@
-r"""Text for terminals and pipes: foreign text without control characters, times, sizes.
+r"""Text for terminals and pipes: escaped control characters, times, numbers.
 
-What others wrote (bodies, keys, names) must not drive a terminal: controls, escapes and
-marks of direction are shown as `\x1b` or `\u202e`.
+Text from outside (bodies, keys, names) must not control a terminal: control characters
+and marks of direction become escapes such as `\x1b` or `\u202e`.
 """
 
 import re
@@ -20,8 +20,8 @@ _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)")
 _JAVA_TIME: Final = "%Y-%m-%d#%H:%M:%S:%f"
 
 
-def harmless(text: str) -> str:
-    """Return a foreign text with escapes for all characters that do more than show."""
+def escape_controls(text: str) -> str:
+    """Return a text with escapes for the characters that a terminal acts on."""
     if text.isprintable():
         return text
     return "".join(
@@ -32,13 +32,13 @@ def harmless(text: str) -> str:
     )
 
 
-def harmless_body(body: bytes) -> str:
-    """Return a body as text; bytes that are no UTF-8 are escaped too."""
-    return harmless(body.decode("utf-8", "backslashreplace"))
+def escape_body(body: bytes) -> str:
+    """Return a body as text; bytes that are not UTF-8 become escapes too."""
+    return escape_controls(body.decode("utf-8", "backslashreplace"))
 
 
-def harmless_json(value: object, indent: int | None = None) -> str:
-    """Return JSON in which such characters are JSON's own escapes."""
+def escape_json(value: object, indent: int | None = None) -> str:
+    """Return JSON in which control characters are JSON escapes."""
     # imported on use: most commands write no JSON
     import json
 
@@ -53,58 +53,70 @@ def harmless_json(value: object, indent: int | None = None) -> str:
     )
 
 
-def fitted(line: str, width: int | None = None) -> str:
-    """Return a line that fits the terminal, with … at its end if it was cut."""
+def short_number(number: float | None) -> str:
+    """Return a number in few characters: 2,140, 18.4 k, 8.7 M; `-` if unknown."""
+    if number is None:
+        return "-"
+    if number < 10_000:
+        return f"{number:,.0f}"
+    for size, unit in ((1e3, "k"), (1e6, "M"), (1e9, "G")):
+        if number < size * 999.95:
+            return f"{number / size:.1f} {unit}"
+    return f"{number / 1e12:.1f} T"
+
+
+def fit_line(line: str, width: int | None = None) -> str:
+    """Return a line that fits the terminal; `…` marks a cut end."""
     room = width or shutil.get_terminal_size().columns
     return line if len(line) <= room else line[: max(0, room - 1)] + "…"
 
 
-def iso(at_ms: int) -> str:
-    """Return a time in UTC, with milliseconds and zone, as scripts read it."""
+def utc_time(at_ms: int) -> str:
+    """Return an ISO 8601 time in UTC with milliseconds, for scripts."""
     moment = datetime.fromtimestamp(at_ms / 1_000, UTC)
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def clock(at_ms: int) -> str:
+def time_of_day(at_ms: int) -> str:
     """Return the local time of day with milliseconds."""
     moment = datetime.fromtimestamp(at_ms / 1_000).astimezone()
     return f"{moment:%H:%M:%S}.{moment.microsecond // 1_000:03}"
 
 
-def local(at_ms: int) -> str:
-    """Return date and time with the local zone; nothing for no time."""
+def local_time(at_ms: int) -> str:
+    """Return date, time and zone offset of this machine; empty for times up to 0."""
     if at_ms <= 0:
         return ""
     return f"{datetime.fromtimestamp(at_ms / 1_000).astimezone():%Y-%m-%d %H:%M:%S %z}"
 
 
-def duration_ms(text: str) -> int:
-    """Read `500ms`, `10s`, `2m`, `1.5h`, `1d`; BadParameter for other texts."""
+def parse_duration_ms(text: str) -> int:
+    """Parse `500ms`, `10s`, `2m`, `1.5h`, `1d`; BadParameter for other texts."""
     match = _DURATION.fullmatch(text.strip())
     if match is None:
         raise click.BadParameter(
-            f"{text} is no duration: write 500ms, 10s, 2m, 1h or 1d"
+            f"{text} is not a duration: write 500ms, 10s, 2m, 1h or 1d"
         )
     return int(float(match[1]) * UNITS_MS[match[2]])
 
 
-def time_ms(text: str) -> int:
-    """Read a time: ms, now, a duration ago, ISO, or Java's `2026-11-21#03:01:54:226`.
+def parse_time_ms(text: str) -> int:
+    """Parse a time: ms, now, a duration ago, ISO, or Java's `2026-11-21#03:01:54:226`.
 
-    -1 is returned as it is: it means the end of the queue.
+    Returns milliseconds since 1970, and -1 for -1: the end of the queue.
     """
     if text == "now":
         return int(time.time() * 1_000)
     if text.removeprefix("-").isdecimal():
         return int(text)
     if _DURATION.fullmatch(text):
-        return int(time.time() * 1_000) - duration_ms(text)
+        return int(time.time() * 1_000) - parse_duration_ms(text)
     for read in (datetime.fromisoformat, lambda t: datetime.strptime(t, _JAVA_TIME)):
         try:
             return int(read(text).timestamp() * 1_000)
         except ValueError:
             continue
     raise click.BadParameter(
-        f"{text} is no time: write now, milliseconds, 10m (ago), 2026-11-21T03:01:54, "
-        "or 2026-11-21#03:01:54:226"
+        f"{text} is not a time: write now, milliseconds, 10m (ago), "
+        "2026-11-21T03:01:54, or 2026-11-21#03:01:54:226"
     )

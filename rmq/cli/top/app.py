@@ -1,138 +1,152 @@
-"""Watching: `rmq top` on a terminal, a loop of asking, drawing and keys."""
+"""`rmq top` on a terminal: a loop that polls, draws and reads keys."""
 
 import time
 from collections.abc import Sequence
 from typing import Any, Final
 
-from rmq.cli.terminal.screen import Screen
-from rmq.cli.terminal.text import clock
-from rmq.cli.top.page import HELP, page
-from rmq.cli.top.poller import ROWS, Looking, State
-from rmq.cli.top.render import (
-    Choice,
-    Picture,
+import msgspec
+
+from rmq.cli.terminal.screen import TerminalScreen
+from rmq.cli.terminal.text import time_of_day
+from rmq.cli.top.columns import Choice, sort_keys
+from rmq.cli.top.overview import (
+    ClientRow,
+    Overview,
     Rates,
     Row,
     broker_rows,
-    frame,
-    rates,
-    sorts,
+    compute_rates,
 )
+from rmq.cli.top.page import HELP, GroupView, TopicView, group_page, topic_page
+from rmq.cli.top.poller import MAX_ROWS, Poller
+from rmq.cli.top.render import Screen, render_screen
 from rmq.cli.top.trend import Trends
 from rmq.core.errors import RmqError
 
 DELAYS_S: Final = (0.5, 1.0, 2.0, 5.0, 10.0)
 MAX_FILTER: Final = 64
 VIEWS: Final = {"g": "groups", "t": "topics", "c": "clients", "b": "brokers"}
-KINDS: Final = {"groups": "group", "topics": "topic", "clients": "group"}
-"""What Enter opens in each view."""
+PAGES: Final = {"groups": "group", "topics": "topic", "clients": "group"}
+"""The kind of page that Enter opens in each view."""
 
 
-class Watching:
-    """What the user sees and has chosen."""
+class ClientsView(msgspec.Struct):
+    """The view `clients` of one broker."""
 
-    def __init__(self, looking: Looking, delay_s: float) -> None:
-        self._looking, self._delay_s = looking, delay_s
+    rows: list[ClientRow]
+
+
+class App:
+    """State of the screen: answers of brokers, and what the user chose."""
+
+    def __init__(self, poller: Poller, delay_s: float) -> None:
+        self._poller, self._delay_s = poller, delay_s
         self._choice = Choice()
         self._trends = Trends()
-        self._states: list[State] = []
+        self._states: list[Overview] = []
         self._rates = Rates()
         self._rows: Sequence[Row] = []
         self._opened: tuple[str, str] | None = None
         self._page: list[str] = []
-        self._top = 0
-        """The first line of the page that is shown."""
+        self._page_top = 0
+        """The first line of the page that is visible."""
 
         self._names: list[str] = []
         self._is_paused = self._is_typing = self._is_helping = False
-        self._lost = ""
-        self._ask()
+        self._failure = ""
+        self._fetch()
 
     def run(self) -> None:
-        """Look and draw until q."""
-        with Screen() as screen:
+        """Poll and draw until q."""
+        with TerminalScreen() as terminal:
             next_s = time.monotonic() + self._delay_s
             while True:
-                size = screen.size()
-                # each row costs the broker; a filter looks at as many as there may be
-                self._looking.rows = ROWS if self._choice.filter else min(ROWS, size[1])
-                picture = self.picture(size)
-                screen.draw(picture.lines, picture.styles, size)
-                keys = screen.keys(next_s - time.monotonic())
-                if not all(self.press(key) for key in keys):
+                size = terminal.size()
+                # each row costs the broker; a filter needs as many as there may be
+                limit = MAX_ROWS if self._choice.filter else min(MAX_ROWS, size[1])
+                self._poller.row_limit = limit
+                screen = self.render_screen(size)
+                terminal.draw_lines(screen.lines, screen.styles, size)
+                keys = terminal.read_keys(next_s - time.monotonic())
+                if not all(self.press_key(key) for key in keys):
                     return
                 if time.monotonic() >= next_s:
                     next_s = time.monotonic() + self._delay_s
                     if not self._is_paused:
-                        self.look()
+                        self.refresh()
 
-    def look(self) -> None:
-        """Ask again; keep the last state while nobody answers."""
+    def refresh(self) -> None:
+        """Poll; without an answer the last state stays on the screen."""
         try:
-            self._ask()
+            self._fetch()
         except RmqError:
-            self._lost = f"no answer since {clock(self._states[0]['now'])[:8]}"
+            since = time_of_day(self._states[0].now_ms)[:8]
+            self._failure = f"no answer since {since}"
         else:
-            self._lost = ""
+            self._failure = ""
 
-    def _ask(self) -> None:
-        now = self._looking.look()
-        self._rates = rates(self._states, now)
-        before, self._states = self._states, now
-        behind = [(row["name"], row["lag"]) for each in now for row in each["groups"]]
-        self._trends.add(max(each["now"] for each in now), behind)
+    def _fetch(self) -> None:
+        before, self._states = self._states, self._poller.poll()
+        self._rates = compute_rates(before, self._states)
+        self._trends.add(
+            max(state.now_ms for state in self._states),
+            [(row.name, row.lag) for state in self._states for row in state.groups],
+        )
         if self._choice.view == "clients":
-            fields = {"n": str(ROWS), "q": self._choice.filter}
-            views = self._looking.views("clients", **fields)
-            self._rows = [row for view in views for row in view["rows"]]
+            fields = {"n": str(MAX_ROWS), "q": self._choice.filter}
+            views = self._poller.fetch_views("clients", ClientsView, **fields)
+            self._rows = [row for view in views for row in view.rows]
         elif self._choice.view == "brokers":
-            self._rows = broker_rows(before, now)
+            self._rows = broker_rows(before, self._states)
         if self._opened is not None:
-            kind, name = self._opened
-            self._page = page(kind, name, self._looking.views(kind, name=name))
+            self._page = self._fetch_page(*self._opened)
 
-    # -- what is shown
+    def _fetch_page(self, kind: str, name: str) -> list[str]:
+        if kind == "group":
+            groups = self._poller.fetch_views(kind, GroupView, name=name)
+            return group_page(name, groups)
+        return topic_page(name, self._poller.fetch_views(kind, TopicView, name=name))
 
-    def picture(self, size: tuple[int, int]) -> Picture:
-        """Return what is to be drawn."""
+    # -- the screen
+
+    def render_screen(self, size: tuple[int, int]) -> Screen:
+        """Return the screen for a terminal of this size."""
         width, height = size
         if self._is_helping or self._opened:
             lines = list(HELP) if self._is_helping else self._page
-            self._top = max(0, min(self._top, len(lines) - height + 1))
-            shown = [line[:width] for line in lines[self._top :][: height - 1]]
+            self._page_top = max(0, min(self._page_top, len(lines) - height + 1))
+            shown = [line[:width] for line in lines[self._page_top :][: height - 1]]
             shown += [""] * (height - 1 - len(shown))
-            foot = self._note() or "j k more  q back"
-            return Picture([*shown, foot[:width]], {0: "head"}, [])
-        found = frame(
+            foot = self._status() or "j k more  q back"
+            return Screen([*shown, foot[:width]], {0: "head"}, [])
+        screen = render_screen(
             self._states,
             self._rates,
             self._choice,
             size=size,
             rows=self._rows,
-            trends=self._trends.texts(),
+            trends=self._trends.render_all(),
             period_s=self._delay_s,
-            note=self._note(),
+            status=self._status(),
         )
-        self._names = found.names
-        if self._lost:
-            return found._replace(styles=dict.fromkeys(range(height - 1), "dim"))
-        return found
+        self._names = screen.names
+        if self._failure:
+            return screen._replace(styles=dict.fromkeys(range(height - 1), "dim"))
+        return screen
 
-    def _note(self) -> str:
+    def _status(self) -> str:
         if self._is_typing:
             return f"filter: {self._choice.filter}_"
-        if self._lost:
-            return self._lost
-        return "paused" if self._is_paused else ""
+        return self._failure or ("paused" if self._is_paused else "")
 
     # -- keys
 
-    def press(self, key: str) -> bool:
-        """Follow a key; False ends the command."""
+    def press_key(self, key: str) -> bool:
+        """Handle a key; False ends the command."""
         if key == "gone":
             return False
         if self._is_typing:
-            self._type(key)
+            self._type_filter(key)
         elif self._is_helping or self._opened:
             self._press_on_page(key)
         elif key == "q":
@@ -141,7 +155,7 @@ class Watching:
             self._press_on_list(key)
         return True
 
-    def _type(self, key: str) -> None:
+    def _type_filter(self, key: str) -> None:
         choice = self._choice
         if key in "\r\n\x1b":
             self._is_typing = False
@@ -154,9 +168,9 @@ class Watching:
         if key in ("q", "\x1b", "?"):
             self._is_helping, self._opened = False, None
         elif key in ("j", "down"):
-            self._top += 1
+            self._page_top += 1
         elif key in ("k", "up"):
-            self._top -= 1
+            self._page_top -= 1
         elif key == " ":
             self._is_paused = not self._is_paused
 
@@ -164,30 +178,31 @@ class Watching:
         choice = self._choice
         if key in VIEWS:
             view: Any = VIEWS[key]
-            self._choice = Choice(view, sorts(view)[0], filter=choice.filter)
-            self.look()
+            self._choice = Choice(view, sort_keys(view)[0], filter=choice.filter)
+            self._rows = []
+            self.refresh()
         elif key in ("<", ">"):
-            known = sorts(choice.view)
-            at = known.index(choice.sort) + (1 if key == ">" else -1)
-            self._choice = choice._replace(sort=known[at % len(known)])
+            keys = sort_keys(choice.view)
+            at = keys.index(choice.sort) + (1 if key == ">" else -1)
+            self._choice = choice._replace(sort=keys[at % len(keys)])
         elif key == "r":
-            self._choice = choice._replace(is_up=not choice.is_up)
+            self._choice = choice._replace(is_ascending=not choice.is_ascending)
         elif key in ("j", "down", "k", "up"):
             step = 1 if key in ("j", "down") else -1
             most = max(0, len(self._names) - 1)
             self._choice = choice._replace(at=min(max(choice.at + step, 0), most))
-        elif key in "\r\n" and choice.view in KINDS and self._names:
+        elif key in "\r\n" and choice.view in PAGES and self._names:
             name = self._names[min(choice.at, len(self._names) - 1)]
-            self._opened, self._top = (KINDS[choice.view], name), 0
+            self._opened, self._page_top = (PAGES[choice.view], name), 0
             self._page = []
-            self.look()
+            self.refresh()
         elif key == " ":
             self._is_paused = not self._is_paused
         elif key == "d":
-            later = [each for each in DELAYS_S if each > self._delay_s]
-            self._delay_s = later[0] if later else DELAYS_S[0]
+            longer = [each for each in DELAYS_S if each > self._delay_s]
+            self._delay_s = longer[0] if longer else DELAYS_S[0]
         elif key == "?":
-            self._is_helping, self._top = True, 0
+            self._is_helping, self._page_top = True, 0
         elif key == "/":
             self._is_typing = True
             self._choice = choice._replace(filter="", at=0)

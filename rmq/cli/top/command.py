@@ -1,33 +1,37 @@
-"""`rmq top`: problems, groups and topics of running brokers, again and again."""
+"""`rmq top`: problems, groups and topics of running brokers every second."""
 
 import sys
 import time
 from typing import Final
 
 import click
+import msgspec
 
-from rmq.cli.failures import end
+from rmq.cli.failures import exit_with_error
 from rmq.cli.terminal.table import Table
-from rmq.cli.terminal.text import harmless_json
+from rmq.cli.terminal.text import escape_json
 from rmq.cli.tool_settings import ToolSettings, with_settings
-from rmq.cli.top.poller import Looking
-from rmq.cli.top.render import merged
-from rmq.client.admin import AdminClient
+from rmq.cli.top.overview import Overview, merge_rows
+from rmq.cli.top.poller import Poller
 from rmq.core.errors import RmqError
 
 COLUMNS: Final = ("group", "behind", "waitsMs", "outPerSecond", "clients", "why")
 
 
-@click.command()
+@click.command("top")
 @click.option(
     "-d", "--delay", type=click.FloatRange(0.2, 60), default=1.0, show_default=True,
-    metavar="SECONDS", help="Pause between two looks.",
+    metavar="SECONDS", help="Time between two polls.",
 )  # fmt: skip
-@click.option("-b", "--broker", metavar="HOST:PORT", help="Only this broker.")
-@click.option("--once", is_flag=True, help="One table, then end.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a look.")
+@click.option(
+    "-b", "--broker", metavar="HOST:PORT", help="Only this broker; default all masters."
+)
+@click.option("--once", is_flag=True, help="Print one table of groups and exit.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print one JSON array a poll: the brokers."
+)
 @with_settings
-def top(
+def top_command(
     settings: ToolSettings,
     delay: float,
     broker: str | None,
@@ -35,48 +39,51 @@ def top(
     once: bool,
     as_json: bool,
 ) -> None:
-    """Show what is wrong, and the groups and topics with the most to do.
+    """Show problems, groups and topics of running brokers every second.
 
     \b
     rmq top                     all masters that the name server knows
-    rmq top --once              one table, for scripts
-    rmq top --once --json       the same as JSON
+    rmq top --once              one table of groups, for scripts
+    rmq top --once --json       one JSON array, for scripts
 
-    Keys: g t c b groups, topics, clients, brokers; j k Enter one of them; < > sort, r
-    turn, / filter, space pause, d delay, ? help, q quit.
+    \b
+    Keys: g t c b   groups, topics, clients, brokers
+          j k       next, previous row; Enter opens it
+          < > r     sort by another column, reverse the order
+          / space d filter, pause, change the delay
+          ? q       help, quit
     """  # noqa: D301 - click wants the character itself
     try:
         with settings.admin() as admin:
+            poller = Poller(admin, broker)
             if once or as_json or not (sys.stdout.isatty() and sys.stdin.isatty()):
-                _print(admin, broker, delay, once=once, as_json=as_json)
+                _print_polls(poller, delay, once=once, as_json=as_json)
             else:
                 # imported on use: a pipe needs no terminal
-                from rmq.cli.top.app import Watching
+                from rmq.cli.top.app import App
 
-                Watching(Looking(admin, broker), delay).run()
+                App(poller, delay).run()
     except RmqError as error:
-        end(error)
+        exit_with_error(error)
     except KeyboardInterrupt:
         return
 
 
-def _print(
-    admin: AdminClient, broker: str | None, delay: float, *, once: bool, as_json: bool
-) -> None:
-    """Print a table, or an object, a look."""
-    looking = Looking(admin, broker)
+def _print_polls(poller: Poller, delay: float, *, once: bool, as_json: bool) -> None:
+    """Print a table, or an array, for each poll."""
     while True:
-        states = looking.look()
-        if as_json:
-            click.echo(harmless_json(states))
-        else:
-            rows = sorted(merged(states, "groups"), key=lambda row: -row["lag"])
-            cells = [
-                (r["name"], r["lag"], r["waits_ms"], r["out"], r["clients"], r["say"])
-                for r in rows
-            ]
-            click.echo("\n".join(Table(COLUMNS, cells).for_pipe()))
+        states = poller.poll_json()
+        click.echo(escape_json(states) if as_json else "\n".join(_group_lines(states)))
         sys.stdout.flush()
         if once:
             return
         time.sleep(delay)
+
+
+def _group_lines(states: list[dict[str, object]]) -> list[str]:
+    groups = (row for each in states for row in msgspec.convert(each, Overview).groups)
+    cells = [
+        (row.name, row.lag, row.waits_ms, row.outgoing, row.clients, row.message)
+        for row in sorted(merge_rows(groups), key=lambda row: -row.lag)
+    ]
+    return Table(COLUMNS, cells).for_pipe()

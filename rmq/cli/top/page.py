@@ -1,104 +1,170 @@
-"""The page of one group or topic in `rmq top`: its queues as bars, and who reads them.
+"""The page of one group or topic in `rmq top`: queues as bars, clients, groups.
 
-Pure: the views `group` or `topic` of brokers in, lines out, as many as there are.
+Pure: the views `group` or `topic` of brokers in, lines out.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Iterator, Sequence
+from typing import Final
 
-from rmq.cli.terminal.text import harmless
-from rmq.cli.top.render import short
+import msgspec
+from msgspec import field
+
+from rmq.cli.terminal.text import escape_controls, short_number
+from rmq.cli.top.overview import GroupRow, TopicRow
 from rmq.core.humanize import span
 
-BAR: Final = 24
+BAR_WIDTH: Final = 24
 EIGHTHS: Final = " ▏▎▍▌▋▊▉"
 FULL: Final = "█"
 
 HELP: Final = (
     "g t c b        groups, topics, clients, brokers",
-    "j k, arrows    the row before or after; Enter opens a group or topic, q closes it",
-    "< > r          another column to sort by; turn the order",
+    "j k, arrows    previous or next row; Enter opens a group or topic, q closes it",
+    "< > r          sort by another column; reverse the order",
     "/              filter by a part of the name; Enter or Esc ends typing",
-    "space          pause; d another pause between two looks",
-    "?              this page; q ends",
+    "space          pause; d changes the time between two polls",
+    "?              this page; q quits",
 )
+NOT_SERVED: Final = "no broker of rmq knows it; brokers of Java fill the list only"
 
-Row = Mapping[str, Any]
+
+class Reason(msgspec.Struct):
+    """Why a group lags, and what to do."""
+
+    message: str = field(name="say")
+    details: list[str] = field(name="more")
+    action: str = field(name="do")
+    command: str
 
 
-def bar(part: float, width: int = BAR) -> str:
+class QueueLag(msgspec.Struct):
+    """A queue of a group; `owner` is a client id."""
+
+    topic: str
+    queue_id: int
+    lag: int
+    owner: str | None
+
+
+class Consumer(msgspec.Struct):
+    """A client of a group."""
+
+    id: str
+    done_per_s: float | None
+    library: str
+
+
+class GroupView(msgspec.Struct):
+    """The view `group` of one broker; rates are messages a second."""
+
+    node: str
+    row: GroupRow
+    why: Reason
+    arriving: float
+    done: float | None
+    retries: float = field(name="again")
+    dead: int | None
+    queues: list[QueueLag]
+    clients: list[Consumer]
+
+
+class TopicQueue(msgspec.Struct):
+    """A queue of a topic; `first` and `end` are queue offsets."""
+
+    queue: int
+    incoming: float = field(name="in")
+    stored: int = field(name="kept")
+    first: str
+    end: str
+
+
+class TopicView(msgspec.Struct):
+    """The view `topic` of one broker."""
+
+    node: str
+    row: TopicRow
+    queues: list[TopicQueue]
+    groups: list[GroupRow]
+
+
+def bar_text(part: float, width: int = BAR_WIDTH) -> str:
     """Return a bar for a part from 0 to 1, in eighths of a character.
 
-    >>> bar(0.5, 4), bar(0.28, 4)
+    >>> bar_text(0.5, 4), bar_text(0.28, 4)
     ('██', '█▏')
     """
     eighths = round(max(0.0, min(1.0, part)) * width * 8)
     return (FULL * (eighths // 8) + EIGHTHS[eighths % 8]).rstrip()
 
 
-def page(kind: str, name: str, views: Sequence[Row]) -> list[str]:
-    """Return the lines of a page; `views` are those of the brokers that know it."""
-    lines = [f"{kind} {harmless(name)}", ""]
-    if not views:
-        return [
-            *lines,
-            "no broker of rmq tells of it; Java's tell what the list has",
-        ]
+def group_page(name: str, views: Sequence[GroupView]) -> list[str]:
+    """Return the lines of a group; `views` are those of the brokers that know it."""
+    lines = [f"group {escape_controls(name)}", ""]
     for view in views:
-        lines += _group(view) if kind == "group" else _topic(view)
-        lines.append("")
-    return lines
+        lines += [*_group_lines(view), ""]
+    return lines if views else [*lines, NOT_SERVED]
 
 
-def _group(view: Row) -> Iterator[str]:
-    row, why = view["row"], view["why"]
+def topic_page(name: str, views: Sequence[TopicView]) -> list[str]:
+    """Return the lines of a topic; `views` are those of the brokers that know it."""
+    lines = [f"topic {escape_controls(name)}", ""]
+    for view in views:
+        lines += [*_topic_lines(view), ""]
+    return lines if views else [*lines, NOT_SERVED]
+
+
+def _group_lines(view: GroupView) -> Iterator[str]:
+    row, why = view.row, view.why
     yield (
-        f"{harmless(view['node'])}   behind {short(row['lag'])}   "
-        f"waits {span(row['waits_ms'])}   arrive {short(view['arriving'])}/s   "
-        f"done {short(view['done'])}/s   again {short(view['again'])}/s   "
-        f"dead {short(view['dead'])}"
+        f"{escape_controls(view.node)}   lag {short_number(row.lag)}   "
+        f"wait {span(row.waits_ms)}   in {short_number(view.arriving)}/s   "
+        f"done {short_number(view.done)}/s   retry {short_number(view.retries)}/s   "
+        f"DLQ {short_number(view.dead)}"
     )
-    yield harmless(why["say"])
-    for each in why["more"]:
-        yield f"  {harmless(each)}"
-    for each in (why["do"], why["command"]):
+    yield escape_controls(why.message)
+    for each in why.details:
+        yield f"  {escape_controls(each)}"
+    for each in (why.action, why.command):
         if each:
-            yield f"  -> {harmless(each)}"
+            yield f"  -> {escape_controls(each)}"
     yield ""
-    most = max((queue["lag"] for queue in view["queues"]), default=0)
-    yield f"{'QUEUE':24}  {'BEHIND':>8}  {'':{BAR}}  OWNER"
-    for queue in sorted(view["queues"], key=lambda queue: -queue["lag"]):
-        place = harmless(f"{queue['topic']} {queue['queue_id']}")
-        filled = bar(queue["lag"] / most if most else 0)
-        owner = harmless(queue["owner"] or "nobody")
-        yield f"{place[:24]:24}  {short(queue['lag']):>8}  {filled:{BAR}}  {owner}"
-    yield ""
-    yield f"{'CLIENT':40}  {'DONE/S':>8}  LIBRARY"
-    for client in view["clients"]:
-        done = short(client["done_per_s"])
-        name, library = harmless(client["id"]), harmless(client["library"])
-        yield f"{name[:40]:40}  {done:>8}  {library}"
-
-
-def _topic(view: Row) -> Iterator[str]:
-    row = view["row"]
-    yield (
-        f"{harmless(view['node'])}   in {short(row['in'])}/s   "
-        f"out {short(row['out'])}/s   behind {short(row['lag'])}   "
-        f"kept {short(row['kept'])}"
-    )
-    yield ""
-    most = max((queue["in"] for queue in view["queues"]), default=0)
-    titles = f"{'KEPT':>8}  {'FIRST':>12}  {'END':>12}"
-    yield f"{'QUEUE':>5}  {'IN/S':>8}  {'':{BAR}}  {titles}"
-    for queue in view["queues"]:
-        filled = bar(queue["in"] / most if most else 0)
+    most = max((queue.lag for queue in view.queues), default=0)
+    yield f"{'QUEUE':24}  {'LAG':>8}  {'':{BAR_WIDTH}}  OWNER"
+    for queue in sorted(view.queues, key=lambda queue: -queue.lag):
+        name = escape_controls(f"{queue.topic} {queue.queue_id}")
+        filled = bar_text(queue.lag / most if most else 0)
+        owner = escape_controls(queue.owner or "none")
         yield (
-            f"{queue['queue']:>5}  {short(queue['in']):>8}  {filled:{BAR}}  "
-            f"{short(queue['kept']):>8}  {queue['first']:>12}  {queue['end']:>12}"
+            f"{name[:24]:24}  {short_number(queue.lag):>8}  {filled:{BAR_WIDTH}}  "
+            f"{owner}"
         )
     yield ""
-    yield f"{'GROUP':32}  {'BEHIND':>8}  WHY"
-    for each in view["groups"]:
-        say = harmless(each["say"])
-        yield f"{harmless(each['name'])[:32]:32}  {short(each['lag']):>8}  {say}"
+    yield f"{'CLIENT':40}  {'DONE/S':>8}  LIBRARY"
+    for client in view.clients:
+        name, library = escape_controls(client.id), escape_controls(client.library)
+        yield f"{name[:40]:40}  {short_number(client.done_per_s):>8}  {library}"
+
+
+def _topic_lines(view: TopicView) -> Iterator[str]:
+    row = view.row
+    yield (
+        f"{escape_controls(view.node)}   in {short_number(row.incoming)}/s   "
+        f"out {short_number(row.outgoing)}/s   lag {short_number(row.lag)}   "
+        f"stored {short_number(row.stored)}"
+    )
+    yield ""
+    most = max((queue.incoming for queue in view.queues), default=0)
+    titles = f"{'STORED':>8}  {'FIRST':>12}  {'END':>12}"
+    yield f"{'QUEUE':>5}  {'IN/S':>8}  {'':{BAR_WIDTH}}  {titles}"
+    for queue in view.queues:
+        filled = bar_text(queue.incoming / most if most else 0)
+        yield (
+            f"{queue.queue:>5}  {short_number(queue.incoming):>8}  "
+            f"{filled:{BAR_WIDTH}}  {short_number(queue.stored):>8}  "
+            f"{queue.first:>12}  {queue.end:>12}"
+        )
+    yield ""
+    yield f"{'GROUP':32}  {'LAG':>8}  WHY"
+    for each in view.groups:
+        name, why = escape_controls(each.name), escape_controls(each.message)
+        yield f"{name[:32]:32}  {short_number(each.lag):>8}  {why}"

@@ -1,11 +1,14 @@
-"""Looking: asks brokers for what `rmq top` shows.
+"""Poller: requests the overviews and views that `rmq top` shows.
 
-A broker of rmq tells all of it with one request; one of Java's does not know it, and is
-asked for what it tells, see `rmq/observe/java_broker.py`.
+Brokers of rmq answer request 20003. A broker of Java does not know it; the poller
+derives its overview from other requests, see `rmq/observe/java_broker.py`.
 """
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+import msgspec
+
+from rmq.cli.top.overview import Overview
 from rmq.client.admin import MASTER, AdminClient, BrokerAddress
 from rmq.core.clock import SystemClock
 from rmq.core.errors import RmqError
@@ -15,78 +18,88 @@ from rmq.protocol.codes import OwnRequestCode, ResponseCode
 if TYPE_CHECKING:
     from rmq.observe.java_broker import JavaBroker
 
-ROWS: Final = 100
-"""Groups and topics that a broker is asked for."""
+MAX_ROWS: Final = 100
+"""Groups and topics that one request asks for."""
 
-State = dict[str, Any]
+
+View = TypeVar("View", bound=msgspec.Struct)
 
 
 class NoMaster(RmqError):
     """The name server knows no master."""
 
 
-class Looking:
-    """Whom to ask, and what the brokers of Java have told before."""
+class Poller:
+    """Asks one broker, or all masters; keeps the samples of Java's brokers."""
 
     def __init__(self, admin: AdminClient, broker: str | None) -> None:
         self._admin, self._broker = admin, broker
-        self._of_java: dict[str, JavaBroker] = {}
-        self.rows = ROWS
+        self._java_brokers: dict[str, JavaBroker] = {}
+        self.row_limit = MAX_ROWS
 
-    def look(self) -> list[State]:
-        """Ask the brokers for their overviews; NoMaster if there is none."""
-        return [self._overview(each) for each in self._asked()]
+    def poll(self) -> list[Overview]:
+        """Return the overview of each broker; NoMaster if there is no master."""
+        return [msgspec.convert(each, Overview) for each in self.poll_json()]
 
-    def _asked(self) -> list[BrokerAddress]:
-        asked = [BrokerAddress("", self._broker or "", MASTER, self._broker or "")]
-        if self._broker is None:
-            asked = self._admin.masters()
-        if not asked:
+    def poll_json(self) -> list[dict[str, Any]]:
+        """Return the overview of each broker as its JSON object."""
+        return [self._fetch_overview(each) for each in self._brokers()]
+
+    def _brokers(self) -> list[BrokerAddress]:
+        if self._broker is not None:
+            return [BrokerAddress("", self._broker, MASTER, self._broker)]
+        masters = self._admin.masters()
+        if not masters:
             names = ", ".join(self._admin.name_servers)
             raise NoMaster(f"{names} knows no master")
-        return asked
+        return masters
 
-    def views(self, view: str, **fields: str) -> list[State]:
-        """Ask the brokers for a view; without those that do not tell it."""
+    def fetch_views(self, view: str, form: type[View], /, **fields: str) -> list[View]:
+        """Return a view of each broker that serves it."""
         found = []
-        for broker in self._asked():
-            if broker.address in self._of_java:
+        for broker in self._brokers():
+            if broker.address in self._java_brokers:
                 continue
-            code = OwnRequestCode.GET_VIEW
             try:
-                found.append(
-                    self._admin.value(broker.address, code, {"view": view, **fields})
-                )
+                value = self._fetch_view(broker.address, view, fields)
             except AnswerRefused:
                 continue
+            found.append(msgspec.convert(value, form))
         return found
 
-    def _overview(self, broker: BrokerAddress) -> State:
-        told = self._of_java.get(broker.address)
-        if told is None:
-            fields = {"view": "overview", "n": str(self.rows)}
+    def _fetch_view(
+        self, address: str, name: str, fields: dict[str, str]
+    ) -> dict[str, Any]:
+        view: dict[str, Any] = self._admin.value(
+            address, OwnRequestCode.GET_VIEW, {"view": name, **fields}
+        )
+        return view
+
+    def _fetch_overview(self, broker: BrokerAddress) -> dict[str, Any]:
+        known = self._java_brokers.get(broker.address)
+        if known is None:
             try:
-                code = OwnRequestCode.GET_VIEW
-                own: State = self._admin.value(broker.address, code, fields)
+                limit = {"n": str(self.row_limit)}
+                return self._fetch_view(broker.address, "overview", limit)
             except AnswerRefused as refusal:
                 if refusal.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
                     raise
-            else:
-                return own
             # imported on use: most clusters have no broker of Java
             from rmq.observe.java_broker import JavaBroker
 
-            told = JavaBroker(broker.name, broker.cluster, SystemClock().now_ms)
-            self._of_java[broker.address] = told
-        questions = told.questions()
+            known = JavaBroker(broker.name, broker.cluster, SystemClock().now_ms)
+            self._java_brokers[broker.address] = known
+        questions = known.questions()
         try:
             question = next(questions)
             while True:
-                question = questions.send(self._body(broker.address, *question))
+                question = questions.send(self._fetch_body(broker.address, *question))
         except StopIteration:
-            return told.overview()
+            return known.overview()
 
-    def _body(self, address: str, code: int, fields: dict[str, str]) -> bytes | None:
+    def _fetch_body(
+        self, address: str, code: int, fields: dict[str, str]
+    ) -> bytes | None:
         try:
             return self._admin.ask(address, code, fields).body
         except AnswerRefused:

@@ -1,7 +1,7 @@
-"""Trend: how far groups were behind in the last two minutes, in eighths of a block.
+"""Trend: the lag of groups in the last two minutes, in eighths of a block.
 
-`rmq top` keeps it itself, from what it sees: brokers keep an hour in steps of 20 s, and
-those of Java nothing.
+`rmq top` samples it itself: brokers of rmq keep an hour in steps of 20 s, and brokers
+of Java keep no history.
 """
 
 from collections.abc import Iterable
@@ -11,18 +11,18 @@ BLOCKS: Final = "▁▂▃▄▅▆▇█"
 CELLS: Final = 16
 CELL_MS: Final = 7_500
 MAX_NAMES: Final = 1_000
-"""Groups that are kept; others begin when there is room again."""
+"""Groups with a trend; others get one when there is room again."""
 
 
 class Trends:
-    """The largest amount of each cell, by name; a cell that nobody saw is a gap."""
+    """The largest lag of each cell, by group; a cell without a sample is a gap."""
 
     def __init__(self) -> None:
         self._cells: dict[str, list[int | None]] = {}
         self._number = 0
 
-    def add(self, now_ms: int, amounts: Iterable[tuple[str, int]]) -> None:
-        """Note what is behind now; names without an amount are forgotten in time."""
+    def add(self, now_ms: int, lags: Iterable[tuple[str, int]]) -> None:
+        """Record the present lags; groups without a sample are dropped in time."""
         number = now_ms // CELL_MS
         for _ in range(min(CELLS, max(0, number - self._number))):
             for cells in self._cells.values():
@@ -32,20 +32,20 @@ class Trends:
         for name, cells in list(self._cells.items()):
             if all(each is None for each in cells):
                 del self._cells[name]
-        for name, amount in amounts:
+        for name, lag in lags:
             known = self._cells.get(name)
             if known is None:
                 if len(self._cells) >= MAX_NAMES:
                     continue
                 known = self._cells[name] = [None] * CELLS
-            known[-1] = max(amount, known[-1] or 0)
+            known[-1] = max(lag, known[-1] or 0)
 
-    def texts(self) -> dict[str, str]:
-        """Return the cells of each name as text; the tallest is its largest amount."""
-        return {name: _text(cells) for name, cells in self._cells.items()}
+    def render_all(self) -> dict[str, str]:
+        """Return the cells of each group as text; its largest lag is the tallest."""
+        return {name: _cells_text(cells) for name, cells in self._cells.items()}
 
 
-def _text(cells: list[int | None]) -> str:
+def _cells_text(cells: list[int | None]) -> str:
     most = max((each for each in cells if each is not None), default=0)
     top = len(BLOCKS) - 1
     return "".join(

@@ -16,8 +16,8 @@ from typing import Any, Final, TextIO
 
 import pyarrow as pa
 
-from rmq.cli.terminal.table import LEAST_WIDTH, aligned
-from rmq.cli.terminal.text import harmless, harmless_json
+from rmq.cli.terminal.table import MIN_COLUMN_WIDTH, align_columns
+from rmq.cli.terminal.text import escape_controls, escape_json
 from rmq.core.errors import StoreError
 from rmq_spark.sql.database import Result
 
@@ -54,11 +54,11 @@ def write_parquet(result: Result, path: Path) -> None:
 def _write_table(result: Result, out: TextIO) -> None:
     rows = list(itertools.islice(_rows(result), SHOWN_ROWS + 1))
     width = shutil.get_terminal_size().columns if out.isatty() else 1 << 16
-    names = [harmless(name) for name in result.schema.names]
+    names = [escape_controls(name) for name in result.schema.names]
     shown = _fitting(len(names), width)
     texts = [[_cell(value) for value in row[:shown]] for row in rows[:SHOWN_ROWS]]
     are_numbers = [_is_number(field.type) for field in result.schema][:shown]
-    for line in aligned(names[:shown], texts, are_numbers, width):
+    for line in align_columns(names[:shown], texts, are_numbers, width):
         print(line, file=out)
     if len(rows) > SHOWN_ROWS:
         print(
@@ -71,11 +71,11 @@ def _write_table(result: Result, out: TextIO) -> None:
 
 def _fitting(count: int, width: int) -> int:
     """How many columns have room, at least one."""
-    return max(1, min(count, (width + 2) // (LEAST_WIDTH + 2)))
+    return max(1, min(count, (width + 2) // (MIN_COLUMN_WIDTH + 2)))
 
 
 def _write_csv(result: Result, out: TextIO) -> None:
-    show = harmless if out.isatty() else str
+    show = escape_controls if out.isatty() else str
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(result.schema.names)
     for row in _rows(result):
@@ -106,7 +106,7 @@ def _objects(result: Result) -> Iterator[str]:
     """Each row as a JSON object; an object has one value for each name."""
     names = _unique(result.schema.names)
     for row in _rows(result):
-        yield harmless_json(dict(zip(names, row, strict=True)))
+        yield escape_json(dict(zip(names, row, strict=True)))
 
 
 def _unique(names: list[str]) -> list[str]:
@@ -163,12 +163,12 @@ def _text(value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, dict | list):
-        return harmless_json(value)
+        return escape_json(value)
     return str(value)
 
 
 def _cell(value: object) -> str:
-    return harmless(_text(value))
+    return escape_controls(_text(value))
 
 
 def _is_number(kind: pa.DataType) -> bool:

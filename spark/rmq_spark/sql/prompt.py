@@ -6,7 +6,7 @@ from typing import Final
 
 import click
 
-from rmq.cli.terminal.text import harmless
+from rmq.cli.terminal.text import escape_controls
 
 HELP: Final = """\
 A statement ends with ; and may have several lines. Ctrl-C ends it, Ctrl-D the prompt.
@@ -28,7 +28,7 @@ def run_prompt(
 
     words = {
         ".help": lambda: [HELP],
-        ".tables": lambda: [harmless(name) for name in tables()],
+        ".tables": lambda: [escape_controls(name) for name in tables()],
         ".columns": columns,
     }
     click.echo("rmq sql: .help says more, .quit ends", err=True)

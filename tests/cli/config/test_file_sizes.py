@@ -4,7 +4,7 @@ import pytest
 from click.testing import CliRunner
 
 from rmq.cli import main
-from rmq.cli.config.file_sizes import size_findings
+from rmq.cli.config.file_sizes import check_file_sizes
 from rmq.store.config import StoreConfig
 
 
@@ -28,8 +28,8 @@ FITTING = {
 
 
 def test_sizes_that_fit_are_no_finding(root):
-    assert size_findings(StoreConfig(root_dir=str(root), **FITTING)) == []
-    assert size_findings(StoreConfig(root_dir=str(root / "nowhere"))) == []
+    assert check_file_sizes(StoreConfig(root_dir=str(root), **FITTING)) == []
+    assert check_file_sizes(StoreConfig(root_dir=str(root / "nowhere"))) == []
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_sizes_that_fit_are_no_finding(root):
 )
 def test_a_size_that_does_not_fit_is_named_with_its_file(root, field, value, key):
     config = StoreConfig(root_dir=str(root), **(FITTING | {field: value}))
-    (finding,) = size_findings(config)
+    (finding,) = check_file_sizes(config)
     assert finding.is_problem
     assert key in finding.text
     assert str(root) in finding.text

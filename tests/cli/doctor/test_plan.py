@@ -6,16 +6,22 @@ import resource
 import pytest
 
 from rmq.cli.doctor import plan as plans
-from rmq.cli.doctor.plan import DELIVERY_US, SEND_US, _cost_us, plan, read_plan
+from rmq.cli.doctor.plan import (
+    DELIVERY_US,
+    SEND_US,
+    _cost_us,
+    parse_load,
+    plan_capacity,
+)
 from rmq.core.errors import ConfigError
 
 
 def findings(text, **values):
-    return {each.subject: each for each in plan(text, values)}
+    return {each.subject: each for each in plan_capacity(text, values)}
 
 
 def test_a_plan_has_names_and_numbers():
-    load = read_plan("topics=10000,queues=4")
+    load = parse_load("topics=10000,queues=4")
     assert (load["topics"], load["queues"]) == (10_000, 4)
     assert load.keys() == plans.DEFAULTS.keys()
 
@@ -23,7 +29,7 @@ def test_a_plan_has_names_and_numbers():
 @pytest.mark.parametrize("text", ["", "topics", "topics=many", "colour=3", "topics=-1"])
 def test_a_wrong_plan_names_what_is_possible(text):
     with pytest.raises(ConfigError, match="names are topics, queues"):
-        read_plan(text)
+        parse_load(text)
 
 
 def test_queues_cost_memory_and_disk_but_no_descriptors(tmp_path):

@@ -16,7 +16,7 @@ from rmq.cli.server import greeting
 
 
 def test_the_commands_to_type_next_exist():
-    commands = re.findall(r"^    \S+ (.+?)  ", greeting.after_ready(), re.MULTILINE)
+    commands = re.findall(r"^    \S+ (.+?)  ", greeting.next_steps(), re.MULTILINE)
     assert len(commands) >= 3
     for command in commands:
         words = shlex.split(command)
@@ -31,25 +31,25 @@ def test_the_tool_is_named_as_this_shell_finds_it(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(sys, "argv", [str(tmp_path / ".venv/bin/rmq"), "broker"])
-    assert "    .venv/bin/rmq " in greeting.after_ready()
+    assert "    .venv/bin/rmq " in greeting.next_steps()
     tool = tmp_path / "rmq"
     tool.write_text("#!/bin/sh\n")
     tool.chmod(0o755)
-    assert "    rmq " in greeting.after_ready()
+    assert "    rmq " in greeting.next_steps()
 
 
 @pytest.mark.parametrize(
     ("seconds", "said"), [(0.2, "0 s"), (252, "4 min 12 s"), (7320, "2 h 2 min")]
 )
 def test_durations_have_two_units_at_most(seconds, said):
-    assert greeting.duration(seconds) == said
+    assert greeting.duration_text(seconds) == said
 
 
 @pytest.mark.parametrize(
     ("count", "said"), [(0, "0 B"), (4096, "4.1 kB"), (78_700_000_000, "78.7 GB")]
 )
 def test_sizes_have_three_digits_at_most(count, said):
-    assert greeting.size(count) == said
+    assert greeting.size_text(count) == said
 
 
 @pytest.mark.slow

@@ -33,7 +33,7 @@ def test_it_ends_with_all_of_it_on_one_line(monkeypatch):
 
 def test_a_narrow_terminal_is_not_overrun(monkeypatch):
     monkeypatch.setattr(progress, "INTERVAL_S", 0)
-    monkeypatch.setattr(progress, "_width", lambda stream: 20)
+    monkeypatch.setattr(progress, "_terminal_width", lambda stream: 20)
     terminal = Terminal()
     with Progress("sent", 1_000_000, terminal) as shown:
         shown.show(63_412)

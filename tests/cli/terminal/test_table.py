@@ -2,8 +2,8 @@
 
 import pytest
 
-from rmq.cli.admin.base import emit
-from rmq.cli.terminal.table import Table, cut, version_name
+from rmq.cli.admin.base import print_output
+from rmq.cli.terminal.table import Table, cut_middle, version_name
 
 ROWS = Table(
     ("topic", "queueId", "diff", "lastTime", "version", "type"),
@@ -53,8 +53,8 @@ def test_columns_that_mqadmin_does_not_have_are_left_out_for_its_scripts():
 
 
 def test_a_long_text_is_cut_in_its_middle():
-    assert cut("abcdefghij", 5) == "ab…ij"
-    assert cut("abc", 3) == "abc"
+    assert cut_middle("abcdefghij", 5) == "ab…ij"
+    assert cut_middle("abc", 3) == "abc"
 
 
 @pytest.mark.parametrize(
@@ -69,11 +69,11 @@ MESSAGE = {"topic": "Orders", "storeTimestamp": 1_795_323_423_004, "version": 51
 
 
 def test_one_message_has_times_and_versions_as_a_table_has(capsys):
-    emit(MESSAGE, as_json=False)
+    print_output(MESSAGE, as_json=False)
     assert capsys.readouterr().out.splitlines() == [
         "topic\tOrders",
         "storeTimestamp\t2026-11-22T04:57:03.004Z",
         "version\tV5_5_0",
     ]
-    emit(MESSAGE, as_json=False, as_mqadmin=True)
+    print_output(MESSAGE, as_json=False, as_mqadmin=True)
     assert "storeTimestamp  1795323423004" in capsys.readouterr().out

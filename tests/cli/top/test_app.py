@@ -2,11 +2,12 @@
 
 import itertools
 
+import msgspec
 import pytest
 
 from rmq.cli.terminal.screen import split_keys
-from rmq.cli.top.app import DELAYS_S, Watching
-from rmq.cli.top.render import sorts
+from rmq.cli.top.app import DELAYS_S, App
+from rmq.cli.top.columns import sort_keys
 from rmq.core.errors import RmqError
 from tests.cli.top.test_render import group, state
 
@@ -31,144 +32,144 @@ CLIENT = {"kind": "consumer", "group": "mail", "client": "10.0.0.1@7",
           "address": "a", "language": "JAVA", "heard_ms": 4}  # fmt: skip
 
 
-class Told:
-    """Answers as `Looking` does; a second passes between two looks."""
+class FakePoller:
+    """Answers as `Poller` does; a second passes between two polls."""
 
     def __init__(self):
         self.is_away = False
         self.asked = []
         self._seconds = itertools.count()
 
-    def look(self):
+    def poll(self):
         if self.is_away:
-            raise RmqError("nobody answers")
+            raise RmqError("no answer")
         return [state(now=1_800_000_000_000 + 1_000 * next(self._seconds))]
 
-    def views(self, view, **fields):
+    def fetch_views(self, view, form, **fields):
         self.asked.append((view, fields))
         found = {
             "group": GROUP_VIEW,
             "topic": TOPIC_VIEW,
             "clients": {"rows": [CLIENT]},
         }
-        return [found[view]]
+        return [msgspec.convert(found[view], form)]
 
 
 @pytest.fixture
-def told():
-    return Told()
+def poller():
+    return FakePoller()
 
 
 @pytest.fixture
-def watching(told):
-    return Watching(told, 1.0)
+def app(poller):
+    return App(poller, 1.0)
 
 
-def press(watching, typed):
-    watching.picture(SIZE)
+def press(app, typed):
+    app.render_screen(SIZE)
     for key in split_keys(typed):
-        if not watching.press(key):
+        if not app.press_key(key):
             return False
-        watching.picture(SIZE)
+        app.render_screen(SIZE)
     return True
 
 
-def lines(watching):
-    return watching.picture(SIZE).lines
+def lines(app):
+    return app.render_screen(SIZE).lines
 
 
-def test_each_view_has_its_key(watching, told):
-    assert lines(watching)[4].startswith("GROUP")
-    assert press(watching, "t")
-    assert lines(watching)[4].startswith("TOPIC")
-    assert press(watching, "c")
-    assert lines(watching)[5].startswith("mail")
-    assert told.asked[-1][0] == "clients"
-    assert press(watching, "b")
-    assert lines(watching)[5].startswith("broker-a")
-    assert press(watching, "g")
-    assert lines(watching)[5].startswith("search")
-    assert not press(watching, "q")
+def test_each_view_has_its_key(app, poller):
+    assert lines(app)[4].startswith("GROUP")
+    assert press(app, "t")
+    assert lines(app)[4].startswith("TOPIC")
+    assert press(app, "c")
+    assert lines(app)[5].startswith("mail")
+    assert poller.asked[-1][0] == "clients"
+    assert press(app, "b")
+    assert lines(app)[5].startswith("broker-a")
+    assert press(app, "g")
+    assert lines(app)[5].startswith("search")
+    assert not press(app, "q")
 
 
 @pytest.mark.parametrize("down", ["j", "\x1b[B", "\x1bOB"])
-def test_enter_opens_the_chosen_row(watching, told, down):
-    assert press(watching, f"{down}\r")
-    assert told.asked[-1] == ("group", {"name": "mail"})
-    text = "\n".join(lines(watching))
+def test_enter_opens_the_chosen_row(app, poller, down):
+    assert press(app, f"{down}\r")
+    assert poller.asked[-1] == ("group", {"name": "mail"})
+    text = "\n".join(lines(app))
     assert "It is behind." in text
     assert "-> rmq x" in text
     assert "T 1" in text.split("T 0")[0], "the queue with the most is the first"
-    assert "nobody" in text
-    assert press(watching, "q")
-    assert lines(watching)[4].startswith("GROUP")
-    assert press(watching, "t\r")
-    assert told.asked[-1] == ("topic", {"name": "clicks"})
-    assert press(watching, "\x1b")
+    assert "  none" in text
+    assert press(app, "q")
+    assert lines(app)[4].startswith("GROUP")
+    assert press(app, "t\r")
+    assert poller.asked[-1] == ("topic", {"name": "clicks"})
+    assert press(app, "\x1b")
 
 
-def test_no_row_before_the_first_and_after_the_last(watching):
-    assert press(watching, "kkk")
-    assert watching.picture(SIZE).styles[5] == "chosen"
-    assert press(watching, "jjjjjjj")
-    assert watching.picture(SIZE).styles[6] == "chosen"
+def test_no_row_before_the_first_and_after_the_last(app):
+    assert press(app, "kkk")
+    assert app.render_screen(SIZE).styles[5] == "chosen"
+    assert press(app, "jjjjjjj")
+    assert app.render_screen(SIZE).styles[6] == "chosen"
 
 
-def test_sorting_and_turning(watching):
-    heads = [lines(watching)[4]]
-    for _ in sorts("groups"):
-        assert press(watching, ">")
-        heads.append(lines(watching)[4])
+def test_sorting_and_turning(app):
+    heads = [lines(app)[4]]
+    for _ in sort_keys("groups"):
+        assert press(app, ">")
+        heads.append(lines(app)[4])
     assert heads[0] == heads[-1]
     assert "GROUP v" in heads[1]
-    assert press(watching, "r")
-    assert "BEHIND ^" in lines(watching)[4]
-    assert press(watching, "<")
+    assert press(app, "r")
+    assert "LAG ^" in lines(app)[4]
+    assert press(app, "<")
 
 
-def test_a_filter_is_typed(watching):
-    assert press(watching, "/maqx\x7f\x7fil")
-    assert lines(watching)[-1].startswith("filter: mail_")
-    assert press(watching, "\r")
-    assert lines(watching)[5].startswith("mail")
-    assert watching.press("q") is False
+def test_a_filter_is_typed(app):
+    assert press(app, "/maqx\x7f\x7fil")
+    assert lines(app)[-1].startswith("filter: mail_")
+    assert press(app, "\r")
+    assert lines(app)[5].startswith("mail")
+    assert app.press_key("q") is False
 
 
-def test_pause_delay_and_help(watching):
-    assert press(watching, " ")
-    assert lines(watching)[-1].startswith("paused")
-    assert press(watching, " d")
-    assert "every 2 s" in lines(watching)[0]
-    assert press(watching, "d" * (len(DELAYS_S) - 1))
-    assert "every 1 s" in lines(watching)[0]
-    assert press(watching, "?")
-    assert "groups, topics, clients, brokers" in lines(watching)[0]
-    assert press(watching, "q")
-    assert lines(watching)[0].startswith("rmq top")
+def test_pause_delay_and_help(app):
+    assert press(app, " ")
+    assert lines(app)[-1].startswith("paused")
+    assert press(app, " d")
+    assert "every 2 s" in lines(app)[0]
+    assert press(app, "d" * (len(DELAYS_S) - 1))
+    assert "every 1 s" in lines(app)[0]
+    assert press(app, "?")
+    assert "groups, topics, clients, brokers" in lines(app)[0]
+    assert press(app, "q")
+    assert lines(app)[0].startswith("rmq top")
 
 
-def test_nobody_answers_and_then_again(watching, told):
-    told.is_away = True
-    watching.look()
-    picture = watching.picture(SIZE)
-    assert picture.lines[-1].startswith("no answer since ")
-    assert set(picture.styles.values()) == {"dim"}
-    assert press(watching, "c?q")
-    told.is_away = False
-    watching.look()
-    assert not lines(watching)[-1].startswith("no answer")
+def test_no_answer_and_then_one(app, poller):
+    poller.is_away = True
+    app.refresh()
+    screen = app.render_screen(SIZE)
+    assert screen.lines[-1].startswith("no answer since ")
+    assert set(screen.styles.values()) == {"dim"}
+    assert press(app, "c?q")
+    poller.is_away = False
+    app.refresh()
+    assert not lines(app)[-1].startswith("no answer")
 
 
 @pytest.mark.parametrize("size", [(20, 24), (80, 5), (60, 12), (200, 60)])
-def test_any_size(watching, size):
+def test_any_size(app, size):
     for keys in ("", "c", "b", "t", "\r", "q?"):
-        assert press(watching, keys)
+        assert press(app, keys)
         width, height = size
-        shown = watching.picture(size).lines
+        shown = app.render_screen(size).lines
         assert len(shown) <= height
         assert all(len(line) <= width for line in shown)
 
 
-def test_a_terminal_that_is_gone_ends_it_also_while_typing(watching):
-    assert press(watching, "/")
-    assert not watching.press("gone")
+def test_a_terminal_that_is_gone_ends_it_also_while_typing(app):
+    assert press(app, "/")
+    assert not app.press_key("gone")

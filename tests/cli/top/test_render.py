@@ -1,20 +1,21 @@
-"""The picture of `rmq top`, line by line."""
+"""The screen of `rmq top`, line by line."""
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmq.cli.terminal.text import harmless
-from rmq.cli.top.render import (
-    Choice,
+from rmq.cli.terminal.text import escape_controls, short_number
+from rmq.cli.top.columns import Choice, sort_keys
+from rmq.cli.top.overview import (
+    ClientRow,
+    Overview,
     Rates,
     broker_rows,
-    frame,
-    merged,
-    rates,
-    short,
-    sorts,
+    compute_rates,
+    merge_rows,
 )
+from rmq.cli.top.render import render_screen
 
 PROBLEM = {"place": "search", "say": "Nobody consumes; 8.7 million messages wait."}
 
@@ -31,7 +32,7 @@ def topic(name, **changes):
 
 
 def state(**changes):
-    return {
+    return msgspec.convert({
         "now": 1_800_000_000_000, "node": "broker-a", "cluster": "shop",
         "version": "0.2.0", "up_ms": 90_000_000, "problems": [PROBLEM, PROBLEM],
         "put": 100, "got": 50, "writable": True,
@@ -39,15 +40,15 @@ def state(**changes):
         "groups": [group("mail"), group("search", 8_730_912, say=PROBLEM["say"])],
         "topics": [topic("clicks"), topic("carts", **{"in": 9.0})],
         "groups_total": 60, "topics_total": 10_000, "due": 94_959.0, "connections": 7,
-    } | changes  # fmt: skip
+    } | changes, Overview)  # fmt: skip
 
 
 def shown(choice=Choice(), size=(80, 24), states=None, **more):  # noqa: B008 - a constant
-    flow = Rates(80_474, 74_612)
-    return frame(states or [state()], flow, choice, size=size, **more).lines
+    rates = Rates(80_474, 74_612)
+    return render_screen(states or [state()], rates, choice, size=size, **more).lines
 
 
-def test_a_picture():
+def test_a_screen():
     lines = shown(size=(80, 18))
     assert lines[0].startswith("rmq top  shop  broker-a  0.2.0  up 1 d")
     assert lines[0].endswith("  every 1 s   ? help")
@@ -55,12 +56,12 @@ def test_a_picture():
     assert lines[2].startswith("! search: Nobody consumes; 8.7 million messages")
     assert lines[2].endswith("rmq doctor shows 1 more")
     assert lines[4:10] == [
-        "GROUP             BEHIND v       WAITS     OUT/S    CL  WHY",
+        "GROUP                LAG v        WAIT     OUT/S    CL  WHY",
         "search               8.7 M       1 min        12     2  "
         "Nobody consumes; 8.7 mi…",
         "mail                     0                    12     2",
         "",
-        "TOPIC               IN/S v     OUT/S    BEHIND      KEPT    QUEUES",
+        "TOPIC               IN/S v     OUT/S       LAG    STORED    QUEUES",
         "clicks              15.2 k         3         0     3.7 M        32",
     ]
     assert lines[-1].startswith("1-2 of 60 groups, 1-2 of 10,000 topics")
@@ -85,8 +86,8 @@ def test_why_is_short():
     assert lines[5].endswith("  nobody for 2 h 12 min")
     assert lines[6].endswith("  Nobody consumes; 8.7 mi…")
     worse = state(groups=[group("a", level="bad", say="S", brief="B")])
-    (row,) = merged([state(groups=[group("a", brief="")]), worse], "groups")
-    assert (row["level"], row["say"], row["brief"]) == ("bad", "S", "B")
+    (row,) = merge_groups(state(groups=[group("a", brief="")]), worse)
+    assert (row.level, row.message, row.why) == ("bad", "S", "B")
 
 
 def test_what_the_user_chose():
@@ -95,29 +96,35 @@ def test_what_the_user_chose():
     lines = shown(Choice(filter="CLI"))
     assert not any(line.startswith(("mail", "carts")) for line in lines)
     assert any(line.startswith("clicks") for line in lines)
-    assert shown(Choice("topics", "in"))[4].startswith("TOPIC")
+    assert shown(Choice("topics", "incoming"))[4].startswith("TOPIC")
 
 
 def test_a_broker_that_takes_no_messages_and_a_note():
-    lines = shown(states=[state(writable=False, problems=[])], note="paused")
-    assert "TAKES NO MESSAGES" in lines[1]
-    assert lines[2] == "nothing is wrong"
+    lines = shown(states=[state(writable=False, problems=[])], status="paused")
+    assert "NOT WRITABLE" in lines[1]
+    assert lines[2] == "no problems"
     assert lines[-1].startswith("paused")
+
+
+def merge_groups(*states):
+    return merge_rows(row for state in states for row in state.groups)
 
 
 def test_brokers_are_one_table():
     both = [state(), state(node="broker-b", groups=[group("mail", 5, clients=3)])]
-    rows = {row["name"]: row for row in merged(both, "groups")}
-    assert (rows["mail"]["lag"], rows["mail"]["clients"]) == (5, 3)
-    assert rows["mail"]["out"] == 24.0
+    rows = {row.name: row for row in merge_groups(*both)}
+    assert (rows["mail"].lag, rows["mail"].clients) == (5, 3)
+    assert rows["mail"].outgoing == 24.0
+    (clicks, _) = merge_rows(row for each in both for row in each.topics)
+    assert (clicks.incoming, clicks.stored, clicks.queues) == (30_376.0, 7_400_000, 32)
 
 
 def test_rates_are_between_two_answers():
     later = state(now=1_800_000_002_000, put=300, got=150)
-    assert rates([state()], [later]) == Rates(100.0, 50.0)
-    assert rates([], [later]) == Rates()
+    assert compute_rates([state()], [later]) == Rates(100.0, 50.0)
+    assert compute_rates([], [later]) == Rates()
     restarted = state(now=1_800_000_002_000, put=0, got=0)
-    assert rates([state()], [restarted]) == Rates(0.0, 0.0)
+    assert compute_rates([state()], [restarted]) == Rates(0.0, 0.0)
 
 
 @pytest.mark.parametrize(
@@ -131,35 +138,35 @@ def test_rates_are_between_two_answers():
     ],
 )
 def test_short_numbers(number, text):
-    assert short(number) == text
+    assert short_number(number) == text
 
 
 NAMES = st.text(min_size=1, max_size=40)
 
 
 @given(st.lists(NAMES, max_size=30), st.integers(1, 200), st.integers(1, 60), NAMES)
-def test_every_picture_fits(names, width, height, say):
+def test_every_screen_fits(names, width, height, say):
     rows = [group(name, 7, say=say) for name in names]
     states = [state(groups=rows, topics=[topic(name) for name in names])]
     lines = shown(size=(width, height), states=states)
     assert len(lines) <= height
     assert all(len(line) <= width for line in lines)
-    assert [harmless(line) for line in lines] == lines
+    assert [escape_controls(line) for line in lines] == lines
 
 
-def test_a_wide_picture_has_what_fails_and_the_last_two_minutes():
+def test_a_wide_screen_has_what_fails_and_the_last_two_minutes():
     groups = [group("mail", 9, again=46.2, dead=284, say="It is slow.")]
     lines = shown(
         size=(120, 20), states=[state(groups=groups)], trends={"mail": "▁▂▃▄▅▆▇█" * 2}
     )
     assert lines[4:6] == [
-        "GROUP             BEHIND v       WAITS     OUT/S    CL  "
-        "LAST 2 MIN          AGAIN/S    DEAD  WHY",
+        "GROUP                LAG v        WAIT     OUT/S    CL  "
+        "LAST 2 MIN          RETRY/S     DLQ  WHY",
         "mail                     9       1 min        12     2  "
         "▁▂▃▄▅▆▇█▁▂▃▄▅▆▇█         46     284  It is slow.",
     ]
     narrow = shown(size=(119, 20), states=[state(groups=groups)])
-    assert "DEAD" not in narrow[4]
+    assert "DLQ" not in narrow[4]
 
 
 def test_what_java_does_not_tell():
@@ -172,7 +179,9 @@ def test_what_java_does_not_tell():
 def test_a_chosen_row_is_marked_and_stays_in_sight():
     groups = [group(f"g{number:02}", 99 - number) for number in range(40)]
     for at, name in ((0, "g00"), (30, "g30"), (99, "g39")):
-        found = frame([state(groups=groups)], Rates(), Choice(at=at), size=(80, 24))
+        found = render_screen(
+            [state(groups=groups)], Rates(), Choice(at=at), size=(80, 24)
+        )
         (line,) = [n for n, style in found.styles.items() if style == "chosen"]
         assert found.lines[line].startswith(name)
         assert found.names[min(at, 39)] == name
@@ -181,21 +190,22 @@ def test_a_chosen_row_is_marked_and_stays_in_sight():
 
 def test_problems_and_groups_have_the_look_of_their_level():
     rows = [group("a", 3, level="bad"), group("b", 2, level="warn"), group("c")]
-    found = frame([state(groups=rows)], Rates(), Choice(at=2), size=(80, 24))
+    found = render_screen([state(groups=rows)], Rates(), Choice(at=2), size=(80, 24))
     assert [found.styles[n] for n in (4, 5, 6, 7)] == ["head", "bad", "warn", "chosen"]
 
 
 def test_clients_and_brokers_have_a_table_of_their_own():
     client = {"kind": "consumer", "group": "mail", "client": "10.0.0.1@7",
               "address": "10.0.0.1:5", "language": "JAVA", "heard_ms": 400}  # fmt: skip
-    lines = shown(Choice("clients", "group"), rows=[client])
-    assert lines[4].split() == ["GROUP", "v", "KIND", "LIBRARY", "HEARD", "CLIENT"]
+    rows = [msgspec.convert(client, ClientRow)]
+    lines = shown(Choice("clients", "name"), rows=rows)
+    assert lines[4].split() == ["GROUP", "v", "KIND", "LIBRARY", "SEEN", "CLIENT"]
     assert lines[5].split() == ["mail", "consumer", "JAVA", "400", "ms", "10.0.0.1@7"]
     later = state(now=1_800_000_002_000, put=300, got=150)
     rows = broker_rows([state()], [later, state(node="b", writable=False)])
-    assert [row["in"] for row in rows] == [100.0, None]
+    assert [row.incoming for row in rows] == [100.0, None]
     lines = shown(Choice("brokers", "name"), size=(120, 24), rows=rows)
-    assert "TAKES NO MESSAGES" in lines[5] + lines[6]
+    assert "NOT WRITABLE" in lines[5] + lines[6]
     assert "1-2 of 2 brokers" in lines[-1]
 
 
@@ -208,16 +218,24 @@ def test_the_group_of_a_broker():
     master = {"epoch": 4, "is_master": True, "members": members}
     slave = {"epoch": 4, "is_master": False, "members": None}
     rows = broker_rows([], [state(group=master), state(group=slave), state(group=None)])
-    assert [row["say"].partition("up ")[0] for row in rows] == [
-        "epoch 4, in sync 1 2, 2 is not connected, 3 lacks 1,200 bytes; ",
+    assert [row.message.partition("up ")[0] for row in rows] == [
+        "epoch 4, in sync 1 2, 2 is not connected, 3 lags 1,200 bytes; ",
         "epoch 4, slave; ",
         "",
     ]
 
 
-@pytest.mark.parametrize("view", ["groups", "topics", "clients", "brokers"])
-def test_every_sort_of_a_view_works(view):
-    rows = [{"name": "b"}, {"name": "a", "group": "g"}]
-    for sort in sorts(view):
-        for is_up in (False, True):
-            assert shown(Choice(view, sort, is_up), rows=rows)
+@pytest.mark.parametrize(
+    ("view", "rows"),
+    [
+        ("groups", ()),
+        ("topics", ()),
+        ("clients", [ClientRow(name=n, kind="", client="", language="", heard_ms=0)
+                     for n in "ba"]),
+        ("brokers", broker_rows([], [state(), state(node="b")])),
+    ],
+)  # fmt: skip
+def test_every_order_of_a_view_works(view, rows):
+    for key in sort_keys(view):
+        for is_ascending in (False, True):
+            assert shown(Choice(view, key, is_ascending), rows=rows)

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from rmq.cli.options import FAILED, fail
+from rmq.cli.server.process import FAILED, exit_server
 from rmq.cli.terminal.progress import Progress
-from rmq.cli.terminal.text import harmless, harmless_json
+from rmq.cli.terminal.text import escape_controls, escape_json
 from rmq.config.option import read_properties
 from rmq.core.errors import ConfigError, RmqError
 
@@ -29,8 +29,8 @@ BLOCK_SIZE: Final = 512
 """The unit of st_blocks; the rest of a log file has no blocks yet."""
 
 
-@click.group()
-def store() -> None:
+@click.group("store")
+def store_command() -> None:
     """Show, check and repair a store; no broker is needed."""
 
 
@@ -49,7 +49,7 @@ _commit_log = click.option(
 _as_json = click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 
 
-@store.command()
+@store_command.command()
 @_root
 @_commit_log
 @_as_json
@@ -58,17 +58,17 @@ def inspect(root: Path, commit_log: Path | None, *, as_json: bool) -> None:
 
     Reads a few pages of each file: rmq store inspect ~/store
     """
-    tool = _tool("inspect")
-    with _errors():
+    tool = _load_tool("inspect")
+    with _exit_on_error():
         picture = tool.inspect(_files(root, commit_log))
     if as_json:
         click.echo(json.dumps(picture.as_json(), indent=2))
         return
     for line in picture.lines():
-        click.echo(harmless(line))
+        click.echo(escape_controls(line))
 
 
-@store.command()
+@store_command.command()
 @_root
 @_commit_log
 @_as_json
@@ -92,10 +92,10 @@ def verify(
     Prints file and offset of each damage; exit code 1 if there is one.
     May run beside a broker: rmq store verify ~/store
     """
-    tool = _tool("verify")
-    with _errors():
+    tool = _load_tool("verify")
+    with _exit_on_error():
         files = _files(root, commit_log)
-        with _progress(files) as on_progress:
+        with _show_progress(files) as on_progress:
             verdict = tool.Verification(
                 files,
                 check_crc=not no_crc,
@@ -103,12 +103,12 @@ def verify(
                 on_progress=on_progress,
             ).run()
     if as_json:
-        _show_verdict(verdict)
+        _print_verdict(verdict)
         return
     for damage in verdict.damages:
-        click.echo(harmless(f"damaged: {damage}"))
+        click.echo(escape_controls(f"damaged: {damage}"))
     for note in verdict.notes:
-        click.echo(harmless(f"note: {note}"))
+        click.echo(escape_controls(f"note: {note}"))
     click.echo(
         f"{root}: log {verdict.start_offset} to {verdict.end_offset}, "
         f"{verdict.record_count} records, {verdict.entry_count} queue entries, "
@@ -119,7 +119,7 @@ def verify(
         sys.exit(FAILED)
 
 
-def _show_verdict(verdict: "Verdict") -> None:
+def _print_verdict(verdict: "Verdict") -> None:
     """Print a verdict as JSON, with the exit code that its text has."""
     figures = {
         "startOffset": verdict.start_offset, "endOffset": verdict.end_offset,
@@ -133,7 +133,7 @@ def _show_verdict(verdict: "Verdict") -> None:
         sys.exit(FAILED)
 
 
-@store.command()
+@store_command.command()
 @_root
 @_commit_log
 @click.option("--dry-run", is_flag=True, help="Only print what would be done.")
@@ -166,13 +166,13 @@ def repair(
     The broker must be stopped. Parts that are cut or replaced go to DIR/cut:
     rmq store repair --dry-run ~/store. On a terminal it asks before it cuts.
     """
-    tool = _tool("repair")
-    with _errors():
+    tool = _load_tool("repair")
+    with _exit_on_error():
         files = _files(root, commit_log)
-        if not (dry_run or is_sure) and is_asked():
-            _ask(tool.plan_repair(files).lines())
+        if not (dry_run or is_sure) and is_interactive():
+            _confirm_repair(tool.plan_repair(files).lines())
         values = read_properties(path) if path else {}
-        with _progress(files) as on_progress:
+        with _show_progress(files) as on_progress:
             if dry_run:
                 lines = tool.plan_repair(files, on_progress=on_progress).lines()
             else:
@@ -185,22 +185,22 @@ def repair(
     if dry_run:
         click.echo("nothing is changed; a repair would do this:")
     for line in lines:
-        click.echo(harmless(line))
+        click.echo(escape_controls(line))
 
 
-def is_asked() -> bool:
+def is_interactive() -> bool:
     """Whether a person can answer."""
     return sys.stdin.isatty()
 
 
-def _ask(lines: list[str]) -> None:
+def _confirm_repair(lines: list[str]) -> None:
     """Show a plan, and end unless the operator wants it."""
     for line in lines:
         click.echo(line, err=True)
     click.confirm("Repair the store so?", abort=True, err=True)
 
 
-@store.command()
+@store_command.command("settle")
 @_root
 @_commit_log
 @click.option(
@@ -210,21 +210,21 @@ def _ask(lines: list[str]) -> None:
     type=click.Path(exists=True, dir_okay=False),
     help="The broker's configuration: its delay levels are used.",
 )
-def settle(root: Path, commit_log: Path | None, path: str | None) -> None:
+def settle_ring(root: Path, commit_log: Path | None, path: str | None) -> None:
     """After a kill: move the end of the log from the ring to the files.
 
     The broker must be stopped. A start of rmq does the same; before a Java broker
     starts in this directory it is necessary: rmq store settle ~/store
     """
-    tool = _tool("settle")
-    with _errors():
+    tool = _load_tool("settle")
+    with _exit_on_error():
         values = read_properties(path) if path else {}
         lines = tool.settle(_files(root, commit_log), values)
     for line in lines:
-        click.echo(harmless(line))
+        click.echo(escape_controls(line))
 
 
-@store.command()
+@store_command.command()
 @_root
 @_commit_log
 @click.option("--topic", help="Only this topic, in the order of its queues.")
@@ -247,39 +247,39 @@ def dump(
 
     May run beside a broker: rmq store dump ~/store --topic Orders --limit 10
     """
-    tool = _tool("dump")
+    tool = _load_tool("dump")
     choice = tool.Choice(topic, queue_id, key, offset)
-    with _errors():
+    with _exit_on_error():
         records = tool.dump(_files(root, commit_log), choice)
         for record in itertools.islice(records, limit):
-            click.echo(harmless_json(record))
+            click.echo(escape_json(record))
 
 
-def _tool(name: str) -> Any:  # noqa: ANN401 - a module
+def _load_tool(name: str) -> Any:  # noqa: ANN401 - a module
     """Import a tool, which imports numpy."""
     try:
         return import_module(f"rmq.tools.{name}")
     except ModuleNotFoundError as error:
         if error.name != "numpy":
             raise
-        fail(ConfigError("rmq store needs numpy: pip install numpy"))
+        exit_server(ConfigError("rmq store needs numpy: pip install numpy"))
 
 
 def _files(root: Path, commit_log: Path | None) -> "StoreFiles":
-    files: StoreFiles = _tool("store_files").StoreFiles(root, commit_log)
+    files: StoreFiles = _load_tool("store_files").StoreFiles(root, commit_log)
     return files
 
 
 @contextmanager
-def _errors() -> Iterator[None]:
+def _exit_on_error() -> Iterator[None]:
     try:
         yield
     except RmqError as error:
-        fail(error)
+        exit_server(error)
 
 
 @contextmanager
-def _progress(files: "StoreFiles") -> Iterator[Callable[[int], None] | None]:
+def _show_progress(files: "StoreFiles") -> Iterator[Callable[[int], None] | None]:
     """Show a bar on a terminal; elsewhere nothing."""
     if not sys.stderr.isatty():
         yield None

@@ -6,14 +6,14 @@ import click
 
 from rmq import node as nodes
 from rmq.access.config import AuthConfig
-from rmq.cli.options import (
+from rmq.cli.config.sources import report_findings
+from rmq.cli.server.process import (
     check_platform,
     common_options,
-    fail,
-    report_findings,
+    exit_server,
     start_logging,
 )
-from rmq.cli.server.runner import gathering, run_alone
+from rmq.cli.server.runner import run_server, settings_reader
 from rmq.config.option import build
 from rmq.controller.config import ControllerConfig
 from rmq.core.errors import RmqError
@@ -22,9 +22,9 @@ from rmq.namesrv.config import NamesrvConfig, NamesrvListenConfig
 from rmq.remoting.tls import TlsConfig
 
 
-@click.command()
+@click.command("namesrv")
 @common_options
-def namesrv(
+def namesrv_command(
     path: str | None,
     settings: tuple[str, ...],
     log_level: str,
@@ -44,7 +44,7 @@ def namesrv(
         NamesrvConfig, NamesrvListenConfig, ControllerConfig, TlsConfig, AuthConfig,
     )  # fmt: skip
 
-    gather = gathering(path, settings, classes)
+    gather = settings_reader(path, settings, classes)
     try:
         check_platform()
         values = gather()
@@ -52,7 +52,7 @@ def namesrv(
         config = build(NamesrvConfig, values)
         listen = build(NamesrvListenConfig, values)
     except RmqError as error:
-        fail(error)
+        exit_server(error)
 
     def ports(node: nodes.Node) -> dict[str, str]:
         controller = node.controller
@@ -60,4 +60,4 @@ def namesrv(
         return own | ({"controller": controller.address} if controller else {})
 
     run = partial(nodes.run_name_server, config, listen, values=values)
-    run_alone(run, gather, values, ports)
+    run_server(run, gather, values, ports)

@@ -6,7 +6,7 @@ from click.testing import CliRunner
 
 from rmq.cli import main
 
-PAGE = Path(__file__).resolve().parents[2] / "docs/reference/configuration.md"
+PAGE = Path(__file__).resolve().parents[3] / "docs/reference/configuration.md"
 
 
 def test_the_page_is_what_the_generator_prints(monkeypatch):

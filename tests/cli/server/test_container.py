@@ -2,8 +2,8 @@
 
 import pytest
 
-from rmq.cli.container import PORT_STEP, line_writer
-from rmq.cli.options import FAILED
+from rmq.cli.server.container import PORT_STEP, line_writer
+from rmq.cli.server.process import FAILED
 from tests.container.conftest import started  # noqa: F401 - a fixture
 
 SETTINGS = (

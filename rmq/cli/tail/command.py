@@ -13,10 +13,16 @@ import click
 
 from rmq._fastpath.client.messages import ReceivedMessage
 from rmq.cli import completion
-from rmq.cli.consume.command import as_object
-from rmq.cli.consume.stream import Choice, Follower, be_quiet
-from rmq.cli.failures import end
-from rmq.cli.terminal.text import clock, fitted, harmless, harmless_json, iso
+from rmq.cli.consume.output import message_object
+from rmq.cli.consume.stream import Choice, TopicReader, be_quiet
+from rmq.cli.failures import exit_with_error
+from rmq.cli.terminal.text import (
+    escape_controls,
+    escape_json,
+    fit_line,
+    time_of_day,
+    utc_time,
+)
 from rmq.cli.tool_settings import ToolSettings, with_settings
 from rmq.client.admin import AdminClient, request
 from rmq.core.errors import PeerError, RmqError
@@ -28,14 +34,14 @@ from rmq.protocol.command import Command
 if TYPE_CHECKING:
     from rmq.client import Client
 
-SHOWN: Final = 20
+SAMPLE_SIZE: Final = 20
 """Messages a second, unless all are wanted."""
 
-ALL: Final = 200
+MAX_MESSAGES: Final = 200
 WAIT_MS: Final = 2_000
 """How long a broker may hold a request; less than the time limit of a tool."""
 
-AGAIN_S: Final = 1.0
+RETRY_S: Final = 1.0
 MARKS: Final = {"came": "+", "left": "-", "problem": "!", "admin": "*"}
 KINDS: Final = {
     "messages": (), "clients": ("came", "left"), "problems": ("problem",),
@@ -45,7 +51,7 @@ KINDS: Final = {
 Row = dict[str, Any]
 
 
-class Wanted(NamedTuple):
+class TailOptions(NamedTuple):
     """What is shown, and how."""
 
     topics: str
@@ -60,16 +66,16 @@ class Wanted(NamedTuple):
         """Return the fields of a request."""
         return {
             "topics": self.topics, "key": self.key, "text": self.text,
-            "n": ALL if self.shows_all else SHOWN, "waitMs": WAIT_MS,
+            "n": MAX_MESSAGES if self.shows_all else SAMPLE_SIZE, "waitMs": WAIT_MS,
             "skip": 0 if self.shows_all else 1, "system": int(self.shows_system),
         }  # fmt: skip
 
 
-class OfJava(RmqError):
+class FollowNotSupported(RmqError):
     """A broker does not know the request."""
 
 
-@click.command()
+@click.command("tail")
 @click.option(
     "-t",
     "--topics",
@@ -86,14 +92,14 @@ class OfJava(RmqError):
     "--all",
     "shows_all",
     is_flag=True,
-    help=f"All messages, not {SHOWN} a second.",
+    help=f"All messages, not {SAMPLE_SIZE} a second.",
 )
 @click.option("--system", "shows_system", is_flag=True, help="Internal topics, too.")
 @click.option("-b", "--broker", metavar="HOST:PORT", help="Only this broker.")
 @click.option("-c", "--count", type=click.IntRange(1), help="Stop after so many lines.")
 @click.option("-J", "--json", "as_json", is_flag=True, help="One JSON object a line.")
 @with_settings
-def tail(  # noqa: PLR0913 - one parameter for each option
+def tail_command(  # noqa: PLR0913 - one parameter for each option
     settings: ToolSettings,
     topics: str,
     key: str,
@@ -115,16 +121,18 @@ def tail(  # noqa: PLR0913 - one parameter for each option
     rmq tail -t 'order-*' -k 4711   messages of these topics with this key
     rmq tail --only problems        what goes wrong
     """  # noqa: D301 - click wants the character itself
-    wanted = Wanted(topics, key, text, only or "", shows_all, shows_system, as_json)
+    wanted = TailOptions(
+        topics, key, text, only or "", shows_all, shows_system, as_json
+    )
     printer = _Printer(wanted, count)
     try:
         with settings.admin() as admin:
             try:
-                _Following(settings, admin, wanted, printer, broker).run()
-            except OfJava:
-                _pull(settings, admin, wanted, printer)
+                _LogTail(settings, admin, wanted, printer, broker).run()
+            except FollowNotSupported:
+                _pull_topic(settings, admin, wanted, printer)
     except RmqError as error:
-        end(error)
+        exit_with_error(error)
     except (KeyboardInterrupt, _Enough):
         return
 
@@ -136,7 +144,7 @@ class _Enough(Exception):
 class _Printer:
     """Writes lines, each at once."""
 
-    def __init__(self, wanted: Wanted, count: int | None) -> None:
+    def __init__(self, wanted: TailOptions, count: int | None) -> None:
         self._wanted = wanted
         self._left = count
         self._is_terminal = sys.stdout.isatty()
@@ -144,33 +152,37 @@ class _Printer:
     def message(self, row: Row) -> None:
         """Write a message."""
         if self._wanted.as_json:
-            self._write(harmless_json({"kind": "message"} | row))
+            self._write(escape_json({"kind": "message"} | row))
         elif self._is_terminal:
-            self._write(fitted(message_line(row)))
+            self._write(fit_line(message_line(row)))
         else:
             cells = [row["topic"], str(row["queue"]), row["offset"], row["key"],
                      row["tag"], str(row["size"]), row["text"]]  # fmt: skip
-            self._write("\t".join([iso(row["stored"]), *map(harmless, cells)]))
+            self._write(
+                "\t".join([utc_time(row["stored"]), *map(escape_controls, cells)])
+            )
 
     def event(self, row: Row) -> None:
         """Write something that happened."""
         if self._wanted.as_json:
-            self._write(harmless_json(row))
+            self._write(escape_json(row))
             return
         mark, place, say = (
             MARKS[row["kind"]],
-            harmless(row["place"]),
-            harmless(row["say"]),
+            escape_controls(row["place"]),
+            escape_controls(row["say"]),
         )
         if self._is_terminal:
-            self._write(fitted(f"{clock(row['at_ms'])}  {mark} {place:<16} {say}"))
+            self._write(
+                fit_line(f"{time_of_day(row['at_ms'])}  {mark} {place:<16} {say}")
+            )
         else:
-            self._write("\t".join((iso(row["at_ms"]), row["kind"], place, say)))
+            self._write("\t".join((utc_time(row["at_ms"]), row["kind"], place, say)))
 
     def note(self, text: str) -> None:
         """Write a hint, which is no answer."""
         if self._is_terminal and not self._wanted.as_json:
-            click.secho(fitted(f"  {text}"), dim=True, err=True)
+            click.secho(fit_line(f"  {text}"), dim=True, err=True)
 
     def _write(self, line: str) -> None:
         click.echo(line)
@@ -182,20 +194,20 @@ class _Printer:
 
 
 def message_line(row: Row) -> str:
-    """Return a message as a line for a terminal; it drives nothing there."""
+    """Return a message as a line for a terminal, with escaped control characters."""
     size = f"{row['size']} B" if row["size"] < 10_000 else f"{row['size'] // 1_000} kB"
-    topic, key, tag = (harmless(row[name]) for name in ("topic", "key", "tag"))
+    topic, key, tag = (escape_controls(row[name]) for name in ("topic", "key", "tag"))
     return (
-        f"{clock(row['stored'])}  {topic:<16} {row['queue']:>4}  {key:<12} {tag:<8} "
-        f"{size:>8}  {harmless(row['text'])}"
+        f"{time_of_day(row['stored'])}  {topic:<16} {row['queue']:>4}  {key:<12} "
+        f"{tag:<8} {size:>8}  {escape_controls(row['text'])}"
     )
 
 
-class _Following:
+class _LogTail:
     """A request is open at each broker, until Ctrl-C."""
 
     def __init__(
-        self, settings: ToolSettings, admin: AdminClient, wanted: Wanted,
+        self, settings: ToolSettings, admin: AdminClient, wanted: TailOptions,
         printer: _Printer, broker: str | None,
     ) -> None:  # fmt: skip
         self._settings, self._wanted, self._printer = settings, wanted, printer
@@ -238,10 +250,10 @@ class _Following:
                 if not self._has_heard:
                     raise
                 self._printer.note("no answer, trying again")
-                await asyncio.sleep(AGAIN_S)
+                await asyncio.sleep(RETRY_S)
                 continue
             self._has_heard = True
-            told = _told(address, answer)
+            told = _decode_answer(address, answer)
             place = {"offset": told["offset"], "event": told["event"]}
             came = told["put"] - (told["put"] if put is None else put)
             put = told["put"]
@@ -258,15 +270,17 @@ class _Following:
             return False
         for row in rows:
             self._printer.message(row)
-        if self._wanted.shows_all or len(rows) < SHOWN:
+        if self._wanted.shows_all or len(rows) < SAMPLE_SIZE:
             return False
-        self._printer.note(f"{SHOWN} shown of {came:,} (-a all, -t 'order-*' fewer)")
+        self._printer.note(
+            f"{SAMPLE_SIZE} shown of {came:,} (-a all, -t 'order-*' fewer)"
+        )
         return True
 
 
-def _told(address: str, answer: Command) -> Row:
+def _decode_answer(address: str, answer: Command) -> Row:
     if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
-        raise OfJava
+        raise FollowNotSupported
     if answer.code != ResponseCode.SUCCESS:
         raise AnswerRefused(address, answer.code, answer.remark or "")
     told: Row = fastjson.loads(answer.body)
@@ -276,8 +290,8 @@ def _told(address: str, answer: Command) -> Row:
 # -- brokers of Java
 
 
-def _pull(
-    settings: ToolSettings, admin: AdminClient, wanted: Wanted, printer: _Printer
+def _pull_topic(
+    settings: ToolSettings, admin: AdminClient, wanted: TailOptions, printer: _Printer
 ) -> None:
     """Follow one topic by pulls, which every broker knows."""
     if not wanted.topics or any(each in wanted.topics for each in "*?["):
@@ -291,12 +305,12 @@ def _pull(
             printer.message(row)
 
     choice = Choice(wanted.topics, "*", None, "last", None, None, stops_at_end=False)
-    Follower(settings, admin, choice).run(write, None)
+    TopicReader(settings, admin, choice).run(write, None)
 
 
 def pulled_row(message: ReceivedMessage) -> Row:
     """Return a pulled message as request 20004 shows it."""
-    found = as_object(message)
+    found = message_object(message)
     return {
         "topic": message.topic, "queue": message.queue.queue_id,
         "offset": str(message.queue_offset), "id": message.msg_id,

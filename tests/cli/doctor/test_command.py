@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from rmq.cli import main
 from rmq.cli.doctor import diagnosis
-from rmq.cli.doctor.diagnosis import _differences, _duration_ms
+from rmq.cli.doctor.diagnosis import _compare_subscriptions, _duration_ms
 from rmq.core.clock import SystemClock
 from rmq.testing import running_node
 
@@ -19,7 +19,7 @@ from rmq.testing import running_node
 @pytest.fixture
 def doctor(tmp_path, monkeypatch):
     """Return a function that runs it and reads its findings."""
-    monkeypatch.setattr(diagnosis, "LEAST_DESCRIPTORS", 1)
+    monkeypatch.setattr(diagnosis, "MIN_DESCRIPTORS", 1)
 
     async def call(*arguments):
         line = ["doctor", "--json", "--set", f"storePathRootDir={tmp_path}", *arguments]
@@ -158,7 +158,7 @@ USAGE = {"total": 100 << 20, "used": 96 << 20, "free": 4 << 20}
 
 
 async def test_few_file_handles(doctor, monkeypatch):
-    monkeypatch.setattr(diagnosis, "LEAST_DESCRIPTORS", 1 << 40)
+    monkeypatch.setattr(diagnosis, "MIN_DESCRIPTORS", 1 << 40)
     found = problems(await doctor("-n", "127.0.0.1:1"))
     assert [subject for subject, _ in found] == ["file handles", "name server"]
 
@@ -191,7 +191,7 @@ async def test_name_servers_that_know_different_brokers(doctor, tmp_path):
 
 def test_members_that_want_different_things():
     wanted = {"a": {"T": "*", "U": "x"}, "b": {"T": "*", "U": "y"}, "c": {"U": "x"}}
-    assert _differences(wanted) == [
+    assert _compare_subscriptions(wanted) == [
         "a wants x of U, b wants y",
         "a wants * of T, c wants nothing",
     ]

@@ -11,21 +11,23 @@ import click
 import trio
 
 from rmq import node as nodes
-from rmq.cli.config.reload import reload_config
-from rmq.cli.options import (
-    check_platform,
-    common_options,
-    fail,
+from rmq.cli.config.sources import (
+    find_file,
     gather_values,
-    located,
+    load_plugins,
     read_sources,
     refuse_broken_promises,
     report_findings,
-    run_to_end,
-    start_logging,
-    wanted_plugins,
 )
 from rmq.cli.server import greeting
+from rmq.cli.server.process import (
+    check_platform,
+    common_options,
+    exit_server,
+    run_to_end,
+    start_logging,
+)
+from rmq.cli.server.reload import reload_config
 from rmq.cli.server.service_manager import notify
 from rmq.cluster.config import ReplicationConfig
 from rmq.config.broker import BrokerConfig
@@ -49,7 +51,7 @@ CLASSES: tuple[type, ...] = (
 )
 
 
-@click.command()
+@click.command("broker")
 @common_options
 @click.option("-n", "--namesrv", metavar="HOST:PORT;…", help="Name servers to use.")
 @click.option(
@@ -70,7 +72,7 @@ CLASSES: tuple[type, ...] = (
 @click.option(
     "-m", "print_some", is_flag=True, help="Print the keys that are set and stop."
 )
-def broker(  # noqa: PLR0913 - one parameter for each option
+def broker_command(  # noqa: PLR0913 - one parameter for each option
     path: str | None,
     settings: tuple[str, ...],
     namesrv: str | None,
@@ -102,15 +104,15 @@ def broker(  # noqa: PLR0913 - one parameter for each option
     try:
         check_platform()
         stored, said = read_sources(path, settings, CLASSES)
-        plugins = wanted_plugins(stored | said)
+        plugins = load_plugins(stored | said)
         classes = (*CLASSES, *plugins.config_classes())
-        gather = partial(_gather, path, settings, classes, flags)
+        gather = partial(_read_settings, path, settings, classes, flags)
         values = gather()
         report_findings(values, classes, strict=strict_config)
         refuse_broken_promises(values)
         configs = build(BrokerConfig, values), build(StoreConfig, values)
     except RmqError as error:
-        fail(error)
+        exit_server(error)
     if print_all or print_some:
         for config in configs:
             for key, value, is_default in describe(config):
@@ -119,15 +121,17 @@ def broker(  # noqa: PLR0913 - one parameter for each option
         return
     if count:
         # imported on use: most starts are of one broker
-        from rmq.cli.container import run_many
+        from rmq.cli.server.container import run_brokers
 
         context = click.get_current_context()
-        run_many(count, values, _arguments(context.params), log_level, log_format)
+        run_brokers(
+            count, values, _child_arguments(context.params), log_level, log_format
+        )
         return
     _run(partial(nodes.run_broker, *configs, plugins=plugins, values=values), gather)
 
 
-def _arguments(given: Mapping[str, Any]) -> list[str]:
+def _child_arguments(given: Mapping[str, Any]) -> list[str]:
     """Return the arguments that each of several brokers gets, too."""
     arguments = [part for each in given["settings"] for part in ("--set", each)]
     for option, name in (("-c", "path"), ("--namesrv", "namesrv")):
@@ -139,7 +143,7 @@ def _arguments(given: Mapping[str, Any]) -> list[str]:
     return arguments
 
 
-def _gather(
+def _read_settings(
     path: str | None,
     settings: tuple[str, ...],
     classes: tuple[type, ...],
@@ -149,7 +153,7 @@ def _gather(
     values = gather_values(path, settings, classes)
     values |= {key: value for key, value in flags.items() if value}
     if path:
-        values.setdefault("brokerConfigPath", os.path.abspath(located(path)))
+        values.setdefault("brokerConfigPath", os.path.abspath(find_file(path)))
     return nodes.embedded_values(values, build(StoreConfig, values))
 
 
@@ -176,34 +180,34 @@ def _run(
             _report_start(node)
             await node.finished.wait()
             nursery.cancel_scope.cancel()
-        logger.info(greeting.goodbye(node, trio.current_time() - started))
+        logger.info(greeting.stop_line(node, trio.current_time() - started))
 
     run_to_end(main)
 
 
 def _report_start(node: nodes.Node) -> None:
-    broker = node.broker
-    assert broker is not None
-    config = broker.config
-    advertised = broker.advertised
+    broker_command = node.broker
+    assert broker_command is not None
+    config = broker_command.config
+    advertised = broker_command.advertised
     logger.info("advertised address %s: %s", advertised.address, advertised.reason)
-    if not config.bind_address.startswith("127.") and not broker.is_guarded:
+    if not config.bind_address.startswith("127.") and not broker_command.is_guarded:
         logger.warning(
             "ports %d and %d are open on %s without authentication",
-            broker.port,
-            broker.fast_port,
+            broker_command.port,
+            broker_command.fast_port,
             config.bind_address,
         )
     if not config.bind_address.startswith("127."):
         logger.warning(
             "port %d on %s gives the whole log, past users and policies, to the "
             "addresses of the registered brokers of the group and to rmq.haPeers%s",
-            broker.ha_port,
+            broker_command.ha_port,
             config.bind_address,
-            ", in plain text" if broker.is_log_plain else "",
+            ", in plain text" if broker_command.is_log_plain else "",
         )
-    if greeting.is_wanted():
-        click.echo("\n" + greeting.before_ready(node), err=True)
+    if greeting.is_terminal():
+        click.echo("\n" + greeting.start_line(node), err=True)
     click.echo(
         f"ready broker={config.broker_name} address={advertised.address} "
         f"namesrv={';'.join(node.name_servers)}"
@@ -212,6 +216,6 @@ def _report_start(node: nodes.Node) -> None:
         ),
         err=True,
     )
-    if greeting.is_wanted():
-        click.echo(greeting.after_ready(), err=True)
+    if greeting.is_terminal():
+        click.echo(greeting.next_steps(), err=True)
     notify("READY=1")

@@ -6,14 +6,14 @@ import click
 
 from rmq import node as nodes
 from rmq.access.config import AuthConfig
-from rmq.cli.options import (
+from rmq.cli.config.sources import report_findings
+from rmq.cli.server.process import (
     check_platform,
     common_options,
-    fail,
-    report_findings,
+    exit_server,
     start_logging,
 )
-from rmq.cli.server.runner import gathering, run_alone
+from rmq.cli.server.runner import run_server, settings_reader
 from rmq.config.option import build
 from rmq.controller.config import ControllerConfig
 from rmq.core.errors import RmqError
@@ -21,9 +21,9 @@ from rmq.core.garbage import keep_survivors
 from rmq.remoting.tls import TlsConfig
 
 
-@click.command()
+@click.command("controller")
 @common_options
-def controller(
+def controller_command(
     path: str | None,
     settings: tuple[str, ...],
     log_level: str,
@@ -41,17 +41,17 @@ def controller(
     start_logging(log_level, log_format)
     classes = (ControllerConfig, TlsConfig, AuthConfig)
 
-    gather = gathering(path, settings, classes)
+    gather = settings_reader(path, settings, classes)
     try:
         check_platform()
         values = gather()
         report_findings(values, classes, strict=strict_config)
         build(ControllerConfig, values)
     except RmqError as error:
-        fail(error)
+        exit_server(error)
 
     def ports(node: nodes.Node) -> dict[str, str]:
         assert node.controller is not None
         return {"controller": node.controller.address}
 
-    run_alone(partial(nodes.run_controller, values=values), gather, values, ports)
+    run_server(partial(nodes.run_controller, values=values), gather, values, ports)

@@ -13,8 +13,9 @@ import pytest
 import trio
 from click.testing import CliRunner
 
-from rmq.cli import main, tail
-from rmq.cli.tail import message_line
+from rmq.cli import main
+from rmq.cli.tail import command as tail
+from rmq.cli.tail.command import message_line
 from rmq.testing import running_node
 
 HOSTILE = "\x1b[2J\x1b]0;owned\x07\u202eevil\x9b31m\r\n"

@@ -7,24 +7,30 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmq.cli.admin.static_topics import BLOCK, first_offset, grow, leaders, move
+from rmq.cli.admin.static_topics import (
+    BLOCK,
+    add_queues,
+    first_offset,
+    move_queues,
+    queue_leaders,
+)
 from rmq.protocol.bodies.queue_mapping import wrong_mapping
 
 NAMES = st.sets(st.sampled_from("abcde"), min_size=1).map(sorted)
 
 
 def spread(configs):
-    return Counter(leaders(configs).values())
+    return Counter(queue_leaders(configs).values())
 
 
 @given(NAMES, st.integers(1, 12), NAMES, st.integers(1, 12))
 def test_queues_are_spread_and_each_has_a_place_of_its_own(names, count, others, more):
     configs = {}
-    grow("T", configs, names, count, 1_000)
-    assert sorted(leaders(configs)) == list(range(count))
+    add_queues("T", configs, names, count, 1_000)
+    assert sorted(queue_leaders(configs)) == list(range(count))
     assert max(spread(configs).values()) - min(map(spread(configs).get, configs)) <= 1
-    grow("T", configs, others, count + more, 1_000)
-    assert sorted(leaders(configs)) == list(range(count + more))
+    add_queues("T", configs, others, count + more, 1_000)
+    assert sorted(queue_leaders(configs)) == list(range(count + more))
     places = [
         (part.bname, part.queue_id)
         for config in configs.values()
@@ -38,11 +44,11 @@ def test_queues_are_spread_and_each_has_a_place_of_its_own(names, count, others,
 @given(NAMES, NAMES, st.integers(1, 12))
 def test_moved_queues_have_new_leaders_and_right_mappings(names, targets, count):
     configs = {}
-    grow("T", configs, names, count, 1_000)
+    add_queues("T", configs, names, count, 1_000)
     before = {name: each.mapping_detail.encode() for name, each in configs.items()}
-    old = leaders(configs)
-    moved = move("T", configs, targets, 1_000)
-    assert set(leaders(configs).values()) <= set(targets)
+    old = queue_leaders(configs)
+    moved = move_queues("T", configs, targets, 1_000)
+    assert set(queue_leaders(configs).values()) <= set(targets)
     loads = [spread(configs)[name] for name in targets]
     assert max(loads) - min(loads) <= 1
     for queue_id, (new, origin) in moved.items():
@@ -60,9 +66,9 @@ def test_moved_queues_have_new_leaders_and_right_mappings(names, targets, count)
 
 def test_a_topic_does_not_shrink():
     configs = {}
-    grow("T", configs, ["a"], 4, 0)
+    add_queues("T", configs, ["a"], 4, 0)
     with pytest.raises(click.UsageError, match="4 queues already"):
-        grow("T", configs, ["a"], 4, 0)
+        add_queues("T", configs, ["a"], 4, 0)
 
 
 @given(st.integers(0, 10**12))

@@ -95,7 +95,7 @@ async def test_a_delay_that_this_broker_does_not_have(send):
     ("words", "code", "said"),
     [
         (["a b", "x"], 1, "a topic cannot be called a b"),
-        (["T", "x", "--delay", "soon"], 2, "soon is no duration"),
+        (["T", "x", "--delay", "soon"], 2, "soon is not a duration"),
         (["T", "x", "-p", "color"], 2, "color: write NAME=VALUE"),
         (["T", "x", "-p", "DELAY=3"], 2, "the property DELAY is reserved"),
         (["T", "x", "--file", "y"], 2, "not both"),

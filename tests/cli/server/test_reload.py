@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from rmq.cli.config.reload import reload_config
+from rmq.cli.server.reload import reload_config
 from rmq.cli.server.service_manager import notify
 from rmq.config.broker import BrokerConfig
 from rmq.store.config import StoreConfig

@@ -6,8 +6,8 @@ from typing import Protocol
 
 import click
 
-from rmq.cli.options import report_findings
-from rmq.cli.server.service_manager import notify, reloading
+from rmq.cli.config.sources import report_findings
+from rmq.cli.server.service_manager import notify, reloading_state
 from rmq.config.changes import apply_changes, differences
 from rmq.core.errors import RmqError
 
@@ -29,7 +29,7 @@ def reload_config(gather: Callable[[], Mapping[str, str]], running: Changeable) 
 
     A file that is absent, cannot be read or has a wrong value changes nothing.
     """
-    notify(reloading())
+    notify(reloading_state())
     configs = running.configs()
     try:
         values = dict(gather())

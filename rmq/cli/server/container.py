@@ -11,14 +11,12 @@ from pathlib import Path
 import click
 import trio
 
-from rmq.cli.options import (
+from rmq.cli.config.sources import find_file, gather_values, report_findings
+from rmq.cli.server.process import (
     FAILED,
     check_platform,
     common_options,
-    fail,
-    gather_values,
-    located,
-    report_findings,
+    exit_server,
     run_to_end,
     start_logging,
 )
@@ -43,7 +41,7 @@ CONTAINER_PORT_DISTANCE = 100
 """The container's port is that of its first broker less this, as in Java."""
 
 
-@click.command()
+@click.command("container")
 @common_options
 @click.option(
     "-b",
@@ -52,7 +50,7 @@ CONTAINER_PORT_DISTANCE = 100
     metavar="FILE:FILE…",
     help="Files of the brokers, instead of those in the container's file.",
 )
-def container(
+def container_command(
     path: str | None,
     settings: tuple[str, ...],
     paths: str | None,
@@ -76,9 +74,9 @@ def container(
             values["brokerConfigPaths"] = paths
         report_findings(values, CLASSES, strict=strict_config)
         config = build(ContainerConfig, values)
-        brokers = [Wanted.of_file(located(each)) for each in config.paths]
+        brokers = [Wanted.of_file(find_file(each)) for each in config.paths]
     except RmqError as error:
-        fail(error)
+        exit_server(error)
     arguments = _log_arguments(log_level, log_format)
     if strict_config:
         arguments.append("--strict-config")
@@ -87,7 +85,7 @@ def container(
     ), brokers)  # fmt: skip
 
 
-def run_many(
+def run_brokers(
     count: str,
     values: Mapping[str, str],
     arguments: Sequence[str],
@@ -98,19 +96,19 @@ def run_many(
     try:
         if values.get("rmq.advertise"):
             raise ConfigError("--advertise names one port: use --set brokerIP1=HOST")
-        brokers = list(_numbered(_count(count), values, arguments))
+        brokers = list(_numbered_brokers(_parse_count(count), values, arguments))
         first = int(brokers[0].arguments[-1].rpartition("=")[2])
         port = max(0, first - CONTAINER_PORT_DISTANCE)
         own = {**values, "listenPort": str(port)}
         config = build(ContainerConfig, own)
     except RmqError as error:
-        fail(error)
+        exit_server(error)
     write_line = line_writer(log_format)
     common = _log_arguments(log_level, log_format)
     _run(Container(config, own, arguments=common, write_line=write_line), brokers)
 
 
-def _count(text: str) -> int:
+def _parse_count(text: str) -> int:
     """Parse the number of brokers; `auto` is one for each core."""
     if text == "auto":
         return min(MAX_BROKERS, len(os.sched_getaffinity(0)))
@@ -119,7 +117,7 @@ def _count(text: str) -> int:
     return int(text)
 
 
-def _numbered(
+def _numbered_brokers(
     count: int, values: Mapping[str, str], arguments: Sequence[str]
 ) -> Iterator[Wanted]:
     """Yield brokers with names, folders and ports of their own."""

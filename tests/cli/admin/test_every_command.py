@@ -14,7 +14,7 @@ from rmq.client.admin import AdminClient, Queue
 from rmq.outgoing.identity import Identity, Trust
 from rmq.protocol.records import decode_stored
 
-PIPED = Path(__file__).parent / "piped"
+PIPED = Path(__file__).parents[1] / "piped"
 LINES = {
     "updateTopic": "-b {b} -t Orders -r 2 -w 2",
     "updateTopicList": "-B broker-test -f {topics}",

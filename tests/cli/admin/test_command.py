@@ -10,14 +10,14 @@ from click.testing import CliRunner
 
 from rmq.cli import main
 from rmq.cli.admin.catalogue import ENTRIES
-from rmq.cli.admin.command import admin as admin_group
-from rmq.cli.admin.document import look, render
-from rmq.cli.terminal.text import time_ms
+from rmq.cli.admin.command import admin_command as admin_group
+from rmq.cli.admin.document import inspect_server, render_page
+from rmq.cli.terminal.text import parse_time_ms
 from rmq.protocol.command import Command
 from rmq.protocol.fastjson import dumps
 from rmq.testing import RawClient, running_node
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture
@@ -363,15 +363,17 @@ def test_each_command_explains_itself(name):
 
 
 def test_times():
-    assert time_ms("-1") == -1
-    assert time_ms("1795262064282") == 1_795_262_064_282
-    assert time_ms("2026-11-21#02:42:34:534") % 1_000 == 534
-    assert time_ms("now") > 1_700_000_000_000
+    assert parse_time_ms("-1") == -1
+    assert parse_time_ms("1795262064282") == 1_795_262_064_282
+    assert parse_time_ms("2026-11-21#02:42:34:534") % 1_000 == 534
+    assert parse_time_ms("now") > 1_700_000_000_000
 
 
 @pytest.mark.slow
 async def test_the_page_is_what_the_code_says():
-    assert (ROOT / "docs" / "operate/admin.md").read_text() == render(await look())
+    assert (ROOT / "docs" / "operate/admin.md").read_text() == render_page(
+        await inspect_server()
+    )
 
 
 async def test_a_body_is_escaped_for_people_and_as_it_is_in_json(node, run, topic):

@@ -11,7 +11,7 @@ import trio
 
 from rmq.testing import running_node
 
-PIPED = Path(__file__).parent / "piped"
+PIPED = Path(__file__).parents[1] / "piped"
 
 
 @pytest.fixture
@@ -235,7 +235,7 @@ async def test_a_closed_pipe_ends_it_quietly(where, topic, environment):
         (["-o", 1], 2, "-o needs -q"),
         (["-g", "G", "-q", 1], 2, "a group divides the queues itself"),
         (["-t", "A", "--sql", "a=1"], 2, "not both"),
-        (["--from", "tomorrow"], 2, "tomorrow is no time"),
+        (["--from", "tomorrow"], 2, "tomorrow is not a time"),
         (["-q", 99], 1, "no such queue"),
     ],
 )

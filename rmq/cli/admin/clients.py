@@ -1,0 +1,118 @@
+"""Commands that show producers and consumers that are online."""
+
+from typing import Any
+
+import click
+
+from rmq.cli.admin.base import (
+    Output,
+    Table,
+    broker_option,
+    group_option,
+    register_command,
+    resolve_brokers,
+    sort_rows,
+    topic_option,
+)
+from rmq.client.admin import AdminClient
+from rmq.outgoing.refused import AnswerRefused
+from rmq.protocol import fastjson
+from rmq.protocol.codes import RequestCode, ResponseCode
+
+
+@register_command("consumerConnection")
+@group_option
+@broker_option
+def consumer_connection(admin: AdminClient, group: str, broker: str | None) -> Output:
+    """Show the members of a consumer group and their subscriptions."""
+    if broker:
+        code = RequestCode.GET_CONSUMER_CONNECTION_LIST
+        found = admin.value(broker, code, {"consumerGroup": group})
+    else:
+        found = admin.consumers(group)
+    assert isinstance(found, dict), group
+    return found
+
+
+@register_command("producerConnection")
+@group_option
+@topic_option
+def producer_connection(admin: AdminClient, group: str, topic: str) -> Output:
+    """Show the members of a producer group, on the brokers of a topic."""
+    rows: list[tuple[object, ...]] = []
+    refusal: AnswerRefused | None = None
+    for host in admin.hosts(topic):
+        code = RequestCode.GET_PRODUCER_CONNECTION_LIST
+        try:
+            found = admin.value(host.address, code, {"producerGroup": group})
+        except AnswerRefused as error:
+            refusal = error
+            continue
+        rows += [_client_row(each) for each in found["connectionSet"]]
+    if not rows and refusal is not None:
+        raise refusal
+    return Table(("clientId", "clientAddr", "language", "version"), rows)
+
+
+def _client_row(each: dict[str, Any]) -> tuple[object, ...]:
+    return each["clientId"], each["clientAddr"], each["language"], each["version"]
+
+
+@register_command("producer")
+@broker_option
+def list_producers(admin: AdminClient, broker: str | None) -> Output:
+    """Show every producer of a broker by group."""
+    (host,) = resolve_brokers(admin, broker, None)
+    data = (
+        admin.value(host.address, RequestCode.GET_ALL_PRODUCER_INFO).get("data") or {}
+    )
+    columns = (
+        "group", "clientId", "remoteIP", "language", "version", "lastUpdateTimestamp",
+    )  # fmt: skip
+    rows = [
+        (group, *(each.get(name) for name in columns[1:]))
+        for group, members in data.items()
+        for each in members
+    ]
+    return Table(columns, sort_rows(rows))
+
+
+def running_infos(
+    admin: AdminClient, group: str, *, client: str | None = None, jstack: bool = False
+) -> dict[str, dict[str, Any]]:
+    """Ask the members of a group, or one of them, for their state."""
+    found: dict[str, dict[str, Any]] = {}
+    for member in admin.consumers(group)["connectionSet"]:
+        name = member["clientId"]
+        if client not in (None, name):
+            continue
+        for broker in admin.masters():
+            fields = {"consumerGroup": group, "clientId": name, "jstackEnable": jstack}
+            code = RequestCode.GET_CONSUMER_RUNNING_INFO
+            answer = admin.answer(broker.address, code, fields)
+            if answer.code == ResponseCode.SUCCESS:
+                found[name] = fastjson.loads(answer.body)
+                break
+    return found
+
+
+@register_command("consumerStatus")
+@click.option("-g", "--consumerGroup", "group", required=True)
+@click.option("-i", "--clientId", "client")
+@broker_option
+@click.option("-s", "--jstack", "jstack", is_flag=True, help="With stacks of threads.")
+def consumer_status(
+    admin: AdminClient,
+    group: str,
+    client: str | None,
+    broker: str | None,
+    *,
+    jstack: bool,
+) -> Output:
+    """Show the state that the members of a group report."""
+    if broker and client:
+        code = RequestCode.GET_CONSUMER_RUNNING_INFO
+        fields = {"consumerGroup": group, "clientId": client, "jstackEnable": jstack}
+        return {client: admin.value(broker, code, fields)}
+    infos = running_infos(admin, group, client=client, jstack=jstack)
+    return dict(infos)

@@ -1,0 +1,123 @@
+"""Settings of a server: configuration file, environment and flags, checked.
+
+Later sources take precedence.
+"""
+
+import logging
+import os
+from collections.abc import Iterable, Mapping
+
+import click
+
+from rmq.config.keys import broken_promises
+from rmq.config.option import bad_values, check, environment_values, read_properties
+from rmq.core.errors import ConfigError
+from rmq.plugin.registry import PluginSet
+
+logger = logging.getLogger("rmq")
+
+ANY_ADDRESS = "0.0.0.0"
+ALLOW_OPEN_KEY = "rmq.allowOpen"
+IGNORE_BAD_KEY = "rmq.ignoreBadStoredValues"
+
+
+def read_sources(
+    path: str | None, settings: Iterable[str], classes: Iterable[type]
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the settings of the file, and those of environment and flags."""
+    stored = read_properties(find_file(path)) if path else {}
+    said = environment_values(os.environ, classes)
+    for setting in settings:
+        key, equals, value = setting.partition("=")
+        if not equals:
+            raise ConfigError(f"--set {setting}: write KEY=VALUE")
+        said[key.strip()] = value.strip()
+    return stored, said
+
+
+def gather_values(
+    path: str | None, settings: Iterable[str], classes: Iterable[type]
+) -> dict[str, str]:
+    """Combine file, environment and flags; later ones take precedence.
+
+    ConfigError names the file's keys with values that are not valid, unless the
+    settings allow to ignore them.
+    """
+    classes = tuple(classes)
+    stored, said = read_sources(path, settings, classes)
+    values = stored | said
+    if path:
+        passed_over = _bad_stored_values(path, stored, values, classes)
+        values = {key: text for key, text in values.items() if key not in passed_over}
+        values.setdefault("bindAddress", ANY_ADDRESS)
+    return values
+
+
+def _bad_stored_values(
+    path: str,
+    stored: Mapping[str, str],
+    values: Mapping[str, str],
+    classes: tuple[type, ...],
+) -> set[str]:
+    """Return the keys to leave at their defaults, and log them."""
+    bad = bad_values(values, classes)
+    reasons = {key: bad[key] for key in bad if values[key] == stored.get(key)}
+    if reasons and values.get(IGNORE_BAD_KEY, "").lower() != "true":
+        raise ConfigError(
+            f"configuration file {path}: {'; '.join(reasons.values())}; correct it, or "
+            f"start with --set {IGNORE_BAD_KEY}=true to use the default"
+        )
+    for reason in reasons.values():
+        logger.warning(
+            "%s: %s; the default is used until it is corrected", path, reason
+        )
+    return set(reasons)
+
+
+def find_file(path: str) -> str:
+    """Return the file of this path, or of this name in $ROCKETMQ_HOME/conf."""
+    home = os.environ.get("ROCKETMQ_HOME")
+    places = [path] if home is None else [path, os.path.join(home, "conf", path)]
+    for place in places:
+        if os.path.exists(place):
+            return place
+    raise click.BadParameter(f"there is no {' and no '.join(places)}", param_hint="-c")
+
+
+def report_findings(
+    values: dict[str, str], classes: Iterable[type], *, strict: bool
+) -> None:
+    """Log findings about the settings; ConfigError on a problem if `strict`."""
+    findings = check(values, classes)
+    for finding in findings:
+        level = logging.WARNING if finding.is_problem else logging.INFO
+        logging.getLogger("rmq").log(level, "%s", finding.text)
+    problems = [finding.text for finding in findings if finding.is_problem]
+    if strict and problems:
+        raise ConfigError("; ".join(problems))
+
+
+def refuse_broken_promises(values: Mapping[str, str]) -> None:
+    """Raise ConfigError if a key promises a protection that the ports will not have."""
+    if values.get(ALLOW_OPEN_KEY, "").lower() == "true":
+        return
+    for key, replacement, wanted in (
+        ("aclEnable", "authenticationEnabled", "true"),
+        ("useTLS", "tls.server.mode", "enforcing"),
+    ):
+        values = dict(values)
+        if values.get(replacement, "").lower() == wanted:
+            values.pop(key, None)
+    for promise in broken_promises(values):
+        raise ConfigError(
+            f"{promise.key}={values[promise.key]} promises a protection that rmq does "
+            f"not have: {promise.reason}. Use these keys, or start open with "
+            f"--set {ALLOW_OPEN_KEY}=true"
+        )
+
+
+def load_plugins(values: Mapping[str, str]) -> PluginSet:
+    """Load the plugins that are not disabled; their option classes add keys."""
+    plugins = PluginSet()
+    plugins.load(values.get("plugins.disabled", ""))
+    return plugins

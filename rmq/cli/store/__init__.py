@@ -1,0 +1,1 @@
+"""`rmq store`: shows, checks and repairs stores."""

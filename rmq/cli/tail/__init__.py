@@ -1,0 +1,1 @@
+"""`rmq tail`: shows what happens on running brokers."""
