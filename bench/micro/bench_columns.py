@@ -28,7 +28,7 @@ def log():
             b"orders_%02d" % (i % 4), i % 4, i, encoder.staged_size, 0, 0, i, host, i,
             0, 0, b"x" * (70 + i % 40), properties.encode(),
         )  # fmt: skip
-    return encoder.staged()
+    return encoder.staged_bytes()
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -17,7 +17,7 @@ def bench_64_commits(benchmark, kind):
     told = []
     table = CommitTable(told.append)
     for queue_id in range(8):
-        table.show(FIELDS["consumerGroup"], FIELDS["topic"], queue_id)
+        table.register(FIELDS["consumerGroup"], FIELDS["topic"], queue_id)
     reactor = Reactor()
     reactor.natives.register(0, 15, CommitPath(table, 513))
     ours, theirs = socket.socketpair()

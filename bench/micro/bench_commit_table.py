@@ -6,6 +6,6 @@ from rmq._fastpath import CommitTable
 def bench_show_among_10000(benchmark):
     table = CommitTable(print)
     for n in range(10_000):
-        table.show(f"group-{n}", "TopicTest", 3)
-    benchmark(table.show, "group-7", "TopicTest", 4)
+        table.register(f"group-{n}", "TopicTest", 3)
+    benchmark(table.register, "group-7", "TopicTest", 4)
     assert len(table) == 10_000

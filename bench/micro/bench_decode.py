@@ -11,7 +11,7 @@ def record():
     encoder.stage(
         b"topic", 0, 1, 2, 0, 0, 3, bytes(8), 4, 0, 0, bytes(128), b"TAGS\x01a\x02"
     )
-    return encoder.staged()
+    return encoder.staged_bytes()
 
 
 def bench_check(benchmark, record):

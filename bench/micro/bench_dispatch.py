@@ -18,7 +18,7 @@ def bench_dispatch_1000_records(benchmark, tmp_path, size):
     dispatcher.add(queue)
 
     def run():
-        queue.end_at(0, -1)
+        queue.truncate_to(0, -1)
         return dispatcher.run(log, 0, log.size)
 
     assert benchmark(run).entries == 1_000

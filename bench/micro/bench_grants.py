@@ -27,7 +27,7 @@ def bench_a_signed_send(benchmark, size):
     sign(request, "ann", "secret")
     frame = encode(request)
     grants = Grants({310: ("b",)})
-    grants.learn(310, HERE, "ann", "secret", ("BenchTopic",))
+    grants.register(310, HERE, "ann", "secret", ("BenchTopic",))
     assert grants.allows(frame, HERE)
     benchmark(grants.allows, frame, HERE)
 
@@ -39,7 +39,7 @@ def bench_a_signed_send_that_is_recognised(benchmark, size):
     sign(request, "ann", "secret")
     frame = encode(request)
     grants = Grants({310: ("b",)})
-    grants.learn(310, HERE, "ann", "secret", ("BenchTopic",))
+    grants.register(310, HERE, "ann", "secret", ("BenchTopic",))
     templates = SignedTemplates(grants, ("b", "e", "g", "i"))
     templates.allows(frame, HERE)
     assert templates.allows(frame, HERE) == (True, True)

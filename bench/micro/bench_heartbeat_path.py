@@ -21,7 +21,7 @@ def bench_64_heartbeats(benchmark, size):
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
     token = reactor.connections.add(ours.detach(), 0, bytes(8))
-    path.show(token, bytes(size), "value", version=513, language=0)
+    path.register(token, bytes(size), "value", version=513, language=0)
     frame = encode(Command(34, body=bytes(size), version=513))
     taken = bytearray(1 << 16)
 

@@ -17,7 +17,7 @@ def bench_wait_and_answer(benchmark, tmp_path, groups):
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
     reactor, log, queue, held = reactor_with(tmp_path, 128, None)
-    held.limit(total=100, per_connection=100, per_view=100, suspend_ms=60_000)
+    held.set_limits(total=100, per_connection=100, per_view=100, suspend_ms=60_000)
     reactor.connections.add(ours.detach(), 0, bytes(8))
     offset = MESSAGES
     properties = PROPERTIES.format("TagA")

@@ -20,7 +20,7 @@ def bench_hold_and_release(benchmark):
         nonlocal end
         reactor.take_events()
         for i in range(WINDOW):
-            assert reactor.hold(token, reply, end + i, 1_000, reply)
+            assert reactor.hold_reply(token, reply, end + i, 1_000, reply)
         end += WINDOW
         durable.advance(end)
         reactor.flush()

@@ -17,7 +17,7 @@ def pulled():
         encoder.stage(
             b"Orders", 0, offset, 2, 0, 0, 3, bytes(8), 4, 0, 0, bytes(128), text
         )
-    return encoder.staged()
+    return encoder.staged_bytes()
 
 
 def bench_messages(benchmark, pulled):

@@ -54,6 +54,6 @@ def bench_add_1000_records(benchmark, tail, tmp_path):
         return (tail.new_keys, 0, end, end), {}
 
     def add(*where):
-        IndexTable(file, SLOTS, ENTRIES).add_new(*where)
+        IndexTable(file, SLOTS, ENTRIES).add_new_keys(*where)
 
     benchmark.pedantic(add, setup=prepare, rounds=200)

@@ -32,7 +32,7 @@ def messages(held):
         encoder.stage(
             b"Orders", 0, offset, 2, 0, 0, 3, bytes(8), 4, 0, 0, bytes(128), b""
         )
-    return decode_messages(encoder.staged(), "Orders", None, held)
+    return decode_messages(encoder.staged_bytes(), "Orders", None, held)
 
 
 def bench_handout(benchmark, held, messages):

@@ -80,7 +80,7 @@ def reactor_with(tmp_path, size, tag_codes):
         tag_codes=tag_codes,
         flags={"topicSysFlag": "0", "groupSysFlag": "0"},
     )
-    view.show(queue, None)
+    view.register(queue, None)
     table.add(view)
     made = Reactor()
     made.natives.register(0, 11, PullPath(table))

@@ -7,7 +7,7 @@ def bench_publish(benchmark):
     queue = QueueTail("t", 0)
 
     def run():
-        queue.end_at(0, -1)
+        queue.truncate_to(0, -1)
         for n in range(100):
             queue.publish(n, 100, 0)
 

@@ -66,7 +66,7 @@ def test_held_reply(benchmark, reactor, connect):
 
     def run():
         mark = next(marks)
-        reactor.hold(token, FRAME, mark, 1_000_000, b"")
+        reactor.hold_reply(token, FRAME, mark, 1_000_000, b"")
         watermark.advance(mark)
         reactor.poll(1)
         reactor.flush()

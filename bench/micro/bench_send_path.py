@@ -71,7 +71,7 @@ def reactor(log, queue):
         max_body_size=1 << 22,
         version=513,
     )
-    table.learn("TopicTest", 0, 4, queue)
+    table.register("TopicTest", 0, 4, queue)
     made = Reactor()
     made.natives.register(0, 310, SendPath(table, has_short_names=True))
     return made
@@ -89,7 +89,7 @@ def bench_64_sends(benchmark, reactor, log, queue, kind, size):
 
     def run():
         log.file.write_position = 0
-        queue.end_at(0, -1)
+        queue.truncate_to(0, -1)
         theirs.sendall(frame * WINDOW)
         reactor.poll(0)
         theirs.recv(1 << 20)

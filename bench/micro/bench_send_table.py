@@ -22,10 +22,10 @@ def bench_forget_and_learn_among_1000(benchmark):
     )
     queues = [QueueTail(f"topic-{n}", 0) for n in range(1_000)]
     for queue in queues:
-        table.learn(queue.topic, 0, 1, queue)
+        table.register(queue.topic, 0, 1, queue)
 
     def run():
-        table.forget("topic-7")
-        table.learn("topic-7", 0, 1, queues[7])
+        table.unregister("topic-7")
+        table.register("topic-7", 0, 1, queues[7])
 
     benchmark(run)

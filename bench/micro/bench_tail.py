@@ -20,7 +20,7 @@ def bench_append(benchmark, tmp_path, size):
 
     def run():
         log.file.write_position = 0
-        queue.end_at(0, -1)
+        queue.truncate_to(0, -1)
         log.append(queue, True, 0, 0, 1, bytes(8), 2, 0, 0, body, PROPERTIES, None)
 
     benchmark(run)
@@ -35,11 +35,11 @@ def bench_copies(benchmark, tmp_path):
     for n in range(32):
         parts = (0, 0, 1, bytes(8), 2, 0, 0, bytes(128), text)
         encoder.stage(b"SCHEDULE_TOPIC_XXXX", 0, n, 0, *parts)
-    records = encoder.staged()
+    records = encoder.staged_bytes()
 
     def run():
         log.file.write_position = 0
-        queue.end_at(0, -1)
+        queue.truncate_to(0, -1)
         return log.append_copies({b"t\x010": queue}, records, 0, 5, 9)
 
     assert benchmark(run) == (len(records), 32)

@@ -11,6 +11,6 @@ def bench_append_of_256_records(benchmark, tmp_path):
 
     def append():
         ring.add(BATCH)
-        ring.note_written(ring.end_offset)
+        ring.mark_written(ring.appended_offset)
 
     benchmark(append)

@@ -54,7 +54,7 @@ def bench_64_timed_sends(benchmark, tmp_path, kind):
         max_delay_ms=259_200_000,
         most_in_slot=(1 << 31) - 1,
     )
-    timed.learn(queue)
+    timed.register(queue)
     table = SendTable(
         log,
         now_ms=lambda: NOW_MS,
@@ -71,7 +71,7 @@ def bench_64_timed_sends(benchmark, tmp_path, kind):
         max_body_size=1 << 22,
         version=513,
     )
-    table.learn("TopicTest", 0, 4, None)
+    table.register("TopicTest", 0, 4, None)
     reactor = Reactor()
     reactor.natives.register(0, 310, SendPath(table, has_short_names=True))
     ours, theirs = socket.socketpair()
@@ -83,7 +83,7 @@ def bench_64_timed_sends(benchmark, tmp_path, kind):
 
     def run():
         log.file.write_position = 0
-        queue.end_at(0, -1)
+        queue.truncate_to(0, -1)
         theirs.sendall(frame * WINDOW)
         reactor.poll(0)
         theirs.recv(1 << 20)

@@ -28,7 +28,7 @@ def prepared(folder):
     for number in range(COUNT):
         parts = (0, 0, 1, bytes(8), 2, 0, 0, bytes(128), TEXT)
         encoder.stage(b"rmq_sys_wheel_timer", 0, number, number * 400, *parts)
-    return file, encoder.staged()
+    return file, encoder.staged_bytes()
 
 
 def bench_add_units(benchmark, tmp_path):
@@ -78,9 +78,9 @@ def bench_due_records(benchmark, tmp_path):
         parts = (0, 0, 1, bytes(8), 2, 0, 0, bytes(128), TEXT)
         encoder.stage(b"rmq_sys_wheel_timer", 0, number, number * size, *parts)
         queue.publish(number * size, size, 0)
-    log.write(0, encoder.staged())
+    log.write(0, encoder.staged_bytes())
     add_units(
-        file, wheel.slots, encoder.staged(), 0,
+        file, wheel.slots, encoder.staged_bytes(), 0,
         precision_ms=1_000, first_slot=0, now=100, end_slot=1_000,
     )  # fmt: skip
     positions = array("q", range(52, 52 * (COUNT + 1), 52))

@@ -25,7 +25,7 @@ def bench_demand_and_take(benchmark):
     watermark = Watermark()
 
     def turn():
-        watermark.demand()
-        watermark.wait_for_demand()
+        watermark.request_advance()
+        watermark.wait_for_request()
 
     benchmark(turn)

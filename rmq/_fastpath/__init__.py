@@ -16,7 +16,7 @@ _NAMES = {
     "handlers.commit_table": "CommitTable",
     "reactor.connections": "Connections EventKind",
     "log.decode": "Record RecordStatus RecordView check_record decode_record",
-    "log.dispatch": "Dispatched QueueDispatcher",
+    "log.dispatch": "DispatchResult QueueDispatcher",
     "log.extent": "Extent",
     "log.flush_times": "FLUSH_BOUNDS_S FlushTimes",
     "reactor.grants": "Grants",

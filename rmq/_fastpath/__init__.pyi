@@ -20,7 +20,7 @@ from rmq._fastpath.log.decode import (
     check_record,
     decode_record,
 )
-from rmq._fastpath.log.dispatch import Dispatched, QueueDispatcher
+from rmq._fastpath.log.dispatch import DispatchResult, QueueDispatcher
 from rmq._fastpath.log.encode import RecordEncoder, record_size
 from rmq._fastpath.log.extent import Extent
 from rmq._fastpath.log.flush_times import FLUSH_BOUNDS_S, FlushTimes
@@ -73,7 +73,7 @@ __all__ = [
     "CommitPath",
     "CommitTable",
     "Connections",
-    "Dispatched",
+    "DispatchResult",
     "EventKind",
     "Extent",
     "FlushTimes",

@@ -65,7 +65,7 @@ async def record_at(broker: BrokerView, physical: int) -> StoredMessage | None:
     head_size = int(RecordLayout.HEAD_SIZE)
     for size_of in (lambda _: head_size, log.record_size_at):
         size = size_of(physical)
-        missing = log.reader.missing(physical, size) if size else None
+        missing = log.reader.find_missing(physical, size) if size else None
         if missing is not None:
             await in_thread(NotInMemory([missing]).load, limiter=_cold_readers)
     return broker.store.reads.message_at(PhysicalOffset(physical))

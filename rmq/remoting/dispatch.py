@@ -232,7 +232,7 @@ class Dispatcher:
     def _hold(
         self, connection: Connection, command: Command, held: Held, begun_ns: int
     ) -> None:
-        is_held = self._reactor.hold(
+        is_held = self._reactor.hold_reply(
             connection.token,
             self._encode(command, held.response),
             held.end_offset,

@@ -34,7 +34,7 @@ async def serve_reactor(
                 await trio.lowlevel.wait_readable(reactor.epfd)
             else:
                 await trio.lowlevel.wait_readable(inner.signal_fd)
-                inner.rest()
+                inner.drain_signal()
                 for callback in after_poll:
                     callback()
             while reactor.poll(now_ms()):
@@ -71,7 +71,7 @@ def inner_loop(reactor: Reactor) -> Iterator[InnerLoop | None]:
     finally:
         _IS_TAKEN.set(False)
         if not inner.is_broken:
-            inner.leave()
+            inner.stop_waiting()
             trio.lowlevel.remove_instrument(inner)  # type: ignore[arg-type] # as above
 
 

@@ -71,7 +71,7 @@ _REASONS = {
     EventKind.HEADER_TOO_LARGE: "a header is longer than its frame, or than 1 MiB",
     EventKind.READER_TOO_SLOW: "the peer does not read its answers",
     EventKind.OUT_OF_MEMORY: "no memory for its buffers",
-    EventKind.NOT_KEPT: "what it sent could not be stored",
+    EventKind.NOT_STORED: "what it sent could not be stored",
 }
 _QUIET = (EventKind.PEER_CLOSED, EventKind.CONNECTION_BROKEN)
 
@@ -134,7 +134,7 @@ class RemotingServer:
             busy_poll_us=busy_poll_us,
         )
         self._admission = Admission(
-            self._reactor.connections.has_spoken,
+            self._reactor.connections.has_sent_frame,
             max_connections=max_connections,
             max_per_address=max_connections_per_address,
         )
@@ -373,7 +373,7 @@ class RemotingServer:
 
         After a plain checkpoint the reactor may wait for its peers for a millisecond.
         """
-        self._reactor.hurry()
+        self._reactor.skip_wait()
         await trio.lowlevel.checkpoint()
 
     def poll_soon(self) -> None:
@@ -392,7 +392,7 @@ class RemotingServer:
 
     def require(self, grants: Grants) -> None:
         """Let compiled handlers serve only what a guard has allowed before."""
-        self._reactor.natives.require(grants)
+        self._reactor.natives.require_grants(grants)
 
     def native_counts(self) -> NativeCounts:
         """Return the frames that compiled handlers served and declined."""
@@ -415,8 +415,8 @@ class RemotingServer:
 
     def leave_to_replicas(self, is_followed: bool, portion_s: float) -> None:
         """Have replicas get what was stored, so long after it came at the latest."""
-        self._reactor.is_followed = is_followed
-        self._reactor.portion_ns = int(portion_s * 1e9)
+        self._reactor.has_slaves = is_followed
+        self._reactor.replication_interval_ns = int(portion_s * 1e9)
 
     @property
     def wake_descriptor(self) -> int:

@@ -93,13 +93,13 @@ class CommitLog(LogTail):
 
         It begins with the block in which the log ends: direct writes have whole blocks.
         """
-        end, written = self.end_offset, ring.end_offset
+        end, written = self.end_offset, ring.appended_offset
         assert written == end - end % _BLOCK_SIZE, f"{written} is not before {end}"
         if end > written:
             data = self.read(written, end - written)
             assert data is not None, f"the log has no bytes at {written}"
             ring.add(data)
-            ring.note_written(end)
+            ring.mark_written(end)
         self.writer = LogWriter(
             ring,
             durable,

@@ -10,7 +10,7 @@ import enum
 from collections.abc import Callable, Mapping
 
 from rmq._fastpath import (
-    Dispatched,
+    DispatchResult,
     MappedFile,
     QueueDispatcher,
     WalkedRecord,
@@ -89,7 +89,7 @@ class LogDispatch:
 
     def run(
         self, file: MappedFile, position: int, end: int, *, check_crc: bool
-    ) -> Dispatched:
+    ) -> DispatchResult:
         """Dispatch records of [position, end) until one needs `place`."""
         return self._compiled.run(file, position, end, check_crc=check_crc)
 

@@ -38,7 +38,7 @@ async def flush_on_demand(
     durability, durable = store.durability, store.positions.durable
 
     def flush() -> None:
-        while durable.wait_for_demand():
+        while durable.wait_for_request():
             durability.flush()
 
     async with trio.open_nursery() as nursery:
@@ -47,7 +47,7 @@ async def flush_on_demand(
             task_status.started()
             await trio.sleep_forever()
         finally:
-            durable.end_demand()
+            durable.end_wait()
 
 
 async def write_ring(
@@ -65,17 +65,17 @@ async def write_ring(
             task_status.started()
             await trio.sleep_forever()
         finally:
-            store.positions.durable.end_demand()
+            store.positions.durable.end_wait()
 
 
 async def prepare_ring(ring: TailRing, wait_for_messages: WaitForMessages) -> None:
     """Have pages of the ring ready, so that no append waits for the file system."""
     worker = Worker()
     while True:
-        prepared_at = ring.end_offset
+        prepared_at = ring.appended_offset
         await worker.run(ring.prepare_pages)
         await trio.sleep(PREPARE_INTERVAL_S)
-        if ring.end_offset == prepared_at:
+        if ring.appended_offset == prepared_at:
             await wait_for_messages()
 
 

@@ -202,13 +202,13 @@ class MessageIndex:
             start, done = before = self.next_offset, self._done
             table = self._table_with_room()
             used_end = table.used_end
-            if keys is not None and keys.has(start):
+            if keys is not None and keys.contains(start):
                 has_room = len(keys) < keys.capacity // 2
-                self.next_offset, self._done = table.add_new(
+                self.next_offset, self._done = table.add_new_keys(
                     keys, start, stop, end_offset, done, gives_way and has_room
                 )
             else:
-                noted = None if keys is None else keys.forget(start)
+                noted = None if keys is None else keys.discard_before(start)
                 limit = stop if noted is None else min(stop, noted)
                 self._read_log(table, limit, end_offset, gives_way=gives_way)
             table.file.write_position = min(table.used_end, table.file.size)
@@ -225,7 +225,7 @@ class MessageIndex:
         part_size = PART_SIZE
         while True:
             start = self.next_offset
-            lent = self._log.reader.extent(start, part_size, is_shared=True)
+            lent = self._log.reader.read_extent(start, part_size, is_shared=True)
             if lent is None:
                 assert start < self._log.min_offset, start
                 self.next_offset, self._done = self._log.min_offset, 0
@@ -280,7 +280,7 @@ class MessageIndex:
             ) from error
         table = IndexTable(file, self._slot_count, self._entry_limit)
         if last is not None:
-            table.follow(last)
+            table.continue_from(last)
         try:
             self._allocator.ensure(file, table.used_end)
         except StoreError:  # the next attempt starts another file
@@ -338,7 +338,7 @@ class MessageIndex:
         for offset in _candidates(tables, where, begin_ms, end_ms, is_tags=is_tags):
             if len(found) >= limit:
                 break
-            lent = self._log.reader.extent(offset, self._log.files.file_size)
+            lent = self._log.reader.read_extent(offset, self._log.files.file_size)
             if lent is None or offset >= end_offset or offset in found:
                 continue
             extent, end = lent
@@ -363,7 +363,7 @@ class MessageIndex:
         log = self._log
         start = max(start, log.min_offset)
         while start < end:
-            lent = log.reader.extent(start, log.files.file_size)
+            lent = log.reader.read_extent(start, log.files.file_size)
             assert lent is not None, f"the log has no file for {start}"
             extent, stop = lent
             stop = min(stop, log.files.end_of(start))

@@ -51,7 +51,7 @@ class LeftRing:
     def complete(self, file: MappedFile, position: int) -> int:
         """Add the records of the ring to a file, from `position` on; how many bytes."""
         limit = min(file.size - position, self._ring.size)
-        left = self._ring.left(file.base_offset + position, limit)
+        left = self._ring.read_leftover(file.base_offset + position, limit)
         at = added = 0
         while left is not None and at < limit:
             part = min(limit, at + _STEP)

@@ -349,7 +349,7 @@ class MessageStore:
             put_bytes=self.log.put_bytes,
             log_flushes=sum(times.counts),
             flush_counts=times.counts,
-            flush_seconds=times.seconds,
+            flush_seconds=times.sum_s,
             min_physical_offset=-1 if self.log.is_empty else self.log.min_offset,
             end_offset=self.log.end_offset,
             durable_offset=self.positions.durable.value,

@@ -125,7 +125,7 @@ class LogPositions:
         replicated = self.replicated = Watermark()
         self.acknowledged = replicated
         if is_disk_awaited:
-            self.acknowledged = Watermark.lesser_of(self.durable, replicated)
+            self.acknowledged = Watermark.minimum_of(self.durable, replicated)
         return replicated
 
     def await_group(self, *, is_disk_awaited: bool) -> Watermark:
@@ -133,7 +133,7 @@ class LogPositions:
         replicated = self.await_replicas(is_disk_awaited=is_disk_awaited)
         self.stable = self.acknowledged
         if self.stable is replicated:
-            self.stable = Watermark.lesser_of(self.durable, replicated)
+            self.stable = Watermark.minimum_of(self.durable, replicated)
         return replicated
 
     def limit_visible(self, limit: Watermark) -> None:

@@ -192,7 +192,7 @@ class StoreReader:
 
     def _require_records(self, runs: list[tuple[int, int]]) -> None:
         """Raise `NotInMemory` for records that only the disk has."""
-        ranges = (self._log.reader.missing(*run) for run in runs)
+        ranges = (self._log.reader.find_missing(*run) for run in runs)
         missing = [each for each in ranges if each is not None]
         if missing:
             raise NotInMemory(missing)
@@ -236,7 +236,7 @@ class StoreReader:
 
     def message_at(self, physical_offset: PhysicalOffset) -> StoredMessage | None:
         """Return the decoded record of `record_at`."""
-        data = self._log.reader.record(physical_offset)
+        data = self._log.reader.read_record(physical_offset)
         if data is None:
             return None
         try:

@@ -13,7 +13,7 @@ import time
 import msgspec
 
 from rmq._fastpath import (
-    Dispatched,
+    DispatchResult,
     MappedFile,
     RecordLayout,
     RecordStatus,
@@ -311,7 +311,7 @@ class Recovery:
             file = self._files.find(self.report.end_offset)
         return RecordStatus.END
 
-    def _run(self, file: MappedFile, position: int) -> Dispatched:
+    def _run(self, file: MappedFile, position: int) -> DispatchResult:
         """Dispatch records of the file, with what a kill left in the ring.
 
         From *written* on the ring has the better bytes: in the file a record across it

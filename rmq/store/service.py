@@ -99,7 +99,7 @@ class StoreService:
             self._index_lags.set()
         positions = self._store.positions
         if self._store.config.is_sync_flush and positions.dirty_size:
-            positions.durable.demand()
+            positions.durable.request_advance()
 
     async def _wait_for_messages(self) -> None:
         if self._new_messages.is_set():

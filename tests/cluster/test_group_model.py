@@ -2,7 +2,7 @@
 
 Two brokers of one group and four messages: each state that some order of steps can
 reach is visited.  What decides is production code: `Acks` believes reports, `Overlap`
-proves logs, `Fork` finds where they part and whether one is cut, `Watermark.lesser_of`
+proves logs, `Fork` finds where they part and whether one is cut, `Watermark.minimum_of`
 answers senders.  The operator makes the slave the master at any moment, and lets slaves
 discard what their master does not have.
 
@@ -130,7 +130,7 @@ class Rules:
 
     def acknowledged(self, disk, replicated):
         durable, reported = Watermark(), Watermark()
-        both = Watermark.lesser_of(durable, reported)
+        both = Watermark.minimum_of(durable, reported)
         durable.advance(disk * SIZE)
         reported.advance(replicated)
         return (both.value if self.is_sync else replicated) // SIZE

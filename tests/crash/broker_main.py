@@ -87,7 +87,7 @@ def durable_early():
     calls = itertools.count()
 
     def write(self):
-        while self.durable.wait_for_demand():
+        while self.durable.wait_for_request():
             if next(calls) % 2:
                 self._log.writer.write_out()
             self.durable.advance(self._log.end_offset)

@@ -101,7 +101,7 @@ def test_records_encoded_again_are_the_same_bytes(store):
             record.properties,
         )
         assert size == walked.size
-        assert encoder.staged() == data
+        assert encoder.staged_bytes() == data
         encoder.discard()
 
 

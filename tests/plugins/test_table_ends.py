@@ -97,12 +97,12 @@ def test_topics_of_sends(sides):
     table = handler.compiled(compiled.broker).table
     tail = QueueTail("other", 0)
     for n in range(20_000):
-        table.learn(f"topic-{n}", 0, 1, tail)
-    assert all(table.knows(f"topic-{n}", 0) for n in range(20_000))
+        table.register(f"topic-{n}", 0, 1, tail)
+    assert all(table.has_queue(f"topic-{n}", 0) for n in range(20_000))
     assert played(compiled, [request(PLAIN, opaque=1)]) == 1
     for n in range(20_000):
-        table.forget(f"topic-{n}")
-    assert not table.knows("topic-7", 0)
+        table.unregister(f"topic-{n}")
+    assert not table.has_queue("topic-7", 0)
     assert played(compiled, [request(PLAIN, opaque=2)]) == 1
 
 
@@ -147,16 +147,16 @@ def test_views_of_pulls(sides, monkeypatch):
 def test_pairs_of_commits():
     table = CommitTable(print)
     for n in range(70_000):
-        table.show(f"group-{n}", "topic", 1_100)
+        table.register(f"group-{n}", "topic", 1_100)
     assert len(table) == 65_536
 
 
 def test_heartbeats():
     path = HeartbeatPath(print, {"a": "b"}, 513)
     for token in range(70_000):
-        path.show(token, b"{}", object(), version=513, language=0)
+        path.register(token, b"{}", object(), version=513, language=0)
     assert len(path) == 65_536
-    path.forget_all()
+    path.unregister_all()
     for token in range(3_000):
-        path.show(token, bytes(16_000), object(), version=513, language=0)
+        path.register(token, bytes(16_000), object(), version=513, language=0)
     assert 2_000 < len(path) < 2_200

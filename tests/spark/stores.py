@@ -94,7 +94,7 @@ class StoreWriter:
         self.end += rest - 8
 
     def _flush(self) -> None:
-        staged = self._encoder.staged()
+        staged = self._encoder.staged_bytes()
         self._encoder.discard()
         if staged:
             base = self.end - self.end % self._size

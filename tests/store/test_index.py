@@ -223,12 +223,12 @@ def test_a_table_of_keys_takes_what_fits_and_begins_anew_when_it_is_empty(
     store.log.new_keys = keys = NewKeys(8)
     offsets = put_keyed(store, range(5))
     assert len(keys) == 8
-    assert keys.has(offsets[1])
-    assert not keys.has(offsets[2])
+    assert keys.contains(offsets[1])
+    assert not keys.contains(offsets[2])
     index_all(store)
     assert len(keys) == 0
     offsets += put_keyed(store, [5])
-    assert keys.has(offsets[5])
+    assert keys.contains(offsets[5])
     index_all(store)
     assert find(store, "all") == offsets
     with pytest.raises(ValueError, match="power of two"):

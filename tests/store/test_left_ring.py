@@ -35,7 +35,7 @@ def records(directory):
         made.append(
             ModelRecord(
                 b"Topic",
-                physical_offset=ring.end_offset,
+                physical_offset=ring.appended_offset,
                 body=b"%d" % number * 50,
                 properties=b"KEYS\1" + b"k" * 100 + b"\2",
             ).encode()

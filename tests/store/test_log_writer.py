@@ -105,7 +105,7 @@ def test_the_files_get_what_was_appended(
     assert files.content()[: len(expected)] == expected
     assert durable.value == (len(expected) if is_durable else 0)
     assert sum(times.counts) == (writer.writes if is_durable else 0)
-    assert bool(times.seconds) == is_durable
+    assert bool(times.sum_s) == is_durable
     writer.close_file()
     assert all(file.holders == 0 for file in files.files)
 
@@ -167,7 +167,7 @@ def test_a_record_across_what_was_written_is_completed(
     ring = store.log.reader.ring
     store.log.files.files[0].pwrite(0, ring.read(0, end - 100))
     for written in (0, end - 100):
-        ring.note_written(written)
+        ring.mark_written(written)
         again = killed(store, tmp_path, open_store)
         assert bodies(again) == [b"first", b"second"]
         assert again.log.read(0, end) == ring.read(0, end)
@@ -367,7 +367,7 @@ def test_a_copy_for_another_thread_is_whole_or_from_the_file(open_store, make_me
     def follow():
         offset = 0
         while not is_over.is_set():
-            lent = store.log.reader.extent(offset, 1 << 16, is_shared=True)
+            lent = store.log.reader.read_extent(offset, 1 << 16, is_shared=True)
             extent, end = lent
             data = extent.read(offset - extent.base_offset, end - offset)
             for record in decode_stored(data[: data.rfind(b"\xda\xa3\x20\xa7") - 4]):

@@ -57,7 +57,7 @@ class AuthGuard:
             if (fields := resource_fields(code)) is not None
         }
         self.grants = Grants(self._rules)
-        self.on_change: list[Callable[[], object]] = [self.grants.forget]
+        self.on_change: list[Callable[[], object]] = [self.grants.unregister_all]
         users.on_change.append(self._changed)
         acls.on_change.append(self._changed)
         self._unsigned = _whitelist(
@@ -92,7 +92,7 @@ class AuthGuard:
         name = fields[ACCESS_KEY]
         user = self._users.get(name)
         assert user is not None, "the user has just signed"
-        self.grants.learn(
+        self.grants.register(
             request.code,
             connection.remote_host[:-PORT_BYTES],
             name,

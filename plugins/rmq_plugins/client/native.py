@@ -48,7 +48,7 @@ class NativeHeartbeats:
         token, language = beat.connection.token, _language(request)
         if language is None:
             return
-        self.path.show(
+        self.path.register(
             token, request.body, beat, version=request.version, language=language
         )
         self._groups.setdefault(token, set()).update(beat.consumers)
@@ -69,7 +69,7 @@ class NativeHeartbeats:
             self.forget_group(name.removeprefix(RETRY_PREFIX))
 
     def _forget(self, token: int) -> None:
-        self.path.forget(token)
+        self.path.unregister(token)
         for group in self._groups.pop(token, ()):
             self._tokens[group].discard(token)
             if not self._tokens[group]:

@@ -51,12 +51,12 @@ class NativeSends:
         broker.topics.on_change.append(self._forget)
 
     def _forget(self, name: str, _topic: TopicConfig | None) -> None:
-        self.table.forget(name)
+        self.table.unregister(name)
 
     def config_changed(self, keys: Collection[str]) -> None:
         """Leave all sends to the Python handler if the broker's permission changed."""
         if "brokerPermission" in keys:
-            self.table.forget_all()
+            self.table.unregister_all()
 
     def show(self, name: str, config: TopicConfig, queue_id: int) -> None:
         """Let the compiled handler serve later messages for this queue.
@@ -64,7 +64,7 @@ class NativeSends:
         Called again for each message that is declined for another reason.
         """
         assert queue_id >= 0, f"no queue was chosen for {name}"
-        if self.table.knows(name, queue_id) or queue_id >= config.write_queue_nums:
+        if self.table.has_queue(name, queue_id) or queue_id >= config.write_queue_nums:
             return
         queue = self._queues.get(name, queue_id)
         if (
@@ -75,4 +75,4 @@ class NativeSends:
             or is_dlq_topic(name)
         ):
             return
-        self.table.learn(name, added_flags(config), config.write_queue_nums, queue)
+        self.table.register(name, added_flags(config), config.write_queue_nums, queue)

@@ -99,7 +99,7 @@ class Intake:
         """Let compiled sends write the timer's queue, which its first message made."""
         queue = self._queues.get(TIMER_TOPIC, 0)
         if queue is not None and not queue.is_batch:
-            native.learn(queue)
+            native.register(queue)
 
     def _check_congestion(self, slot: int) -> None:
         """Refuse some messages for a slot with many, and all for one with twice."""

@@ -10,8 +10,8 @@
 | an object as a name: `{{"a":1}:2}` | `{"\\u0000{\\"a\\":1}":2}` |
 
 One pass over the bytes; each gives at most 14. Objects as names hold scalars only, so
-that their escapes cannot double at each level. Nesting and the number of objects as
-names, which cost the reader microseconds, end at the caller's limits.
+that their escapes cannot double at each level. Nesting and the number of objects
+as names, which cost the reader microseconds, end at the caller's limits.
 The strict parser interprets the bytes of strings and the digits of numbers.
 """
 
@@ -36,12 +36,12 @@ cdef struct Rewriter:
     int64_t object_names    # that may still come
     int max_depth
     bint is_in_name         # inside an object that is a name
-    const char *wanted      # what was missing at `at`; NULL while all is well
+    const char *expected        # what was missing at `at`; NULL while all is well
 
 
-cdef bint fail(Rewriter *r, const char *wanted) noexcept nogil:
-    if r.wanted is NULL:
-        r.wanted = wanted
+cdef bint fail(Rewriter *r, const char *expected) noexcept nogil:
+    if r.expected is NULL:
+        r.expected = expected
     return False
 
 
@@ -126,7 +126,7 @@ cdef int hex_value(uint8_t byte) noexcept nogil:
     return -1
 
 
-cdef bint string(Rewriter *r) noexcept nogil:
+cdef bint rewrite_string(Rewriter *r) noexcept nogil:
     """Rewrite a string that begins here, in either kind of quotes."""
     cdef uint8_t quote = r.data[r.at]
     cdef uint8_t byte
@@ -144,12 +144,12 @@ cdef bint string(Rewriter *r) noexcept nogil:
             return True
         if byte != BACKSLASH:
             put_escaped(r, byte)
-        elif not escape(r):
+        elif not rewrite_escape(r):
             return False
     return fail(r, b"the end of a string")
 
 
-cdef bint escape(Rewriter *r) noexcept nogil:
+cdef bint rewrite_escape(Rewriter *r) noexcept nogil:
     """Rewrite what follows a backslash; ROOM_FOR_ONE is reserved."""
     cdef uint8_t byte
     cdef int count, digit, _i
@@ -185,8 +185,8 @@ cdef int64_t digits_end(Rewriter *r, int64_t at) noexcept nogil:
     return at
 
 
-cdef bint number(Rewriter *r) noexcept nogil:
-    """Rewrite a number: zeros before it go, a fraction without digits gets one."""
+cdef bint rewrite_number(Rewriter *r) noexcept nogil:
+    """Rewrite a number: drop leading zeros, give a fraction without digits one."""
     cdef int64_t end
     if not reserve(r, ROOM_FOR_ONE):
         return False
@@ -238,7 +238,7 @@ cdef bint is_word(Rewriter *r, int64_t end, const char *word, int size) noexcept
     return True
 
 
-cdef bint value(Rewriter *r, int depth) noexcept nogil:
+cdef bint rewrite_value(Rewriter *r, int depth) noexcept nogil:
     cdef int byte = peek(r)
     cdef int64_t end
     if depth > r.max_depth:
@@ -246,13 +246,13 @@ cdef bint value(Rewriter *r, int depth) noexcept nogil:
     if (byte == c"{" or byte == c"[") and r.is_in_name:
         return fail(r, b"no structure inside an object that is a name")
     if byte == c"{":
-        return members(r, depth)
+        return rewrite_object(r, depth)
     if byte == c"[":
-        return items(r, depth)
+        return rewrite_array(r, depth)
     if byte == QUOTE or byte == APOSTROPHE:
-        return string(r)
+        return rewrite_string(r)
     if byte == c"-" or is_digit(byte):
-        return number(r)
+        return rewrite_number(r)
     end = word_end(r)
     if (
         is_word(r, end, b"true", 4) or is_word(r, end, b"false", 5)
@@ -265,7 +265,7 @@ cdef bint value(Rewriter *r, int depth) noexcept nogil:
     return fail(r, b"a value")
 
 
-cdef bint items(Rewriter *r, int depth) noexcept nogil:
+cdef bint rewrite_array(Rewriter *r, int depth) noexcept nogil:
     """Rewrite an array that begins here."""
     cdef bint is_first = True
     r.at += 1
@@ -276,14 +276,14 @@ cdef bint items(Rewriter *r, int depth) noexcept nogil:
         if not is_first:
             put(r, c",")
         is_first = False
-        if not value(r, depth + 1) or not separator(r, c"]"):
+        if not rewrite_value(r, depth + 1) or not skip_separator(r, c"]"):
             return False
     r.at += 1
     put(r, c"]")
     return True
 
 
-cdef bint members(Rewriter *r, int depth) noexcept nogil:
+cdef bint rewrite_object(Rewriter *r, int depth) noexcept nogil:
     """Rewrite an object that begins here."""
     cdef bint is_first = True
     r.at += 1
@@ -294,20 +294,20 @@ cdef bint members(Rewriter *r, int depth) noexcept nogil:
         if not is_first:
             put(r, c",")
         is_first = False
-        if not name(r, depth):
+        if not rewrite_name(r, depth):
             return False
         if peek(r) != c":":
             return fail(r, b"a colon")
         r.at += 1
         put(r, c":")
-        if not value(r, depth + 1) or not separator(r, c"}"):
+        if not rewrite_value(r, depth + 1) or not skip_separator(r, c"}"):
             return False
     r.at += 1
     put(r, c"}")
     return True
 
 
-cdef bint separator(Rewriter *r, int end) noexcept nogil:
+cdef bint skip_separator(Rewriter *r, int end) noexcept nogil:
     """Take a comma, or stay before the end; room for what follows is reserved."""
     cdef int byte = peek(r)
     if byte == c",":
@@ -317,14 +317,14 @@ cdef bint separator(Rewriter *r, int end) noexcept nogil:
     return reserve(r, ROOM_FOR_ONE)
 
 
-cdef bint name(Rewriter *r, int depth) noexcept nogil:
+cdef bint rewrite_name(Rewriter *r, int depth) noexcept nogil:
     """Rewrite a name; room for the colon after it is reserved."""
     cdef int byte = peek(r)
     cdef int64_t end = r.at
     if byte == QUOTE or byte == APOSTROPHE:
-        return string(r) and reserve(r, ROOM_FOR_ONE)
+        return rewrite_string(r) and reserve(r, ROOM_FOR_ONE)
     if byte == c"{":
-        return object_name(r, depth) and reserve(r, ROOM_FOR_ONE)
+        return rewrite_object_name(r, depth) and reserve(r, ROOM_FOR_ONE)
     if byte == c"-" or is_digit(byte):
         end = digits_end(r, r.at + 1)
         if end == r.at + 1 and byte == c"-":
@@ -343,7 +343,7 @@ cdef bint name(Rewriter *r, int depth) noexcept nogil:
     return True
 
 
-cdef bint object_name(Rewriter *r, int depth) noexcept nogil:
+cdef bint rewrite_object_name(Rewriter *r, int depth) noexcept nogil:
     """Rewrite an object that is a name as a string that holds its text."""
     cdef int64_t start = r.length
     cdef int64_t i, end, quoted = 0
@@ -353,7 +353,7 @@ cdef bint object_name(Rewriter *r, int depth) noexcept nogil:
     if r.object_names == 0:
         return fail(r, b"fewer objects as names")
     r.is_in_name = True
-    if not members(r, depth + 1):
+    if not rewrite_object(r, depth + 1):
         return False
     r.is_in_name = False
     r.object_names -= 1
@@ -391,17 +391,17 @@ def plain_json(bytes data not None, int max_depth, int64_t max_object_names):
     r.object_names = max_object_names
     r.max_depth = max_depth
     r.is_in_name = False
-    r.wanted = NULL
+    r.expected = NULL
     r.capacity = r.size + ROOM_FOR_ONE
     r.out = <uint8_t *>realloc(NULL, <size_t>r.capacity)
     if r.out is NULL:
         raise MemoryError()
     try:
-        if value(&r, 0) and peek(&r) != -1:
+        if rewrite_value(&r, 0) and peek(&r) != -1:
             fail(&r, b"the end")
-        if r.wanted is not NULL:
+        if r.expected is not NULL:
             found = data[r.at:r.at + 10]
-            raise ValueError(f"{r.wanted.decode()} wanted at {r.at}, not {found!r}")
+            raise ValueError(f"{r.expected.decode()} wanted at {r.at}, not {found!r}")
         return r.out[:r.length], max_object_names - r.object_names
     finally:
         free(r.out)

@@ -5,7 +5,7 @@ which UTF-8 never contains: a look-up need not join them.
 The table owns its slots only: its user keeps keys and values alive until `remove_name`.
 It doubles before more than half of the slots are taken, so that a search always ends at
 a free one.
-A user with a limit removes `some_name` for each new one: whatever the order in which
+A user with a limit removes `pick_victim` for each new one: whatever the order in which
 names come, most of those that fit are found again.  To forget the oldest, or all, would
 find none of them when one more than fit come in turn.
 """
@@ -33,7 +33,7 @@ cdef struct NameTable:
     NameSlot *slots
     uint32_t mask               # their count, a power of two, minus one
     uint32_t count              # of the names
-    uint32_t picked             # names that `some_name` has chosen
+    uint32_t victim_count       # names that `pick_victim` has chosen
 
 
 cdef inline bytes name_key(list names):
@@ -47,7 +47,7 @@ cdef inline int init_names(NameTable *table) except -1:
     if table.slots == NULL:
         raise MemoryError
     table.mask = FIRST_SLOTS - 1
-    table.count = table.picked = 0
+    table.count = table.victim_count = 0
     return 0
 
 
@@ -149,11 +149,11 @@ cdef inline void remove_name(NameTable *table, bytes key, void *value):
         i = (i + 1) & table.mask
 
 
-cdef inline const NameSlot *some_name(NameTable *table) noexcept nogil:
+cdef inline const NameSlot *pick_victim(NameTable *table) noexcept nogil:
     """A name that may go for another one; the table is not empty."""
     cdef uint32_t i
-    table.picked += 1
-    i = <uint32_t>(table.picked * <uint32_t>SPREAD) & table.mask
+    table.victim_count += 1
+    i = <uint32_t>(table.victim_count * <uint32_t>SPREAD) & table.mask
     while table.slots[i].value == NULL:
         i = (i + 1) & table.mask
     return &table.slots[i]

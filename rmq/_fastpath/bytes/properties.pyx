@@ -45,7 +45,11 @@ def encode_properties(dict properties not None):
     for name, value in properties.items():
         if name is None or value is None:
             raise TypeError(f"{name!r}: {value!r} is no property")
-        if _has(name, NAME_END) or _has(name, PAIR_END) or _has(value, PAIR_END):
+        if (
+            _contains(name, NAME_END)
+            or _contains(name, PAIR_END)
+            or _contains(value, PAIR_END)
+        ):
             raise ValueError(f"{name!r}: {value!r} holds a separator")
         parts.append(name)
         parts.append("\x01")
@@ -54,5 +58,5 @@ def encode_properties(dict properties not None):
     return PyUnicode_Join("", parts)
 
 
-cdef bint _has(str text, Py_UCS4 character) except -1:
+cdef bint _contains(str text, Py_UCS4 character) except -1:
     return PyUnicode_FindChar(text, character, 0, PyUnicode_GET_LENGTH(text), 1) >= 0

@@ -14,4 +14,4 @@ cdef class UniqueKeys:
 
     cdef int write_next(self, uint8_t *out) except -1
     cdef bint write(self, uint8_t *out, int64_t now_ms) noexcept nogil
-    cdef bint turn_month(self, int64_t now_ms) noexcept nogil
+    cdef bint start_month(self, int64_t now_ms) noexcept nogil

@@ -48,7 +48,9 @@ cdef class UniqueKeys:
         prefix = (
             store_host[:-PORT_SIZE]
             + (os.getpid() & 0xFFFF).to_bytes(2, "big")
-            + (time.time_ns() // 1_000 + next(INSTANCES) & 0xFFFFFFFF).to_bytes(4, "big")
+            + (time.time_ns() // 1_000 + next(INSTANCES) & 0xFFFFFFFF).to_bytes(
+                4, "big"
+            )
         ).hex().upper().encode()
         self.now_ms = now_ms
         self.prefix_size = <int32_t>len(prefix)
@@ -71,7 +73,7 @@ cdef class UniqueKeys:
     cdef bint write(self, uint8_t *out, int64_t now_ms) noexcept nogil:
         """Write a key of `size` bytes; False if the clock is no date."""
         if not self.month_start_ms <= now_ms < self.month_end_ms:
-            if not self.turn_month(now_ms):
+            if not self.start_month(now_ms):
                 return False
         memcpy(out, self.prefix, self.prefix_size)
         out += self.prefix_size
@@ -80,7 +82,7 @@ cdef class UniqueKeys:
         self.counter = (self.counter + 1) & 0xFFFF
         return True
 
-    cdef bint turn_month(self, int64_t now_ms) noexcept nogil:
+    cdef bint start_month(self, int64_t now_ms) noexcept nogil:
         """Find out when this month began and when it ends, in local time."""
         with gil:
             try:

@@ -66,7 +66,7 @@ cdef class AckPath(NativeHandler):
         names[3].size = self.read_handle(&texts[EXTRA_INFO])
         if names[3].size == 0:
             return decline(conn, HANDLE)
-        marks = self.table.look_up(names)
+        marks = self.table.find_marks(names)
         if marks == NULL or (<AckMarks>marks).open == 0:
             return decline(conn, CHECKPOINT_UNKNOWN)
         i = (<AckMarks>marks).find(offset)
@@ -77,7 +77,7 @@ cdef class AckPath(NativeHandler):
                 return decline(conn, TOO_MUCH)
             (<AckMarks>marks).clear_at(i)
             if (<AckMarks>marks).is_written or (<AckMarks>marks).open == 0:
-                self.table.note(marks, offset)
+                self.table.record_ack(marks, offset)
         if not frame.flag & ONEWAY_FLAG:
             put_success(frame, conn, self.version)
         return SERVED
@@ -117,5 +117,5 @@ cdef class AckPath(NativeHandler):
 
     cdef bint end_of_poll(self) noexcept nogil:
         """Tell what Python must know of the acks of this poll."""
-        self.table.tell()
+        self.table.report_acks()
         return True

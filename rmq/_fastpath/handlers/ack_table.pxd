@@ -5,7 +5,7 @@ from rmq._fastpath.log.queue_tail cimport TailSet
 
 cdef enum:
     MARK_LIMIT = 64             # messages of a checkpoint
-    TOLD_LIMIT = 2048           # acks of one poll that Python must hear of
+    BATCH_LIMIT = 2048          # acks of one poll that Python must hear of
 
 cdef struct Ack:
     void *marks                 # AckMarks, alive until the batch is told
@@ -25,12 +25,12 @@ cdef class AckTable:
     cdef TailSet tails
     cdef int64_t log_start      # as it was when all of `known` were added
     cdef object on_acks
-    cdef dict known             # by name
+    cdef dict marks_by_name     # by name
     cdef NameTable names
-    cdef int32_t told_limit     # size of `acks`
+    cdef int32_t batch_limit    # size of `acks`
     cdef Ack *acks
     cdef int32_t count
-    cdef void *look_up(self, const Name *names) noexcept nogil
+    cdef void *find_marks(self, const Name *names) noexcept nogil
     cdef bint is_full(self) noexcept nogil
-    cdef void note(self, void *marks, int64_t offset) noexcept nogil
-    cdef void tell(self) noexcept nogil
+    cdef void record_ack(self, void *marks, int64_t offset) noexcept nogil
+    cdef void report_acks(self) noexcept nogil

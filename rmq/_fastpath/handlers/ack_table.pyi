@@ -37,12 +37,12 @@ class AckTable:
         cls,
         tails: TailSet,
         on_acks: Callable[[list[tuple[tuple[str, str, int, int, int], int]]], object],
-        told_limit: int = 2_048,
+        batch_limit: int = 2_048,
     ) -> Self:
         """`on_acks` gets the acks of a poll that end a checkpoint, or of written ones.
 
         Their bits are cleared by then: [(key, offset)]. Of one poll it gets
-        `told_limit` at most; Python takes the others.
+        `batch_limit` at most; Python takes the others.
         """
 
     def __len__(self) -> int: ...
@@ -55,5 +55,5 @@ class AckTable:
     def remove(self, marks: AckMarks) -> None:
         """Leave acks of a checkpoint to Python, if it is here at all."""
 
-    def forget_all(self) -> None:
+    def unregister_all(self) -> None:
         """Leave the acks of all checkpoints to Python."""

@@ -73,15 +73,15 @@ cdef class AckTable:
     """The checkpoints whose acks compiled code takes."""
 
     def __cinit__(
-        self, TailSet tails not None, on_acks not None, int32_t told_limit=TOLD_LIMIT
+        self, TailSet tails not None, on_acks not None, int32_t batch_limit=BATCH_LIMIT
     ):
-        if told_limit < 1:
-            raise ValueError(f"told_limit is {told_limit}")
+        if batch_limit < 1:
+            raise ValueError(f"batch_limit is {batch_limit}")
         self.tails = tails
-        self.told_limit = told_limit
+        self.batch_limit = batch_limit
         self.on_acks = on_acks
-        self.known = {}
-        self.acks = <Ack *>malloc(told_limit * sizeof(Ack))
+        self.marks_by_name = {}
+        self.acks = <Ack *>malloc(batch_limit * sizeof(Ack))
         if self.acks == NULL:
             raise MemoryError
         init_names(&self.names)
@@ -91,7 +91,7 @@ cdef class AckTable:
         free(self.acks)
 
     def __len__(self):
-        return len(self.known)
+        return len(self.marks_by_name)
 
     def add(self, tuple key not None, AckMarks marks not None):
         """Take acks of a checkpoint: topic, group, queue, start and time of the POP.
@@ -99,13 +99,13 @@ cdef class AckTable:
         No other one in the table has this key.
         """
         if self.log_start != self.tails.log_start:
-            self.forget_all()
+            self.unregister_all()
             self.log_start = self.tails.log_start
         topic, group, queue_id, start, pop_ms = key
         name = name_key([topic, group, str(queue_id), f"{start} {pop_ms}"])
-        assert name not in self.known, f"{key} is taken"
+        assert name not in self.marks_by_name, f"{key} is taken"
         insert_name(&self.names, name, <void *>marks)
-        self.known[name] = marks
+        self.marks_by_name[name] = marks
         marks.key, marks.name = key, name
 
     def remove(self, AckMarks marks not None):
@@ -113,19 +113,19 @@ cdef class AckTable:
         assert self.count == 0, "acks of this poll are not told yet"
         if marks.name is not None:
             remove_name(&self.names, marks.name, <void *>marks)
-            del self.known[marks.name]
+            del self.marks_by_name[marks.name]
             marks.name = None
 
-    def forget_all(self):
+    def unregister_all(self):
         """Leave the acks of all checkpoints to Python."""
         cdef AckMarks marks
         assert self.count == 0, "acks of this poll are not told yet"
         clear_names(&self.names)
-        for marks in self.known.values():
+        for marks in self.marks_by_name.values():
             marks.name = None
-        self.known.clear()
+        self.marks_by_name.clear()
 
-    cdef void *look_up(self, const Name *names) noexcept nogil:
+    cdef void *find_marks(self, const Name *names) noexcept nogil:
         """The marks of a topic, a group, a queue, a start and a time; NULL: Python's.
         """
         if self.log_start != self.tails.log_start:
@@ -133,15 +133,15 @@ cdef class AckTable:
         return find_name(&self.names, names, 4)
 
     cdef bint is_full(self) noexcept nogil:
-        return self.count == self.told_limit
+        return self.count == self.batch_limit
 
-    cdef void note(self, void *marks, int64_t offset) noexcept nogil:
+    cdef void record_ack(self, void *marks, int64_t offset) noexcept nogil:
         """Add an ack to the batch, which is not full."""
         self.acks[self.count].marks = marks
         self.acks[self.count].offset = offset
         self.count += 1
 
-    cdef void tell(self) noexcept nogil:
+    cdef void report_acks(self) noexcept nogil:
         """Report what was noted since the last call."""
         cdef int32_t i
         if self.count == 0:

@@ -55,7 +55,7 @@ cdef class CommitPath(NativeHandler):
             return decline(conn, PAIR_UNKNOWN)
         if self.table.is_full():
             return decline(conn, TOO_MUCH)
-        self.table.note(
+        self.table.record_commit(
             <void *>(<CommitPair>pair).group, <void *>(<CommitPair>pair).topic,
             <int32_t>queue_id, offset,
         )
@@ -65,5 +65,5 @@ cdef class CommitPath(NativeHandler):
 
     cdef bint end_of_poll(self) noexcept nogil:
         """Tell the offsets of this poll."""
-        self.table.tell()
+        self.table.report_commits()
         return True

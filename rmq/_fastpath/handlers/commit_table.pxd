@@ -19,7 +19,7 @@ cdef class CommitPair:
     cdef bytes key
     cdef uint64_t *queues       # a bit for each with an offset
     cdef int64_t queue_count    # ids that have a bit
-    cdef int show(self, int64_t queue_id) except -1
+    cdef int register_queue(self, int64_t queue_id) except -1
 
 cdef class CommitTable:
     cdef object on_commits
@@ -31,7 +31,7 @@ cdef class CommitTable:
 
     cdef bint is_full(self) noexcept nogil
     cdef void *find(self, const Name *names, int64_t queue_id) noexcept nogil
-    cdef void note(
+    cdef void record_commit(
         self, void *group, void *topic, int32_t queue_id, int64_t offset
     ) noexcept nogil
-    cdef void tell(self) noexcept nogil
+    cdef void report_commits(self) noexcept nogil

@@ -22,11 +22,11 @@ class CommitTable:
         """
 
     def __len__(self) -> int: ...
-    def show(self, group: str, topic: str, queue_id: int) -> None:
+    def register(self, group: str, topic: str, queue_id: int) -> None:
         """Let compiled code take further offsets of this queue.
 
         Beyond 65,536 pairs one is forgotten; queues from 65,536 on are ignored.
         """
 
-    def forget_all(self) -> None:
+    def unregister_all(self) -> None:
         """Leave all offsets to Python until their queues are shown again."""

@@ -4,7 +4,7 @@ Every compiled handler that receives offsets notes them here, so that they keep 
 order; at the end of the poll, before any reply leaves, Python hears of all of them.
 A pair of group and topic is shown queue by queue, after Python has stored an offset of
 it: that both exist, that the table has room and that no reset waits is known then, and
-holds until `forget_all`.
+holds until `unregister_all`.
 Belongs to the thread of the reactor.
 """
 
@@ -15,7 +15,7 @@ from libc.string cimport memset
 
 from rmq._fastpath.bytes.name_table cimport (
     Name, clear_names, find_name, init_names, insert_name, name_key, remove_name,
-    some_name,
+    pick_victim,
 )
 
 
@@ -31,7 +31,7 @@ cdef class CommitPair:
     def __dealloc__(self):
         free(self.queues)
 
-    cdef int show(self, int64_t queue_id) except -1:
+    cdef int register_queue(self, int64_t queue_id) except -1:
         """Know a queue from now on."""
         cdef int64_t wanted
         cdef void *grown
@@ -72,7 +72,7 @@ cdef class CommitTable:
     def __len__(self):
         return len(self.pairs)
 
-    def show(self, str group not None, str topic not None, int32_t queue_id):
+    def register(self, str group not None, str topic not None, int32_t queue_id):
         """Let compiled code take further offsets of this queue.
 
         Beyond 65,536 pairs one is forgotten; queues from 65,536 on are ignored.
@@ -85,15 +85,15 @@ cdef class CommitTable:
         if pair is None:
             assert self.count == 0, "offsets of this poll are not told yet"
             if len(self.pairs) >= PAIR_LIMIT:
-                other = <CommitPair>some_name(&self.names).value
+                other = <CommitPair>pick_victim(&self.names).value
                 remove_name(&self.names, other.key, <void *>other)
                 del self.pairs[other.key]
             pair = CommitPair(group, topic)
             insert_name(&self.names, pair.key, <void *>pair)
             self.pairs[pair.key] = pair
-        pair.show(queue_id)
+        pair.register_queue(queue_id)
 
-    def forget_all(self):
+    def unregister_all(self):
         """Leave all offsets to Python until their queues are shown again."""
         assert self.count == 0, "offsets of this poll are not told yet"
         if self.pairs:
@@ -113,7 +113,7 @@ cdef class CommitTable:
             return NULL
         return pair
 
-    cdef void note(
+    cdef void record_commit(
         self, void *group, void *topic, int32_t queue_id, int64_t offset
     ) noexcept nogil:
         """Add an offset to the batch, which is not full."""
@@ -124,7 +124,7 @@ cdef class CommitTable:
         commit.offset = offset
         self.count += 1
 
-    cdef void tell(self) noexcept nogil:
+    cdef void report_commits(self) noexcept nogil:
         """Report what was noted since the last call."""
         cdef Commit *commit
         cdef int32_t i

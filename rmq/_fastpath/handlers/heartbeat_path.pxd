@@ -5,7 +5,7 @@ from rmq._fastpath.handlers.reply_fields cimport ReplyFields
 from rmq._fastpath.reactor.native cimport Conn, Frame, NativeHandler, Verdict
 
 cdef enum:
-    BEAT_LIMIT = 65536          # heartbeats that are known at the same time
+    HEARTBEAT_LIMIT = 65536     # heartbeats that are known at the same time
     BODY_LIMIT = 16 * 1024      # a longer one is for Python
     BYTES_LIMIT = 32 << 20      # of all bodies together
     SEEN_LIMIT = 4096           # heartbeats of one poll
@@ -14,7 +14,7 @@ cdef enum Reason:
     UNKNOWN = 0
     TOO_MUCH = 1
 
-cdef class Beat:
+cdef class Heartbeat:
     cdef bytes key              # in the table of names
     cdef bytes body
     cdef object value           # Python's
@@ -25,7 +25,7 @@ cdef class HeartbeatPath(NativeHandler):
     cdef object on_beats
     cdef ReplyFields fields_of_answer
     cdef int32_t wire_version
-    cdef dict beats             # by token; each connection has one
+    cdef dict heartbeats        # by token; each connection has one
     cdef int64_t size           # of all bodies
     cdef NameTable names
     cdef void **seen            # values, of this poll

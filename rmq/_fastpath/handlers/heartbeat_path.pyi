@@ -27,7 +27,7 @@ class HeartbeatPath(NativeHandler):
         """
 
     def __len__(self) -> int: ...
-    def show(
+    def register(
         self, token: int, body: bytes, value: object, *, version: int, language: int
     ) -> None:
         """Answer this heartbeat of a connection, and no others of it.
@@ -38,8 +38,8 @@ class HeartbeatPath(NativeHandler):
         one of more than 16 KiB is ignored.
         """
 
-    def forget(self, token: int) -> None:
+    def unregister(self, token: int) -> None:
         """Leave the next heartbeat of a connection to Python."""
 
-    def forget_all(self) -> None:
+    def unregister_all(self) -> None:
         """Leave all heartbeats to Python until they are shown again."""

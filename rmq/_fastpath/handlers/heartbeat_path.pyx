@@ -14,7 +14,7 @@ from libc.string cimport memcmp
 
 from rmq._fastpath.bytes.ascii cimport put_literal, put_text
 from rmq._fastpath.bytes.name_table cimport (
-    Name, clear_names, find_name, init_names, insert_name, remove_name, some_name,
+    Name, clear_names, find_name, init_names, insert_name, remove_name, pick_victim,
 )
 from rmq._fastpath.handlers.reply_fields cimport ReplyFields
 from rmq._fastpath.reactor.connections cimport Connections
@@ -28,14 +28,14 @@ from rmq._fastpath.reactor.native cimport (
 REASONS = ("new or changed", "too much")
 
 
-cdef struct Speaker:            # who says it; padding would be compared, too
+cdef struct Sender:             # who says it; padding would be compared, too
     uint64_t token
     int64_t version
     int64_t language
 
 
 @cython.final
-cdef class Beat:
+cdef class Heartbeat:
     """The one heartbeat of a connection that is known."""
 
     def __cinit__(self, bytes key not None, bytes body not None, value):
@@ -58,7 +58,7 @@ cdef class HeartbeatPath(NativeHandler):
         self.on_beats = on_beats
         self.fields_of_answer = ReplyFields(fields)
         self.wire_version = version
-        self.beats = {}
+        self.heartbeats = {}
         self.seen = <void **>malloc(SEEN_LIMIT * sizeof(void *))
         if self.seen == NULL:
             raise MemoryError
@@ -69,9 +69,9 @@ cdef class HeartbeatPath(NativeHandler):
         free(self.seen)
 
     def __len__(self):
-        return len(self.beats)
+        return len(self.heartbeats)
 
-    def show(
+    def register(
         self, uint64_t token, bytes body not None, value, *,
         int32_t version, uint8_t language,
     ):
@@ -82,52 +82,56 @@ cdef class HeartbeatPath(NativeHandler):
         Beyond 65,536 heartbeats, or 32 MiB, others are forgotten, as many as it takes;
         one of more than 16 KiB is ignored.
         """
-        cdef Speaker speaker
-        cdef Beat beat
+        cdef Sender sender
+        cdef Heartbeat heartbeat
         if len(body) > BODY_LIMIT:
             return
-        speaker.token, speaker.version, speaker.language = token, version, language
-        beat = Beat((<char *>&speaker)[:sizeof(Speaker)] + b"\xff", body, value)
-        self.forget(token)
-        while len(self.beats) >= BEAT_LIMIT or self.size + beat.size > BYTES_LIMIT:
-            self.forget((<const Speaker *>some_name(&self.names).key).token)
-        insert_name(&self.names, beat.key, <void *>beat)
-        self.beats[token] = beat
-        self.size += beat.size
+        sender.token, sender.version, sender.language = token, version, language
+        heartbeat = Heartbeat((<char *>&sender)[:sizeof(Sender)] + b"\xff", body, value)
+        self.unregister(token)
+        while len(self.heartbeats) >= HEARTBEAT_LIMIT or (
+            self.size + heartbeat.size > BYTES_LIMIT
+        ):
+            self.unregister((<const Sender *>pick_victim(&self.names).key).token)
+        insert_name(&self.names, heartbeat.key, <void *>heartbeat)
+        self.heartbeats[token] = heartbeat
+        self.size += heartbeat.size
 
-    def forget(self, uint64_t token):
+    def unregister(self, uint64_t token):
         """Leave the next heartbeat of a connection to Python."""
-        cdef Beat beat = self.beats.pop(token, None)
-        if beat is not None:
-            self.size -= beat.size
-            remove_name(&self.names, beat.key, <void *>beat)
+        cdef Heartbeat heartbeat = self.heartbeats.pop(token, None)
+        if heartbeat is not None:
+            self.size -= heartbeat.size
+            remove_name(&self.names, heartbeat.key, <void *>heartbeat)
 
-    def forget_all(self):
+    def unregister_all(self):
         """Leave all heartbeats to Python until they are shown again."""
         assert self.seen_count == 0, "heartbeats of this poll are not told yet"
-        if self.beats:
+        if self.heartbeats:
             clear_names(&self.names)
-            self.beats.clear()
+            self.heartbeats.clear()
             self.size = 0
 
     cdef Verdict serve(self, const Frame *frame, Conn *conn) noexcept nogil:
         """Note a heartbeat that is known, and answer it."""
-        cdef Speaker speaker
+        cdef Sender sender
         cdef Name name
-        cdef void *beat
-        speaker.token = (<Connections>conn.owner).token(conn.slot)
-        speaker.version, speaker.language = frame.version, frame.language
-        name.data, name.size = <const uint8_t *>&speaker, sizeof(Speaker)
+        cdef void *heartbeat
+        sender.token = (<Connections>conn.owner).token_of(conn.slot)
+        sender.version, sender.language = frame.version, frame.language
+        name.data, name.size = <const uint8_t *>&sender, sizeof(Sender)
         if frame.body_size > BODY_LIMIT:
             return decline(conn, TOO_MUCH)
-        beat = find_name(&self.names, &name, 1)
-        if beat == NULL or (<Beat>beat).size != frame.body_size or memcmp(
-            (<Beat>beat).text, frame.body, frame.body_size
+        heartbeat = find_name(&self.names, &name, 1)
+        if (
+            heartbeat == NULL
+            or (<Heartbeat>heartbeat).size != frame.body_size
+            or memcmp((<Heartbeat>heartbeat).text, frame.body, frame.body_size)
         ):
             return decline(conn, UNKNOWN)
         if self.seen_count == SEEN_LIMIT:
             return decline(conn, TOO_MUCH)
-        self.seen[self.seen_count] = beat
+        self.seen[self.seen_count] = heartbeat
         self.seen_count += 1
         if not frame.flag & ONEWAY_FLAG:
             self.reply(frame, conn)
@@ -141,7 +145,7 @@ cdef class HeartbeatPath(NativeHandler):
         with gil:
             values = []
             for i in range(self.seen_count):
-                values.append((<Beat>self.seen[i]).value)
+                values.append((<Heartbeat>self.seen[i]).value)
             self.seen_count = 0
             self.on_beats(values)
         return True

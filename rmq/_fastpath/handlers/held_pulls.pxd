@@ -55,7 +55,7 @@ cdef class HeldPulls:
     cdef int64_t tick           # the last one that is over
     cdef int64_t now_ms         # of the last turn
     cdef int64_t wake_ms        # Python looks at deadlines then
-    cdef bint is_over           # nothing is held any more
+    cdef bint is_stopped        # nothing is held any more
     cdef int64_t total_limit, connection_limit, view_limit
     cdef int64_t suspend_limit_ms
     cdef int64_t short_poll_ms  # how long instead of what the request says; 0: no
@@ -73,21 +73,21 @@ cdef class HeldPulls:
     cdef bint has_room(
         self, const HeldGroup *group, uint64_t token, int64_t size
     ) noexcept nogil
-    cdef bint keep(
+    cdef bint hold_pull(
         self, HeldGroup *group, const Pull *pull, uint64_t token, int32_t opaque,
         uint8_t serialize_type, const uint8_t *frame, int64_t frame_size,
     ) noexcept nogil
     cdef bint has_work(self) noexcept nogil
     cdef void expire(self, int64_t now_ms) noexcept nogil
-    cdef void look_again(self) noexcept nogil
-    cdef HeldGroup *take_ready(self) noexcept nogil
-    cdef void hide(self, HeldGroup *group) noexcept nogil
-    cdef void forget(self, HeldPull *held) noexcept nogil
-    cdef void give_back(self, HeldPull *held, int64_t tested_offset) noexcept nogil
-    cdef void give_back_group(self, HeldGroup *group) noexcept nogil
+    cdef void recheck_hidden(self) noexcept nogil
+    cdef HeldGroup *next_ready(self) noexcept nogil
+    cdef void hide_group(self, HeldGroup *group) noexcept nogil
+    cdef void remove_pull(self, HeldPull *held) noexcept nogil
+    cdef void return_pull(self, HeldPull *held, int64_t tested_offset) noexcept nogil
+    cdef void return_group(self, HeldGroup *group) noexcept nogil
     cdef void link_tick(self, HeldPull *held, int64_t now_ms) noexcept nogil
     cdef void unlink_tick(self, HeldPull *held) noexcept nogil
-    cdef bint has_slot(self, uint32_t slot) noexcept nogil
+    cdef bint reserve_slot(self, uint32_t slot) noexcept nogil
     cdef void make_due(self, int64_t tick) noexcept nogil
 
 

@@ -39,10 +39,10 @@ class HeldPulls:
 
     def __new__(cls, on_work: Callable[[], object]) -> Self:
         """`on_work` is called when `take_returned` has something, and for a pull that
-        ends before `next_end`.
+        ends before `next_deadline`.
         """
 
-    def limit(
+    def set_limits(
         self,
         *,
         total: int,
@@ -56,10 +56,10 @@ class HeldPulls:
         `short_poll_ms` is how long each is held whatever it asks for; 0: as it asks.
         """
 
-    def drop(self, token: int) -> None:
+    def drop_connection(self, token: int) -> None:
         """Forget the pulls of a connection that closed."""
 
-    def next_end(self, now_ms: int) -> int:
+    def next_deadline(self, now_ms: int) -> int:
         """Make pulls due; milliseconds until the next one is, -1 if there is none.
 
         `on_work` is called for each that comes and ends before it.

@@ -10,7 +10,7 @@ forgotten or its message cannot be read here: then Python gets its frame back.
 
 Every pull is in three lists: of its group, of its connection's slot, and of the tick of
 its deadline, so that nothing walks over the pulls that wait.
-Bounds: `limit` sets how many wait in all, of a connection and of a view; together they
+Bounds: `set_limits` sets how many wait in all, of a connection and of a view; together they
 have at most SIZE_LIMIT bytes.
 Belongs to the thread of the reactor.
 """
@@ -58,7 +58,7 @@ cdef class HeldPulls:
 
     def __cinit__(self, on_work):
         """`on_work` is called when `take_returned` has something, and for a pull that
-        ends before `next_end`.
+        ends before `next_deadline`.
         """
         self.on_work = on_work
         self.wake_ms = INT64_MAX
@@ -82,7 +82,7 @@ cdef class HeldPulls:
         free(self.slot_counts)
         free(self.ticks)
 
-    def limit(
+    def set_limits(
         self,
         *,
         int64_t total,
@@ -107,7 +107,7 @@ cdef class HeldPulls:
         self, const HeldGroup *group, uint64_t token, int64_t size
     ) noexcept nogil:
         cdef uint32_t slot = <uint32_t>token
-        if self.is_over or self.waiting >= self.total_limit:
+        if self.is_stopped or self.waiting >= self.total_limit:
             return False
         if self.size + size > SIZE_LIMIT or group.count >= self.view_limit:
             return False
@@ -116,7 +116,7 @@ cdef class HeldPulls:
             or self.slot_counts[slot] < self.connection_limit
         )
 
-    cdef bint keep(
+    cdef bint hold_pull(
         self, HeldGroup *group, const Pull *pull, uint64_t token, int32_t opaque,
         uint8_t serialize_type, const uint8_t *frame, int64_t frame_size,
     ) noexcept nogil:
@@ -132,7 +132,7 @@ cdef class HeldPulls:
             suspend_ms = self.short_poll_ms
         if not self.has_room(group, token, size) or suspend_ms <= 0:
             return False
-        if slot >= self.slot_capacity and not self.has_slot(slot):
+        if slot >= self.slot_capacity and not self.reserve_slot(slot):
             return False
         held = <HeldPull *>malloc(size)
         if held == NULL:
@@ -169,7 +169,7 @@ cdef class HeldPulls:
         self.size += size
         return True
 
-    cdef bint has_slot(self, uint32_t slot) noexcept nogil:
+    cdef bint reserve_slot(self, uint32_t slot) noexcept nogil:
         """Have a list for the connection of a slot."""
         cdef uint32_t capacity = max(self.slot_capacity, <uint32_t>FIRST_SLOTS)
         cdef void *slots
@@ -195,7 +195,7 @@ cdef class HeldPulls:
         self.slot_capacity = capacity
         return True
 
-    cdef void forget(self, HeldPull *held) noexcept nogil:
+    cdef void remove_pull(self, HeldPull *held) noexcept nogil:
         """Take a pull out of its lists and free it."""
         cdef HeldGroup *group = held.group
         cdef uint32_t slot = <uint32_t>held.token
@@ -247,13 +247,13 @@ cdef class HeldPulls:
         if held.next_of_tick != NULL:
             held.next_of_tick.previous_of_tick = held.previous_of_tick
 
-    def drop(self, uint64_t token):
+    def drop_connection(self, uint64_t token):
         """Forget the pulls of a connection that closed."""
         cdef uint32_t slot = <uint32_t>token
         if slot >= self.slot_capacity:
             return
         while self.slots[slot] != NULL and self.slots[slot].token == token:
-            self.forget(self.slots[slot])
+            self.remove_pull(self.slots[slot])
             self.dropped += 1
 
     # -- what is to be looked at
@@ -270,7 +270,7 @@ cdef class HeldPulls:
         """Whether a turn may have something to do."""
         return self.has_work()
 
-    cdef void look_again(self) noexcept nogil:
+    cdef void recheck_hidden(self) noexcept nogil:
         """Look again at groups whose messages readers could not see yet."""
         cdef Waiter *waiter = self.hidden.first
         cdef Waiter *following
@@ -282,14 +282,14 @@ cdef class HeldPulls:
             mark_ready(waiter)
             waiter = following
 
-    cdef HeldGroup *take_ready(self) noexcept nogil:
+    cdef HeldGroup *next_ready(self) noexcept nogil:
         """The next ready group, which is no longer ready; NULL without one."""
         cdef Waiter *waiter = self.ready.first
         if waiter != NULL:
             unlink_ready(waiter)
         return <HeldGroup *>waiter
 
-    cdef void hide(self, HeldGroup *group) noexcept nogil:
+    cdef void hide_group(self, HeldGroup *group) noexcept nogil:
         """Keep a group until readers may see what came for it."""
         if not group.waiter.is_ready:
             group.waiter.ready = &self.hidden
@@ -307,7 +307,7 @@ cdef class HeldPulls:
         for tick in range(first, until + 1):
             self.make_due(tick % TICK_COUNT)
 
-    def next_end(self, int64_t now_ms):
+    def next_deadline(self, int64_t now_ms):
         """Make pulls due; milliseconds until the next one is, -1 if there is none.
 
         `on_work` is called for each that comes and ends before it.
@@ -325,7 +325,7 @@ cdef class HeldPulls:
     def end_all(self):
         """Make every pull due and hold no others, because the broker stops."""
         cdef int64_t tick
-        self.is_over = True
+        self.is_stopped = True
         for tick in range(TICK_COUNT):
             self.make_due(tick)
 
@@ -346,7 +346,7 @@ cdef class HeldPulls:
 
     # -- back to Python
 
-    cdef void give_back(self, HeldPull *held, int64_t tested_offset) noexcept nogil:
+    cdef void return_pull(self, HeldPull *held, int64_t tested_offset) noexcept nogil:
         """Let Python go on with a pull."""
         with gil:
             self.returned_pulls.append(ReturnedPull(
@@ -354,16 +354,16 @@ cdef class HeldPulls:
                 max(<int64_t>0, held.deadline_ms - self.now_ms), tested_offset,
             ))
             self.returned += 1
-            self.forget(held)
+            self.remove_pull(held)
             self.on_work()
 
-    cdef void give_back_group(self, HeldGroup *group) noexcept nogil:
+    cdef void return_group(self, HeldGroup *group) noexcept nogil:
         """Give all pulls of a group back, and free it.
 
         They may want other messages from now on, so that nothing was tested for them.
         """
         while group.first != NULL:
-            self.give_back(group.first, 0)
+            self.return_pull(group.first, 0)
         unlink_waiter(&group.waiter)
         free(group)
 

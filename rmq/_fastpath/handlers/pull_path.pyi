@@ -12,7 +12,7 @@ class PullPath(NativeHandler):
     """Serves one of the pull codes."""
 
     def __init__(self, table: PullTable) -> None: ...
-    def keep(
+    def hold_pull(
         self,
         view: PullView,
         token: int,

@@ -21,11 +21,11 @@ from rmq._fastpath.handlers.held_pulls cimport HeldGroup, HeldPull, Pull
 from rmq._fastpath.handlers.pull_reply cimport put_reply
 from rmq._fastpath.handlers.pull_search cimport (
     HEADER, NO_PLACE, NOTHING_MATCHES, NOT_LATEST, OUTSIDE, TOO_MUCH, VIEW_UNKNOWN,
-    Pulled, find_messages,
+    PullReply, find_messages,
 )
 from rmq._fastpath.handlers.pull_table cimport PullTable, PullView, Served
 from rmq._fastpath.log.queue_tail cimport QueueTail
-from rmq._fastpath.log.scan cimport Found
+from rmq._fastpath.log.scan cimport ScanResult
 from rmq._fastpath.log.waiters cimport mark_ready
 from rmq._fastpath.reactor.connections cimport Connections, Slot
 from rmq._fastpath.reactor.header_text cimport ONEWAY_FLAG, read_integer
@@ -128,8 +128,8 @@ cdef class PullPath(NativeHandler):
     cdef Verdict serve(self, const Frame *frame, Conn *conn) noexcept nogil:
         """Copy the records that a pull finds to the reply, after its header."""
         cdef Pull pull
-        cdef Pulled pulled
-        cdef Found found
+        cdef PullReply pulled
+        cdef ScanResult found
         self.table.held.connections = conn.owner
         if frame.flag & ONEWAY_FLAG or not self.read_numbers(frame, &pull):
             return decline(conn, HEADER)
@@ -137,56 +137,56 @@ cdef class PullPath(NativeHandler):
             return DECLINED
         if not find_messages(self.table, conn, &pull, &pulled, &found):
             if conn.reason == OUTSIDE and pull.offset == pulled.high:
-                return self.hold(frame, conn, &pull, &pulled)
+                return self.hold_request(frame, conn, &pull, &pulled)
             return DECLINED
         if found.bytes > BODY_LIMIT or self.table.commits.is_full():
             return decline(conn, TOO_MUCH)
         if not conn.grow(conn, REPLY_ROOM + found.bytes):
             return decline(conn, TOO_MUCH)
         put_reply(self.table, frame, conn, &pulled, &found)
-        self.count(
-            (<Connections>conn.owner).token(conn.slot), &pull, &pulled, &found
+        self.count_served(
+            (<Connections>conn.owner).token_of(conn.slot), &pull, &pulled, &found
         )
-        self.note_commit(&pull, &pulled)
+        self.record_commit(&pull, &pulled)
         return SERVED
 
-    cdef Verdict hold(
-        self, const Frame *frame, Conn *conn, const Pull *pull, const Pulled *pulled
+    cdef Verdict hold_request(
+        self, const Frame *frame, Conn *conn, const Pull *pull, const PullReply *pulled
     ) noexcept nogil:
         """Keep a pull that has come to the end of its queue until messages come."""
         if not pull.sys_flag & SUSPEND_FLAG:
             return decline(conn, OUTSIDE)
         if self.table.commits.is_full():
             return decline(conn, TOO_MUCH)
-        if not self.wait(
-            pull, pulled, (<Connections>conn.owner).token(conn.slot),
+        if not self.add_to_group(
+            pull, pulled, (<Connections>conn.owner).token_of(conn.slot),
             frame.opaque, frame.serialize_type, frame.start, frame.size,
         ):
             self.table.held.refused += 1
             return decline(conn, NO_PLACE)
         self.table.missed += 1
-        self.note_commit(pull, pulled)
+        self.record_commit(pull, pulled)
         return KEPT
 
-    cdef bint wait(
-        self, const Pull *pull, const Pulled *pulled, uint64_t token, int32_t opaque,
+    cdef bint add_to_group(
+        self, const Pull *pull, const PullReply *pulled, uint64_t token, int32_t opaque,
         uint8_t serialize_type, const uint8_t *frame, int64_t size,
     ) noexcept nogil:
         """Put a pull into its group; False if there is no place."""
         cdef void *queue = (<PullView>pulled.view).queues[pull.queue_id].tail
         cdef int64_t wake_ms = self.table.held.wake_ms
         cdef HeldGroup *group = self.table.group_of(pulled.view, pull.queue_id)
-        if group == NULL or not self.table.held.keep(
+        if group == NULL or not self.table.held.hold_pull(
             group, pull, token, opaque, serialize_type, frame, size
         ):
             return False
         if (<QueueTail>queue).next_offset > pulled.high:
-            self.hide(group)
+            self.hide_group(group)
         if self.table.held.wake_ms < wake_ms:
             self.is_urgent = True
         return True
 
-    def keep(
+    def hold_pull(
         self,
         PullView view not None,
         uint64_t token,
@@ -207,8 +207,8 @@ cdef class PullPath(NativeHandler):
         cdef void *connections = self.table.held.connections
         cdef Conn conn
         cdef Pull pull
-        cdef Pulled pulled
-        cdef Found found
+        cdef PullReply pulled
+        cdef ScanResult found
         if not 0 <= queue_id < view.queue_count or connections == NULL:
             return False
         if (<Connections>connections).find(token) == NULL:
@@ -223,7 +223,7 @@ cdef class PullPath(NativeHandler):
             return False
         if conn.reason != OUTSIDE or offset != pulled.high:
             return False
-        return self.wait(
+        return self.add_to_group(
             &pull, &pulled, token, opaque, serialize_type, frame, len(frame)
         )
 
@@ -238,15 +238,15 @@ cdef class PullPath(NativeHandler):
         if not self.table.held.has_work():
             return False
         until_ns = monotonic_ns() + TURN_NS
-        self.table.held.look_again()
-        group = self.table.held.take_ready()
+        self.table.held.recheck_hidden()
+        group = self.table.held.next_ready()
         while group != NULL:
             self.serve_group(group, now_ms, until_ns)
             if monotonic_ns() >= until_ns:
                 break
-            group = self.table.held.take_ready()
+            group = self.table.held.next_ready()
         while self.table.held.due != NULL and monotonic_ns() < until_ns:
-            self.end(self.table.held.due, now_ms)
+            self.end_pull(self.table.held.due, now_ms)
         if self.table.held.returned > returned:
             self.is_urgent = True
         return self.table.held.ready.first != NULL or self.table.held.due != NULL
@@ -266,40 +266,41 @@ cdef class PullPath(NativeHandler):
         on, all do.
         """
         cdef Conn conn
-        cdef Pulled pulled
-        cdef Found found
+        cdef PullReply pulled
+        cdef ScanResult found
         cdef HeldPull *held
         while group.first != NULL:
             held = group.first
-            if self.read_held(held, now_ms, &conn, &pulled, &found):
-                self.table.held.woken += self.answer(held, &pulled, &found)
+            if self.find_for_held(held, now_ms, &conn, &pulled, &found):
+                self.table.held.woken += self.send_reply(held, &pulled, &found)
             elif conn.reason == NOTHING_MATCHES:
                 group.tested_offset = held.pull.offset + found.examined
                 if group.tested_offset < pulled.high:
                     mark_ready(&group.waiter)
                 elif pulled.high < (<QueueTail>group.queue).next_offset:
-                    self.hide(group)
+                    self.hide_group(group)
                 return
             elif conn.reason == OUTSIDE and held.pull.offset == pulled.high:
                 if pulled.high < (<QueueTail>group.queue).next_offset:
-                    self.hide(group)
+                    self.hide_group(group)
                 return
             else:
-                self.table.held.give_back(held, group.tested_offset)
+                self.table.held.return_pull(held, group.tested_offset)
             if group.first != NULL and monotonic_ns() >= until_ns:
                 mark_ready(&group.waiter)
                 return
 
-    cdef void hide(self, HeldGroup *group) noexcept nogil:
+    cdef void hide_group(self, HeldGroup *group) noexcept nogil:
         """Look at a group again when its messages are durable.
 
         Python sees to that: nobody else may wait for them, as after a oneway send.
         """
-        self.table.held.hide(group)
+        self.table.held.hide_group(group)
         self.is_urgent = True
 
-    cdef Verdict read_held(
-        self, HeldPull *held, int64_t now_ms, Conn *conn, Pulled *pulled, Found *found
+    cdef Verdict find_for_held(
+        self, HeldPull *held, int64_t now_ms, Conn *conn, PullReply *pulled,
+        ScanResult *found,
     ) noexcept nogil:
         """Find what a held pull may have after the entries that were tested."""
         held.pull.offset = max(held.pull.offset, held.group.tested_offset)
@@ -307,13 +308,13 @@ cdef class PullPath(NativeHandler):
         pulled.view = held.group.view
         return find_messages(self.table, conn, &held.pull, pulled, found)
 
-    cdef void end(self, HeldPull *held, int64_t now_ms) noexcept nogil:
+    cdef void end_pull(self, HeldPull *held, int64_t now_ms) noexcept nogil:
         """Answer a pull whose time is over."""
         cdef Conn conn
-        cdef Pulled pulled
-        cdef Found found
-        if self.read_held(held, now_ms, &conn, &pulled, &found):
-            self.table.held.woken += self.answer(held, &pulled, &found)
+        cdef PullReply pulled
+        cdef ScanResult found
+        if self.find_for_held(held, now_ms, &conn, &pulled, &found):
+            self.table.held.woken += self.send_reply(held, &pulled, &found)
         elif conn.reason == OUTSIDE and held.pull.offset == pulled.high:
             pulled.code = PULL_NOT_FOUND
             pulled.json_remark = b',"remark":"OFFSET_OVERFLOW_ONE"'
@@ -324,12 +325,12 @@ cdef class PullPath(NativeHandler):
             pulled.next_offset = pulled.high
             found.messages = found.bytes = 0
             found.run_count = 0
-            self.table.held.expired += self.answer(held, &pulled, &found)
+            self.table.held.expired += self.send_reply(held, &pulled, &found)
         else:
-            self.table.held.give_back(held, held.group.tested_offset)
+            self.table.held.return_pull(held, held.group.tested_offset)
 
-    cdef bint answer(
-        self, HeldPull *held, const Pulled *pulled, const Found *found
+    cdef bint send_reply(
+        self, HeldPull *held, const PullReply *pulled, const ScanResult *found
     ) noexcept nogil:
         """Answer a pull that waited, and forget it; False if nobody is there."""
         cdef void *connections = self.table.held.connections
@@ -338,12 +339,12 @@ cdef class PullPath(NativeHandler):
         cdef uint32_t index = <uint32_t>held.token
         cdef Slot *slot = (<Connections>connections).find(held.token)
         if found.bytes > BODY_LIMIT:
-            self.table.held.give_back(held, held.group.tested_offset)
+            self.table.held.return_pull(held, held.group.tested_offset)
             return False
         if slot == NULL or not (<Connections>connections).reserve(
             index, REPLY_ROOM + found.bytes
         ):
-            self.table.held.forget(held)
+            self.table.held.remove_pull(held)
             self.table.held.dropped += 1
             return False
         frame.opaque = held.opaque
@@ -353,14 +354,14 @@ cdef class PullPath(NativeHandler):
         slot.outbox.end = conn.ready.end - slot.outbox.data
         (<Connections>connections).mark_dirty(index)
         if found.messages:
-            self.count(held.token, &held.pull, pulled, found)
-        self.table.held.forget(held)
+            self.count_served(held.token, &held.pull, pulled, found)
+        self.table.held.remove_pull(held)
         return True
 
     # -- what a pull asks for, and what it gets
 
     cdef Verdict find_view(
-        self, const Frame *frame, Conn *conn, const Pull *pull, Pulled *pulled
+        self, const Frame *frame, Conn *conn, const Pull *pull, PullReply *pulled
     ) noexcept nogil:
         """Find the view that the request names."""
         cdef const Text *texts = frame.fields
@@ -393,9 +394,9 @@ cdef class PullPath(NativeHandler):
             return decline(conn, NOT_LATEST)
         return SERVED
 
-    cdef void count(
-        self, uint64_t token, const Pull *pull, const Pulled *pulled,
-        const Found *found,
+    cdef void count_served(
+        self, uint64_t token, const Pull *pull, const PullReply *pulled,
+        const ScanResult *found,
     ) noexcept nogil:
         """Note what was served."""
         cdef Served *served = &(<PullView>pulled.view).queues[pull.queue_id].served
@@ -408,10 +409,12 @@ cdef class PullPath(NativeHandler):
         served.token = token
         (<PullView>pulled.view).has_served = True
 
-    cdef void note_commit(self, const Pull *pull, const Pulled *pulled) noexcept nogil:
+    cdef void record_commit(
+        self, const Pull *pull, const PullReply *pulled
+    ) noexcept nogil:
         """Note the offset that came with the request."""
         if pull.sys_flag & COMMIT_FLAG and pull.commit_offset >= 0:
-            self.table.commits.note(
+            self.table.commits.record_commit(
                 <void *>(<PullView>pulled.view).group,
                 <void *>(<PullView>pulled.view).topic,
                 <int32_t>pull.queue_id,
@@ -420,5 +423,5 @@ cdef class PullPath(NativeHandler):
 
     cdef bint end_of_poll(self) noexcept nogil:
         """Tell the offsets that came in this poll."""
-        self.table.commits.tell()
+        self.table.commits.report_commits()
         return True

@@ -3,9 +3,9 @@
 from libc.stdint cimport int32_t, uint8_t
 
 from rmq._fastpath.bytes.ascii cimport put_integer, put_literal, put_text
-from rmq._fastpath.handlers.pull_search cimport Pulled
+from rmq._fastpath.handlers.pull_search cimport PullReply
 from rmq._fastpath.handlers.pull_table cimport PullTable, PullView
-from rmq._fastpath.log.scan cimport Found
+from rmq._fastpath.log.scan cimport ScanResult
 from rmq._fastpath.reactor.header_text cimport (
     JSON_TYPE, begin_binary, begin_value, end_frame, end_header, end_json, end_value,
 )
@@ -13,7 +13,7 @@ from rmq._fastpath.reactor.native cimport Conn, Frame
 
 
 cdef uint8_t *_put_records(
-    PullTable table, uint8_t *out, const Found *found
+    PullTable table, uint8_t *out, const ScanResult *found
 ) noexcept nogil:
     cdef int i
     for i in range(found.run_count):
@@ -22,7 +22,7 @@ cdef uint8_t *_put_records(
 
 
 cdef uint8_t *_put_json(
-    int32_t version, uint8_t *out, const Frame *frame, const Pulled *pulled
+    int32_t version, uint8_t *out, const Frame *frame, const PullReply *pulled
 ) noexcept nogil:
     cdef void *view = pulled.view
     out = put_literal(out, b'{"code":')
@@ -43,7 +43,7 @@ cdef uint8_t *_put_json(
 
 
 cdef uint8_t *_put_binary(
-    int32_t version, uint8_t *out, const Frame *frame, const Pulled *pulled
+    int32_t version, uint8_t *out, const Frame *frame, const PullReply *pulled
 ) noexcept nogil:
     cdef void *view = pulled.view
     cdef uint8_t *fields = begin_binary(
@@ -67,8 +67,8 @@ cdef uint8_t *_put_binary(
 
 
 cdef void put_reply(
-    PullTable table, const Frame *frame, Conn *conn, const Pulled *pulled,
-    const Found *found,
+    PullTable table, const Frame *frame, Conn *conn, const PullReply *pulled,
+    const ScanResult *found,
 ) noexcept nogil:
     """Write header and records to the outbox, which has room for them."""
     cdef uint8_t *start = conn.ready.end

@@ -2,7 +2,7 @@ from libc.stdint cimport int32_t, int64_t
 
 from rmq._fastpath.handlers.held_pulls cimport Pull
 from rmq._fastpath.handlers.pull_table cimport PullTable
-from rmq._fastpath.log.scan cimport Found
+from rmq._fastpath.log.scan cimport ScanResult
 from rmq._fastpath.reactor.native cimport Conn, Verdict
 
 cdef enum Reason:
@@ -16,7 +16,7 @@ cdef enum Reason:
     TOO_MUCH = 7
     NO_PLACE = 8
 
-cdef struct Pulled:             # what a reply says
+cdef struct PullReply:          # what a reply says
     int32_t code
     const char *json_remark     # a whole member with its comma
     const char *remark
@@ -27,5 +27,5 @@ cdef struct Pulled:             # what a reply says
 
 
 cdef Verdict find_messages(
-    PullTable table, Conn *conn, const Pull *pull, Pulled *pulled, Found *found
+    PullTable table, Conn *conn, const Pull *pull, PullReply *pulled, ScanResult *found
 ) noexcept nogil

@@ -13,7 +13,7 @@ from rmq._fastpath.handlers.pull_table cimport PullTable, PullView
 from rmq._fastpath.log.layout cimport QueueEntryLayout
 from rmq._fastpath.log.mapped_file cimport MappedFile
 from rmq._fastpath.log.queue_tail cimport QueueTail
-from rmq._fastpath.log.scan cimport Found, Wanted, scan_entries
+from rmq._fastpath.log.scan cimport ScanResult, ScanQuery, scan_entries
 from rmq._fastpath.reactor.native cimport DECLINED, SERVED, Conn, Verdict, decline
 
 cdef enum:
@@ -28,7 +28,7 @@ cdef int64_t _entry_end(const uint8_t *entry) noexcept nogil:
     )
 
 
-cdef bint _holds(void *file, int64_t byte) noexcept nogil:
+cdef bint _contains(void *file, int64_t byte) noexcept nogil:
     """True if this open file has the byte at an offset of its queue or log."""
     return (
         file != NULL
@@ -37,7 +37,7 @@ cdef bint _holds(void *file, int64_t byte) noexcept nogil:
     )
 
 
-cdef int64_t _visible(void *queue, int64_t confirm_offset) noexcept nogil:
+cdef int64_t _visible_end(void *queue, int64_t confirm_offset) noexcept nogil:
     """Offset after the last entry whose record ends before `confirm_offset`.
 
     -1 if that entry is not in memory.
@@ -63,7 +63,8 @@ cdef int64_t _visible(void *queue, int64_t confirm_offset) noexcept nogil:
 
 
 cdef const uint8_t *_find_in_file(
-    PullTable table, Conn *conn, const Pull *pull, const Pulled *pulled, int64_t *size
+    PullTable table, Conn *conn, const Pull *pull, const PullReply *pulled,
+    int64_t *size,
 ) noexcept nogil:
     """Find entries in the queue file that the view maps; NULL if it has them not.
 
@@ -72,7 +73,7 @@ cdef const uint8_t *_find_in_file(
     cdef void *queue = (<PullView>pulled.view).queues[pull.queue_id].tail
     cdef void *file = (<PullView>pulled.view).queues[pull.queue_id].map
     cdef int64_t position
-    if not _holds(file, pull.offset * ENTRY_SIZE):
+    if not _contains(file, pull.offset * ENTRY_SIZE):
         decline(conn, FILE_UNKNOWN)
         return NULL
     position = pull.offset * ENTRY_SIZE - (<MappedFile>file).base_offset
@@ -88,8 +89,8 @@ cdef const uint8_t *_find_in_file(
     return (<MappedFile>file).address + position
 
 
-cdef void _limit(
-    PullTable table, const Pull *pull, int64_t distance, Wanted *wanted
+cdef void _set_limits(
+    PullTable table, const Pull *pull, int64_t distance, ScanQuery *wanted
 ) noexcept nogil:
     """How much a pull may have that begins `distance` bytes before the log ends."""
     if distance <= table.hot_window:
@@ -103,8 +104,8 @@ cdef void _limit(
         wanted.max_bytes = min(wanted.max_bytes, pull.max_bytes)
 
 
-cdef bint _is_at_hand(
-    PullTable table, const Found *found, int64_t now_ms
+cdef bint _is_resident(
+    PullTable table, const ScanResult *found, int64_t now_ms
 ) noexcept nogil:
     """True if all records are in memory, so that copying them waits for nothing."""
     cdef int64_t floor = table.reader.ring_floor()
@@ -114,7 +115,7 @@ cdef bint _is_at_hand(
     for i in range(found.run_count):
         if found.starts[i] >= floor:
             continue
-        if not _holds(file, found.starts[i]):
+        if not _contains(file, found.starts[i]):
             file = table.reader.file_at(found.starts[i])
             if file == NULL:
                 return False
@@ -128,10 +129,10 @@ cdef bint _is_at_hand(
 
 
 cdef Verdict find_messages(
-    PullTable table, Conn *conn, const Pull *pull, Pulled *pulled, Found *found
+    PullTable table, Conn *conn, const Pull *pull, PullReply *pulled, ScanResult *found
 ) noexcept nogil:
     """Find what a pull may have, as `StoreReader.get` does."""
-    cdef Wanted wanted
+    cdef ScanQuery wanted
     cdef void *view = pulled.view
     cdef void *queue = (<PullView>view).queues[pull.queue_id].tail
     cdef int64_t size, log_end = table.end_offset()
@@ -144,7 +145,7 @@ cdef Verdict find_messages(
     if (<QueueTail>queue).low_physical < (<QueueTail>queue).tails.log_start:
         return decline(conn, OUTSIDE)       # its minimum has to be searched
     pulled.low = (<QueueTail>queue).low_offset
-    pulled.high = _visible(queue, wanted.confirm_offset)
+    pulled.high = _visible_end(queue, wanted.confirm_offset)
     if not pulled.low <= pull.offset < pulled.high:
         return decline(conn, OUTSIDE)
     wanted.max_messages = max(<int64_t>1, pull.max_messages)
@@ -157,14 +158,14 @@ cdef Verdict find_messages(
         entry = _find_in_file(table, conn, pull, pulled, &size)
         if entry == NULL:
             return DECLINED
-    _limit(table, pull, log_end - <int64_t>get64(entry), &wanted)
+    _set_limits(table, pull, log_end - <int64_t>get64(entry), &wanted)
     wanted.codes = (<PullView>view).codes
     wanted.code_count = (<PullView>view).code_count
     wanted.min_physical_offset = table.min_offset()
     scan_entries(entry, entry + size, &wanted, found)
     if not found.messages:
         return decline(conn, NOTHING_MATCHES)
-    if not _is_at_hand(table, found, pull.now_ms):
+    if not _is_resident(table, found, pull.now_ms):
         return decline(conn, NOT_RESIDENT)
     pulled.next_offset = pull.offset + found.examined
     pulled.code = 0

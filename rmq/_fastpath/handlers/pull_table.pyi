@@ -33,7 +33,7 @@ class PullView:
         """
 
     has_served: bool
-    def show(self, queue: QueueTail, file: MappedFile | None) -> None:
+    def register(self, queue: QueueTail, file: MappedFile | None) -> None:
         """Serve this queue; `file` holds the entries that are read now, if any are."""
 
     def take_served(self) -> list[tuple[int, int, int, int, int, int]]:
@@ -78,7 +78,7 @@ class PullTable:
     def add(self, view: PullView) -> None:
         """Serve pulls of this view, in place of an older one of the same name."""
 
-    def some_view(self) -> PullView | None:
+    def pick_victim(self) -> PullView | None:
         """Return a view that may go for another one."""
 
     def remove(self, view: PullView) -> None:

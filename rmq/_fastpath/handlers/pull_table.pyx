@@ -13,7 +13,7 @@ from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memset
 
 from rmq._fastpath.bytes.name_table cimport (
-    init_names, insert_name, name_key, remove_name, some_name,
+    init_names, insert_name, name_key, remove_name, pick_victim,
 )
 from rmq._fastpath.handlers.commit_table cimport CommitTable
 from rmq._fastpath.handlers.held_pulls cimport HeldGroup, HeldPulls, new_group
@@ -67,7 +67,7 @@ cdef class PullView:
         free(self.codes)
         free(self.queues)
 
-    def show(self, QueueTail queue not None, MappedFile file):
+    def register(self, QueueTail queue not None, MappedFile file):
         """Serve this queue; `file` holds the entries that are read now, if any are."""
         cdef int32_t queue_id = queue.queue_id
         cdef ViewQueue *known
@@ -178,9 +178,9 @@ cdef class PullTable:
         insert_name(&self.names, view.key, <void *>view)
         self.views[view.key] = view
 
-    def some_view(self):
+    def pick_victim(self):
         """A view that may go for another one, or None."""
-        return <PullView>some_name(&self.names).value if self.views else None
+        return <PullView>pick_victim(&self.names).value if self.views else None
 
     def remove(self, PullView view not None):
         """Leave pulls of this view to the Python handler until it is shown again.
@@ -194,7 +194,7 @@ cdef class PullTable:
         remove_name(&self.names, known.key, <void *>known)
         for i in range(known.queue_count):
             if known.queues[i].group != NULL:
-                self.held.give_back_group(known.queues[i].group)
+                self.held.return_group(known.queues[i].group)
                 known.queues[i].group = NULL
 
     cdef HeldGroup *group_of(self, void *view, int64_t queue_id) noexcept nogil:

@@ -4,7 +4,7 @@ from rmq._fastpath.handlers.send_table cimport UNIQUE_KEY_LIMIT, Properties, Sen
 from rmq._fastpath.log.encode cimport RecordFields
 from rmq._fastpath.reactor.native cimport Conn, Frame, NativeHandler, Verdict
 
-cdef struct Sending:            # one request on its way through `serve`
+cdef struct SendRequest:        # one request on its way through `serve`
     RecordFields fields         # of its record, one after the other in a batch
     void *queue                 # NULL: not known, for a message with a time only
     int32_t queue_id            # that it was sent to
@@ -27,52 +27,52 @@ cdef class SendPath(NativeHandler):
     cdef bint read_numbers(
         self, const Frame *frame, RecordFields *fields
     ) noexcept nogil
-    cdef Verdict check(
-        self, const Frame *frame, Conn *conn, Sending *message
+    cdef Verdict check_request(
+        self, const Frame *frame, Conn *conn, SendRequest *message
     ) noexcept nogil
     cdef bint has_room(self, int64_t count, int64_t size) noexcept nogil
     cdef Verdict stage(
-        self, const Frame *frame, Conn *conn, Sending *message
+        self, const Frame *frame, Conn *conn, SendRequest *message
     ) noexcept nogil
     cdef Verdict find_slot(
-        self, Conn *conn, Sending *message, const Properties *properties
+        self, Conn *conn, SendRequest *message, const Properties *properties
     ) noexcept nogil
-    cdef void readdress(
-        self, const Frame *frame, Sending *message, Properties *properties
+    cdef void redirect_to_timer(
+        self, const Frame *frame, SendRequest *message, Properties *properties
     ) noexcept nogil
     cdef Verdict stage_batch(
-        self, const Frame *frame, Conn *conn, Sending *message
+        self, const Frame *frame, Conn *conn, SendRequest *message
     ) noexcept nogil
     cdef int64_t measure_batch(
-        self, const uint8_t *p, const uint8_t *end, Sending *message
+        self, const uint8_t *p, const uint8_t *end, SendRequest *message
     ) noexcept nogil
     cdef bint read_batch_properties(
-        self, const Frame *frame, Sending *message
+        self, const Frame *frame, SendRequest *message
     ) noexcept nogil
     cdef void fill_common(
-        self, const Frame *frame, Conn *conn, Sending *message
+        self, const Frame *frame, Conn *conn, SendRequest *message
     ) noexcept nogil
     cdef int64_t record_size(self, const RecordFields *fields) noexcept nogil
     cdef void put_record(
-        self, Sending *message, int64_t size, int64_t tags_code
+        self, SendRequest *message, int64_t size, int64_t tags_code
     ) noexcept nogil
     cdef Verdict reply(
-        self, const Frame *frame, Conn *conn, const Sending *message
+        self, const Frame *frame, Conn *conn, const SendRequest *message
     ) noexcept nogil
-    cdef int64_t queue_offset(self, const Sending *message) noexcept nogil
+    cdef int64_t queue_offset(self, const SendRequest *message) noexcept nogil
     cdef int64_t reply_size(self, int64_t count) noexcept nogil
     cdef uint8_t *put_reply(
-        self, uint8_t *out, const Frame *frame, const Sending *message
+        self, uint8_t *out, const Frame *frame, const SendRequest *message
     ) noexcept nogil
     cdef uint8_t *put_recall_handle(
-        self, uint8_t *out, const Frame *frame, const Sending *message
+        self, uint8_t *out, const Frame *frame, const SendRequest *message
     ) noexcept nogil
     cdef uint8_t *put_message_ids(
-        self, uint8_t *out, const Sending *message
+        self, uint8_t *out, const SendRequest *message
     ) noexcept nogil
     cdef uint8_t *put_json(
-        self, uint8_t *out, const Frame *frame, const Sending *message
+        self, uint8_t *out, const Frame *frame, const SendRequest *message
     ) noexcept nogil
     cdef uint8_t *put_binary(
-        self, uint8_t *out, const Frame *frame, const Sending *message
+        self, uint8_t *out, const Frame *frame, const SendRequest *message
     ) noexcept nogil

@@ -135,10 +135,10 @@ cdef class SendPath(NativeHandler):
 
     cdef Verdict serve(self, const Frame *frame, Conn *conn) noexcept nogil:
         """Store one message, or those of a batch, and answer."""
-        cdef Sending message
+        cdef SendRequest message
         if self.table.log.must_wait(frame.now_ms):
             return WAITS
-        if not self.check(frame, conn, &message):
+        if not self.check_request(frame, conn, &message):
             return DECLINED
         if message.is_batch:
             if not self.stage_batch(frame, conn, &message):
@@ -147,8 +147,8 @@ cdef class SendPath(NativeHandler):
             return DECLINED
         return self.reply(frame, conn, &message)
 
-    cdef Verdict check(
-        self, const Frame *frame, Conn *conn, Sending *message
+    cdef Verdict check_request(
+        self, const Frame *frame, Conn *conn, SendRequest *message
     ) noexcept nogil:
         """Decline what is not provably plain; find its queue."""
         cdef RecordFields *fields = &message.fields
@@ -190,13 +190,13 @@ cdef class SendPath(NativeHandler):
     cdef bint has_room(self, int64_t count, int64_t size) noexcept nogil:
         """True if so many records of so many bytes can be staged."""
         return (
-            self.table.make_place(count)
+            self.table.reserve_pending(count)
             and self.table.log.has_room(size)
             and self.table.log.encoder.grow(size)
         )
 
     cdef Verdict stage(
-        self, const Frame *frame, Conn *conn, Sending *message
+        self, const Frame *frame, Conn *conn, SendRequest *message
     ) noexcept nogil:
         """Write the record into the staging buffer; declined, it left no trace there.
 
@@ -236,7 +236,7 @@ cdef class SendPath(NativeHandler):
         if not self.table.end_properties(fields, &properties):
             return decline(conn, PROPERTY)
         if message.is_timed:
-            self.readdress(frame, message, &properties)
+            self.redirect_to_timer(frame, message, &properties)
         message.unique_key = properties.unique_key
         message.unique_key_size = properties.unique_key_size
         message.waits = properties.waits
@@ -250,7 +250,7 @@ cdef class SendPath(NativeHandler):
         return SERVED
 
     cdef Verdict find_slot(
-        self, Conn *conn, Sending *message, const Properties *properties
+        self, Conn *conn, SendRequest *message, const Properties *properties
     ) noexcept nogil:
         """Find the slot and the queue in which a message with a time waits."""
         if properties.has_address or not self.table.timed.find_slot(
@@ -267,8 +267,8 @@ cdef class SendPath(NativeHandler):
             self.is_urgent = True
         return SERVED
 
-    cdef void readdress(
-        self, const Frame *frame, Sending *message, Properties *properties
+    cdef void redirect_to_timer(
+        self, const Frame *frame, SendRequest *message, Properties *properties
     ) noexcept nogil:
         """Give a message with a time the timer's address, and note its own.
 
@@ -293,7 +293,7 @@ cdef class SendPath(NativeHandler):
         properties.unique_key += moved
 
     cdef Verdict stage_batch(
-        self, const Frame *frame, Conn *conn, Sending *message
+        self, const Frame *frame, Conn *conn, SendRequest *message
     ) noexcept nogil:
         """Write the records of a batch; declined, it left no trace there."""
         cdef RecordFields *fields = &message.fields
@@ -332,7 +332,7 @@ cdef class SendPath(NativeHandler):
         return SERVED
 
     cdef int64_t measure_batch(
-        self, const uint8_t *p, const uint8_t *end, Sending *message
+        self, const uint8_t *p, const uint8_t *end, SendRequest *message
     ) noexcept nogil:
         """Count the records of a batch; their bytes together, -1 if one is Python's."""
         cdef BatchItem item
@@ -353,7 +353,7 @@ cdef class SendPath(NativeHandler):
         return size if message.count <= ITEM_LIMIT else -1
 
     cdef void fill_common(
-        self, const Frame *frame, Conn *conn, Sending *message
+        self, const Frame *frame, Conn *conn, SendRequest *message
     ) noexcept nogil:
         """Fill in what all records of the request have in common."""
         cdef RecordFields *fields = &message.fields
@@ -376,7 +376,7 @@ cdef class SendPath(NativeHandler):
         )
 
     cdef bint read_batch_properties(
-        self, const Frame *frame, Sending *message
+        self, const Frame *frame, SendRequest *message
     ) noexcept nogil:
         """Read the header's properties, which are not stored; there is room for them.
         """
@@ -405,7 +405,7 @@ cdef class SendPath(NativeHandler):
         return True
 
     cdef void put_record(
-        self, Sending *message, int64_t size, int64_t tags_code
+        self, SendRequest *message, int64_t size, int64_t tags_code
     ) noexcept nogil:
         """Encode a record after those of this poll, whose end will write it."""
         cdef RecordFields *fields = &message.fields
@@ -413,7 +413,7 @@ cdef class SendPath(NativeHandler):
             self.table.log.encoder.staging + self.table.log.encoder.staged_size
         )
         cdef Pending *pending = &self.table.pending[self.table.pending_count]
-        fields.physical_offset = self.table.log.next_offset()
+        fields.physical_offset = self.table.log.next_record_offset()
         fields.queue_offset = (<QueueTail>message.queue).stage()
         fields.store_ms = self.table.store_ms
         encode_record(staged, fields)
@@ -429,7 +429,7 @@ cdef class SendPath(NativeHandler):
             self.is_urgent = True
 
     cdef Verdict reply(
-        self, const Frame *frame, Conn *conn, const Sending *message
+        self, const Frame *frame, Conn *conn, const SendRequest *message
     ) noexcept nogil:
         """Answer now, or once the records are durable."""
         cdef Verdict verdict = SERVED
@@ -446,7 +446,7 @@ cdef class SendPath(NativeHandler):
         return self.table.commit()
 
     cdef uint8_t *put_reply(
-        self, uint8_t *out, const Frame *frame, const Sending *message
+        self, uint8_t *out, const Frame *frame, const SendRequest *message
     ) noexcept nogil:
         """Write the answer in the form of its request; the end of it."""
         cdef uint8_t *end
@@ -458,7 +458,7 @@ cdef class SendPath(NativeHandler):
         return end_frame(out, end)
 
     cdef uint8_t *put_json(
-        self, uint8_t *out, const Frame *frame, const Sending *message
+        self, uint8_t *out, const Frame *frame, const SendRequest *message
     ) noexcept nogil:
         out = put_literal(out, b'{"code":0,"extFields":{"msgId":"')
         out = self.put_message_ids(out, message)
@@ -480,7 +480,7 @@ cdef class SendPath(NativeHandler):
         return end_json(out, frame, b"", self.table.version)
 
     cdef uint8_t *put_binary(
-        self, uint8_t *out, const Frame *frame, const Sending *message
+        self, uint8_t *out, const Frame *frame, const SendRequest *message
     ) noexcept nogil:
         cdef uint8_t *fields = begin_binary(out, frame, 0, b"", self.table.version)
         cdef uint8_t *start
@@ -505,14 +505,14 @@ cdef class SendPath(NativeHandler):
         return end
 
     cdef uint8_t *put_recall_handle(
-        self, uint8_t *out, const Frame *frame, const Sending *message
+        self, uint8_t *out, const Frame *frame, const SendRequest *message
     ) noexcept nogil:
         return self.table.timed.put_handle(
             out, message.out_ms, &frame.fields[TOPIC], message.unique_key,
             message.unique_key_size,
         )
 
-    cdef int64_t queue_offset(self, const Sending *message) noexcept nogil:
+    cdef int64_t queue_offset(self, const SendRequest *message) noexcept nogil:
         """The offset of the first message."""
         return message.fields.queue_offset - message.count + 1
 
@@ -521,7 +521,7 @@ cdef class SendPath(NativeHandler):
         return REPLY_ROOM + count * (2 * self.table.host_size + ID_OFFSET_DIGITS + 1)
 
     cdef uint8_t *put_message_ids(
-        self, uint8_t *out, const Sending *message
+        self, uint8_t *out, const SendRequest *message
     ) noexcept nogil:
         """Write the ids of the records, joined with commas."""
         cdef int64_t i, offset

@@ -14,8 +14,8 @@ cdef enum:
     PENDING_LIMIT = 8192        # messages that a poll stages before it writes them
     QUEUE_LIMIT = 65536         # queues of a topic: as many as an admin may give it
     SPECIAL_LIMIT = 64
-    FEW = 4                     # queues of a topic that need no memory of their own
-    AHEAD = 4                   # messages whose queues are loaded into the cache before
+    INLINE_TAILS = 4            # queues of a topic that need no memory of their own
+    PREFETCH_DISTANCE = 4       # messages whose queues are loaded into the cache before
 
 cdef struct Pending:            # a message of this poll, staged and not yet written
     void *queue
@@ -47,10 +47,10 @@ cdef class SendTopic:
     cdef int32_t queue_count    # that may be written, known or not
     cdef int32_t tail_count     # ids that have a place in `tails`: the known ones do
     cdef void **tails           # by queue id; NULL: not known
-    cdef void *few[FEW]         # where the tails are, as long as there is room
+    cdef void *inline_tails[INLINE_TAILS]   # the tails, as long as there is room
     cdef bytes key
     cdef list queues            # keeps the tails alive
-    cdef int show(self, QueueTail queue) except -1
+    cdef int register_queue(self, QueueTail queue) except -1
 
 cdef class SendTable:
     cdef LogTail log
@@ -99,7 +99,7 @@ cdef class SendTable:
     cdef bint read_meaning(
         self, const Name *name, const Name *value, Properties *found
     ) noexcept nogil
-    cdef bint make_place(self, int64_t count) noexcept nogil
+    cdef bint reserve_pending(self, int64_t count) noexcept nogil
     cdef bint commit(self) noexcept nogil
     cdef bint write_pending(self) noexcept nogil
     cdef int write(self) except -1

@@ -44,7 +44,7 @@ class SendTable:
         decides about messages with one of the `time_properties`.
         """
 
-    def learn(
+    def register(
         self, topic: str, flags: int, queue_count: int, queue: QueueTail | None
     ) -> None:
         """Serve sends to this queue of the topic from now on, if it is an ordinary one.
@@ -54,11 +54,11 @@ class SendTable:
         the topics of the broker.
         """
 
-    def knows(self, topic: str, queue_id: int) -> bool:
+    def has_queue(self, topic: str, queue_id: int) -> bool:
         """Return whether sends to this queue are served."""
 
-    def forget(self, topic: str) -> None:
+    def unregister(self, topic: str) -> None:
         """Leave the topic to the Python handler until it is shown again."""
 
-    def forget_all(self) -> None:
+    def unregister_all(self) -> None:
         """Leave every topic to the Python handler until it is shown again."""

@@ -63,25 +63,25 @@ cdef class SendTopic:
         self.queue_count = queue_count
         self.flags = flags
         self.queues = []
-        self.tails = self.few
-        self.tail_count = FEW
+        self.tails = self.inline_tails
+        self.tail_count = INLINE_TAILS
 
     def __dealloc__(self):
-        if self.tails != self.few:
+        if self.tails != self.inline_tails:
             free(self.tails)
 
-    cdef int show(self, QueueTail queue) except -1:
+    cdef int register_queue(self, QueueTail queue) except -1:
         """Know a queue from now on."""
         cdef int32_t wanted = queue.queue_id + 1
         cdef void *grown
         if wanted > self.tail_count:
             wanted = min(max(wanted, 2 * self.tail_count), <int32_t>QUEUE_LIMIT)
-            if self.tails != self.few:
+            if self.tails != self.inline_tails:
                 grown = realloc(self.tails, wanted * sizeof(void *))
             else:
                 grown = malloc(wanted * sizeof(void *))
                 if grown != NULL:
-                    memcpy(grown, self.few, sizeof(self.few))
+                    memcpy(grown, self.inline_tails, sizeof(self.inline_tails))
             if grown == NULL:
                 raise MemoryError
             self.tails = <void **>grown
@@ -152,7 +152,7 @@ cdef class SendTable:
         if timed is not None:
             self.extra_size += TIMED_EXTRA
         init_names(&self.names)
-        if not self.make_place(PENDING_LIMIT):
+        if not self.reserve_pending(PENDING_LIMIT):
             raise MemoryError
 
     def __dealloc__(self):
@@ -161,13 +161,13 @@ cdef class SendTable:
 
     # -- topics
 
-    def learn(
+    def register(
         self, str topic not None, int flags, int32_t queue_count, QueueTail queue
     ):
         """Serve sends to this queue of the topic from now on, if it is an ordinary one.
 
         Without it, as no message is there yet, serve only those that have a time.
-        Whoever changes the topic or deletes it calls `forget`: so the table has at most
+        Whoever changes the topic or deletes it calls `unregister`: so the table has at most
         the topics of the broker.
         """
         cdef SendTopic known
@@ -183,9 +183,9 @@ cdef class SendTable:
             insert_name(&self.names, key, <void *>known)
             self.topics[topic] = known
         if queue is not None:
-            known.show(queue)
+            known.register_queue(queue)
 
-    def knows(self, str topic not None, int32_t queue_id):
+    def has_queue(self, str topic not None, int32_t queue_id):
         """True if sends to this queue are served."""
         cdef SendTopic known = self.topics.get(topic)
         return (
@@ -194,13 +194,13 @@ cdef class SendTable:
             and known.tails[queue_id] != NULL
         )
 
-    def forget(self, str topic not None):
+    def unregister(self, str topic not None):
         """Leave the topic to the Python handler until it is shown again."""
         cdef SendTopic known = self.topics.pop(topic, None)
         if known is not None:
             remove_name(&self.names, known.key, <void *>known)
 
-    def forget_all(self):
+    def unregister_all(self):
         """Leave every topic to the Python handler until it is shown again."""
         self.topics.clear()
         clear_names(&self.names)
@@ -340,7 +340,7 @@ cdef class SendTable:
 
     # -- the messages of a poll
 
-    cdef bint make_place(self, int64_t count) noexcept nogil:
+    cdef bint reserve_pending(self, int64_t count) noexcept nogil:
         """Have room for `count` more messages of this poll; False without it.
 
         Those before them are written first if they are many.
@@ -363,14 +363,14 @@ cdef class SendTable:
 
     cdef bint commit(self) noexcept nogil:
         """End the poll: write what waits; False if not all that was served is kept."""
-        cdef bint is_kept = self.write_pending() and not self.is_lost
+        cdef bint is_written = self.write_pending() and not self.is_lost
         self.store_ms = 0
         self.is_lost = False
-        return is_kept
+        return is_written
 
     cdef bint write_pending(self) noexcept nogil:
         """Write what is staged and publish it; False if nothing of it was kept."""
-        cdef bint is_kept = True
+        cdef bint is_written = True
         cdef int64_t i
         if self.pending_count == 0:
             return True
@@ -378,13 +378,13 @@ cdef class SendTable:
             try:
                 self.write()
             except OSError as error:
-                is_kept = False
+                is_written = False
                 self.log.encoder.discard()
                 self.on_failure(error)
         for i in range(self.pending_count):
             (<QueueTail>self.pending[i].queue).end_staging()
         self.pending_count = 0
-        return is_kept
+        return is_written
 
     cdef int write(self) except -1:
         cdef Pending *message
@@ -393,10 +393,10 @@ cdef class SendTable:
         cdef int64_t count = self.pending_count
         self.log.write(count)
         for i in range(count):
-            if i + 2 * AHEAD < count:
-                (<QueueTail>self.pending[i + 2 * AHEAD].queue).prefetch()
-            if i + AHEAD < count:
-                (<QueueTail>self.pending[i + AHEAD].queue).prefetch_entry()
+            if i + 2 * PREFETCH_DISTANCE < count:
+                (<QueueTail>self.pending[i + 2 * PREFETCH_DISTANCE].queue).prefetch()
+            if i + PREFETCH_DISTANCE < count:
+                (<QueueTail>self.pending[i + PREFETCH_DISTANCE].queue).prefetch_entry()
             message = &self.pending[i]
             queue = <QueueTail>message.queue
             queue.publish(message.offset, message.size, message.tags_code)

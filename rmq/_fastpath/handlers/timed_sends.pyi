@@ -26,5 +26,5 @@ class TimedSends:
         The two limits may change at any time.
         """
 
-    def learn(self, queue: QueueTail) -> None:
+    def register(self, queue: QueueTail) -> None:
         """Serve from now on: this is the timer's queue."""

@@ -76,7 +76,7 @@ cdef class TimedSends:
         self.max_delay_ms = max_delay_ms
         self.most_in_slot = most_in_slot
 
-    def learn(self, QueueTail queue not None):
+    def register(self, QueueTail queue not None):
         """Serve from now on: this is the timer's queue."""
         if self.broker_size <= BROKER_LIMIT:
             self.queue = queue

@@ -5,7 +5,7 @@ from rmq._fastpath.log.mapped_file import MappedFile
 from rmq._fastpath.log.queue_tail import QueueTail
 from rmq._fastpath.log.tail import LogTail
 
-class Dispatched(NamedTuple):
+class DispatchResult(NamedTuple):
     """How far a call of `QueueDispatcher.run` came.
 
     `first_offset` is of the first record that got an entry, -1 without one.
@@ -37,8 +37,8 @@ class QueueDispatcher:
 
     def run(
         self, file: MappedFile, position: int, end: int, *, check_crc: bool = True
-    ) -> Dispatched:
-        """Check and dispatch records in [position, end); see `Dispatched`.
+    ) -> DispatchResult:
+        """Check and dispatch records in [position, end); see `DispatchResult`.
 
         The status is OK if it stopped before a record that is left to Python, or after
         some records, else why there is no record at the position.

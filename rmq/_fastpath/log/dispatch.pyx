@@ -44,7 +44,7 @@ cdef enum:                      # what becomes of a record
     LEFT = 2                    # to Python
 
 
-class Dispatched(NamedTuple):
+class DispatchResult(NamedTuple):
     """How far a call of `QueueDispatcher.run` came.
 
     `first_offset` is of the first record that got an entry, -1 without one.
@@ -83,7 +83,7 @@ cdef class QueueDispatcher:
         self.mark = mark
         self.log = log
 
-    cdef _Topic topic(self, bytes name):
+    cdef _Topic get_topic(self, bytes name):
         cdef _Topic topic = self.topics.get(name)
         if topic is None:
             topic = self.topics[name] = _Topic()
@@ -93,7 +93,7 @@ cdef class QueueDispatcher:
 
     def add(self, QueueTail queue not None):
         """Dispatch to this queue from now on."""
-        cdef _Topic topic = self.topic(queue.topic_bytes)
+        cdef _Topic topic = self.get_topic(queue.topic_bytes)
         cdef int64_t missing = queue.queue_id + 1 - len(topic.queues)
         if queue.queue_id < QUEUE_LIMIT:
             topic.queues.extend([None] * missing)
@@ -101,7 +101,7 @@ cdef class QueueDispatcher:
 
     def skip(self, bytes topic not None, int64_t before):
         """Pass over the records of a topic that are before an offset."""
-        self.topic(topic).skip_before = before
+        self.get_topic(topic).skip_before = before
 
     cdef _Topic find(self, const uint8_t *name, int64_t size):
         cdef _Topic topic = self.last
@@ -159,7 +159,7 @@ cdef class QueueDispatcher:
         *,
         bint check_crc=True,
     ):
-        """Check and dispatch records in [position, end); see `Dispatched`.
+        """Check and dispatch records in [position, end); see `DispatchResult`.
 
         The status is OK if it stopped before a record that is left to Python, or after
         some records, else why there is no record at the position.
@@ -169,7 +169,7 @@ cdef class QueueDispatcher:
         cdef const uint8_t *p
         cdef int64_t records = 0, entries = 0, first = -1, store_ms = 0
         cdef int outcome = PASSED
-        file._check(position, end - position, file.size)
+        file.check_range(position, end - position, file.size)
         while position < end and records < RECORD_LIMIT:
             p = file.address + position
             status = split_record(p, end - position, check_crc, &parts)
@@ -187,7 +187,7 @@ cdef class QueueDispatcher:
             records += 1
             store_ms = parts.store_ms
             position += parts.size
-        return Dispatched(
+        return DispatchResult(
             Status(status), position, records, entries, first, store_ms,
             outcome == LEFT,
         )

@@ -33,7 +33,7 @@ class RecordEncoder:
     def stage_blank(self, rest: int) -> None:
         """Stage the record that ends a file with `rest` bytes left."""
 
-    def staged(self) -> bytes:
+    def staged_bytes(self) -> bytes:
         """A copy of the staged bytes."""
 
     def commit(self, file: MappedFile, use_pwrite: bool) -> None:

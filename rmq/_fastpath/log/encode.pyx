@@ -222,7 +222,7 @@ cdef class RecordEncoder:
         put32(self.staging + self.staged_size + 4, RecordMagic.MAGIC_BLANK)
         self.staged_size += RecordLayout.BLANK_SIZE
 
-    def staged(self):
+    def staged_bytes(self):
         """A copy of the staged bytes."""
         return self.staging[:self.staged_size]
 

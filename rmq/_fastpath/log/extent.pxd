@@ -9,8 +9,8 @@ cdef class Extent:
     cdef bint owns_memory           # `address` was taken from malloc
     cdef object owner               # whose bytes they are, kept alive
 
-    cdef int _check(self, int64_t position, int64_t size, int64_t limit) except -1
+    cdef int check_range(self, int64_t position, int64_t size, int64_t limit) except -1
 
-cdef Extent extent_of(
+cdef Extent new_extent(
     str path, uint8_t *address, int64_t base_offset, int64_t size, object owner
 )

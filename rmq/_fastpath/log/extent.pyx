@@ -19,7 +19,7 @@ cdef class Extent:
         if self.owns_memory:
             free(self.address)
 
-    cdef int _check(self, int64_t position, int64_t size, int64_t limit) except -1:
+    cdef int check_range(self, int64_t position, int64_t size, int64_t limit) except -1:
         if self.address == NULL:
             raise ValueError(f"{self.path} is closed")
         if position < 0 or size < 0 or position > limit - size:
@@ -30,7 +30,7 @@ cdef class Extent:
 
     def read(self, int64_t position, int64_t size):
         """Return a copy of `size` bytes."""
-        self._check(position, size, self.size)
+        self.check_range(position, size, self.size)
         return PyBytes_FromStringAndSize(<char *>self.address + position, size)
 
     def __getbuffer__(self, Py_buffer *view, int flags):
@@ -43,7 +43,7 @@ cdef class Extent:
         self.holders -= 1
 
 
-cdef Extent extent_of(
+cdef Extent new_extent(
     str path, uint8_t *address, int64_t base_offset, int64_t size, object owner
 ):
     """Bytes of `owner`; with None they came from malloc, and the extent frees them."""

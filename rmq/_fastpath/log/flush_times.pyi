@@ -11,7 +11,7 @@ class FlushTimes:
         """Flushes by duration, up to each of FLUSH_BOUNDS_S, then above."""
 
     @property
-    def seconds(self) -> float:
+    def sum_s(self) -> float:
         """The sum of all durations."""
 
     def observe(self, elapsed_ns: int) -> None:

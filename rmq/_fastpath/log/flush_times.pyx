@@ -25,7 +25,7 @@ cdef class FlushTimes:
         return [self.counts_by_bound[i] for i in range(FLUSH_BOUND_COUNT + 1)]
 
     @property
-    def seconds(self):
+    def sum_s(self):
         """The sum of all durations."""
         return self.sum_ns / 1e9
 

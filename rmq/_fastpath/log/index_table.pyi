@@ -51,7 +51,7 @@ class IndexTable:
     def load(self) -> None:
         """Take the header from the file; ValueError if it cannot be one."""
 
-    def follow(self, before: IndexTable) -> None:
+    def continue_from(self, before: IndexTable) -> None:
         """Begin where a full file ended; the first entry sets its own begin."""
 
     def save(self) -> None:
@@ -68,7 +68,7 @@ class IndexTable:
     ) -> tuple[RecordStatus, int, int]:
         """Enter the keys of the records that start in [position, stop)."""
 
-    def add_new(
+    def add_new_keys(
         self,
         keys: NewKeys,
         start: int,

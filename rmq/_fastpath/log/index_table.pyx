@@ -98,7 +98,7 @@ def find_in_log(
     cdef const uint8_t *topic_at = topic
     cdef const uint8_t *key_at = key
     cdef int64_t topic_size = len(topic), size = len(key)
-    log._check(position, end - position, log.size)
+    log.check_range(position, end - position, log.size)
     limit = max(1, min(limit, <int64_t>HIT_LIMIT))
     log.holders += 1
     with nogil:
@@ -158,7 +158,7 @@ cdef class IndexTable:
     def load(self):
         """Take the header from the file; ValueError if it cannot be one."""
         cdef const uint8_t *p = self.file.address
-        self.file._check(0, HEADER_SIZE, self.file.size)
+        self.file.check_range(0, HEADER_SIZE, self.file.size)
         self.begin_ms = get64(p)
         self.end_ms = get64(p + 8)
         self.begin_offset = get64(p + 16)
@@ -173,7 +173,7 @@ cdef class IndexTable:
         ):
             raise ValueError(f"{self.file.path}: its header cannot be true")
 
-    def follow(self, IndexTable before not None):
+    def continue_from(self, IndexTable before not None):
         """Begin where a full file ended; the first entry sets its own begin."""
         self.begin_ms = self.end_ms = before.end_ms
         self.begin_offset = self.end_offset = before.end_offset
@@ -273,8 +273,8 @@ cdef class IndexTable:
         cdef int64_t looked = 0
         cdef int64_t room = self.entry_limit
         cdef bint has_room = True
-        log._check(position, end - position, log.size)
-        self.file._check_write(0, self.entries_at, self.file.allocated)
+        log.check_range(position, end - position, log.size)
+        self.file.check_write(0, self.entries_at, self.file.allocated)
         room = min(room, (self.file.allocated - self.entries_at) // ENTRY_SIZE)
         log.holders += 1
         self.file.holders += 1
@@ -302,7 +302,7 @@ cdef class IndexTable:
         log.holders -= 1
         return Status(status), position, done
 
-    def add_new(
+    def add_new_keys(
         self,
         NewKeys keys not None,
         int64_t start,
@@ -317,16 +317,16 @@ cdef class IndexTable:
         Returns (offset, done): where the first record begins that is not entered whole.
         """
         cdef int64_t room = self.entry_limit
-        cdef int64_t head = keys.put_count()
-        cdef int64_t at = keys.taken, first = at, number = 0, following = 0
+        cdef int64_t head = keys.produced_count()
+        cdef int64_t at = keys.consumed, first = at, number = 0, following = 0
         cdef const NewKey *key
         cdef bint has_room = True, is_known = False
-        self.file._check_write(0, self.entries_at, self.file.allocated)
+        self.file.check_write(0, self.entries_at, self.file.allocated)
         room = min(room, (self.file.allocated - self.entries_at) // ENTRY_SIZE)
         self.file.holders += 1
         with nogil:
             while at < head:
-                key = keys.at(at)
+                key = keys.key_at(at)
                 if key.size:        # a record begins
                     if key.offset >= stop or key.offset + key.size > end:
                         break
@@ -339,7 +339,7 @@ cdef class IndexTable:
                 if gives_way and at % YIELD_NEW_KEYS == 0:
                     sched_yield()
                 if at + TOGETHER < head:
-                    rmq_prefetch(self.slot_of(keys.at(at + TOGETHER).value))
+                    rmq_prefetch(self.slot_of(keys.key_at(at + TOGETHER).value))
                 number += 1
                 if not is_known and number > done and key.value >= 0:
                     if self.entry_count >= room:
@@ -348,12 +348,12 @@ cdef class IndexTable:
                     self.add(key.value, key.offset, key.store_ms)
                     done = number
                 at += 1
-                if at == head or keys.at(at).size:
+                if at == head or keys.key_at(at).size:
                     start = max(start, following)
                     if not is_known:
                         done = 0
         self.file.holders -= 1
-        keys.take_until(at if has_room else first)
+        keys.consume_until(at if has_room else first)
         return start, done
 
     def find(
@@ -377,7 +377,7 @@ cdef class IndexTable:
         cdef const uint8_t *entry
         cdef int64_t number, before, count = self.entry_count, time_ms, looked = 0
         cdef list offsets = []
-        self.file._check(0, self.used_end, self.file.size)
+        self.file.check_range(0, self.used_end, self.file.size)
         number = <int32_t>get32(
             self.file.address + HEADER_SIZE + (value % self.slot_count) * SLOT_SIZE
         )

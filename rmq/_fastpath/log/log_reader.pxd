@@ -8,6 +8,6 @@ cdef class LogReader:
     cdef list files                 # of the log, in order; somebody else's
     cdef public TailRing ring       # None: the files have everything
     cdef int64_t ring_floor(self) noexcept nogil
-    cdef Extent load(self, MappedFile file, int64_t offset, int64_t end)
+    cdef Extent load_from_file(self, MappedFile file, int64_t offset, int64_t end)
     cdef void *file_at(self, int64_t offset) noexcept with gil
     cdef uint8_t *copy(self, uint8_t *out, int64_t offset, int64_t size) noexcept nogil

@@ -15,16 +15,18 @@ class LogReader:
     def read(self, offset: int, size: int) -> bytes | None:
         """Copy published bytes; None if they are not all in one file."""
 
-    def record(self, offset: int) -> bytes | None:
+    def read_record(self, offset: int) -> bytes | None:
         """Copy as many bytes as a record at `offset` says that it has.
 
         None if they are not all in one file; whether it is a record is not checked.
         """
 
-    def missing(self, offset: int, size: int) -> tuple[MappedFile, int, int] | None:
+    def find_missing(
+        self, offset: int, size: int
+    ) -> tuple[MappedFile, int, int] | None:
         """Return the (file, position, size) that only the disk has, or None."""
 
-    def extent(
+    def read_extent(
         self, offset: int, limit: int, *, is_shared: bool = False
     ) -> tuple[Extent, int] | None:
         """Lend whole records from `offset` on: an extent, and where they end.

@@ -16,7 +16,7 @@ from libc.stdlib cimport malloc
 from libc.string cimport memcpy
 
 from rmq._fastpath.bytes.endian cimport get32
-from rmq._fastpath.log.extent cimport Extent, extent_of
+from rmq._fastpath.log.extent cimport Extent, new_extent
 from rmq._fastpath.log.layout cimport RecordLayout
 from rmq._fastpath.log.mapped_file cimport MappedFile
 
@@ -34,7 +34,7 @@ cdef class LogReader:
 
     cdef int64_t ring_floor(self) noexcept nogil:
         """Bytes from here on are in the ring."""
-        return INT64_MAX if self.ring is None else self.ring.floor()
+        return INT64_MAX if self.ring is None else self.ring.load_floor()
 
     cdef void *file_at(self, int64_t offset) noexcept with gil:
         """The mapped file that `offset` lies in, or NULL."""
@@ -64,7 +64,11 @@ cdef class LogReader:
                 of_file,
             )
         if of_file < size:
-            memcpy(out + of_file, self.ring.at(offset + of_file), size - of_file)
+            memcpy(
+                out + of_file,
+                self.ring.address_of(offset + of_file),
+                size - of_file,
+            )
         return out + size
 
     def read(self, int64_t offset, int64_t size):
@@ -80,7 +84,7 @@ cdef class LogReader:
         self.copy(<uint8_t *>PyBytes_AS_STRING(data), offset, size)
         return data
 
-    def record(self, int64_t offset):
+    def read_record(self, int64_t offset):
         """Copy as many bytes as a record at `offset` says that it has.
 
         None if they are not all in one file; whether it is a record is not checked.
@@ -91,7 +95,7 @@ cdef class LogReader:
         size = <int64_t><int32_t>get32(<const uint8_t *>PyBytes_AS_STRING(head))
         return None if size < RecordLayout.BLANK_SIZE else self.read(offset, size)
 
-    def missing(self, int64_t offset, int64_t size):
+    def find_missing(self, int64_t offset, int64_t size):
         """Return the (file, position, size) that only the disk has, or None."""
         cdef MappedFile file
         cdef int64_t of_file = min(size, max(<int64_t>0, self.ring_floor() - offset))
@@ -106,14 +110,14 @@ cdef class LogReader:
             return None
         return file, offset - file.base_offset, of_file
 
-    cdef Extent load(self, MappedFile file, int64_t offset, int64_t end):
+    cdef Extent load_from_file(self, MappedFile file, int64_t offset, int64_t end):
         """Copy from a file by one large read: no page of it may be in memory."""
         cdef int64_t size = end - offset, done = 0
         cdef ssize_t got = 0
         cdef uint8_t *memory = <uint8_t *>malloc(size)
         if memory == NULL:
             raise MemoryError
-        extent = extent_of(file.path, memory, offset, size, None)
+        extent = new_extent(file.path, memory, offset, size, None)
         file.hold()
         with nogil:
             while done < size:
@@ -129,7 +133,7 @@ cdef class LogReader:
             raise OSError(errno, os.strerror(errno), file.path)
         return extent
 
-    def extent(self, int64_t offset, int64_t limit, *, bint is_shared=False):
+    def read_extent(self, int64_t offset, int64_t limit, *, bint is_shared=False):
         """Lend whole records from `offset` on: an extent, and where they end.
 
         If it is a copy it has at most `limit` bytes, the last ones maybe of a part.
@@ -147,13 +151,13 @@ cdef class LogReader:
             end = file.base_offset + file._write_position
             if self.ring is None:
                 return file, end
-            floor = self.ring.safe_floor() if is_shared else self.ring.floor()
+            floor = self.ring.load_safe_floor() if is_shared else self.ring.load_floor()
             if offset < floor and not is_shared:
-                return file, min(end, self.ring.written())
+                return file, min(end, self.ring.load_written())
             end = min(end, offset + limit)
             if offset < floor:
-                end = min(end, self.ring.written())
-                return self.load(file, offset, end), end
+                end = min(end, self.ring.load_written())
+                return self.load_from_file(file, offset, end), end
             if not is_shared:
                 return self.ring.view(offset, end), end
             extent = self.ring.copy(offset, end)

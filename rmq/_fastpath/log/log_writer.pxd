@@ -18,7 +18,7 @@ cdef class LogWriter:
     cdef readonly bint is_durable   # a write that returned is on the disk
     cdef readonly bint is_direct
     cdef public int64_t interval_ns  # a rest that is older than this is written
-    cdef int64_t enough             # bytes for which the thread wakes up
+    cdef int64_t wake_size      # bytes for which the thread wakes up
     cdef MappedFile file            # that is written, and its descriptors
     cdef int fd
     cdef int64_t file_begin
@@ -26,18 +26,18 @@ cdef class LogWriter:
     cdef uint8_t *last_block        # padded with zeros
     cdef pthread_mutex_t lock       # of what writes
     cdef int wake_fd                # of a reactor whose senders wait for room, or -1
-    cdef int is_awaited             # atomic
+    cdef int is_room_awaited    # atomic
     cdef readonly int64_t writes
     cdef readonly int64_t buffered_writes
     cdef readonly int64_t bytes_written
 
-    cdef void note_append(self, int64_t pending) noexcept nogil
-    cdef void await_room(self) noexcept nogil
+    cdef void wake_for_append(self, int64_t pending) noexcept nogil
+    cdef void wake_reactor_later(self) noexcept nogil
     cdef int64_t pending(self) noexcept nogil
-    cdef int check(self, int error) except -1
-    cdef int write_some(self, int64_t end) noexcept nogil
+    cdef int raise_error(self, int error) except -1
+    cdef int write_until(self, int64_t end) noexcept nogil
     cdef int write_part(self, int64_t stop) noexcept nogil
     cdef int write_direct(self, int64_t start, int64_t stop) noexcept nogil
     cdef int write_buffered(self, int64_t start, int64_t stop) noexcept nogil
-    cdef int give_up_direct(self, int64_t stop) noexcept with gil
+    cdef int fall_back_to_buffered(self, int64_t stop) noexcept with gil
     cdef int next_file(self, int64_t offset) noexcept with gil

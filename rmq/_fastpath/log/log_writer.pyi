@@ -41,7 +41,7 @@ class LogWriter:
         """Write to this eventfd when there is room for which senders wait; -1 ends."""
 
     def run(self) -> None:
-        """Write until `durable.end_demand`; OSError if the log cannot be written."""
+        """Write until `durable.end_wait`; OSError if the log cannot be written."""
 
     def write_out(self) -> int:
         """Write all that was appended before the call; the written offset."""

@@ -1,7 +1,7 @@
 """LogWriter: moves the log from the tail ring to its files.
 
 Under ASYNC_FLUSH it writes as soon as there is much, or something has waited long
-enough; past the page cache (O_DIRECT), but through it while the ring is more than half
+wake_size; past the page cache (O_DIRECT), but through it while the ring is more than half
 full: the page cache absorbs what the disk cannot take at once.  Under SYNC_FLUSH it
 writes everything as soon as somebody waits (O_DIRECT, O_DSYNC).  A direct write begins
 with the block in which the last one ended, and ends with one that is padded with zeros.
@@ -124,7 +124,7 @@ cdef class LogWriter:
         self.is_durable = is_durable
         self.is_direct = is_direct
         self.interval_ns = interval_ms * 1_000_000
-        self.enough = min(<int64_t>PART_SIZE, ring.margin)
+        self.wake_size = min(<int64_t>PART_SIZE, ring.margin)
         pthread_mutex_init(&self.lock, NULL)
         if posix_memalign(<void **>&self.last_block, RING_BLOCK, RING_BLOCK):
             raise MemoryError
@@ -135,15 +135,15 @@ cdef class LogWriter:
 
     # -- the thread that appends
 
-    cdef void note_append(self, int64_t pending) noexcept nogil:
+    cdef void wake_for_append(self, int64_t pending) noexcept nogil:
         """Wake the thread for what was appended; `pending` bytes waited before."""
-        if self.is_durable or pending == 0 or self.pending() >= self.enough:
-            self.durable.want()
+        if self.is_durable or pending == 0 or self.pending() >= self.wake_size:
+            self.durable.request_advance()
 
-    cdef void await_room(self) noexcept nogil:
+    cdef void wake_reactor_later(self) noexcept nogil:
         """Wake the reactor when something was written."""
-        rmq_exchange(&self.is_awaited, 1)
-        self.durable.want()
+        rmq_exchange(&self.is_room_awaited, 1)
+        self.durable.request_advance()
 
     def wake_when_written(self, int descriptor):
         """Write to this eventfd when there is room for which senders wait; -1 ends."""
@@ -152,7 +152,7 @@ cdef class LogWriter:
     # -- the thread that writes
 
     cdef int64_t pending(self) noexcept nogil:
-        return self.ring.end() - self.ring.written()
+        return self.ring.load_appended() - self.ring.load_written()
 
     def run(self):
         """Write until `durable.end_demand`; OSError if the log cannot be written."""
@@ -162,29 +162,29 @@ cdef class LogWriter:
                 if self.pending() == 0:
                     self.durable.wait(-1)
                     continue
-                if not self.is_durable and self.pending() < self.enough:
+                if not self.is_durable and self.pending() < self.wake_size:
                     self.durable.wait(self.interval_ns)
-                error = self.write_some(self.ring.end())
+                error = self.write_until(self.ring.load_appended())
         self.durable._is_over = False
-        self.check(error)
+        self.raise_error(error)
 
     def write_out(self):
         """Write all that was appended before the call; the written offset."""
-        cdef int64_t end = self.ring.end()
+        cdef int64_t end = self.ring.load_appended()
         cdef int error
         with nogil:
-            error = self.write_some(end)
-        self.check(error)
-        return self.ring.written()
+            error = self.write_until(end)
+        self.raise_error(error)
+        return self.ring.load_written()
 
-    cdef int check(self, int error) except -1:
+    cdef int raise_error(self, int error) except -1:
         """Raise what a write gave."""
         if error:
             path = self.ring.path if self.file is None else self.file.path
             raise OSError(error, os.strerror(error), path)
         return 0
 
-    cdef int write_some(self, int64_t end) noexcept nogil:
+    cdef int write_until(self, int64_t end) noexcept nogil:
         """Write up to `end`, where a record ends, part by part; an errno, or 0.
 
         After it the files have whole records only: a part of one may look whole to
@@ -194,7 +194,7 @@ cdef class LogWriter:
         cdef int64_t stop, start
         pthread_mutex_lock(&self.lock)
         while error == 0:
-            start = self.ring.written()
+            start = self.ring.load_written()
             if start >= end:
                 break
             if not self.file_begin <= start < self.file_end:
@@ -208,7 +208,7 @@ cdef class LogWriter:
 
     cdef int write_part(self, int64_t stop) noexcept nogil:
         """Write [written, stop), which is in one file; then move the watermarks."""
-        cdef int64_t start = self.ring.written()
+        cdef int64_t start = self.ring.load_written()
         cdef int64_t began_ns = monotonic_ns() if self.is_durable else 0
         cdef int error
         if self.is_direct and (
@@ -221,11 +221,11 @@ cdef class LogWriter:
             return error
         self.writes += 1
         self.bytes_written += stop - start
-        self.ring.set_written(stop)
+        self.ring.store_written(stop)
         if self.is_durable:
             self.times.add(monotonic_ns() - began_ns)
-            self.durable.move(stop)
-        if self.wake_fd >= 0 and rmq_exchange(&self.is_awaited, 0):
+            self.durable.advance(stop)
+        if self.wake_fd >= 0 and rmq_exchange(&self.is_room_awaited, 0):
             eventfd_wake(self.wake_fd)
         return 0
 
@@ -235,10 +235,12 @@ cdef class LogWriter:
         cdef int64_t rest = 0
         cdef int64_t position = start - self.file_begin
         cdef int error
-        rmq_trace(b"d", self.file.fd, self.ring.at(start), position, whole - start)
+        rmq_trace(
+            b"d", self.file.fd, self.ring.address_of(start), position, whole - start
+        )
         if whole < stop:
             rest = RING_BLOCK
-            memcpy(self.last_block, self.ring.at(whole), stop - whole)
+            memcpy(self.last_block, self.ring.address_of(whole), stop - whole)
             memset(self.last_block + (stop - whole), 0, whole + rest - stop)
             rmq_trace(
                 b"d", self.file.fd, self.last_block, whole - self.file_begin, rest
@@ -246,10 +248,11 @@ cdef class LogWriter:
         if self.is_durable:
             rmq_trace(b"s", self.file.fd, NULL, 0, 0)
         error = rmq_write_parts(
-            self.fd, self.ring.at(start), whole - start, self.last_block, rest, position
+            self.fd, self.ring.address_of(start), whole - start,
+            self.last_block, rest, position,
         )
         if error == EINVAL:
-            return self.give_up_direct(stop)
+            return self.fall_back_to_buffered(stop)
         if error == 0 and self.is_durable:
             rmq_trace(b"e", self.file.fd, NULL, 0, 0)
         return error
@@ -258,10 +261,12 @@ cdef class LogWriter:
         """Write through the page cache."""
         cdef int64_t position = start - self.file_begin
         cdef int error
-        rmq_trace(b"w", self.file.fd, self.ring.at(start), position, stop - start)
+        rmq_trace(
+            b"w", self.file.fd, self.ring.address_of(start), position, stop - start
+        )
         self.buffered_writes += 1
         error = rmq_write_parts(
-            self.file.fd, self.ring.at(start), stop - start, NULL, 0, position
+            self.file.fd, self.ring.address_of(start), stop - start, NULL, 0, position
         )
         if error or not self.is_durable:
             return error
@@ -296,7 +301,7 @@ cdef class LogWriter:
             except OSError as error:
                 if error.errno != EINVAL:
                     raise
-                self.end_direct()
+                self.disable_direct()
         self.file_begin = file.base_offset
         self.file_end = file.base_offset + file.size
 
@@ -304,7 +309,7 @@ cdef class LogWriter:
         """Let go of the file."""
         if self.file is None:
             return
-        if self.is_durable and self.ring.written() >= self.file_end:
+        if self.is_durable and self.ring.load_written() >= self.file_end:
             self.file.assume_flushed(self.file.size)
         self.file.release()
         self.file = None
@@ -313,7 +318,7 @@ cdef class LogWriter:
             os.close(self.fd)
             self.fd = -1
 
-    def end_direct(self):
+    def disable_direct(self):
         """Write through the page cache from now on."""
         self.is_direct = False
         if self.fd >= 0:
@@ -321,8 +326,8 @@ cdef class LogWriter:
             self.fd = -1
         self.on_buffered()
 
-    cdef int give_up_direct(self, int64_t stop) noexcept with gil:
+    cdef int fall_back_to_buffered(self, int64_t stop) noexcept with gil:
         """Write up to `stop` through the page cache, and all that follows."""
-        self.end_direct()
+        self.disable_direct()
         with nogil:
-            return self.write_buffered(self.ring.written(), stop)
+            return self.write_buffered(self.ring.load_written(), stop)

@@ -10,7 +10,7 @@ cdef class MappedFile(Extent):
     cdef int64_t _write_position
     cdef bint is_open               # the descriptor is ours to close
 
-    cdef int _check_write(
+    cdef int check_write(
         self, int64_t position, int64_t size, int64_t limit
     ) except -1
     cdef bint has_pages(self, int64_t position, int64_t size) noexcept nogil

@@ -188,16 +188,16 @@ cdef class MappedFile(Extent):
         """True after `close`."""
         return self.address == NULL
 
-    cdef int _check_write(
+    cdef int check_write(
         self, int64_t position, int64_t size, int64_t limit
     ) except -1:
-        self._check(position, size, limit)
+        self.check_range(position, size, limit)
         if not self.writable:
             raise ValueError(f"{self.path} is open for reading only")
         return 0
 
     cdef int store(self, int64_t position, const uint8_t *data, int64_t size) except -1:
-        self._check_write(position, size, self.allocated)
+        self.check_write(position, size, self.allocated)
         rmq_trace(b"w", self.fd, data, position, size)
         memcpy(self.address + position, data, size)
         return 0
@@ -206,7 +206,7 @@ cdef class MappedFile(Extent):
         self, int64_t position, const uint8_t *data, int64_t size
     ) except -1:
         cdef int error
-        self._check_write(position, size, self.allocated)
+        self.check_write(position, size, self.allocated)
         rmq_trace(b"w", self.fd, data, position, size)
         error = rmq_pwrite(self.fd, data, size, position)
         if error:
@@ -217,7 +217,7 @@ cdef class MappedFile(Extent):
         """Give [0, end) its blocks; OSError (ENOSPC) if there are none."""
         cdef int error
         cdef int64_t start = self.allocated
-        self._check_write(0, 0, self.size)
+        self.check_write(0, 0, self.size)
         end = min(end, self.size)
         if end <= start:
             return
@@ -232,7 +232,7 @@ cdef class MappedFile(Extent):
 
     def assume_allocated(self, int64_t end):
         """Trust that [0, end) has blocks: a file that was written to before."""
-        self._check(0, end, self.size)
+        self.check_range(0, end, self.size)
         self.allocated = max(self.allocated, end)
 
     def expect_writes(self, *, bint writing):
@@ -241,7 +241,7 @@ cdef class MappedFile(Extent):
         A first write to a page of a fresh file otherwise reads ahead: 2 ms instead of
         10 us where the device's read-ahead is 8 MiB.
         """
-        self._check(0, 0, self.size)
+        self.check_range(0, 0, self.size)
         madvise(self.address, self.size, MADV_RANDOM if writing else MADV_NORMAL)
 
     def append(self, const uint8_t[::1] data not None):
@@ -266,7 +266,7 @@ cdef class MappedFile(Extent):
         cdef int64_t part
         cdef int error
         cdef bytes zeros = bytes(1 << 16)
-        self._check_write(start, end - start, self.size)
+        self.check_write(start, end - start, self.size)
         if start == end:
             return
         rmq_trace(b"z", self.fd, NULL, start, end - start)
@@ -283,7 +283,7 @@ cdef class MappedFile(Extent):
 
     def view(self, int64_t position, int64_t size):
         """Give a read-only memoryview; it keeps the mapping until it is released."""
-        self._check(position, size, self.size)
+        self.check_range(position, size, self.size)
         return memoryview(self)[position:position + size]
 
     def flush(self, Watermark durable=None, int64_t position=-1):
@@ -294,7 +294,7 @@ cdef class MappedFile(Extent):
         """
         cdef int64_t end = self._write_position if position < 0 else position
         cdef int error
-        self._check(0, 0, self.size)
+        self.check_range(0, 0, self.size)
         self.holders += 1
         rmq_trace(b"s", self.fd, NULL, 0, 0)
         with nogil:
@@ -302,7 +302,7 @@ cdef class MappedFile(Extent):
             if error == 0:
                 rmq_trace(b"e", self.fd, NULL, 0, 0)
                 if durable is not None:
-                    durable.move(self.base_offset + end)
+                    durable.advance(self.base_offset + end)
         self.holders -= 1
         if error:
             raise OSError(error, os.strerror(error), self.path)
@@ -314,7 +314,7 @@ cdef class MappedFile(Extent):
 
         Only `flush` tells what is durable, and if it failed.
         """
-        self._check(start, end - start, self.size)
+        self.check_range(start, end - start, self.size)
         self.holders += 1
         with nogil:
             sync_file_range(self.fd, start, end - start, SYNC_FILE_RANGE_WRITE)
@@ -326,7 +326,7 @@ cdef class MappedFile(Extent):
 
     def is_resident(self, int64_t position, int64_t size):
         """Tell if the whole range is in the page cache (1.2 us for 32 KiB)."""
-        self._check(position, size, self.size)
+        self.check_range(position, size, self.size)
         result = rmq_resident(self.address, position, size)
         if result < 0:
             raise OSError(errno, os.strerror(errno), self.path)
@@ -335,7 +335,7 @@ cdef class MappedFile(Extent):
     def load(self, int64_t position, int64_t size):
         """Read a range into the page cache, without the GIL (0.5 ms for 512 KiB)."""
         cdef int error
-        self._check(position, size, self.size)
+        self.check_range(position, size, self.size)
         self.holders += 1
         with nogil:
             error = rmq_load(self.fd, position, position + size)
@@ -349,7 +349,7 @@ cdef class MappedFile(Extent):
 
     def hold(self):
         """Keep the mapping until `release`."""
-        self._check(0, 0, self.size)
+        self.check_range(0, 0, self.size)
         self.holders += 1
 
     def release(self):

@@ -11,19 +11,19 @@ cdef struct NewKey:             # 24 bytes
 cdef class NewKeys:
     cdef NewKey *keys
     cdef readonly int64_t capacity
-    cdef int64_t put            # atomic
-    cdef int64_t taken          # atomic
+    cdef int64_t produced       # atomic
+    cdef int64_t consumed       # atomic
     cdef int64_t end            # atomic; -1: nothing was noted
-    cdef void note(
+    cdef void collect_records(
         self, const uint8_t *records, int64_t size, int64_t offset
     ) noexcept nogil
-    cdef bint note_record(
+    cdef bint collect_record(
         self,
         const uint8_t *record,
         const RecordParts *parts,
         int64_t offset,
         bint is_indexed,
     ) noexcept nogil
-    cdef int64_t put_count(self) noexcept nogil
-    cdef const NewKey *at(self, int64_t number) noexcept nogil
-    cdef void take_until(self, int64_t number) noexcept nogil
+    cdef int64_t produced_count(self) noexcept nogil
+    cdef const NewKey *key_at(self, int64_t number) noexcept nogil
+    cdef void consume_until(self, int64_t number) noexcept nogil

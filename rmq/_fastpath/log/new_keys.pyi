@@ -8,10 +8,10 @@ class NewKeys:
     def __new__(cls, capacity: int = ...) -> NewKeys:
         """`capacity` is a power of two; a place takes 24 bytes once it was used."""
 
-    def has(self, offset: int) -> bool:
+    def contains(self, offset: int) -> bool:
         """True if the keys of the records from `offset` on are here."""
 
-    def forget(self, offset: int) -> int | None:
+    def discard_before(self, offset: int) -> int | None:
         """Leave out the records before `offset`; return where the next begins."""
 
     def __len__(self) -> int:

@@ -53,20 +53,20 @@ cdef class NewKeys:
 
     # -- the thread that appends
 
-    cdef void note(
+    cdef void collect_records(
         self, const uint8_t *records, int64_t size, int64_t offset
     ) noexcept nogil:
         """Take the keys of whole records that the log has at `offset`."""
         cdef RecordParts parts
         cdef RecordStatus status
         cdef int64_t at = 0
-        if self.end != offset and rmq_keys_load(&self.taken) != self.put:
+        if self.end != offset and rmq_keys_load(&self.consumed) != self.produced:
             return
         while at < size:
             status = split_record(records + at, size - at, False, &parts)
             if status != OK and status != BLANK:
                 break
-            if not self.note_record(
+            if not self.collect_record(
                 records + at, &parts, offset + at, status == OK and (
                     parts.sys_flag & RecordFlag.TRANSACTION_MASK
                     != RecordFlag.TRANSACTION_ROLLBACK
@@ -76,7 +76,7 @@ cdef class NewKeys:
             at += parts.size
         rmq_keys_store(&self.end, offset + at)
 
-    cdef bint note_record(
+    cdef bint collect_record(
         self,
         const uint8_t *record,
         const RecordParts *parts,
@@ -87,8 +87,8 @@ cdef class NewKeys:
         cdef RecordKeys found
         cdef NewKey *place
         cdef const uint8_t *text
-        cdef int64_t size, put = self.put
-        cdef int64_t limit = rmq_keys_load(&self.taken) + self.capacity
+        cdef int64_t size, put = self.produced
+        cdef int64_t limit = rmq_keys_load(&self.consumed) + self.capacity
         cdef int32_t topic = 0
         cdef bint is_tags, has_key = False
         if is_indexed:
@@ -101,7 +101,7 @@ cdef class NewKeys:
             place = self.keys + (put & (self.capacity - 1))
             place.offset = offset
             place.store_ms = parts.store_ms if is_indexed else 0
-            place.size = <int32_t>parts.size if put == self.put else 0
+            place.size = <int32_t>parts.size if put == self.produced else 0
             place.value = -1
             put += 1
             if has_key:
@@ -109,39 +109,39 @@ cdef class NewKeys:
                 has_key = next_key(&found, &text, &size, &is_tags)
             if not has_key:
                 break
-        rmq_keys_store(&self.put, put)
+        rmq_keys_store(&self.produced, put)
         return True
 
     # -- the thread that takes
 
-    def has(self, int64_t offset):
+    def contains(self, int64_t offset):
         """True if the keys of the records from `offset` on are here."""
         cdef int64_t end = rmq_keys_load(&self.end)
-        return len(self) > 0 and self.at(self.taken).offset <= offset < end
+        return len(self) > 0 and self.key_at(self.consumed).offset <= offset < end
 
-    def forget(self, int64_t offset):
+    def discard_before(self, int64_t offset):
         """Leave out the records before `offset`; return where the next begins."""
-        cdef int64_t put = self.put_count()
-        cdef int64_t taken = self.taken
-        while taken < put and self.at(taken).offset < offset:
-            taken += 1
-        self.take_until(taken)
-        return self.at(taken).offset if taken < put else None
+        cdef int64_t produced = self.produced_count()
+        cdef int64_t consumed = self.consumed
+        while consumed < produced and self.key_at(consumed).offset < offset:
+            consumed += 1
+        self.consume_until(consumed)
+        return self.key_at(consumed).offset if consumed < produced else None
 
     def __len__(self):
         """Places in use; a record without keys needs one, too."""
-        return rmq_keys_load(&self.put) - rmq_keys_load(&self.taken)
+        return rmq_keys_load(&self.produced) - rmq_keys_load(&self.consumed)
 
     def clear(self):
         """Forget everything; nobody appends or takes meanwhile."""
-        self.taken = self.put
+        self.consumed = self.produced
         self.end = -1
 
-    cdef int64_t put_count(self) noexcept nogil:
-        return rmq_keys_load(&self.put)
+    cdef int64_t produced_count(self) noexcept nogil:
+        return rmq_keys_load(&self.produced)
 
-    cdef const NewKey *at(self, int64_t number) noexcept nogil:
+    cdef const NewKey *key_at(self, int64_t number) noexcept nogil:
         return self.keys + (number & (self.capacity - 1))
 
-    cdef void take_until(self, int64_t number) noexcept nogil:
-        rmq_keys_store(&self.taken, number)
+    cdef void consume_until(self, int64_t number) noexcept nogil:
+        rmq_keys_store(&self.consumed, number)

@@ -106,7 +106,7 @@ cdef int _open(Write *write, int64_t file_size) noexcept nogil:
     return 0
 
 
-cdef int _put(
+cdef int _write_all(
     int fd, const uint8_t *data, int64_t size, int64_t position
 ) noexcept nogil:
     """Write all of `data`; an errno, or 0."""
@@ -200,7 +200,7 @@ cdef int64_t _write_group(
             if write.fd < 0:
                 break
             continue
-        write.error = _put(write.fd, write.data, write.size, write.position)
+        write.error = _write_all(write.fd, write.data, write.size, write.position)
         if write.error == 0:
             sync_file_range(
                 write.fd, write.position, write.size, SYNC_FILE_RANGE_WRITE
@@ -256,9 +256,9 @@ def write_entries(list writes not None, list folders not None, int64_t file_size
         free(group)
 
 
-# -- a look at a file when the store starts
+# -- a file at a file when the store starts
 
-cdef struct Look:
+cdef struct OpenFile:
     int fd
     int error
     int64_t size
@@ -271,39 +271,39 @@ cdef bint _is_valid(const uint8_t *entry) noexcept nogil:
 
 
 cdef int64_t _read(
-    Look *look, int64_t position, uint8_t *out, int64_t size
+    OpenFile *file, int64_t position, uint8_t *out, int64_t size
 ) noexcept nogil:
     """Read up to the end of the file; the bytes read, -1 with an error."""
     cdef int64_t done = 0
     cdef ssize_t part
-    size = min(size, look.size - position)
+    size = min(size, file.size - position)
     while done < size:
-        part = pread(look.fd, out + done, size - done, position + done)
+        part = pread(file.fd, out + done, size - done, position + done)
         if part < 0 and errno == EINTR:
             continue
         if part <= 0:
-            look.error = errno if part else EIO
+            file.error = errno if part else EIO
             return -1
         done += part
     return done
 
 
-cdef int64_t _offset_at(Look *look, int64_t number) noexcept nogil:
+cdef int64_t _offset_at(OpenFile *file, int64_t number) noexcept nogil:
     """The physical offset of an entry; INT64_MAX without a valid one."""
     cdef uint8_t entry[ENTRY_SIZE]
-    if _read(look, number * ENTRY_SIZE, entry, ENTRY_SIZE) != ENTRY_SIZE:
+    if _read(file, number * ENTRY_SIZE, entry, ENTRY_SIZE) != ENTRY_SIZE:
         return INT64_MAX
     return <int64_t>get64(entry) if _is_valid(entry) else INT64_MAX
 
 
-cdef int64_t _data_end(Look *look) noexcept nogil:
+cdef int64_t _data_end(OpenFile *file) noexcept nogil:
     """The end of the blocks at the start of the file."""
-    cdef int64_t end = lseek(look.fd, 0, SEEK_HOLE)
-    return look.size if end < 0 else min(end, look.size)
+    cdef int64_t end = lseek(file.fd, 0, SEEK_HOLE)
+    return file.size if end < 0 else min(end, file.size)
 
 
 cdef int64_t _valid_end(
-    Look *look, int64_t known, int64_t durable_offset
+    OpenFile *file, int64_t known, int64_t durable_offset
 ) noexcept nogil:
     """Position after the valid entries at the start of the file.
 
@@ -311,17 +311,17 @@ cdef int64_t _valid_end(
     for certain, which makes a search out of the walk.
     """
     cdef uint8_t part[PART_SIZE]
-    cdef int64_t low = 0, high = _data_end(look) // ENTRY_SIZE, middle, size, i
-    if 0 < known <= high and _offset_at(look, known - 1) != INT64_MAX:
+    cdef int64_t low = 0, high = _data_end(file) // ENTRY_SIZE, middle, size, i
+    if 0 < known <= high and _offset_at(file, known - 1) != INT64_MAX:
         low = known
     while high - low > PART_ENTRIES:
         middle = (low + high) // 2
-        if _offset_at(look, middle) < durable_offset:
+        if _offset_at(file, middle) < durable_offset:
             low = middle + 1
         else:
             high = middle
-    while look.error == 0:
-        size = _read(look, low * ENTRY_SIZE, part, PART_SIZE)
+    while file.error == 0:
+        size = _read(file, low * ENTRY_SIZE, part, PART_SIZE)
         for i in range(size // ENTRY_SIZE):
             if not _is_valid(part + i * ENTRY_SIZE):
                 return (low + i) * ENTRY_SIZE
@@ -331,17 +331,17 @@ cdef int64_t _valid_end(
     return low * ENTRY_SIZE
 
 
-cdef int64_t _next_data(Look *look, int64_t position) noexcept nogil:
+cdef int64_t _next_data(OpenFile *file, int64_t position) noexcept nogil:
     """Position of the first byte from `position` on that is not zero, -1 without one.
     """
     cdef uint8_t part[PART_SIZE]
     cdef int64_t size, i
-    while position < look.size and look.error == 0:
-        size = lseek(look.fd, position, SEEK_DATA)
+    while position < file.size and file.error == 0:
+        size = lseek(file.fd, position, SEEK_DATA)
         if size < 0:
             return -1
         position = size
-        size = _read(look, position, part, PART_SIZE)
+        size = _read(file, position, part, PART_SIZE)
         for i in range(size):
             if part[i]:
                 return position + i
@@ -349,29 +349,31 @@ cdef int64_t _next_data(Look *look, int64_t position) noexcept nogil:
     return -1
 
 
-cdef int _look_at(bytes path, int64_t file_size, int flags, Look *look) except -1:
+cdef int _open_for_look(
+    bytes path, int64_t file_size, int flags, OpenFile *file
+) except -1:
     cdef const char *name = path
     cdef struct_stat status
-    look.error = 0
-    look.size = file_size
+    file.error = 0
+    file.size = file_size
     with nogil:
-        look.fd = open(name, flags | O_CLOEXEC)
-        if look.fd < 0 or fstat(look.fd, &status):
-            look.error = errno
-    if look.error == 0 and status.st_size != file_size:
-        close(look.fd)
+        file.fd = open(name, flags | O_CLOEXEC)
+        if file.fd < 0 or fstat(file.fd, &status):
+            file.error = errno
+    if file.error == 0 and status.st_size != file_size:
+        close(file.fd)
         raise ValueError(
             f"{os.fsdecode(path)} has {status.st_size} bytes instead of {file_size}"
         )
-    return _check(path, look)
+    return _raise_error(path, file)
 
 
-cdef int _check(bytes path, Look *look) except -1:
+cdef int _raise_error(bytes path, OpenFile *file) except -1:
     """Close a file and raise its error, if there was one."""
-    if look.error:
-        if look.fd >= 0:
-            close(look.fd)
-        raise OSError(look.error, os.strerror(look.error), os.fsdecode(path))
+    if file.error:
+        if file.fd >= 0:
+            close(file.fd)
+        raise OSError(file.error, os.strerror(file.error), os.fsdecode(path))
     return 0
 
 
@@ -385,34 +387,34 @@ def find_entries_end(
     them is not zero; `first` and the last two are of the first and the last entry, -1
     without one.
     """
-    cdef Look look
+    cdef OpenFile file
     cdef uint8_t entry[ENTRY_SIZE]
     cdef int64_t end = 0, data = -1, first = -1, last = -1, last_size = -1
-    _look_at(path, file_size, O_RDONLY, &look)
+    _open_for_look(path, file_size, O_RDONLY, &file)
     with nogil:
-        end = _valid_end(&look, min(known, file_size // ENTRY_SIZE), durable_offset)
-        if look.error == 0:
-            data = _next_data(&look, end)
-        if end and look.error == 0:
-            first = _offset_at(&look, 0)
-            if _read(&look, end - ENTRY_SIZE, entry, ENTRY_SIZE) == ENTRY_SIZE:
+        end = _valid_end(&file, min(known, file_size // ENTRY_SIZE), durable_offset)
+        if file.error == 0:
+            data = _next_data(&file, end)
+        if end and file.error == 0:
+            first = _offset_at(&file, 0)
+            if _read(&file, end - ENTRY_SIZE, entry, ENTRY_SIZE) == ENTRY_SIZE:
                 last = <int64_t>get64(entry)
                 last_size = get32(entry + QueueEntryLayout.ENTRY_SIZE_AT)
-    _check(path, &look)
-    close(look.fd)
+    _raise_error(path, &file)
+    close(file.fd)
     return end, data >= 0, first, last, last_size
 
 
 def read_entry_at(bytes path not None, int64_t file_size, int64_t position):
     """(physical offset, size) of the entry at `position`; size 0 without one."""
-    cdef Look look
+    cdef OpenFile file
     cdef uint8_t entry[ENTRY_SIZE]
     memset(entry, 0, ENTRY_SIZE)
-    _look_at(path, file_size, O_RDONLY, &look)
+    _open_for_look(path, file_size, O_RDONLY, &file)
     with nogil:
-        _read(&look, position, entry, ENTRY_SIZE)
-    _check(path, &look)
-    close(look.fd)
+        _read(&file, position, entry, ENTRY_SIZE)
+    _raise_error(path, &file)
+    close(file.fd)
     return <int64_t>get64(entry), <int32_t>get32(
         entry + QueueEntryLayout.ENTRY_SIZE_AT
     )
@@ -421,24 +423,24 @@ def read_entry_at(bytes path not None, int64_t file_size, int64_t position):
 def clear_entries(bytes path not None, int64_t file_size, int64_t position):
     """Make zeros of all bytes from `position` on, durably: they must not come back
     when the log has grown past their records."""
-    cdef Look look
+    cdef OpenFile file
     cdef uint8_t zeros[PART_SIZE]
     cdef int64_t at = position, size
     cdef bint is_changed = False
     cdef const uint8_t *name = path
     memset(zeros, 0, PART_SIZE)
-    _look_at(path, file_size, O_RDWR, &look)
+    _open_for_look(path, file_size, O_RDWR, &file)
     with nogil:
-        rmq_trace(b"o", look.fd, name, 0, strlen(<const char *>name))
-        while look.error == 0:
-            at = _next_data(&look, at)
+        rmq_trace(b"o", file.fd, name, 0, strlen(<const char *>name))
+        while file.error == 0:
+            at = _next_data(&file, at)
             if at < 0:
                 break
             size = min(<int64_t>PART_SIZE, file_size - at)
-            look.error = _put(look.fd, zeros, size, at)
+            file.error = _write_all(file.fd, zeros, size, at)
             at += size
             is_changed = True
-        if is_changed and look.error == 0:
-            look.error = _sync(look.fd)
-    _check(path, &look)
-    close(look.fd)
+        if is_changed and file.error == 0:
+            file.error = _sync(file.fd)
+    _raise_error(path, &file)
+    close(file.fd)

@@ -13,7 +13,7 @@ from rmq._fastpath.log.waiters cimport Waiter
 #
 # Entries [first_offset, next_offset) are in memory; those from `flushed_offset` on
 # only there.  A flush copies these (`unflushed`), a worker writes the copies to files
-# and waits for the disk, and then `flushed_to` drops most of them.
+# and waits for the disk, and then `mark_flushed` drops most of them.
 # Everything here belongs to the thread that owns the store; workers see copies only.
 
 cdef enum:

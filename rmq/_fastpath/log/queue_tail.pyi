@@ -34,7 +34,7 @@ class TailSet:
     def has_unflushed(self) -> bool:
         """True while a queue waits for its flush."""
 
-    def give_back(self, queues: list[Any]) -> None:
+    def relist_unflushed(self, queues: list[Any]) -> None:
         """List queues again whose entries were not flushed."""
 
 @disjoint_base
@@ -62,13 +62,13 @@ class QueueTail:
     def publish(self, physical_offset: int, size: int, tags_code: int) -> int:
         """Add and count the entry of a record; its queue offset."""
 
-    def end_at(self, end: int, end_physical: int) -> None:
+    def truncate_to(self, end: int, end_physical: int) -> None:
         """End before entry `end`; what is before it and not in memory is in files."""
 
-    def published(self, size: int, messages: int) -> None:
+    def count_record(self, size: int, messages: int) -> None:
         """Count a record whose entry its owner keeps, see `ends_at`."""
 
-    def ends_at(self, end: int, flushed: int, end_physical: int) -> None:
+    def set_ends(self, end: int, flushed: int, end_physical: int) -> None:
         """End at an offset, for an owner that keeps the entries in another form.
 
         Those before `flushed` are in files; nothing here has any.
@@ -89,5 +89,5 @@ class QueueTail:
     def unflushed_entries(self) -> bytes:
         """Copy the entries that are only in memory."""
 
-    def flushed_to(self, end: int) -> None:
+    def mark_flushed(self, end: int) -> None:
         """Note that files have the entries before `end`, and free their memory."""

@@ -28,7 +28,7 @@ from rmq._fastpath.log.waiters cimport wake_waiters
 
 cdef enum:
     ENTRY_SIZE = QueueEntryLayout.ENTRY_SIZE
-    KEPT_ENTRIES = 8            # in memory after a flush, and room of a new queue
+    RETAINED_ENTRIES = 8        # in memory after a flush, and room of a new queue
     CACHE_LINE = 64
 
 SIZE_BOUNDS = (1 << 10, 4 << 10, 512 << 10, 1 << 20, 2 << 20, 4 << 20)
@@ -77,7 +77,7 @@ cdef class TailSet:
 
         Call `take_counts` of each.
         """
-        cdef list taken = _taken(self.uncounted, limit)
+        cdef list taken = _pop_last(self.uncounted, limit)
         cdef QueueTail queue
         for queue in taken:
             queue.is_uncounted = False
@@ -87,7 +87,7 @@ cdef class TailSet:
         """Remove and return at most `limit` queues with messages since they were taken
         last.
         """
-        cdef list taken = _taken(self.unseen, limit)
+        cdef list taken = _pop_last(self.unseen, limit)
         cdef QueueTail queue
         for queue in taken:
             queue.is_unseen = False
@@ -98,7 +98,7 @@ cdef class TailSet:
         """True while a queue waits for its flush."""
         return len(self.unflushed) > 0
 
-    def give_back(self, list queues not None):
+    def relist_unflushed(self, list queues not None):
         """List queues again whose entries were not flushed."""
         cdef QueueTail queue
         for queue in queues:
@@ -129,7 +129,7 @@ cdef class QueueTail:
         cdef void *grown
         if wanted <= self.capacity:
             return True
-        wanted = max(wanted, max(2 * self.capacity, <int64_t>KEPT_ENTRIES))
+        wanted = max(wanted, max(2 * self.capacity, <int64_t>RETAINED_ENTRIES))
         grown = realloc(self.entries, wanted * ENTRY_SIZE)
         if grown == NULL:
             return False
@@ -190,11 +190,11 @@ cdef class QueueTail:
         _count(self, size, 1)
         return offset
 
-    def published(self, int32_t size, int32_t messages):
-        """Count a record whose entry its owner keeps, see `ends_at`."""
+    def count_record(self, int32_t size, int32_t messages):
+        """Count a record whose entry its owner keeps, see `set_ends`."""
         _count(self, size, messages)
 
-    def ends_at(self, int64_t end, int64_t flushed, int64_t end_physical):
+    def set_ends(self, int64_t end, int64_t flushed, int64_t end_physical):
         """End at an offset, for an owner that keeps the entries in another form.
 
         Those before `flushed` are in files; nothing here has any.
@@ -203,7 +203,7 @@ cdef class QueueTail:
         self.flushed_offset = flushed
         self.end_physical = end_physical
 
-    def end_at(self, int64_t end, int64_t end_physical):
+    def truncate_to(self, int64_t end, int64_t end_physical):
         """End before entry `end`; what is before it and not in memory is in files."""
         if not self.first_offset <= end <= self.next_offset:
             self.first_offset = self.flushed_offset = end
@@ -261,16 +261,16 @@ cdef class QueueTail:
             return b""
         return PyBytes_FromStringAndSize(<const char *>entry, count * ENTRY_SIZE)
 
-    def flushed_to(self, int64_t end):
+    def mark_flushed(self, int64_t end):
         """Note that files have the entries before `end`, and free their memory."""
         cdef int64_t kept, capacity
         cdef uint8_t *fewer
         if not self.flushed_offset <= end <= self.next_offset:
             raise ValueError(f"flushed to {end} of {self.next_offset} entries")
         self.flushed_offset = end
-        kept = max(self.next_offset - end, <int64_t>KEPT_ENTRIES)
+        kept = max(self.next_offset - end, <int64_t>RETAINED_ENTRIES)
         kept = min(kept, self.next_offset - self.first_offset)
-        capacity = max(kept + self.staged, <int64_t>KEPT_ENTRIES)
+        capacity = max(kept + self.staged, <int64_t>RETAINED_ENTRIES)
         if capacity > self.capacity // 2:
             return
         fewer = <uint8_t *>malloc(capacity * ENTRY_SIZE)
@@ -307,7 +307,7 @@ cdef inline int _count(QueueTail queue, int32_t size, int32_t messages) except -
     return 0
 
 
-cdef list _taken(list queues, int64_t limit):
+cdef list _pop_last(list queues, int64_t limit):
     """Remove and return the last `limit` of a list."""
     cdef int64_t rest = max(<int64_t>0, len(queues) - limit)
     cdef list taken = queues[rest:]

@@ -9,7 +9,7 @@ cpdef enum ScanStop:
     SCAN_FULL = 1       # the message or byte limit
     SCAN_LIMIT = 2      # the number of entries that may be looked at
 
-cdef struct Wanted:             # what a pull asks of its queue
+cdef struct ScanQuery:          # what a pull asks of its queue
     const int64_t *codes
     int64_t code_count          # -1: every tag
     int64_t max_messages
@@ -18,7 +18,7 @@ cdef struct Wanted:             # what a pull asks of its queue
     int64_t confirm_offset
     int64_t min_physical_offset
 
-cdef struct Found:
+cdef struct ScanResult:
     int64_t messages
     int64_t bytes
     int64_t examined
@@ -28,5 +28,5 @@ cdef struct Found:
     int64_t sizes[RUN_LIMIT]
 
 cdef ScanStop scan_entries(
-    const uint8_t *p, const uint8_t *end, const Wanted *wanted, Found *found
+    const uint8_t *p, const uint8_t *end, const ScanQuery *wanted, ScanResult *found
 ) noexcept nogil

@@ -58,7 +58,7 @@ class WalkedRecord(NamedTuple):
 
 
 cdef ScanStop scan_entries(
-    const uint8_t *p, const uint8_t *end, const Wanted *wanted, Found *found
+    const uint8_t *p, const uint8_t *end, const ScanQuery *wanted, ScanResult *found
 ) noexcept nogil:
     """Collect records from the entries in [p, end), see `scan_queue`."""
     cdef int64_t offset, size, tags, i
@@ -126,8 +126,8 @@ def scan_queue(
     looks at them.
     """
     cdef int64_t codes[TAG_LIMIT]
-    cdef Wanted wanted
-    cdef Found found
+    cdef ScanQuery wanted
+    cdef ScanResult found
     cdef ScanStop stop
     cdef Py_ssize_t i
     cdef const uint8_t *start = NULL
@@ -169,7 +169,7 @@ def walk_log(
     cdef RecordStatus status = OK
     cdef const uint8_t *p
     cdef list records = []
-    file._check(position, end - position, file.size)
+    file.check_range(position, end - position, file.size)
     while position < end and len(records) < limit:
         p = file.address + position
         with nogil:
@@ -214,7 +214,7 @@ def survey_log(
     cdef const uint8_t *p
     cdef int64_t count = 0
     cdef int64_t limit = rows.shape[0]
-    file._check(position, end - position, file.size)
+    file.check_range(position, end - position, file.size)
     if rows.shape[1] != SURVEY_COLUMNS:
         raise ValueError(f"rows of {rows.shape[1]} columns, not {SURVEY_COLUMNS}")
     file.holders += 1
@@ -260,7 +260,7 @@ def topic_hash(const uint8_t[::1] topic not None):
 def read_entry(MappedFile file not None, int64_t position):
     """(physical offset, size, tags code) of the queue entry at `position`."""
     cdef const uint8_t *p
-    file._check(position, QueueEntryLayout.ENTRY_SIZE, file.size)
+    file.check_range(position, QueueEntryLayout.ENTRY_SIZE, file.size)
     p = file.address + position
     return (
         <int64_t>get64(p + QueueEntryLayout.ENTRY_OFFSET_AT),

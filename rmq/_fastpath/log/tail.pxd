@@ -36,10 +36,10 @@ cdef class LogTail:
     cdef list touched
     cdef bint has_room(self, int64_t size) noexcept nogil
     cdef bint must_wait(self, int64_t now_ms) noexcept nogil
-    cdef int64_t next_offset(self) noexcept nogil
+    cdef int64_t next_record_offset(self) noexcept nogil
     cdef int write(self, int64_t count) except -1
     cdef int write_to_ring(self, int64_t size) except -1
-    cdef void note_keys(self, int64_t size, int64_t offset) noexcept nogil
+    cdef void collect_keys(self, int64_t size, int64_t offset) noexcept nogil
     cdef int touch(self, QueueTail queue) except -1
     cdef bint stage_copy(
         self,

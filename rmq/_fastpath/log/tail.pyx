@@ -127,7 +127,7 @@ cdef class LogTail:
             self.file.base_offset + self.file._write_position
         )
 
-    cdef int64_t next_offset(self) noexcept nogil:
+    cdef int64_t next_record_offset(self) noexcept nogil:
         """Where the next staged record will be; there is room for it."""
         return (
             self.file.base_offset
@@ -140,7 +140,7 @@ cdef class LogTail:
         if self.file is None or self.file.address == NULL:
             return False
         if self.writer is not None and self.encoder.staged_size + size > min(
-            self.writer.ring.margin, self.writer.ring.room()
+            self.writer.ring.margin, self.writer.ring.free_bytes()
         ):
             return False
         end = self.file._write_position + self.encoder.staged_size + size
@@ -157,14 +157,14 @@ cdef class LogTail:
         """
         if self.writer is None:
             return False
-        if self.writer.ring.room() >= self.writer.ring.margin:
+        if self.writer.ring.free_bytes() >= self.writer.ring.margin:
             self.full_since_ms = 0
             return False
         if self.full_since_ms == 0:
             self.full_since_ms = now_ms
         if now_ms - self.full_since_ms >= self.busy_limit_ms:
             return False
-        self.writer.await_room()
+        self.writer.wake_reactor_later()
         return True
 
     def append(
@@ -354,7 +354,7 @@ cdef class LogTail:
         fields.flag = get32(record + RecordLayout.FLAG_AT)
         fields.sys_flag = parts.sys_flag
         fields.reconsume_times = get32(record + parts.body_at - 16)
-        fields.physical_offset = self.next_offset()
+        fields.physical_offset = self.next_record_offset()
         fields.born_ms = get64(record + RecordLayout.BORN_MS_AT)
         fields.store_ms = store_ms
         fields.prepared_offset = 0
@@ -403,24 +403,24 @@ cdef class LogTail:
             self.write_to_ring(size)
         self.put_messages += count
         self.put_bytes += size
-        self.note_keys(size, offset)
+        self.collect_keys(size, offset)
         return 0
 
-    cdef void note_keys(self, int64_t size, int64_t offset) noexcept nogil:
+    cdef void collect_keys(self, int64_t size, int64_t offset) noexcept nogil:
         """Keep the keys of what was written: it is still in the staging buffer."""
         if self.new_keys is not None:
-            self.new_keys.note(self.encoder.staging, size, offset)
+            self.new_keys.collect_records(self.encoder.staging, size, offset)
 
     cdef int write_to_ring(self, int64_t size) except -1:
         """Copy what is staged: no system call, no new page, no lock."""
         cdef LogWriter writer = self.writer
         cdef int64_t pending = writer.pending()
-        if size > min(writer.ring.margin, writer.ring.room()):
+        if size > min(writer.ring.margin, writer.ring.free_bytes()):
             raise ValueError(f"the ring has no room for {size} bytes")
         writer.ring.append(self.encoder.staging, size)
         self.file._write_position += size
         self.encoder.staged_size = 0
-        writer.note_append(pending)
+        writer.wake_for_append(pending)
         return 0
 
     def end_file(self):
@@ -435,7 +435,7 @@ cdef class LogTail:
         else:
             self.write_to_ring(RecordLayout.BLANK_SIZE)
             self.writer.ring.append_zeros(rest - RecordLayout.BLANK_SIZE)
-        self.note_keys(RecordLayout.BLANK_SIZE, offset)
+        self.collect_keys(RecordLayout.BLANK_SIZE, offset)
         file._write_position = file.size
 
     cdef int touch(self, QueueTail queue) except -1:

@@ -18,18 +18,20 @@ cdef class TailRing:
     cdef int64_t _end                   # atomic
     cdef int64_t prepared_at            # the end when pages were made ready
 
-    cdef int make(self, int64_t size, int64_t generation, int64_t begin) except -1
-    cdef int find(self, int64_t generation) except -1
-    cdef int map(self, int64_t size) except -1
-    cdef int64_t end(self) noexcept nogil
-    cdef int64_t written(self) noexcept nogil
-    cdef void set_written(self, int64_t offset) noexcept nogil
-    cdef int64_t floor(self) noexcept nogil
-    cdef int64_t safe_floor(self) noexcept nogil
-    cdef int64_t room(self) noexcept nogil
-    cdef uint8_t *at(self, int64_t offset) noexcept nogil
+    cdef int create_file(
+        self, int64_t size, int64_t generation, int64_t begin
+    ) except -1
+    cdef int open_existing(self, int64_t generation) except -1
+    cdef int map_file(self, int64_t size) except -1
+    cdef int64_t load_appended(self) noexcept nogil
+    cdef int64_t load_written(self) noexcept nogil
+    cdef void store_written(self, int64_t offset) noexcept nogil
+    cdef int64_t load_floor(self) noexcept nogil
+    cdef int64_t load_safe_floor(self) noexcept nogil
+    cdef int64_t free_bytes(self) noexcept nogil
+    cdef uint8_t *address_of(self, int64_t offset) noexcept nogil
     cdef void append(self, const uint8_t *data, int64_t size) noexcept nogil
     cdef void append_zeros(self, int64_t size) noexcept nogil
-    cdef void finish(self, int64_t size) noexcept nogil
+    cdef void advance_end(self, int64_t size) noexcept nogil
     cdef Extent view(self, int64_t offset, int64_t end)
     cdef Extent copy(self, int64_t offset, int64_t end)

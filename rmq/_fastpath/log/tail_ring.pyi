@@ -22,7 +22,7 @@ class TailRing:
         """
 
     @property
-    def end_offset(self) -> int:
+    def appended_offset(self) -> int:
         """Where the next append goes."""
 
     @property
@@ -40,7 +40,7 @@ class TailRing:
     def add(self, data: Buffer) -> None:
         """Append bytes; ValueError without room for them."""
 
-    def note_written(self, offset: int) -> None:
+    def mark_written(self, offset: int) -> None:
         """The files have all bytes before `offset`."""
 
     def prepare_pages(self) -> None:
@@ -50,7 +50,7 @@ class TailRing:
         lap, needs an update of the file's time, and may wait for the journal.
         """
 
-    def left(self, offset: int, limit: int) -> Extent | None:
+    def read_leftover(self, offset: int, limit: int) -> Extent | None:
         """What a run left at `offset`, at most `limit` bytes of it: to be checked."""
 
     def read(self, offset: int, size: int) -> bytes:

@@ -23,7 +23,7 @@ from libc.stdint cimport int64_t, uint8_t
 from libc.stdlib cimport malloc
 from libc.string cimport memcmp, memcpy, memset
 
-from rmq._fastpath.log.extent cimport Extent, extent_of
+from rmq._fastpath.log.extent cimport Extent, new_extent
 
 cdef extern from "io_trace.h":
     void rmq_trace(
@@ -127,9 +127,9 @@ cdef class TailRing:
         self.path = path
         self.fd = -1
         if size:
-            self.make(size, generation, begin)
+            self.create_file(size, generation, begin)
         else:
-            self.find(generation)
+            self.open_existing(generation)
         self.margin = self.size // RING_PARTS
         self._end = self.prepared_at = self.begin
 
@@ -141,7 +141,9 @@ cdef class TailRing:
         if self.fd >= 0:
             close_descriptor(self.fd)
 
-    cdef int make(self, int64_t size, int64_t generation, int64_t begin) except -1:
+    cdef int create_file(
+        self, int64_t size, int64_t generation, int64_t begin
+    ) except -1:
         """Begin a new file, with all its blocks."""
         cdef int error
         if size <= 0 or size % RING_PAGE:
@@ -155,7 +157,7 @@ cdef class TailRing:
         if error:
             os.unlink(self.path)
             raise OSError(error, os.strerror(error), self.path)
-        self.map(size)
+        self.map_file(size)
         self.begin = begin
         (<int64_t *>(self.head + SIZE_AT))[0] = size
         (<int64_t *>(self.head + GENERATION_AT))[0] = generation
@@ -165,14 +167,14 @@ cdef class TailRing:
         rmq_trace(b"w", self.fd, self.head, 0, WRITTEN_AT + 8)
         return 0
 
-    cdef int find(self, int64_t generation) except -1:
+    cdef int open_existing(self, int64_t generation) except -1:
         """Open the file of an earlier run."""
         self.fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
         length = os.fstat(self.fd).st_size
         size = length - RING_PAGE
         if size <= 0 or size % RING_PAGE:
             raise ValueError(f"{self.path} has {length} bytes and is no ring")
-        self.map(size)
+        self.map_file(size)
         if memcmp(self.head, MAGIC, MAGIC_SIZE) or (
             (<int64_t *>(self.head + SIZE_AT))[0] != self.size
         ):
@@ -182,7 +184,7 @@ cdef class TailRing:
         self.begin = (<int64_t *>(self.head + BEGIN_AT))[0]
         return 0
 
-    cdef int map(self, int64_t size) except -1:
+    cdef int map_file(self, int64_t size) except -1:
         """Map head and ring."""
         self.head = rmq_ring_map_head(self.fd, RING_PAGE)
         if self.head != NULL:
@@ -194,81 +196,85 @@ cdef class TailRing:
 
     # -- offsets
 
-    cdef int64_t end(self) noexcept nogil:
+    cdef int64_t load_appended(self) noexcept nogil:
         return rmq_ring_load(&self._end)
 
-    cdef int64_t written(self) noexcept nogil:
+    cdef int64_t load_written(self) noexcept nogil:
         return rmq_ring_load(<int64_t *>(self.head + WRITTEN_AT))
 
-    cdef void set_written(self, int64_t offset) noexcept nogil:
+    cdef void store_written(self, int64_t offset) noexcept nogil:
         rmq_ring_store(<int64_t *>(self.head + WRITTEN_AT), offset)
         rmq_trace(b"w", self.fd, self.head + WRITTEN_AT, WRITTEN_AT, 8)
 
-    cdef int64_t floor(self) noexcept nogil:
+    cdef int64_t load_floor(self) noexcept nogil:
         """Records that begin here or later are in the ring; earlier ones in a file."""
         return max(self.begin, self._end - self.size)
 
-    cdef int64_t room(self) noexcept nogil:
+    cdef int64_t free_bytes(self) noexcept nogil:
         """Bytes that may be appended now; below 0 there are none."""
-        return self.size - 2 * self.margin - (self._end - self.written())
+        return self.size - 2 * self.margin - (self._end - self.load_written())
 
     @property
-    def end_offset(self):
+    def appended_offset(self):
         """Where the next append goes."""
-        return self.end()
+        return self.load_appended()
 
     @property
     def written_offset(self):
         """The files of the log have all bytes before it."""
-        return self.written()
+        return self.load_written()
 
     @property
     def floor_offset(self):
         """Records that begin here or later are in the ring."""
-        return self.floor()
+        return self.load_floor()
 
     @property
     def free_size(self):
         """Bytes that may be appended now."""
-        return max(<int64_t>0, self.room())
+        return max(<int64_t>0, self.free_bytes())
 
     # -- the thread that appends
 
-    cdef uint8_t *at(self, int64_t offset) noexcept nogil:
+    cdef uint8_t *address_of(self, int64_t offset) noexcept nogil:
         return self.address + offset % self.size
 
     cdef void append(self, const uint8_t *data, int64_t size) noexcept nogil:
         """Copy what the caller has found room for, then move the end."""
-        memcpy(self.at(self._end), data, size)
-        self.finish(size)
+        memcpy(self.address_of(self._end), data, size)
+        self.advance_end(size)
 
     cdef void append_zeros(self, int64_t size) noexcept nogil:
         """The rest of a file, which no record has."""
-        memset(self.at(self._end), 0, size)
-        self.finish(size)
+        memset(self.address_of(self._end), 0, size)
+        self.advance_end(size)
 
-    cdef void finish(self, int64_t size) noexcept nogil:
+    cdef void advance_end(self, int64_t size) noexcept nogil:
         cdef int64_t position = self._end % self.size
         cdef int64_t first = min(size, self.size - position)
-        rmq_trace(b"w", self.fd, self.at(self._end), RING_PAGE + position, first)
+        rmq_trace(
+            b"w", self.fd, self.address_of(self._end), RING_PAGE + position, first
+        )
         if first < size:
             rmq_trace(b"w", self.fd, self.address, RING_PAGE, size - first)
         rmq_ring_store(&self._end, self._end + size)
 
     def add(self, const uint8_t[::1] data not None):
         """Append bytes; ValueError without room for them."""
-        if data.shape[0] > min(self.margin, self.room()):
+        if data.shape[0] > min(self.margin, self.free_bytes()):
             raise ValueError(f"{self.path} has no room for {data.shape[0]} bytes")
         if data.shape[0]:
             self.append(&data[0], data.shape[0])
 
     # -- the thread that writes
 
-    def note_written(self, int64_t offset):
+    def mark_written(self, int64_t offset):
         """The files have all bytes before `offset`."""
-        if not self.written() <= offset <= self.end():
-            raise ValueError(f"{offset} is not in {self.written()}..{self.end()}")
-        self.set_written(offset)
+        if not self.load_written() <= offset <= self.load_appended():
+            raise ValueError(
+                f"{offset} is not in {self.load_written()}..{self.load_appended()}"
+            )
+        self.store_written(offset)
 
     def prepare_pages(self):
         """Have writable pages ahead of the end; for a worker thread, now and then.
@@ -276,9 +282,9 @@ cdef class TailRing:
         A page that is new, or that the kernel has written to the disk since the last
         lap, needs an update of the file's time, and may wait for the journal.
         """
-        cdef int64_t end = self.end()
+        cdef int64_t end = self.load_appended()
         cdef int64_t lead = LEAD_SIZE + LEAD_CALLS * (end - self.prepared_at)
-        cdef int64_t stop = end + min(lead, max(<int64_t>0, self.room()))
+        cdef int64_t stop = end + min(lead, max(<int64_t>0, self.free_bytes()))
         cdef int64_t start, part
         self.prepared_at = end
         with nogil:
@@ -293,11 +299,13 @@ cdef class TailRing:
 
     cdef Extent view(self, int64_t offset, int64_t end):
         """[offset, end) where it is: until the next append, on the same thread."""
-        return extent_of(self.path, self.at(offset), offset, end - offset, self)
+        return new_extent(
+            self.path, self.address_of(offset), offset, end - offset, self
+        )
 
-    cdef int64_t safe_floor(self) noexcept nogil:
+    cdef int64_t load_safe_floor(self) noexcept nogil:
         """`floor` for other threads: no append that is going on touches these bytes."""
-        return max(self.begin, self.end() - self.size + self.margin)
+        return max(self.begin, self.load_appended() - self.size + self.margin)
 
     cdef Extent copy(self, int64_t offset, int64_t end):
         """[offset, end) for another thread; None if it is being overwritten."""
@@ -305,12 +313,12 @@ cdef class TailRing:
         cdef uint8_t *memory = <uint8_t *>malloc(size)
         if memory == NULL:
             raise MemoryError
-        extent = extent_of(self.path, memory, offset, size, None)
+        extent = new_extent(self.path, memory, offset, size, None)
         with nogil:
-            memcpy(memory, self.at(offset), size)
-        return extent if offset >= self.safe_floor() else None
+            memcpy(memory, self.address_of(offset), size)
+        return extent if offset >= self.load_safe_floor() else None
 
-    def left(self, int64_t offset, int64_t limit):
+    def read_leftover(self, int64_t offset, int64_t limit):
         """What a run left at `offset`, at most `limit` bytes of it: to be checked."""
         if offset < self.begin:
             return None
@@ -318,9 +326,11 @@ cdef class TailRing:
 
     def read(self, int64_t offset, int64_t size):
         """Copy [offset, offset + size), which must be in the ring."""
-        if size < 0 or offset < self.floor() or offset + size > self.end():
+        if size < 0 or not (
+            self.load_floor() <= offset <= self.load_appended() - size
+        ):
             raise IndexError(
                 f"{self.path}: {size} bytes at {offset} reach outside "
-                f"{self.floor()}..{self.end()}"
+                f"{self.load_floor()}..{self.load_appended()}"
             )
-        return self.at(offset)[:size]
+        return self.address_of(offset)[:size]

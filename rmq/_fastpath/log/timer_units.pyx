@@ -232,7 +232,7 @@ def add_units(  # tidy: long — one loop: what is checked, written and counted
     return position, following, topics
 
 
-cdef bytes _added(int64_t written_ms, int64_t now_ms):
+cdef bytes _delivery_properties(int64_t written_ms, int64_t now_ms):
     """The properties that a delivered message gets."""
     cdef uint8_t text[ADDED_LIMIT]
     cdef uint8_t *end = put_literal(text, b"TIMER_ENQUEUE_MS\1")
@@ -297,7 +297,7 @@ def due_records(  # tidy: long — one loop: each thing that vouches for a recor
                 if file is None:
                     break
             start -= file.base_offset
-            file._check(start, QueueEntryLayout.ENTRY_SIZE, file.size)
+            file.check_range(start, QueueEntryLayout.ENTRY_SIZE, file.size)
             entry = file.address + start
         if (
             <int64_t>get64(entry + QueueEntryLayout.ENTRY_OFFSET_AT) != offset
@@ -305,6 +305,6 @@ def due_records(  # tidy: long — one loop: each thing that vouches for a recor
         ):
             break
         records.append(data)
-        added.append(_added(written_ms, now_ms))
+        added.append(_delivery_properties(written_ms, now_ms))
         hashes.append(<int32_t>get32(unit + 40))
     return records, added, hashes

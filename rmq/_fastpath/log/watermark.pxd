@@ -8,13 +8,13 @@ cdef enum:
 cdef class Watermark:
     cdef int64_t _value
     cdef int _descriptors[SUBSCRIBER_LIMIT]     # plus one; 0: free
-    cdef Gate _demand           # open: somebody wants more
+    cdef Gate _request          # open: somebody wants more
     cdef bint _is_over
-    cdef Watermark _joint       # the lesser of this one and another, if there is one
+    cdef Watermark _minimum     # the lesser of this one and another, if there is one
     cdef Watermark _first       # what this one is the lesser of, if it is
     cdef Watermark _second
     cdef int64_t load(self) noexcept nogil
-    cdef bint move(self, int64_t value) noexcept nogil
-    cdef void follow(self) noexcept nogil
-    cdef void want(self) noexcept nogil
+    cpdef bint advance(self, int64_t value) noexcept nogil
+    cdef void update_minimum(self) noexcept nogil
+    cpdef void request_advance(self) noexcept nogil
     cdef bint wait(self, int64_t limit_ns) noexcept nogil

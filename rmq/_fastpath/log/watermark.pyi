@@ -16,21 +16,21 @@ class Watermark:
         """Set the offset, also downwards: recovery only, before anybody reads."""
 
     @staticmethod
-    def lesser_of(first: Watermark, second: Watermark) -> Watermark:
+    def minimum_of(first: Watermark, second: Watermark) -> Watermark:
         """Give a watermark that is always at the lesser of two.
 
         Demands for it go to both.  Make it before anybody moves them; each can be part
         of one.
         """
 
-    def demand(self) -> None:
-        """Let `wait_for_demand` return, now or when it is called."""
+    def request_advance(self) -> None:
+        """Let `wait_for_request` return, now or when it is called."""
 
-    def wait_for_demand(self) -> bool:
+    def wait_for_request(self) -> bool:
         """Block without the GIL until somebody wants more; False after the end."""
 
-    def end_demand(self) -> None:
-        """Let `wait_for_demand` return False, once."""
+    def end_wait(self) -> None:
+        """Let `wait_for_request` return False, once."""
 
     def subscribe(self) -> int:
         """Give a new eventfd, readable after each move; `unsubscribe` closes it."""

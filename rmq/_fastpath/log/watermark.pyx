@@ -7,7 +7,7 @@ moves the watermark waits for a demand; those made meanwhile are one.
 
 Invariant: the value never falls, except by `reset` during recovery, when nobody reads.
 Any thread may call `advance` and `demand`; subscribe and close belong to the thread
-that owns it, `wait_for_demand` to one other.
+that owns it, `wait_for_request` to one other.
 """
 
 import os
@@ -53,11 +53,11 @@ cdef class Watermark:
 
     def __cinit__(self, int64_t value=0):
         self._value = value
-        init_gate(&self._demand)
+        init_gate(&self._request)
 
     def __dealloc__(self):
         cdef int i
-        destroy_gate(&self._demand)
+        destroy_gate(&self._request)
         for i in range(SUBSCRIBER_LIMIT):
             if self._descriptors[i]:
                 close(self._descriptors[i] - 1)
@@ -65,51 +65,49 @@ cdef class Watermark:
     cdef int64_t load(self) noexcept nogil:
         return rmq_load(&self._value)
 
-    cdef bint move(self, int64_t value) noexcept nogil:
+    cpdef bint advance(self, int64_t value) noexcept nogil:
+        """Raise the offset to `value`; False if it was there already."""
         cdef int i
         if not rmq_raise(&self._value, value):
             return False
         for i in range(SUBSCRIBER_LIMIT):
             if self._descriptors[i]:
                 rmq_signal(self._descriptors[i] - 1)
-        if self._joint is not None:
+        if self._minimum is not None:
             rmq_fence()
-            self._joint.follow()
+            self._minimum.update_minimum()
         return True
 
-    cdef void follow(self) noexcept nogil:
+    cdef void update_minimum(self) noexcept nogil:
         """Move to the lesser of the two that this one is made of."""
-        self.move(min(self._first.load(), self._second.load()))
+        self.advance(min(self._first.load(), self._second.load()))
 
-    cdef void want(self) noexcept nogil:
-        open_gate(&self._demand)
+    cpdef void request_advance(self) noexcept nogil:
+        """Let `wait_for_request` return, now or when it is called."""
+        open_gate(&self._request)
         if self._first is not None:
-            self._first.want()
-            self._second.want()
+            self._first.request_advance()
+            self._second.request_advance()
 
     cdef bint wait(self, int64_t limit_ns) noexcept nogil:
         """Wait until somebody wants more; False if nobody does for so long."""
-        return pass_gate(&self._demand, limit_ns)
+        return pass_gate(&self._request, limit_ns)
 
     @staticmethod
-    def lesser_of(Watermark first not None, Watermark second not None):
+    def minimum_of(Watermark first not None, Watermark second not None):
         """Give a watermark that is always at the lesser of two.
 
         Demands for it go to both.  Make it before anybody moves them; each can be part
         of one.
         """
         cdef Watermark joint = Watermark(min(first.load(), second.load()))
-        if first._joint is not None or second._joint is not None or first is second:
+        if first._minimum is not None or second._minimum is not None or first is second:
             raise ValueError("a watermark is part of one other at most")
         joint._first, joint._second = first, second
-        first._joint = second._joint = joint
+        first._minimum = second._minimum = joint
         return joint
 
-    def demand(self):
-        """Let `wait_for_demand` return, now or when it is called."""
-        self.want()
-
-    def wait_for_demand(self):
+    def wait_for_request(self):
         """Block without the GIL until somebody wants more; False after the end."""
         with nogil:
             self.wait(-1)
@@ -118,19 +116,15 @@ cdef class Watermark:
             return False
         return True
 
-    def end_demand(self):
-        """Let `wait_for_demand` return False, once."""
+    def end_wait(self):
+        """Let `wait_for_request` return False, once."""
         self._is_over = True
-        self.want()
+        self.request_advance()
 
     @property
     def value(self):
         """The offset now."""
         return rmq_load(&self._value)
-
-    def advance(self, int64_t value):
-        """Raise the offset to `value`; False if it was there already."""
-        return self.move(value)
 
     def reset(self, int64_t value):
         """Set the offset, also downwards: recovery only, before anybody reads."""

@@ -22,12 +22,12 @@ cdef struct Buffer:
     int64_t end
 
 
-cdef inline int64_t waiting(const Buffer *buffer) noexcept nogil:
+cdef inline int64_t pending_size(const Buffer *buffer) noexcept nogil:
     """Bytes that wait in the buffer."""
     return buffer.end - buffer.start
 
 
-cdef inline bint resize(
+cdef inline bint resize_buffer(
     Buffer *buffer, int64_t capacity, MemoryBudget *budget
 ) noexcept nogil:
     """Change the capacity; False, and nothing changed, if there is no memory."""
@@ -40,7 +40,7 @@ cdef inline bint resize(
     return True
 
 
-cdef inline void release(Buffer *buffer, MemoryBudget *budget) noexcept nogil:
+cdef inline void release_buffer(Buffer *buffer, MemoryBudget *budget) noexcept nogil:
     """Free the buffer and drop what is in it."""
     budget.used -= buffer.capacity
     free(buffer.data)
@@ -48,7 +48,7 @@ cdef inline void release(Buffer *buffer, MemoryBudget *budget) noexcept nogil:
     buffer.capacity = buffer.start = buffer.end = 0
 
 
-cdef inline void shift(Buffer *buffer) noexcept nogil:
+cdef inline void compact_buffer(Buffer *buffer) noexcept nogil:
     """Move the bytes that wait to the start."""
     if buffer.start:
         buffer.end -= buffer.start

@@ -27,7 +27,7 @@ cpdef enum EventKind:
     HEADER_TOO_LARGE = 5
     READER_TOO_SLOW = 6
     OUT_OF_MEMORY = 7
-    NOT_KEPT = 8
+    NOT_STORED = 8
 
 cdef struct Slot:
     int fd                      # -1: free
@@ -43,7 +43,7 @@ cdef struct Slot:
     bint is_dirty               # in the list of connections to send for
     bint is_uncut               # in the list of connections with frames left to cut
     bint is_declined            # its first frame is for Python, and waits for a poll
-    bint has_spoken             # one whole frame came
+    bint has_sent_frame         # one whole frame came
     bint is_paused              # frames wait until the outbox is empty
     bint is_waiting             # frames wait until their handler can serve them
     int32_t handed              # frames that were handed over and not taken yet
@@ -85,7 +85,7 @@ cdef class Connections:
 
     cdef list take_events(self)
     cdef int grow(self) except -1
-    cdef uint64_t token(self, uint32_t index) noexcept nogil
+    cdef uint64_t token_of(self, uint32_t index) noexcept nogil
     cdef Slot *find(self, uint64_t token) noexcept nogil
     cdef void arm(self, uint32_t index) noexcept nogil
     cdef void fail(self, uint32_t index, EventKind kind) noexcept nogil
@@ -94,12 +94,12 @@ cdef class Connections:
         self, EventKind kind, uint32_t index, int64_t start, int64_t size
     ) noexcept nogil
     cdef void drop_replies(self) noexcept nogil
-    cdef void leave_uncut(self, uint32_t index) noexcept nogil
-    cdef void leave_waiting(self, uint32_t index) noexcept nogil
-    cdef void resume_waiting(self) noexcept nogil
+    cdef void cut_later(self, uint32_t index) noexcept nogil
+    cdef void suspend_reading(self, uint32_t index) noexcept nogil
+    cdef void resume_reading(self) noexcept nogil
     cdef bint is_stalled(self, const Slot *slot) noexcept nogil
     cdef void end_stalled(self, uint32_t asking, int64_t wanted) noexcept nogil
-    cdef void end_holder(self, uint32_t index) noexcept nogil
+    cdef void end_for_memory(self, uint32_t index) noexcept nogil
     cdef bint may_grow(
         self, uint32_t index, const Buffer *buffer, int64_t wanted
     ) noexcept nogil

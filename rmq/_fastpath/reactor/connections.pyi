@@ -12,7 +12,7 @@ class EventKind(IntEnum):
     HEADER_TOO_LARGE = 5
     READER_TOO_SLOW = 6
     OUT_OF_MEMORY = 7
-    NOT_KEPT = 8
+    NOT_STORED = 8
 
 @final
 class Connections:
@@ -37,10 +37,10 @@ class Connections:
     def is_open(self, token: int) -> bool:
         """True until the connection is closed."""
 
-    def has_spoken(self, token: int) -> bool:
+    def has_sent_frame(self, token: int) -> bool:
         """True once one whole frame came."""
 
-    def descriptor(self, token: int) -> int:
+    def descriptor_of(self, token: int) -> int:
         """The file descriptor, or -1 if the connection is gone."""
 
     def pending_size(self, token: int) -> int:

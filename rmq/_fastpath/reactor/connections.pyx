@@ -28,8 +28,10 @@ from rmq._fastpath.bytes.syscalls cimport (
     EPOLLOUT, EPOLLRDHUP,
     MSG_DONTWAIT, MSG_NOSIGNAL, c_send, epoll_set,
 )
-from rmq._fastpath.reactor.buffers cimport Buffer, release, resize, shift, waiting
-from rmq._fastpath.reactor.template cimport forget_headers
+from rmq._fastpath.reactor.buffers cimport (
+    Buffer, compact_buffer, pending_size, release_buffer, resize_buffer,
+)
+from rmq._fastpath.reactor.template cimport free_templates
 
 cdef enum:
     OUTBOX_LIMIT = 160 * 1024 * 1024    # the largest pull answer and some more
@@ -54,7 +56,7 @@ cdef class Connections:
                 close(self.slots[i].fd)
             free(self.slots[i].inbox.data)
             free(self.slots[i].outbox.data)
-            forget_headers(&self.slots[i].learned)
+            free_templates(&self.slots[i].learned)
             free(self.slots[i])
         free(self.slots)
         free(self.dirty)
@@ -84,18 +86,19 @@ cdef class Connections:
         slot.fd = fd
         slot.listener = listener
         slot.state = OPEN
-        slot.is_paused = slot.is_waiting = slot.has_spoken = slot.is_declined = False
+        slot.is_paused = slot.is_waiting = slot.is_declined = False
+        slot.has_sent_frame = False
         slot.declined_poll = -1
         slot.peer_size = min(len(peer), <int32_t>sizeof(slot.peer))
         memcpy(slot.peer, <const char *>peer, slot.peer_size)
         slot.active_ms = slot.frame_ms = max(self.now_ms, now_ms)
         slot.armed = EPOLLIN | EPOLLRDHUP
-        if epoll_set(self.epfd, EPOLL_CTL_ADD, fd, slot.armed, self.token(index)):
+        if epoll_set(self.epfd, EPOLL_CTL_ADD, fd, slot.armed, self.token_of(index)):
             slot.fd = -1
             self.free_slots.append(index)
             raise OSError(errno, os.strerror(errno))
         self.count += 1
-        return self.token(index)
+        return self.token_of(index)
 
     cdef int grow(self) except -1:
         """Have one more free slot; the lists have room for every slot."""
@@ -105,13 +108,17 @@ cdef class Connections:
             if capacity == SLOT_LIMIT:
                 raise RuntimeError(f"more than {SLOT_LIMIT} connections")
             capacity = max(<uint32_t>FIRST_SLOTS, capacity * 2)
-            self.slots = <Slot **>_grown(self.slots, capacity * sizeof(Slot *))
-            self.dirty = <uint32_t *>_grown(self.dirty, capacity * sizeof(uint32_t))
-            self.uncut = <uint32_t *>_grown(self.uncut, capacity * sizeof(uint32_t))
-            self.uncut_before = <uint32_t *>_grown(
+            self.slots = <Slot **>_reallocate(self.slots, capacity * sizeof(Slot *))
+            self.dirty = <uint32_t *>_reallocate(
+                self.dirty, capacity * sizeof(uint32_t)
+            )
+            self.uncut = <uint32_t *>_reallocate(
+                self.uncut, capacity * sizeof(uint32_t)
+            )
+            self.uncut_before = <uint32_t *>_reallocate(
                 self.uncut_before, capacity * sizeof(uint32_t)
             )
-            self.events = <Event *>_grown(
+            self.events = <Event *>_reallocate(
                 self.events, (EVENT_LIMIT + capacity) * sizeof(Event)
             )
             self.slot_capacity = capacity
@@ -125,7 +132,7 @@ cdef class Connections:
         self.slot_count += 1
         return 0
 
-    cdef uint64_t token(self, uint32_t index) noexcept nogil:
+    cdef uint64_t token_of(self, uint32_t index) noexcept nogil:
         return (<uint64_t>self.slots[index].generation << 32) | index
 
     cdef Slot *find(self, uint64_t token) noexcept nogil:
@@ -143,8 +150,8 @@ cdef class Connections:
         cdef uint32_t index = <uint32_t>token
         if slot == NULL:
             return False
-        if waiting(&slot.outbox):
-            self.send_pending(index, waiting(&slot.outbox))
+        if pending_size(&slot.outbox):
+            self.send_pending(index, pending_size(&slot.outbox))
         epoll_set(self.epfd, EPOLL_CTL_DEL, slot.fd, 0, 0)
         os.close(slot.fd)
         slot.fd = -1
@@ -152,9 +159,9 @@ cdef class Connections:
         if slot.is_waiting:
             slot.is_waiting = False
             self.waiting_count -= 1
-        forget_headers(&slot.learned)
-        release(&slot.inbox, &self.budget)
-        release(&slot.outbox, &self.budget)
+        free_templates(&slot.learned)
+        release_buffer(&slot.inbox, &self.budget)
+        release_buffer(&slot.outbox, &self.budget)
         slot.handed = 0
         slot.receive_size = 0
         self.free_slots.append(index)
@@ -165,12 +172,12 @@ cdef class Connections:
         """True until the connection is closed."""
         return self.find(token) != NULL
 
-    def has_spoken(self, uint64_t token):
+    def has_sent_frame(self, uint64_t token):
         """True once one whole frame came."""
         cdef Slot *slot = self.find(token)
-        return slot != NULL and slot.has_spoken
+        return slot != NULL and slot.has_sent_frame
 
-    def descriptor(self, uint64_t token):
+    def descriptor_of(self, uint64_t token):
         """The file descriptor, or -1 if the connection is gone."""
         cdef Slot *slot = self.find(token)
         return -1 if slot == NULL else slot.fd
@@ -178,7 +185,7 @@ cdef class Connections:
     def pending_size(self, uint64_t token):
         """Bytes that wait in the outbox."""
         cdef Slot *slot = self.find(token)
-        return 0 if slot == NULL else waiting(&slot.outbox)
+        return 0 if slot == NULL else pending_size(&slot.outbox)
 
     def idle_since(self, int64_t before_ms, int listener):
         """Tokens of a listener's connections without traffic since `before_ms`.
@@ -193,9 +200,9 @@ cdef class Connections:
             slot = self.slots[i]
             if slot.fd < 0 or slot.listener != listener:
                 continue
-            is_slow = waiting(&slot.inbox) > 0 and slot.frame_ms <= before_ms
+            is_slow = pending_size(&slot.inbox) > 0 and slot.frame_ms <= before_ms
             if slot.active_ms <= before_ms or (is_slow and not slot.is_paused):
-                tokens.append(self.token(i))
+                tokens.append(self.token_of(i))
         return tokens
 
     # -- events for the owner
@@ -209,7 +216,7 @@ cdef class Connections:
     ) noexcept nogil:
         cdef Event *event = &self.events[self.event_count]
         event.kind = kind
-        event.token = self.token(index)
+        event.token = self.token_of(index)
         event.start = start
         event.size = size
         self.event_count += 1
@@ -229,7 +236,7 @@ cdef class Connections:
         cdef uint32_t wanted
         if slot.state != OPEN:
             wanted = 0
-        elif waiting(&slot.outbox):
+        elif pending_size(&slot.outbox):
             wanted = EPOLLOUT
         elif slot.is_waiting:
             wanted = EPOLLET        # nothing but its end, and that once
@@ -239,7 +246,7 @@ cdef class Connections:
             slot.armed = wanted
             if wanted:
                 epoll_set(
-                    self.epfd, EPOLL_CTL_MOD, slot.fd, wanted, self.token(index)
+                    self.epfd, EPOLL_CTL_MOD, slot.fd, wanted, self.token_of(index)
                 )
             else:
                 epoll_set(self.epfd, EPOLL_CTL_DEL, slot.fd, 0, 0)
@@ -252,7 +259,7 @@ cdef class Connections:
             slot = self.slots[i]
             if slot.served_poll == self.polls and slot.fd >= 0:
                 slot.outbox.start = slot.outbox.end = 0
-                self.fail(i, NOT_KEPT)
+                self.fail(i, NOT_STORED)
 
     cdef list take_events(self):
         """Return what `Reactor.take_events` says, and begin a new list."""
@@ -314,7 +321,7 @@ cdef class Connections:
                 most, found = size, i
         if found == index or self.event_count == self.event_capacity:
             return False
-        self.end_holder(found)
+        self.end_for_memory(found)
         return True
 
     cdef bint is_stalled(self, const Slot *slot) noexcept nogil:
@@ -324,11 +331,11 @@ cdef class Connections:
             return False
         if slot.is_waiting:
             return False
-        if waiting(&slot.outbox):
+        if pending_size(&slot.outbox):
             return self.now_ms - slot.active_ms > STALLED_MS
         age_ms = self.now_ms - slot.frame_ms
         return age_ms > STALLED_MS and (
-            waiting(&slot.inbox) * 1000 < age_ms * STALLED_BYTES_PER_S
+            pending_size(&slot.inbox) * 1000 < age_ms * STALLED_BYTES_PER_S
         )
 
     cdef void end_stalled(self, uint32_t asking, int64_t wanted) noexcept nogil:
@@ -354,11 +361,11 @@ cdef class Connections:
                     continue
                 if self.event_count == self.event_capacity:
                     return
-                self.end_holder(i)
+                self.end_for_memory(i)
                 if self.budget.used + wanted <= self.budget.limit:
                     return
 
-    cdef void end_holder(self, uint32_t index) noexcept nogil:
+    cdef void end_for_memory(self, uint32_t index) noexcept nogil:
         """End a connection for its buffers, and free those that nobody reads from."""
         cdef Slot *slot = self.slots[index]
         self.fail(
@@ -366,9 +373,9 @@ cdef class Connections:
             READER_TOO_SLOW if slot.outbox.capacity > slot.inbox.capacity
             else OUT_OF_MEMORY,
         )
-        release(&slot.outbox, &self.budget)
+        release_buffer(&slot.outbox, &self.budget)
         if slot.handed == 0:
-            release(&slot.inbox, &self.budget)
+            release_buffer(&slot.inbox, &self.budget)
 
     cdef int64_t receive_room(self, const Slot *slot) noexcept nogil:
         """As much as this peer sent at once lately, while memory is not short."""
@@ -390,7 +397,7 @@ cdef class Connections:
             return True
         if inbox.capacity:
             wanted = max(wanted, min(2 * inbox.capacity, <int64_t>(2 * RECEIVE_BYTES)))
-        return self.may_grow(index, inbox, wanted) and resize(
+        return self.may_grow(index, inbox, wanted) and resize_buffer(
             inbox, wanted, &self.budget
         )
 
@@ -398,12 +405,12 @@ cdef class Connections:
         """Drop the frames that were taken; give the inbox back if nothing is left."""
         if slot.inbox.start == 0:
             return
-        if waiting(&slot.inbox):
-            shift(&slot.inbox)
+        if pending_size(&slot.inbox):
+            compact_buffer(&slot.inbox)
         else:
-            release(&slot.inbox, &self.budget)
+            release_buffer(&slot.inbox, &self.budget)
 
-    cdef void leave_uncut(self, uint32_t index) noexcept nogil:
+    cdef void cut_later(self, uint32_t index) noexcept nogil:
         """Cut this inbox again in the next poll, whether or not its socket is ready."""
         cdef Slot *slot = self.slots[index]
         if not slot.is_uncut:
@@ -411,15 +418,15 @@ cdef class Connections:
             self.uncut[self.uncut_count] = index
             self.uncut_count += 1
 
-    cdef void leave_waiting(self, uint32_t index) noexcept nogil:
-        """Do not read this connection before `resume_waiting`."""
+    cdef void suspend_reading(self, uint32_t index) noexcept nogil:
+        """Do not read this connection before `resume_reading`."""
         cdef Slot *slot = self.slots[index]
         if not slot.is_waiting:
             slot.is_waiting = True
             self.waiting_count += 1
             self.arm(index)
 
-    cdef void resume_waiting(self) noexcept nogil:
+    cdef void resume_reading(self) noexcept nogil:
         """Cut again what waited for a handler, and read these connections again."""
         cdef uint32_t i
         if self.waiting_count == 0:
@@ -427,7 +434,7 @@ cdef class Connections:
         for i in range(self.slot_count):
             if self.slots[i].is_waiting:
                 self.slots[i].is_waiting = False
-                self.leave_uncut(i)
+                self.cut_later(i)
                 self.arm(i)
         self.waiting_count = 0
 
@@ -449,19 +456,19 @@ cdef class Connections:
         """Have `size` free bytes at the end of the outbox."""
         cdef Buffer *outbox = &self.slots[index].outbox
         cdef int64_t wanted
-        if waiting(outbox) + size > OUTBOX_LIMIT:
+        if pending_size(outbox) + size > OUTBOX_LIMIT:
             self.fail(index, READER_TOO_SLOW)
             return False
         if outbox.end + size <= outbox.capacity:
             return True
-        shift(outbox)
+        compact_buffer(outbox)
         if outbox.end + size > outbox.capacity:
             wanted = max(outbox.end + size, 2 * outbox.capacity)
             wanted = max(wanted, <int64_t>BUFFER_START)
             if not self.may_grow(index, outbox, wanted):
                 self.fail(index, READER_TOO_SLOW)
                 return False
-            if not resize(outbox, wanted, &self.budget):
+            if not resize_buffer(outbox, wanted, &self.budget):
                 self.fail(index, OUT_OF_MEMORY)
                 return False
         return True
@@ -492,11 +499,11 @@ cdef class Connections:
         cdef Slot *slot = self.slots[index]
         cdef Buffer *outbox = &slot.outbox
         cdef ssize_t done
-        while waiting(outbox) and limit > 0:
+        while pending_size(outbox) and limit > 0:
             done = c_send(
                 slot.fd,
                 outbox.data + outbox.start,
-                min(waiting(outbox), limit),
+                min(pending_size(outbox), limit),
                 MSG_DONTWAIT | MSG_NOSIGNAL,
             )
             if done < 0:
@@ -510,15 +517,15 @@ cdef class Connections:
             limit -= done
             self.bytes_out += done
             slot.active_ms = self.now_ms
-        if not waiting(outbox):
-            release(outbox, &self.budget)
+        if not pending_size(outbox):
+            release_buffer(outbox, &self.budget)
             if slot.is_paused:
                 slot.is_paused = False
-                self.leave_uncut(index)
+                self.cut_later(index)
         self.arm(index)
 
 
-cdef void *_grown(void *old, size_t size) except NULL:
+cdef void *_reallocate(void *old, size_t size) except NULL:
     cdef void *grown = realloc(old, size)
     if grown == NULL:
         raise MemoryError

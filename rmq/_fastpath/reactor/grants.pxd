@@ -37,7 +37,7 @@ cdef class Grants:
     cdef readonly int64_t unknown       # requests for which nothing was learned
     cdef readonly int64_t unsigned      # known, and the signature was not right
 
-    cdef bint allow(
+    cdef bint allow_header(
         self,
         const RawHeader *raw,
         const uint8_t *address,
@@ -45,7 +45,7 @@ cdef class Grants:
         const uint8_t *body,
         int64_t body_size,
     ) noexcept nogil
-    cdef bint allow_alike(
+    cdef bint allow_templated(
         self,
         const Template *template,
         const Text *values,
@@ -54,7 +54,7 @@ cdef class Grants:
         const uint8_t *body,
         int64_t body_size,
     ) noexcept nogil
-    cdef bint describe(
+    cdef bint describe_template(
         self, Template *template, const RawHeader *raw, const uint8_t *header
     ) noexcept nogil
     cdef Grant *find(
@@ -62,8 +62,8 @@ cdef class Grants:
         int32_t code,
         const uint8_t *address,
         int32_t address_size,
-        const Text *who,
-        int32_t who_count,
+        const Text *subject,
+        int32_t subject_count,
     ) noexcept nogil
     cdef bint verify(
         self,
@@ -75,6 +75,6 @@ cdef class Grants:
         int64_t body_size,
     ) noexcept nogil
     cdef Rule *rule_for(self, int32_t code) noexcept nogil
-    cdef Grant **place(
+    cdef Grant **slot_of(
         self, const uint8_t *key, int32_t size, uint64_t hash
     ) noexcept nogil

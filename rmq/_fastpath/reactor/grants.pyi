@@ -11,10 +11,10 @@ class Grants:
 
     def __new__(cls, rules: Mapping[int, tuple[str, ...]]) -> Self: ...
     def __len__(self) -> int: ...
-    def forget(self) -> None:
+    def unregister_all(self) -> None:
         """Forget all: users or policies have changed."""
 
-    def learn(
+    def register(
         self,
         code: int,
         address: bytes,

@@ -3,7 +3,7 @@
 A grant says that a user may send requests of one code about some resources from one
 address, and has the key of the user's signatures.  A guard teaches it after it let such
 a request pass.  `allow` finds the grant of a later request and checks its signature,
-`allow_alike` does it for a header that has matched a learned template.  They may give
+`allow_templated` does it for a header that has matched a learned template.  They may give
 up, never differ: what is unknown, not signed or hard to read is left to Python, where
 the guard decides and words the refusal.
 
@@ -22,11 +22,11 @@ from rmq._fastpath.bytes.endian cimport get32
 from rmq._fastpath.reactor.header_scan cimport RawHeader, scan_header
 from rmq._fastpath.reactor.native cimport Frame, Text
 from rmq._fastpath.reactor.signatures cimport (
-    FIELDS_LIMIT, compose, compose_alike, cut_content, is_signature, prepare_secret,
-    signature_of,
+    FIELDS_LIMIT, is_signature, prepare_secret, signature_of, template_content,
+    write_content, write_templated_content,
 )
 from rmq._fastpath.reactor.template cimport (
-    HOLE_LIMIT, NO_HOLE, VARYING_LIMIT, WHO_LIMIT, Signing, Template, hole_at,
+    HOLE_LIMIT, NO_HOLE, VARYING_LIMIT, SUBJECT_LIMIT, Signing, Template, hole_at,
     learn_template, match_template,
 )
 
@@ -48,7 +48,7 @@ cdef class Grants:
         memset(self.rule_of, 0, sizeof(self.rule_of))
         names = []
         for index, (code, fields) in enumerate(rules.items()):
-            place = _place_of(code)
+            place = _index_of_code(code)
             if place < 0:
                 continue        # no compiled handler has such a code
             if len(fields) > RULE_FIELD_LIMIT:
@@ -65,14 +65,14 @@ cdef class Grants:
 
     def __dealloc__(self):
         if self.slots != NULL:
-            self.forget()
+            self.unregister_all()
         free(self.slots)
         free(self.rules)
 
     def __len__(self):
         return self.count
 
-    def forget(self):
+    def unregister_all(self):
         """Forget all: users or policies have changed."""
         cdef int32_t i
         for i in range(SLOT_COUNT):
@@ -80,7 +80,7 @@ cdef class Grants:
             self.slots[i] = NULL
         self.count = 0
 
-    def learn(
+    def register(
         self,
         int code,
         bytes address not None,
@@ -123,10 +123,10 @@ cdef class Grants:
         )
         if size == 0 or texts[0].size == 0:
             return
-        if self.place(key, size, hash)[0] != NULL:
+        if self.slot_of(key, size, hash)[0] != NULL:
             return
         if self.count == GRANT_LIMIT:
-            self.forget()
+            self.unregister_all()
         grant = <Grant *>malloc(sizeof(Grant) + size)
         if grant == NULL:
             raise MemoryError
@@ -134,7 +134,7 @@ cdef class Grants:
         grant.key_size = size
         memcpy(grant.key, key, size)
         prepare_secret(grant.secret, known, len(known))
-        place = self.place(key, size, hash)
+        place = self.slot_of(key, size, hash)
         place[0] = grant
         self.count += 1
 
@@ -144,19 +144,19 @@ cdef class Grants:
         cdef const uint8_t *p = frame
         cdef int64_t size = len(frame)
         cdef int64_t header_size = get32(p + 4) & 0xFFFFFF
-        return scan_header(p + 8, header_size, p[4], &raw) and self.allow(
+        return scan_header(p + 8, header_size, p[4], &raw) and self.allow_header(
             &raw, address, <int32_t>len(address), p + 8 + header_size,
             size - 8 - header_size,
         )
 
     cdef Rule *rule_for(self, int32_t code) noexcept nogil:
         """What decides about requests of a code; NULL: Python."""
-        cdef int32_t place = _place_of(code)
+        cdef int32_t place = _index_of_code(code)
         if place < 0 or self.rule_of[place] == 0:
             return NULL
         return &self.rules[self.rule_of[place] - 1]
 
-    cdef Grant **place(
+    cdef Grant **slot_of(
         self, const uint8_t *key, int32_t size, uint64_t hash
     ) noexcept nogil:
         """Where the grant with this key is, or would be: half of the slots are free."""
@@ -174,7 +174,7 @@ cdef class Grants:
                 return &self.slots[i]
             i = (i + 1) % SLOT_COUNT
 
-    cdef bint allow(
+    cdef bint allow_header(
         self,
         const RawHeader *raw,
         const uint8_t *address,
@@ -182,9 +182,9 @@ cdef class Grants:
         const uint8_t *body,
         int64_t body_size,
     ) noexcept nogil:
-        """Whether a user who may send this request has signed it."""
+        """Whether a user subject may send this request has signed it."""
         cdef uint8_t content[FIELDS_LIMIT]
-        cdef Text who[WHO_LIMIT]
+        cdef Text subject[SUBJECT_LIMIT]
         cdef const Text *signature = signature_of(raw)
         cdef Rule *rule
         cdef Grant *grant
@@ -192,14 +192,16 @@ cdef class Grants:
         if rule == NULL:
             self.unknown += 1
             return False
-        _pick(rule, raw, who)
-        grant = self.find(raw.code, address, address_size, who, rule.field_count + 1)
+        _find_subject(rule, raw, subject)
+        grant = self.find(
+            raw.code, address, address_size, subject, rule.field_count + 1
+        )
         return grant != NULL and self.verify(
-            grant, signature, content, compose(&rule.order, raw, content),
+            grant, signature, content, write_content(&rule.order, raw, content),
             body, body_size,
         )
 
-    cdef bint allow_alike(
+    cdef bint allow_templated(
         self,
         const Template *template,
         const Text *values,
@@ -210,58 +212,60 @@ cdef class Grants:
     ) noexcept nogil:
         """`allow` for a header that has matched a template, with these values."""
         cdef uint8_t content[FIELDS_LIMIT]
-        cdef Text who[WHO_LIMIT]
+        cdef Text subject[SUBJECT_LIMIT]
         cdef const Signing *signing = &template.signing
         cdef Grant *grant
         cdef int32_t i
-        for i in range(signing.who_count):
-            if signing.who_holes[i] == NO_HOLE:
-                who[i] = signing.who[i]
+        for i in range(signing.subject_count):
+            if signing.subject_holes[i] == NO_HOLE:
+                subject[i] = signing.subject[i]
             else:
-                who[i] = values[signing.who_holes[i]]
+                subject[i] = values[signing.subject_holes[i]]
         grant = self.find(
-            template.frame.code, address, address_size, who, signing.who_count
+            template.frame.code, address, address_size, subject, signing.subject_count
         )
         return grant != NULL and self.verify(
             grant, &values[signing.signature], content,
-            compose_alike(signing, values, content), body, body_size,
+            write_templated_content(signing, values, content), body, body_size,
         )
 
-    cdef bint describe(
+    cdef bint describe_template(
         self, Template *template, const RawHeader *raw, const uint8_t *header
     ) noexcept nogil:
         """Have a template know what is signed, after `allow` of its header."""
-        cdef Text who[WHO_LIMIT]
+        cdef Text subject[SUBJECT_LIMIT]
         cdef Signing *signing = &template.signing
         cdef Rule *rule = self.rule_for(raw.code)
         cdef int32_t i
-        _pick(rule, raw, who)
+        _find_subject(rule, raw, subject)
         signing.signature = hole_at(template, signature_of(raw).data - header)
-        signing.who_count = rule.field_count + 1
-        for i in range(signing.who_count):
-            signing.who_holes[i] = NO_HOLE
-            signing.who[i] = who[i]
-            if who[i].data != NULL:
-                signing.who_holes[i] = hole_at(template, who[i].data - header)
-                signing.who[i].data = template.header + (who[i].data - header)
-        return cut_content(template, &rule.order, raw, header)
+        signing.subject_count = rule.field_count + 1
+        for i in range(signing.subject_count):
+            signing.subject_holes[i] = NO_HOLE
+            signing.subject[i] = subject[i]
+            if subject[i].data != NULL:
+                signing.subject_holes[i] = hole_at(template, subject[i].data - header)
+                signing.subject[i].data = template.header + (subject[i].data - header)
+        return template_content(template, &rule.order, raw, header)
 
     cdef Grant *find(
         self,
         int32_t code,
         const uint8_t *address,
         int32_t address_size,
-        const Text *who,
-        int32_t who_count,
+        const Text *subject,
+        int32_t subject_count,
     ) noexcept nogil:
         """The grant of this user for these resources, or NULL."""
         cdef uint8_t key[KEY_LIMIT + 8]
         cdef uint64_t hash = 0
         cdef int32_t size
         cdef Grant *grant = NULL
-        size = _write_key(key, code, address, address_size, who, who_count, &hash)
-        if size and who[0].size:
-            grant = self.place(key, size, hash)[0]
+        size = _write_key(
+            key, code, address, address_size, subject, subject_count, &hash
+        )
+        if size and subject[0].size:
+            grant = self.slot_of(key, size, hash)[0]
         if grant == NULL:
             self.unknown += 1
         return grant
@@ -285,7 +289,7 @@ cdef class Grants:
         return True
 
 
-cdef inline int32_t _place_of(int32_t code) noexcept nogil:
+cdef inline int32_t _index_of_code(int32_t code) noexcept nogil:
     """Where `rule_of` has a code, or -1."""
     if 0 <= code < LOW_CODES:
         return code
@@ -294,7 +298,9 @@ cdef inline int32_t _place_of(int32_t code) noexcept nogil:
     return -1
 
 
-cdef inline bint _is(const Text *text, const char *name, int32_t size) noexcept nogil:
+cdef inline bint _equals(
+    const Text *text, const char *name, int32_t size
+) noexcept nogil:
     return text.size == size and memcmp(text.data, name, size) == 0
 
 
@@ -334,19 +340,21 @@ cdef int32_t _write_key(
     return size
 
 
-cdef void _pick(const Rule *rule, const RawHeader *raw, Text *who) noexcept nogil:
+cdef void _find_subject(
+    const Rule *rule, const RawHeader *raw, Text *subject
+) noexcept nogil:
     """Find the user and the fields of the rule; absent ones are NULL."""
     cdef int32_t i, j
-    memset(who, 0, WHO_LIMIT * sizeof(Text))
+    memset(subject, 0, SUBJECT_LIMIT * sizeof(Text))
     for i in range(raw.field_count):
-        if _is(&raw.names[i], b"AccessKey", 9):
-            who[0] = raw.values[i]
+        if _equals(&raw.names[i], b"AccessKey", 9):
+            subject[0] = raw.values[i]
             continue
         for j in range(rule.field_count):
-            if _is(
+            if _equals(
                 &raw.names[i], <const char *>rule.fields[j].data, rule.fields[j].size
             ):
-                who[j + 1] = raw.values[i]
+                subject[j + 1] = raw.values[i]
 
 
 @cython.final
@@ -378,12 +386,12 @@ cdef class SignedTemplates:
         if self.template != NULL and match_template(
             self.template, header, size, &values, holes
         ):
-            return True, self.grants.allow_alike(
+            return True, self.grants.allow_templated(
                 self.template, holes, address, <int32_t>len(address), body, body_size
             )
         if not scan_header(header, size, (header - 4)[0], &raw):
             return False, False
-        if not self.grants.allow(
+        if not self.grants.allow_header(
             &raw, address, <int32_t>len(address), body, body_size
         ):
             return False, False
@@ -397,7 +405,7 @@ cdef class SignedTemplates:
         self.template = learn_template(
             header, size, &raw, &values, count, varying, count, signature_of(&raw), NULL
         )
-        if self.template != NULL and not self.grants.describe(
+        if self.template != NULL and not self.grants.describe_template(
             self.template, &raw, header
         ):
             free(self.template)

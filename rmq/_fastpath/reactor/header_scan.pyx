@@ -104,7 +104,7 @@ cdef const char **LANGUAGES = [
 ]
 
 
-cdef const uint8_t *_space(const uint8_t *p, const uint8_t *end) noexcept nogil:
+cdef const uint8_t *_skip_space(const uint8_t *p, const uint8_t *end) noexcept nogil:
     while p < end and (p[0] == 32 or p[0] == 10 or p[0] == 13 or p[0] == 9):
         p += 1
     return p
@@ -191,16 +191,16 @@ cdef const uint8_t *scan_number(
         if p - text.data > 18 or (text.data[0] == 48 and p - text.data > 1):
             return NULL
     text.size = <int32_t>(p - text.data)
-    if p < end and p[0] != 44 and p[0] != 125 and _space(p, end) == p:
+    if p < end and p[0] != 44 and p[0] != 125 and _skip_space(p, end) == p:
         return NULL
     return p
 
 
-cdef bint _is(const Text *text, const char *name, int32_t size) noexcept nogil:
+cdef bint _is_name(const Text *text, const char *name, int32_t size) noexcept nogil:
     return not text.escaped and text.size == size and memcmp(text.data, name, size) == 0
 
 
-cdef bint _known(const RawHeader *raw, const Text *name) noexcept nogil:
+cdef bint _has_name(const RawHeader *raw, const Text *name) noexcept nogil:
     cdef int32_t i
     for i in range(raw.field_count):
         if raw.names[i].size == name.size and raw.names[i].data[0] == name.data[0]:
@@ -209,24 +209,24 @@ cdef bint _known(const RawHeader *raw, const Text *name) noexcept nogil:
     return False
 
 
-cdef const uint8_t *_fields(
+cdef const uint8_t *_scan_fields(
     const uint8_t *p, const uint8_t *end, RawHeader *raw
 ) noexcept nogil:
     """Read the object of ext fields after its brace."""
     cdef Text name
-    p = _space(p, end)
+    p = _skip_space(p, end)
     if p < end and p[0] == 125:
         return p + 1
     while p < end and p[0] == 34 and raw.field_count < RAW_FIELD_LIMIT:
         p = scan_string(p + 1, end, &name)
-        if p == NULL or name.escaped or name.size == 0 or _known(raw, &name):
+        if p == NULL or name.escaped or name.size == 0 or _has_name(raw, &name):
             return NULL
         if name.size == 4 and memcmp(name.data, b"$ref", 4) == 0:
             return NULL
-        p = _space(p, end)
+        p = _skip_space(p, end)
         if p >= end or p[0] != 58:
             return NULL
-        p = _space(p + 1, end)
+        p = _skip_space(p + 1, end)
         if p >= end:
             return NULL
         raw.names[raw.field_count] = name
@@ -237,18 +237,18 @@ cdef const uint8_t *_fields(
         if p == NULL:
             return NULL
         raw.field_count += 1
-        p = _space(p, end)
+        p = _skip_space(p, end)
         if p >= end:
             return NULL
         if p[0] == 125:
             return p + 1
         if p[0] != 44:
             return NULL
-        p = _space(p + 1, end)
+        p = _skip_space(p + 1, end)
     return NULL
 
 
-cdef const uint8_t *_language(
+cdef const uint8_t *_scan_language(
     const uint8_t *p, const uint8_t *end, RawHeader *raw
 ) noexcept nogil:
     cdef Text text
@@ -277,51 +277,51 @@ cdef bint _scan_json(
 ) noexcept nogil:
     cdef Text key, ignored
     cdef uint32_t seen = 0, bit
-    p = _space(p, end)
+    p = _skip_space(p, end)
     if p >= end or p[0] != 123:
         return False
-    p = _space(p + 1, end)
+    p = _skip_space(p + 1, end)
     while p < end and p[0] == 34:
         p = scan_string(p + 1, end, &key)
         if p == NULL:
             return False
-        p = _space(p, end)
+        p = _skip_space(p, end)
         if p >= end or p[0] != 58:
             return False
-        p = _space(p + 1, end)
+        p = _skip_space(p + 1, end)
         if p >= end:
             return False
-        if _is(&key, "code", 4):
+        if _is_name(&key, "code", 4):
             bit, p = 1, scan_integer(p, end, &raw.code)
-        elif _is(&key, "flag", 4):
+        elif _is_name(&key, "flag", 4):
             bit, p = 2, scan_integer(p, end, &raw.flag)
-        elif _is(&key, "opaque", 6):
+        elif _is_name(&key, "opaque", 6):
             bit, raw.opaque_text = 4, p
             p = scan_integer(p, end, &raw.opaque)
             raw.opaque_size = <int32_t>(p - raw.opaque_text)
-        elif _is(&key, "version", 7):
+        elif _is_name(&key, "version", 7):
             bit, p = 8, scan_integer(p, end, &raw.version)
-        elif _is(&key, "language", 8):
-            bit, p = 16, _language(p, end, raw)
-        elif _is(&key, "extFields", 9) and p[0] == 123:
-            bit, p = 32, _fields(p + 1, end, raw)
-        elif _is(&key, "serializeTypeCurrentRPC", 23) and p[0] == 34:
+        elif _is_name(&key, "language", 8):
+            bit, p = 16, _scan_language(p, end, raw)
+        elif _is_name(&key, "extFields", 9) and p[0] == 123:
+            bit, p = 32, _scan_fields(p + 1, end, raw)
+        elif _is_name(&key, "serializeTypeCurrentRPC", 23) and p[0] == 34:
             bit, p = 64, scan_string(p + 1, end, &ignored)
-        elif _is(&key, "remark", 6) and p[0] == 34:
+        elif _is_name(&key, "remark", 6) and p[0] == 34:
             bit, p = 128, scan_string(p + 1, end, &ignored)
         else:
             return False
         if p == NULL or seen & bit:
             return False
         seen |= bit
-        p = _space(p, end)
+        p = _skip_space(p, end)
         if p >= end:
             return False
         if p[0] == 125:
-            return _space(p + 1, end) == end and seen & 5 == 5
+            return _skip_space(p + 1, end) == end and seen & 5 == 5
         if p[0] != 44:
             return False
-        p = _space(p + 1, end)
+        p = _skip_space(p + 1, end)
     return False
 
 
@@ -356,7 +356,7 @@ cdef bint _scan_binary(
         if size <= 0 or size > end - p - 6:
             return False
         text.data, text.size, text.escaped = p + 2, <int32_t>size, False
-        if _known(raw, text) or not is_utf8(text.data, text.size):
+        if _has_name(raw, text) or not is_utf8(text.data, text.size):
             return False
         p += 2 + size
         size = <int32_t>get32(p)

@@ -23,16 +23,16 @@ cdef class HeldReplies:
     cdef Watermark replicated   # None: no reply waits for replicas
     cdef int watermark_fd       # -1: none is attached
     cdef readonly int64_t timeout_ms
-    cdef bint is_awaited        # a reply of this poll waits for the disk
+    cdef bint is_flush_needed   # a reply of this poll waits for the disk
     cdef Held *head
     cdef Held *tail
     cdef readonly int64_t count
     cdef readonly int64_t earliest_ms   # no deadline of those that are held is before
     cdef readonly int64_t size
 
-    cdef int32_t late_code(self, int64_t watermark) noexcept nogil
+    cdef int32_t timeout_code(self, int64_t watermark) noexcept nogil
     cdef bint has_room(self, int64_t size) noexcept nogil
-    cdef bint keep(
+    cdef bint hold_reply(
         self,
         uint64_t token,
         const uint8_t *data,
@@ -44,7 +44,7 @@ cdef class HeldReplies:
         int32_t code,
         int64_t begun_ns,
     ) noexcept nogil
-    cdef void keep_compiled(
+    cdef void hold_compiled(
         self,
         uint64_t token,
         const uint8_t *data,
@@ -53,8 +53,8 @@ cdef class HeldReplies:
         int32_t code,
     ) noexcept nogil
     cdef void demand_flush(self) noexcept nogil
-    cdef void release(self) noexcept nogil
+    cdef void release_reached(self) noexcept nogil
     cdef list expire(self, int64_t now_ms)
-    cdef void answer(self, Held *held, bint timed_out) noexcept nogil
-    cdef void insert(self, Held *held) noexcept nogil
-    cdef void forget(self, Held *held) noexcept nogil
+    cdef void release_reply(self, Held *held, bint timed_out) noexcept nogil
+    cdef void insert_reply(self, Held *held) noexcept nogil
+    cdef void remove_reply(self, Held *held) noexcept nogil

@@ -38,7 +38,7 @@ cdef class HeldReplies:
 
     def __dealloc__(self):
         while self.head != NULL:
-            self.forget(self.head)
+            self.remove_reply(self.head)
 
     def attach(
         self,
@@ -71,7 +71,7 @@ cdef class HeldReplies:
             self.watermark_fd = -1
             self.watermark = self.replicated = None
 
-    cdef int32_t late_code(self, int64_t watermark) noexcept nogil:
+    cdef int32_t timeout_code(self, int64_t watermark) noexcept nogil:
         """The code of a reply that has waited in vain, by who lags."""
         if self.replicated is not None and self.replicated.load() < watermark:
             return FLUSH_SLAVE_TIMEOUT
@@ -80,7 +80,7 @@ cdef class HeldReplies:
     cdef bint has_room(self, int64_t size) noexcept nogil:
         return self.size + size <= HELD_LIMIT
 
-    cdef bint keep(
+    cdef bint hold_reply(
         self,
         uint64_t token,
         const uint8_t *data,
@@ -110,10 +110,10 @@ cdef class HeldReplies:
         held.timeout_size = timeout_size
         held.code = code
         held.begun_ns = begun_ns
-        self.insert(held)
+        self.insert_reply(held)
         return True
 
-    cdef void keep_compiled(
+    cdef void hold_compiled(
         self,
         uint64_t token,
         const uint8_t *data,
@@ -122,33 +122,33 @@ cdef class HeldReplies:
         int32_t code,
     ) noexcept nogil:
         """Keep a compiled handler's reply; its time-out reply is made when needed."""
-        self.keep(
+        self.hold_reply(
             token, data, size, NULL, 0, watermark,
             self.connections.now_ms + self.timeout_ms, code, self.connections.begun_ns,
         )
-        self.is_awaited = True
+        self.is_flush_needed = True
 
     cdef void demand_flush(self) noexcept nogil:
         """Have the disk get what replies began to wait for."""
-        if self.is_awaited and self.watermark_fd >= 0:
-            self.watermark.want()
-        self.is_awaited = False
+        if self.is_flush_needed and self.watermark_fd >= 0:
+            self.watermark.request_advance()
+        self.is_flush_needed = False
 
-    cdef void release(self) noexcept nogil:
+    cdef void release_reached(self) noexcept nogil:
         """Answer every reply that the watermark has reached."""
         cdef int64_t reached
         if self.head == NULL or self.watermark_fd < 0:
             return
         reached = self.watermark.load()
         while self.head != NULL and self.head.watermark <= reached:
-            self.answer(self.head, False)
+            self.release_reply(self.head, False)
 
     cdef list expire(self, int64_t now_ms):
         """Answer those whose deadline is over, see `Reactor.expire_held`."""
         cdef Held *held
         cdef Held *following
         cdef list late = []
-        self.release()          # what is durable is not late
+        self.release_reached()          # what is durable is not late
         held = self.head
         self.earliest_ms = INT64_MAX
         while held != NULL:
@@ -159,16 +159,16 @@ cdef class HeldReplies:
                         (
                             held.token,
                             held.data[:held.size],
-                            self.late_code(held.watermark),
+                            self.timeout_code(held.watermark),
                         )
                     )
-                self.answer(held, True)
+                self.release_reply(held, True)
             else:
                 self.earliest_ms = min(self.earliest_ms, held.deadline_ms)
             held = following
         return late
 
-    cdef void answer(self, Held *held, bint timed_out) noexcept nogil:
+    cdef void release_reply(self, Held *held, bint timed_out) noexcept nogil:
         """Move one reply to its outbox and forget it."""
         cdef const uint8_t *data = held.data + held.size if timed_out else held.data
         cdef int64_t size = held.timeout_size if timed_out else held.size
@@ -176,12 +176,12 @@ cdef class HeldReplies:
             self.connections.push(<uint32_t>held.token, data, size)
         if held.code >= 0:
             self.rpc_times.add(
-                held.code, self.late_code(held.watermark) if timed_out else SUCCESS,
+                held.code, self.timeout_code(held.watermark) if timed_out else SUCCESS,
                 monotonic_ns() - held.begun_ns, 1,
             )
-        self.forget(held)
+        self.remove_reply(held)
 
-    cdef void insert(self, Held *held) noexcept nogil:
+    cdef void insert_reply(self, Held *held) noexcept nogil:
         """Link it after the last that waits for no more than it does."""
         cdef Held *before = self.tail
         while before != NULL and before.watermark > held.watermark:
@@ -200,7 +200,7 @@ cdef class HeldReplies:
         self.size += held.size + held.timeout_size
         self.earliest_ms = min(self.earliest_ms, held.deadline_ms)
 
-    cdef void forget(self, Held *held) noexcept nogil:
+    cdef void remove_reply(self, Held *held) noexcept nogil:
         """Unlink one and free it."""
         if held.previous != NULL:
             held.previous.next = held.next

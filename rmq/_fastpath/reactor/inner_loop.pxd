@@ -4,7 +4,7 @@ from rmq._fastpath.bytes.syscalls cimport epoll_event
 from rmq._fastpath.reactor.reactor cimport Reactor
 
 cdef enum Outcome:
-    TELL = 0                    # Python must hear of something
+    NOTIFY = 0                  # Python must hear of something
     TIME_OVER = 1               # and nothing came
     TRIO_READY = 2              # trio wakes up by itself
     UNUSABLE = 3                # a descriptor is not open
@@ -14,13 +14,13 @@ cdef class InnerLoop:
     cdef int trio_fd
     cdef readonly int signal_fd
     cdef int64_t clock_ns       # of the reactor's clock, less the monotonic one
-    cdef int64_t tell_at_ns     # when Python must hear of what was served; 0: heard
-    cdef int64_t tell_bytes     # of the reactor, after which that is sooner
+    cdef int64_t notify_at_ns   # when Python must hear of what was served; 0: heard
+    cdef int64_t notify_bytes   # of the reactor, after which that is sooner
     cdef readonly bint is_broken    # trio waits itself
     cdef readonly int64_t waits
     cdef readonly int64_t rounds
 
     cdef Outcome wait(self, int64_t end_ns) noexcept
-    cdef Outcome look_at_trio(self) noexcept nogil
-    cdef bint take_trio(self, epoll_event *ready, int *count) noexcept nogil
+    cdef Outcome poll_trio(self) noexcept nogil
+    cdef bint remove_trio(self, epoll_event *ready, int *count) noexcept nogil
     cdef void serve(self, const epoll_event *ready, int count) noexcept

@@ -20,8 +20,8 @@ class InnerLoop:
         program must not make the reactor deaf.
         """
 
-    def leave(self) -> None:
+    def stop_waiting(self) -> None:
         """Wait no more: trio waits itself from now on."""
 
-    def rest(self) -> None:
+    def drain_signal(self) -> None:
         """Take the signal back: its owner is awake."""

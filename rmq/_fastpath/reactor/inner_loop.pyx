@@ -6,9 +6,9 @@ what compiled handlers serve costs no task switch and no line of Python.  It end
 trio's set is ready, when the time is over, when Python must hear of something (frames
 for it, ends of connections, messages that Python waits for, replies that wait for the
 disk), or PATIENCE_NS after the first request that Python has not heard of; sooner, once
-TELL_BYTES came in, because Python makes room in the store ahead of them.  While
+NOTIFY_BYTES came in, because Python makes room in the store ahead of them.  While
 replicas follow, it ends after each round, because Python sends these what was stored,
-and replies wait here, too; after `portion_ns` if nobody waits for the replicas.
+and replies wait here, too; after `replication_interval_ns` if nobody waits for the replicas.
 Unless trio wakes up by itself, `signal_fd` wakes it: the owner of the reactor waits for
 that descriptor.
 
@@ -34,8 +34,8 @@ from rmq._fastpath.reactor.reactor cimport READY_LIMIT, Reactor
 
 cdef enum:
     PATIENCE_NS = 1_000_000_000     # what Python need not hear of at once waits so long
-    LOADED_PATIENCE_NS = 20_000_000     # after TELL_BYTES
-    TELL_BYTES = 1024 * 1024
+    LOADED_PATIENCE_NS = 20_000_000     # after NOTIFY_BYTES
+    NOTIFY_BYTES = 1024 * 1024
     TIMEOUT_LIMIT_S = 3_600
     MILLISECOND_NS = 1_000_000
 
@@ -73,18 +73,18 @@ cdef class InnerLoop:
         outcome = self.wait(monotonic_ns() + <int64_t>(limited * 1e9))
         if outcome == TRIO_READY or (outcome == TIME_OVER and timeout <= 0):
             return
-        self.tell_at_ns = 0
+        self.notify_at_ns = 0
         eventfd_wake(self.signal_fd)
         if outcome == UNUSABLE:
-            self.leave()
+            self.stop_waiting()
             raise OSError(f"descriptor {self.trio_fd} of trio is no longer open")
 
-    def leave(self):
+    def stop_waiting(self):
         """Wait no more: trio waits itself from now on."""
         self.is_broken = True
         epoll_set(self.reactor.epfd, EPOLL_CTL_DEL, self.trio_fd, 0, TRIO_ID)
 
-    def rest(self):
+    def drain_signal(self):
         """Take the signal back: its owner is awake."""
         eventfd_drain(self.signal_fd)
 
@@ -93,7 +93,7 @@ cdef class InnerLoop:
         cdef int count
         cdef int64_t now_ns, left_ns
         cdef bint has_served = False, is_trio_ready
-        cdef Outcome seen = self.look_at_trio()
+        cdef Outcome seen = self.poll_trio()
         if seen == UNUSABLE:
             return UNUSABLE
         is_trio_ready = seen == TRIO_READY
@@ -101,11 +101,11 @@ cdef class InnerLoop:
             self.reactor.connections.has_work()
             or self.reactor.intake.is_urgent
             or self.reactor.pacing.is_hurried
-            or (self.reactor.held.head != NULL and not self.reactor.is_followed)
+            or (self.reactor.held.head != NULL and not self.reactor.has_slaves)
         ):
             now_ns = monotonic_ns()
-            if self.tell_at_ns and now_ns >= self.tell_at_ns:
-                return TELL
+            if self.notify_at_ns and now_ns >= self.notify_at_ns:
+                return NOTIFY
             if has_served and is_trio_ready:
                 return TRIO_READY
             if has_served and now_ns >= end_ns:
@@ -113,14 +113,14 @@ cdef class InnerLoop:
             left_ns = max(end_ns - now_ns, <int64_t>0)
             if self.reactor.has_more or is_trio_ready:
                 left_ns = 0
-            elif self.tell_at_ns:
-                left_ns = min(left_ns, self.tell_at_ns - now_ns)
+            elif self.notify_at_ns:
+                left_ns = min(left_ns, self.notify_at_ns - now_ns)
             count = 0
             with nogil:
                 if has_served and self.reactor.may_wait() and (
                     now_ns < spin_end(&self.reactor.pacing)
                 ):
-                    count = self.reactor.spin(ready)
+                    count = self.reactor.wait_busily(ready)
                 if count <= 0:
                     count = epoll_wait(
                         self.reactor.epfd, ready, READY_LIMIT,
@@ -130,19 +130,22 @@ cdef class InnerLoop:
                 if errno != EINTR:
                     return UNUSABLE
                 continue
-            is_trio_ready |= self.take_trio(ready, &count)
+            is_trio_ready |= self.remove_trio(ready, &count)
             if count > 0 or self.reactor.has_more:
                 self.serve(ready, count)
                 has_served = True
-                if self.reactor.is_followed and self.reactor.portion_ns == 0:
-                    return TELL
+                if (
+                    self.reactor.has_slaves
+                    and self.reactor.replication_interval_ns == 0
+                ):
+                    return NOTIFY
             elif is_trio_ready:
                 return TRIO_READY
             elif left_ns == 0:
                 return TIME_OVER
-        return TELL
+        return NOTIFY
 
-    cdef Outcome look_at_trio(self) noexcept nogil:
+    cdef Outcome poll_trio(self) noexcept nogil:
         """What the set of the reactor does not tell: it names each change once."""
         cdef pollfd trio
         trio.fd, trio.events, trio.revents = self.trio_fd, POLLIN, 0
@@ -150,7 +153,7 @@ cdef class InnerLoop:
             return TIME_OVER
         return UNUSABLE if trio.revents & POLLNVAL else TRIO_READY
 
-    cdef bint take_trio(self, epoll_event *ready, int *count) noexcept nogil:
+    cdef bint remove_trio(self, epoll_event *ready, int *count) noexcept nogil:
         """Remove trio's set from those that are ready; True if it was there."""
         cdef int i
         for i in range(count[0]):
@@ -163,14 +166,14 @@ cdef class InnerLoop:
     cdef void serve(self, const epoll_event *ready, int count) noexcept:
         """Serve what is ready, and note until when Python must hear of it."""
         cdef int64_t now_ns = monotonic_ns()
-        if not self.tell_at_ns:
-            self.tell_at_ns = now_ns + PATIENCE_NS
-            if self.reactor.is_followed:
-                self.tell_at_ns = now_ns + self.reactor.portion_ns
-            self.tell_bytes = self.reactor.intake.bytes_in + TELL_BYTES
+        if not self.notify_at_ns:
+            self.notify_at_ns = now_ns + PATIENCE_NS
+            if self.reactor.has_slaves:
+                self.notify_at_ns = now_ns + self.reactor.replication_interval_ns
+            self.notify_bytes = self.reactor.intake.bytes_in + NOTIFY_BYTES
         self.reactor.connections.now_ms = (now_ns + self.clock_ns) // MILLISECOND_NS
         self.reactor.serve_ready(ready, count)
         self.reactor.held.demand_flush()
         self.rounds += 1
-        if self.reactor.intake.bytes_in >= self.tell_bytes:
-            self.tell_at_ns = min(self.tell_at_ns, now_ns + LOADED_PATIENCE_NS)
+        if self.reactor.intake.bytes_in >= self.notify_bytes:
+            self.notify_at_ns = min(self.notify_at_ns, now_ns + LOADED_PATIENCE_NS)

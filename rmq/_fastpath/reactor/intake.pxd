@@ -16,6 +16,6 @@ cdef class Intake:
     cdef int64_t declined       # frames handed to Python
 
     cdef void receive(self, uint32_t index) noexcept nogil
-    cdef void cut_uncut(self) noexcept nogil
-    cdef void cut(self, uint32_t index) noexcept nogil
+    cdef void cut_deferred(self) noexcept nogil
+    cdef void cut_frames(self, uint32_t index) noexcept nogil
     cdef int64_t frame_size(self, uint32_t index) noexcept nogil

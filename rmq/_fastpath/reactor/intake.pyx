@@ -18,7 +18,7 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t
 
 from rmq._fastpath.bytes.endian cimport get32
 from rmq._fastpath.bytes.syscalls cimport MSG_DONTWAIT, recv
-from rmq._fastpath.reactor.buffers cimport Buffer, waiting
+from rmq._fastpath.reactor.buffers cimport Buffer, pending_size
 from rmq._fastpath.reactor.connections cimport (
     BUFFER_START, CONNECTION_BROKEN, EVENT_LIMIT, FRAME, FRAME_TOO_LARGE,
     FRAME_TOO_SMALL, HEADER_TOO_LARGE, OPEN, OUT_OF_MEMORY, PEER_CLOSED,
@@ -53,7 +53,7 @@ cdef class Intake:
         cdef ssize_t got
         if slot.handed == 0:
             self.connections.compact(slot)
-        if not waiting(inbox):
+        if not pending_size(inbox):
             slot.frame_ms = self.connections.now_ms
         while total < RECEIVE_BYTES:
             if inbox.end == inbox.capacity and not self.connections.make_room(
@@ -69,7 +69,7 @@ cdef class Intake:
             if got <= 0:
                 if got < 0 and errno == EAGAIN:
                     break
-                self.cut(index)
+                self.cut_frames(index)
                 self.connections.fail(
                     index, PEER_CLOSED if got == 0 else CONNECTION_BROKEN
                 )
@@ -78,7 +78,7 @@ cdef class Intake:
             total += got
             self.bytes_in += got
             slot.active_ms = self.connections.now_ms
-            self.cut(index)
+            self.cut_frames(index)
             if got < room or slot.state != OPEN:
                 break
             if slot.is_uncut or slot.is_paused or slot.is_waiting:
@@ -90,7 +90,7 @@ cdef class Intake:
         if slot.handed == 0:
             self.connections.compact(slot)
 
-    cdef void cut_uncut(self) noexcept nogil:
+    cdef void cut_deferred(self) noexcept nogil:
         """Cut what found no room in the last poll, and gets no event of its own.
 
         In turns: those of which Python got frames in the last poll come last.
@@ -109,13 +109,13 @@ cdef class Intake:
             index = before[(first + i) % count]
             slot = self.connections.slots[index]
             if slot.fd >= 0:
-                self.cut(index)
+                self.cut_frames(index)
                 if slot.handed == 0:
                     self.connections.compact(slot)
                 elif slot.is_uncut:
                     self.connections.uncut_served += 1
 
-    cdef void cut(self, uint32_t index) noexcept nogil:
+    cdef void cut_frames(self, uint32_t index) noexcept nogil:
         """Serve or hand over the whole frames of the inbox."""
         cdef Slot *slot = self.connections.slots[index]
         cdef Buffer *inbox = &slot.inbox
@@ -127,7 +127,7 @@ cdef class Intake:
             size = self.frame_size(index)
             if size == 0:
                 return
-            if waiting(&slot.outbox) > OUTBOX_PAUSE:
+            if pending_size(&slot.outbox) > OUTBOX_PAUSE:
                 slot.is_paused = True
                 return
             if (
@@ -135,7 +135,7 @@ cdef class Intake:
                 or handed >= FRAMES_PER_CONNECTION
                 or slot.handed >= HANDED_PER_CONNECTION
             ):
-                self.connections.leave_uncut(index)
+                self.connections.cut_later(index)
                 return
             verdict = DECLINED
             is_after = slot.declined_poll == self.connections.polls
@@ -144,7 +144,7 @@ cdef class Intake:
             else:
                 verdict = self.natives.serve(index, inbox.data + inbox.start, size)
             if verdict == WAITS:
-                self.connections.leave_waiting(index)
+                self.connections.suspend_reading(index)
                 self.is_urgent = True
                 return
             slot.is_declined = False
@@ -152,7 +152,7 @@ cdef class Intake:
                 self.connections.event_count >= self.handed_limit
             ):
                 slot.is_declined = not is_after     # by its handler, not for the order
-                self.connections.leave_uncut(index)
+                self.connections.cut_later(index)
                 return
             if verdict == DECLINED:
                 self.connections.add_event(FRAME, index, inbox.start, size)
@@ -160,7 +160,7 @@ cdef class Intake:
                 self.declined += 1
             inbox.start += size
             slot.frame_ms = self.connections.now_ms
-            slot.has_spoken = True
+            slot.has_sent_frame = True
             self.frames += 1
             handed += 1
 
@@ -171,7 +171,7 @@ cdef class Intake:
         connection.
         """
         cdef Buffer *inbox = &self.connections.slots[index].inbox
-        cdef int64_t have = waiting(inbox)
+        cdef int64_t have = pending_size(inbox)
         cdef int64_t size
         cdef const uint8_t *p = inbox.data + inbox.start
         if have < 4:

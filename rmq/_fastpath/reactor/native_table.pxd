@@ -39,14 +39,14 @@ cdef class NativeTable:
     cdef Verdict serve(
         self, uint32_t index, const uint8_t *p, int64_t size
     ) noexcept nogil
-    cdef Verdict answer(
+    cdef Verdict run_handler(
         self, uint32_t index, const Frame *frame, Native *native
     ) noexcept nogil
     cdef Native *find(self, int32_t listener, int32_t code) noexcept nogil
     cdef Native *read_header(
         self, Slot *slot, const uint8_t *p, int64_t size, Frame *frame
     ) noexcept nogil
-    cdef void learn(
+    cdef void save_template(
         self,
         LearnedHeaders *known,
         const RawHeader *raw,
@@ -57,4 +57,4 @@ cdef class NativeTable:
     ) noexcept nogil
     cdef bint end_of_poll(self, bint *is_urgent) noexcept nogil
     cdef bint take_turns(self, bint *is_urgent) noexcept nogil
-    cdef void note_times(self, RpcTimes times, int64_t elapsed_ns) noexcept nogil
+    cdef void count_times(self, RpcTimes times, int64_t elapsed_ns) noexcept nogil

@@ -13,7 +13,7 @@ class NativeTable:
     def register(self, listener: int, code: int, handler: NativeHandler) -> None:
         """Let a compiled handler see the frames of a code first, on one listener."""
 
-    def require(self, grants: Grants) -> None:
+    def require_grants(self, grants: Grants) -> None:
         """From now on serve only requests that a guard in Python has allowed before."""
 
     def counts(self) -> dict[tuple[int, int], tuple[int, dict[str, int]]]:

@@ -87,7 +87,7 @@ cdef class NativeTable:
         if code < DENSE_CODES:
             self.dense[listener][code] = self.count
 
-    def require(self, Grants grants not None):
+    def require_grants(self, Grants grants not None):
         """From now on serve only requests that a guard in Python has allowed before."""
         self.grants = grants
 
@@ -126,7 +126,7 @@ cdef class NativeTable:
             frame.start = p
             frame.size = size
             frame.now_ms = self.connections.now_ms
-            verdict = self.answer(index, &frame, native)
+            verdict = self.run_handler(index, &frame, native)
         if slot.outbox.capacity:
             self.connections.mark_dirty(index)  # also to free an outbox without use
         if verdict == DECLINED:
@@ -137,7 +137,7 @@ cdef class NativeTable:
             native.is_touched = True
         return verdict
 
-    cdef Verdict answer(
+    cdef Verdict run_handler(
         self, uint32_t index, const Frame *frame, Native *native
     ) noexcept nogil:
         """Let the handler write its reply, to the outbox or to be held."""
@@ -153,7 +153,7 @@ cdef class NativeTable:
             conn.peer = slot.peer
             conn.peer_size = slot.peer_size
             conn.watermark = 0
-            conn.grow = _grow
+            conn.grow = _grow_outbox
             conn.owner = <void *>self.connections
             conn.slot = index
             verdict = (<NativeHandler>native.handler).serve(frame, &conn)
@@ -161,8 +161,8 @@ cdef class NativeTable:
             native.declined[conn.reason % REASON_LIMIT] += 1
         elif verdict == HELD:
             reply = slot.outbox.data + slot.outbox.end
-            self.held.keep_compiled(
-                self.connections.token(index), reply, conn.ready.end - reply,
+            self.held.hold_compiled(
+                self.connections.token_of(index), reply, conn.ready.end - reply,
                 conn.watermark, native.code,
             )
         elif verdict == SERVED:
@@ -196,7 +196,7 @@ cdef class NativeTable:
             if not match_template(template, header, header_size, frame, values):
                 continue
             slot.learned.matched += 1
-            if p[4] != JSON_TYPE or is_signed and not self.grants.allow_alike(
+            if p[4] != JSON_TYPE or is_signed and not self.grants.allow_templated(
                 template, values, slot.peer, address_size, body, body_size
             ):
                 return NULL
@@ -206,16 +206,16 @@ cdef class NativeTable:
         native = self.find(slot.listener, raw.code)
         if native == NULL or raw.flag & RESPONSE_FLAG:
             return NULL
-        if is_signed and not self.grants.allow(
+        if is_signed and not self.grants.allow_header(
             &raw, slot.peer, address_size, body, body_size
         ):
             return NULL
-        _fill(frame, &raw, native)
+        _fill_frame(frame, &raw, native)
         if p[4] == JSON_TYPE:
-            self.learn(&slot.learned, &raw, header, header_size, frame, native)
+            self.save_template(&slot.learned, &raw, header, header_size, frame, native)
         return native
 
-    cdef void learn(
+    cdef void save_template(
         self,
         LearnedHeaders *known,
         const RawHeader *raw,
@@ -238,7 +238,9 @@ cdef class NativeTable:
         )
         if template == NULL:
             return
-        if signature != NULL and not self.grants.describe(template, raw, header):
+        if signature != NULL and not self.grants.describe_template(
+            template, raw, header
+        ):
             free(template)
             return
         i = known.learned % TEMPLATES_PER_CONNECTION
@@ -280,7 +282,7 @@ cdef class NativeTable:
                 is_urgent[0] = True
         return has_more
 
-    cdef void note_times(self, RpcTimes times, int64_t elapsed_ns) noexcept nogil:
+    cdef void count_times(self, RpcTimes times, int64_t elapsed_ns) noexcept nogil:
         """Count what was answered in this batch, which has left after `elapsed_ns`."""
         cdef int32_t i
         for i in range(self.count):
@@ -307,7 +309,7 @@ cdef class NativeTable:
         return counts
 
 
-cdef void _fill(
+cdef void _fill_frame(
     Frame *frame, const RawHeader *raw, const Native *native
 ) noexcept nogil:
     """Put the header's values into the order that the handler asked for."""
@@ -338,7 +340,7 @@ cdef inline void _point_to_outbox(Conn *conn, const Slot *slot) noexcept nogil:
     conn.ready.limit = slot.outbox.data + slot.outbox.capacity
 
 
-cdef bint _grow(Conn *conn, int64_t size) noexcept nogil:
+cdef bint _grow_outbox(Conn *conn, int64_t size) noexcept nogil:
     """Have `size` free bytes in `ready`, in which nothing was written yet."""
     if not (<Connections>conn.owner).reserve(conn.slot, size):
         return False

@@ -49,7 +49,9 @@ cdef inline int64_t spin_end(const Pacing *pacing) noexcept nogil:
     return pacing.active_ns + pacing.busy_poll_ns
 
 
-cdef inline void note_spin(Pacing *pacing, bint came, int64_t waited_ns) noexcept nogil:
+cdef inline void count_spin(
+    Pacing *pacing, bint came, int64_t waited_ns
+) noexcept nogil:
     """Count a busy wait."""
     pacing.spins += came
     if came and waited_ns <= SPIN_GAIN_NS:
@@ -58,13 +60,13 @@ cdef inline void note_spin(Pacing *pacing, bint came, int64_t waited_ns) noexcep
         pacing.credit = max(pacing.credit - SPIN_LOSS, <int32_t>0)
 
 
-cdef inline void note_taken(Pacing *pacing, int32_t count) noexcept nogil:
+cdef inline void begin_events(Pacing *pacing, int32_t count) noexcept nogil:
     """Python begins with so many events."""
     pacing.taken_count = count
     pacing.taken_ns = monotonic_ns()
 
 
-cdef inline void note_finished(Pacing *pacing) noexcept nogil:
+cdef inline void end_events(Pacing *pacing) noexcept nogil:
     """Python has finished what it took: hand over less at a time if that took long."""
     cdef int64_t mean_ns
     if pacing.taken_count == 0:

@@ -22,13 +22,14 @@ cdef class Reactor:
     cdef readonly int wake_fd   # in the set: something was left for the owner
     cdef uint32_t rotation      # which of what is ready comes first
     cdef bint is_collecting     # replies wait for `flush`
-    cdef public bint is_followed    # Python sends on what was stored
-    cdef public int64_t portion_ns  # and so long after it came; 0: after each poll
+    cdef public bint has_slaves     # Python sends on what was stored
+    # slaves get what was appended after this time at the latest; 0: after each poll
+    cdef public int64_t replication_interval_ns
     cdef bint has_more          # a compiled handler needs another turn
 
     cdef bint may_wait(self) noexcept nogil
     cdef int wait(self, epoll_event *ready) noexcept
-    cdef int spin(self, epoll_event *ready) noexcept nogil
+    cdef int wait_busily(self, epoll_event *ready) noexcept nogil
     cdef int wait_for_disk(self, epoll_event *ready) noexcept nogil
     cdef bint serve_ready(self, const epoll_event *ready, int count) noexcept nogil
     cdef void serve_one(

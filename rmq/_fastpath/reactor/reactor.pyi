@@ -28,10 +28,10 @@ class Reactor:
     held: HeldReplies
     natives: NativeTable
     rpc_times: RpcTimes
-    is_followed: bool
+    has_slaves: bool
     """What a poll stored must leave for replicas before the next wait."""
 
-    portion_ns: int
+    replication_interval_ns: int
     """So long compiled code goes on before they get it; 0: not at all."""
 
     def __new__(
@@ -57,7 +57,7 @@ class Reactor:
         Frames that wait are offered to their handlers again.
         """
 
-    def hurry(self) -> None:
+    def skip_wait(self) -> None:
         """Let the next poll wait for nothing: other tasks have work to go on with."""
 
     @property
@@ -87,7 +87,7 @@ class Reactor:
     def flush(self) -> bool:
         """Send what collected since `take_events`; True if frames wait to be cut."""
 
-    def hold(
+    def hold_reply(
         self,
         token: int,
         data: bytes,

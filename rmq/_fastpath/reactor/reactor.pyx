@@ -35,7 +35,7 @@ from rmq._fastpath.reactor.held_replies cimport HeldReplies
 from rmq._fastpath.reactor.intake cimport Intake
 from rmq._fastpath.reactor.native_table cimport NativeTable
 from rmq._fastpath.reactor.pacing cimport (
-    init_pacing, note_finished, note_spin, note_taken, spin_end, spin_pays,
+    init_pacing, end_events, count_spin, begin_events, spin_end, spin_pays,
 )
 from rmq._fastpath.reactor.rpc_times cimport RpcTimes
 
@@ -134,7 +134,7 @@ cdef class Reactor:
         """
         eventfd_wake(self.wake_fd)
 
-    def hurry(self):
+    def skip_wait(self):
         """Let the next poll wait for nothing: other tasks have work to go on with."""
         self.pacing.is_hurried = True
 
@@ -146,7 +146,7 @@ cdef class Reactor:
         """
         if self.connections.has_work() or self.has_more or self.intake.is_urgent:
             return False
-        if self.is_followed:
+        if self.has_slaves:
             return False        # replicas get first what was stored
         return self.held.head != NULL or (
             self.pacing.busy_poll_ns > 0
@@ -157,17 +157,17 @@ cdef class Reactor:
         """Ask once, then until something is ready or the time is over; no GIL."""
         with nogil:
             if self.held.head == NULL:
-                return self.spin(ready)
+                return self.wait_busily(ready)
             return self.wait_for_disk(ready)
 
-    cdef int spin(self, epoll_event *ready) noexcept nogil:
+    cdef int wait_busily(self, epoll_event *ready) noexcept nogil:
         """Wait busily for what a peer sends after its answer."""
         cdef int64_t now_ns = monotonic_ns()
         cdef int count = epoll_wait(self.epfd, ready, READY_LIMIT, 0)
         while count == 0 and now_ns < spin_end(&self.pacing):
             count = epoll_wait(self.epfd, ready, READY_LIMIT, 0)
             now_ns = monotonic_ns()
-        note_spin(&self.pacing, count > 0, now_ns - self.pacing.active_ns)
+        count_spin(&self.pacing, count > 0, now_ns - self.pacing.active_ns)
         return count
 
     cdef int wait_for_disk(self, epoll_event *ready) noexcept nogil:
@@ -178,7 +178,7 @@ cdef class Reactor:
         cdef int count
         self.held.demand_flush()     # not before: the thread that flushes needs the GIL
         count = epoll_wait(self.epfd, ready, READY_LIMIT, DISK_WAIT_MS)
-        self.held.release()
+        self.held.release_reached()
         self.connections.send_dirty()
         return count
 
@@ -189,7 +189,7 @@ cdef class Reactor:
         self.connections.polls += 1
         begun = self.connections.begun_ns = monotonic_ns()
         self.intake.handed_limit = self.pacing.handed_limit
-        self.intake.cut_uncut()
+        self.intake.cut_deferred()
         for i in range(count):
             self.serve_one(&ready[(i + self.rotation) % count], byte_limit)
         self.rotation += 1
@@ -197,12 +197,12 @@ cdef class Reactor:
             self.has_more = self.natives.take_turns(&self.intake.is_urgent)
         else:
             self.connections.drop_replies()
-        self.held.release()
+        self.held.release_reached()
         self.connections.send_dirty()
         ended = monotonic_ns()
         if count > 0:
             self.pacing.active_ns = ended
-        self.natives.note_times(self.rpc_times, ended - begun)
+        self.natives.count_times(self.rpc_times, ended - begun)
         return count > 0 or self.has_more or self.connections.has_work()
 
     cdef void serve_one(
@@ -216,7 +216,7 @@ cdef class Reactor:
             return
         if event.data.u64 == WAKE_ID:
             eventfd_drain(self.wake_fd)
-            self.connections.resume_waiting()
+            self.connections.resume_reading()
             return
         if event.data.u64 == TRIO_ID:
             return      # trio looks itself before it sleeps
@@ -254,7 +254,7 @@ cdef class Reactor:
 
         Until `flush`, replies only collect, so that each connection gets one send.
         """
-        note_taken(&self.pacing, self.connections.event_count)
+        begin_events(&self.pacing, self.connections.event_count)
         self.is_collecting = True
         return self.connections.take_events()
 
@@ -285,7 +285,7 @@ cdef class Reactor:
         """Send now unless `flush` will; wake the owner for what comes of it."""
         if self.is_collecting:
             return
-        self.held.release()
+        self.held.release_reached()
         self.connections.send_dirty()
         if self.connections.has_work():
             eventfd_wake(self.wake_fd)
@@ -293,14 +293,14 @@ cdef class Reactor:
     def flush(self):
         """Send what collected since `take_events`; True if frames wait to be cut."""
         self.is_collecting = False
-        note_finished(&self.pacing)
-        self.held.release()
+        end_events(&self.pacing)
+        self.held.release_reached()
         self.connections.send_dirty()
         return self.connections.uncut_count > 0
 
     # -- held replies
 
-    def hold(
+    def hold_reply(
         self,
         uint64_t token,
         bytes data not None,
@@ -319,7 +319,7 @@ cdef class Reactor:
             return False
         if not self.held.has_room(len(data) + len(timeout_data)):
             return False
-        if not self.held.keep(
+        if not self.held.hold_reply(
             token, data, len(data), timeout_data, len(timeout_data), watermark,
             deadline_ms, code, begun_ns or self.connections.begun_ns,
         ):

@@ -15,13 +15,13 @@ cdef void prepare_secret(
     uint32_t *prepared, const uint8_t *secret, size_t size
 ) noexcept nogil
 cdef const Text *signature_of(const RawHeader *raw) noexcept nogil
-cdef int32_t compose(
+cdef int32_t write_content(
     FieldOrder *order, const RawHeader *raw, uint8_t *content
 ) noexcept nogil
-cdef int32_t compose_alike(
+cdef int32_t write_templated_content(
     const Signing *signing, const Text *values, uint8_t *content
 ) noexcept nogil
-cdef bint cut_content(
+cdef bint template_content(
     Template *template, const FieldOrder *order, const RawHeader *raw,
     const uint8_t *header,
 ) noexcept nogil

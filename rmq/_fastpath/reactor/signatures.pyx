@@ -68,12 +68,12 @@ cdef const Text *signature_of(const RawHeader *raw) noexcept nogil:
     """The value of the signature, or NULL."""
     cdef int32_t i
     for i in range(raw.field_count):
-        if _is(&raw.names[i], b"Signature", 9):
+        if _equals(&raw.names[i], b"Signature", 9):
             return &raw.values[i]
     return NULL
 
 
-cdef int32_t compose(
+cdef int32_t write_content(
     FieldOrder *order, const RawHeader *raw, uint8_t *content
 ) noexcept nogil:
     """Write the values that are signed; their size, -1 for what is left to Python."""
@@ -89,10 +89,10 @@ cdef int32_t compose(
     return size
 
 
-cdef int32_t compose_alike(
+cdef int32_t write_templated_content(
     const Signing *signing, const Text *values, uint8_t *content
 ) noexcept nogil:
-    """`compose` from the constants of a template and the values in its holes."""
+    """`write_content` from the constants of a template and the values in its holes."""
     cdef int32_t i, size = 0
     cdef const uint8_t *constant = signing.constants
     cdef const Piece *piece
@@ -113,7 +113,7 @@ cdef int32_t compose_alike(
     return size
 
 
-cdef bint cut_content(
+cdef bint template_content(
     Template *template, const FieldOrder *order, const RawHeader *raw,
     const uint8_t *header,
 ) noexcept nogil:
@@ -179,7 +179,9 @@ cdef bint is_signature(
     return differs == 0
 
 
-cdef inline bint _is(const Text *text, const char *name, int32_t size) noexcept nogil:
+cdef inline bint _equals(
+    const Text *text, const char *name, int32_t size
+) noexcept nogil:
     return text.size == size and memcmp(text.data, name, size) == 0
 
 
@@ -198,9 +200,9 @@ cdef bint _is_ordered(const FieldOrder *order, const RawHeader *raw) noexcept no
         return False
     for i in range(order.count):
         name = &raw.names[order.places[i]]
-        if not is_plain(name.data, name.size) or _is(name, b"Signature", 9):
+        if not is_plain(name.data, name.size) or _equals(name, b"Signature", 9):
             return False
-        if _is_left_out(raw, name) or (last != NULL and not _is_before(last, name)):
+        if _is_unsigned(raw, name) or (last != NULL and not _is_before(last, name)):
             return False
         last = name
     return True
@@ -210,11 +212,11 @@ cdef bint _find_order(FieldOrder *order, const RawHeader *raw) noexcept nogil:
     """Sort the fields that are signed; False if that is left to Python."""
     cdef int32_t i, j, count = 0
     for i in range(raw.field_count):
-        if _is(&raw.names[i], b"Signature", 9):
+        if _equals(&raw.names[i], b"Signature", 9):
             continue
         if not is_plain(raw.names[i].data, raw.names[i].size):
             return False
-        if _is_left_out(raw, &raw.names[i]):
+        if _is_unsigned(raw, &raw.names[i]):
             return False
         j = count
         while j > 0 and _is_before(&raw.names[i], &raw.names[order.places[j - 1]]):
@@ -226,8 +228,9 @@ cdef bint _find_order(FieldOrder *order, const RawHeader *raw) noexcept nogil:
     return True
 
 
-cdef inline bint _is_left_out(const RawHeader *raw, const Text *name) noexcept nogil:
+cdef inline bint _is_unsigned(const RawHeader *raw, const Text *name) noexcept nogil:
     """Whether an old client does not sign this field."""
     return (
-        raw.version <= LAST_WITHOUT_UNIQUE_KEY and _is(name, b"_UNIQUE_KEY_QUERY", 17)
+        raw.version <= LAST_WITHOUT_UNIQUE_KEY
+        and _equals(name, b"_UNIQUE_KEY_QUERY", 17)
     )

@@ -10,7 +10,7 @@ cdef enum:
     SIGNATURE_HOLE = -2
     NO_HOLE = -1
     PIECE_LIMIT = 19            # a constant before each hole and behind the last
-    WHO_LIMIT = 5               # see RULE_FIELD_LIMIT
+    SUBJECT_LIMIT = 5           # see RULE_FIELD_LIMIT
     TEMPLATES_PER_CONNECTION = 4
 
 cdef struct Hole:
@@ -27,9 +27,9 @@ cdef struct Signing:            # how to check the signature of a header that ma
     int32_t piece_count
     Piece pieces[PIECE_LIMIT]
     const uint8_t *constants    # one after another, without escapes
-    int32_t who_count
-    int32_t who_holes[WHO_LIMIT]    # of the user and the fields of the rule
-    Text who[WHO_LIMIT]         # those without a hole
+    int32_t subject_count
+    int32_t subject_holes[SUBJECT_LIMIT]    # of the user and the fields of the rule
+    Text subject[SUBJECT_LIMIT]     # those without a hole
 
 cdef struct Template:
     Frame frame                 # as it was learned; its texts lie in `header`
@@ -47,7 +47,7 @@ cdef struct LearnedHeaders:     # of one connection
     uint32_t learned            # so far: the oldest makes room
     uint64_t matched            # headers that a template has read
 
-cdef void forget_headers(LearnedHeaders *known) noexcept nogil
+cdef void free_templates(LearnedHeaders *known) noexcept nogil
 cdef Template *learn_template(
     const uint8_t *header,
     int64_t size,

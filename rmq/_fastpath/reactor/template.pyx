@@ -25,7 +25,7 @@ cdef enum:
     TEMPLATE_SIZE_LIMIT = 2000
 
 
-cdef void forget_headers(LearnedHeaders *known) noexcept nogil:
+cdef void free_templates(LearnedHeaders *known) noexcept nogil:
     """Free what a connection has taught."""
     cdef int32_t i
     for i in range(TEMPLATES_PER_CONNECTION):

@@ -168,7 +168,7 @@ class OffsetTable(JsonTable):
         """
         self.commit("a reset", group, topic, queue_id, offset)
         self._resets[group, topic, queue_id] = offset
-        self.compiled.forget_all()
+        self.compiled.unregister_all()
         for listener in self.on_reset:
             listener(group)
 
@@ -258,7 +258,7 @@ class OffsetTable(JsonTable):
                 self._set("the master", key, queue_id, offset)
                 has_changed = True
         if has_changed:
-            self.compiled.forget_all()
+            self.compiled.unregister_all()
             self.adopt(document.data_version)
 
     def clip(self, end_of: Callable[[str, int], int | None]) -> int:
@@ -282,7 +282,7 @@ class OffsetTable(JsonTable):
                     self.commits_here.forget([key])
                 count += len(beyond)
         if count:
-            self.compiled.forget_all()
+            self.compiled.unregister_all()
             self.touch()
         return count
 
@@ -315,7 +315,7 @@ class OffsetTable(JsonTable):
         self._remove([(topic, group) for topic in self.topics_of(group)])
 
     def _remove(self, pairs: list[tuple[str, str]]) -> None:
-        self.compiled.forget_all()
+        self.compiled.unregister_all()
         if self.commits_here is not None:
             self.commits_here.forget(
                 [f"{topic}{SEPARATOR}{group}" for topic, group in pairs]

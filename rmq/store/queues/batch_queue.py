@@ -128,7 +128,7 @@ class BatchQueue(ConsumeQueue):
 
     def _note_end(self, end: int, end_physical: int) -> None:
         flushed = end if self._flushed == self._end else self._read(self._flushed).first
-        self.ends_at(end, flushed, end_physical)
+        self.set_ends(end, flushed, end_physical)
 
     # -- flush
 
@@ -136,7 +136,7 @@ class BatchQueue(ConsumeQueue):
         """Copy the entries that are only in memory."""
         return bytes(self._tail[(self._flushed - self._first) * BATCH_ENTRY_SIZE :])
 
-    def flushed_to(self, end: int) -> None:
+    def mark_flushed(self, end: int) -> None:
         """Note that files have the entries before `end`, and free their memory."""
         self._flushed = self._number_from(end)
         dropped = max(0, self._flushed - KEPT_ENTRIES - self._first)
@@ -166,7 +166,7 @@ class BatchQueue(ConsumeQueue):
             self.low_physical = physical_offset
         self._end += 1
         self._note_end(entry.end, entry.end_physical)
-        self.published(size, count)
+        self.count_record(size, count)
 
     def publish(self, physical_offset: int, size: int, tags_code: int) -> int:
         """Refuse an entry without its time: one of 20 bytes would damage the queue."""
@@ -356,7 +356,7 @@ class BatchQueue(ConsumeQueue):
         super().start_over()
         self._tail.clear()
         self._low = self._first = self._flushed = self._end = 0
-        self.ends_at(0, 0, -1)
+        self.set_ends(0, 0, -1)
         return dropped
 
 

@@ -174,7 +174,7 @@ class ConsumeQueue(QueueTail):
 
         Without these (-1) it is read.
         """
-        self.end_at(end, -1)
+        self.truncate_to(end, -1)
         if last < 0 and end > self.low_offset:
             last, last_size, _ = self.entry(end - 1)
         if end > self.low_offset and last_size != FILLER_SIZE:
@@ -202,7 +202,7 @@ class ConsumeQueue(QueueTail):
         for base in range(first, self._byte_of(end), size):
             if not self._bases or base > self._bases[-1]:
                 self._bases.append(base)
-        self.flushed_to(end)
+        self.mark_flushed(end)
 
     # -- entries
 
@@ -227,7 +227,7 @@ class ConsumeQueue(QueueTail):
             file_entries = self._files.file_size // ENTRY_SIZE
             start = queue_offset // file_entries * file_entries
             self.low_offset = start
-            self.end_at(start, -1)
+            self.truncate_to(start, -1)
         count = queue_offset - self.next_offset
         for _ in range(count):
             self.publish(0, FILLER_SIZE, 0)
@@ -400,7 +400,7 @@ class ConsumeQueue(QueueTail):
         dropped = self.next_offset - self.low_offset
         for path in self.drop_files(NO_OFFSET):
             os.unlink(path)
-        self.end_at(0, -1)
+        self.truncate_to(0, -1)
         self.low_offset, self.low_physical = 0, NO_OFFSET
         return dropped
 

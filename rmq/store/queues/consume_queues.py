@@ -237,12 +237,12 @@ class ConsumeQueues:
                         yield flush.write
                     finally:
                         flush.settle()
-                        self.tails.give_back(flush.failed)
+                        self.tails.relist_unflushed(flush.failed)
                     failure = failure or flush.failure
                 for queue in group:
                     self._keep_if_long(queue)
         finally:
-            self.tails.give_back(waiting)
+            self.tails.relist_unflushed(waiting)
         if failure is not None:
             raise failure
 

@@ -106,7 +106,7 @@ def received(count, lease):
     encoder = RecordEncoder(bytes(8))
     for offset in range(count):
         encoder.stage(b"T", 0, offset, 2, 0, 0, 3, bytes(8), 4, 0, 0, b"x", b"")
-    return decode_messages(encoder.staged(), "T", None, lease)
+    return decode_messages(encoder.staged_bytes(), "T", None, lease)
 
 
 class Finds:

@@ -106,7 +106,7 @@ def test_what_was_forgotten_is_left_to_python(wire, table, tails):
     assert [play(wire, peer, ack(n, n)) for n in (3, 50)] == [1, 0]
     table.remove(marks[3])
     table.remove(again)
-    table.forget_all()
+    table.unregister_all()
     assert len(table) == 0
 
 

@@ -69,7 +69,7 @@ def test_any_record_as_model(record):
     encoder = RecordEncoder(record.store_host)
     expected = record.encode()
     assert stage(encoder, record) == len(expected) == encoder.staged_size
-    assert encoder.staged() == expected
+    assert encoder.staged_bytes() == expected
     assert len(expected) == record_size(
         len(record.topic),
         len(record.body),
@@ -84,7 +84,7 @@ def test_topic_size_chooses_the_version(topic_size, fixed):
     record = ModelRecord(b"t" * topic_size, body=b"x")
     encoder = RecordEncoder(bytes(8))
     assert stage(encoder, record) == fixed + topic_size + 1
-    assert encoder.staged() == record.encode()
+    assert encoder.staged_bytes() == record.encode()
 
 
 @given(
@@ -134,7 +134,7 @@ def test_limits_are_refused_and_what_is_staged_stays(changes, reason):
     stage(encoder, good)
     with pytest.raises(ValueError, match=reason):
         stage(encoder, ModelRecord(**fields))
-    assert encoder.staged() == good.encode()
+    assert encoder.staged_bytes() == good.encode()
 
 
 def test_numbers_beyond_their_field_are_refused():
@@ -156,7 +156,7 @@ def test_staging_grows_and_keeps_its_bytes():
     records = [ModelRecord(b"t", body=bytes([i]) * 50_000) for i in range(20)]
     for record in records:
         stage(encoder, record)
-    assert encoder.staged() == b"".join(record.encode() for record in records)
+    assert encoder.staged_bytes() == b"".join(record.encode() for record in records)
 
 
 @pytest.mark.parametrize("use_pwrite", [False, True])
@@ -204,7 +204,7 @@ def test_failed_pwrite_publishes_nothing_and_the_next_commit_writes_over_it(file
         signal.signal(signal.SIGXFSZ, old)
     assert (caught.value.errno, caught.value.filename) == (errno.EFBIG, file.path)
     assert file.write_position == 0
-    assert encoder.staged() == lost.encode()
+    assert encoder.staged_bytes() == lost.encode()
     encoder.discard()
     stage(encoder, ModelRecord(b"u"))
     encoder.commit(file, use_pwrite=True)

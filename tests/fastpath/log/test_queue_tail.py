@@ -53,14 +53,14 @@ def test_any_queue_as_a_list(steps):
             data = b"".join(entry.encode() for entry in model[flushed:])
             assert queue.unflushed_entries() == data
             flushed = min(len(model), flushed + number)
-            queue.flushed_to(flushed)
+            queue.mark_flushed(flushed)
             if flushed < len(model):
-                tails.give_back(taken)
+                tails.relist_unflushed(taken)
         elif step == "cut":
             end = max(0, len(model) - number)
             del model[end:]
             flushed = min(flushed, end)
-            queue.end_at(end, 100 * end)
+            queue.truncate_to(end, 100 * end)
         else:
             queue.reserve(number)
         assert (queue.next_offset, queue.flushed_offset) == (len(model), flushed)
@@ -74,19 +74,19 @@ def test_a_flush_gives_memory_back_but_keeps_the_newest():
     queue = QueueTail("t", 0)
     for n in range(1_000):
         queue.publish(n, 1, 0)
-    queue.flushed_to(1_000)
+    queue.mark_flushed(1_000)
     assert queue.entry_in_memory(991) is None
     assert queue.entry_in_memory(992) == (992, 1, 0)
     assert queue.entries_in_memory(995, 100) == b"".join(
         Entry(n, 1, 0).encode() for n in range(995, 1_000)
     )
     with pytest.raises(ValueError, match="flushed to 1001 of 1000"):
-        queue.flushed_to(1_001)
+        queue.mark_flushed(1_001)
 
 
 def test_a_loaded_queue_has_nothing_in_memory():
     queue = QueueTail("t", 0)
-    queue.end_at(500, 7)
+    queue.truncate_to(500, 7)
     assert (queue.next_offset, queue.flushed_offset, queue.end_physical) == (
         500,
         500,
@@ -107,10 +107,10 @@ def test_queues_are_listed_once_and_wait_for_enough():
         many.publish(0, 1, 0)
     assert tails.take_unflushed(4) == [many]
     many.publish(0, 1, 0)
-    tails.give_back([many])
+    tails.relist_unflushed([many])
     assert set(tails.take_unflushed(1)) == {few, many}
     assert tails.take_unflushed(1) == []
-    tails.give_back([few])
+    tails.relist_unflushed([few])
     few.is_deleted = True
     assert tails.take_unflushed(1) == []
 

@@ -130,7 +130,7 @@ def test_a_failed_write_publishes_nothing(tail, queue, tmp_path):
 def test_a_batch_is_committed_as_one(tail, queue):
     for n in range(3):
         tail.encoder.stage(b"t", 3, n, 0, 0, 0, 1, BORN, 2, 0, 0, b"b", b"")
-    staged = tail.encoder.staged()
+    staged = tail.encoder.staged_bytes()
     assert tail.commit(3) == len(staged)
     assert tail.file.read(0, len(staged)) == staged
     assert tail.put_messages == 3
@@ -157,7 +157,7 @@ def put_aside(*wanted, times=(5,), **more):
             fields.get("born", BORN), times[n % len(times)], 2, fields["prepared"],
             b"body%d" % n, fields["text"],
         )  # fmt: skip
-    return encoder.staged()
+    return encoder.staged_bytes()
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ def path(tmp_path):
 
 
 def same(ring, model):
-    assert (ring.begin, ring.end_offset) == (model.begin, model.end)
+    assert (ring.begin, ring.appended_offset) == (model.begin, model.end)
     assert (ring.written_offset, ring.floor_offset) == (model.written, model.floor)
     assert ring.free_size == model.room
 
@@ -59,7 +59,7 @@ def test_a_ring_does_what_its_model_does(tmp_path_factory, begin, steps):
                     ring.add(data)
         elif step == "write":
             model.written = min(model.end, model.written + back)
-            ring.note_written(model.written)
+            ring.mark_written(model.written)
         else:
             offset = max(0, model.end - back)
             expected = model.read(offset, size)
@@ -76,8 +76,8 @@ def test_laps_leave_the_last_bytes_in_one_piece(path):
     data = os.urandom(SIZE * 3)
     for at in range(0, len(data), 4_000):
         ring.add(data[at : at + 4_000])
-        ring.note_written(ring.end_offset)
-    assert ring.floor_offset == ring.end_offset - SIZE
+        ring.mark_written(ring.appended_offset)
+    assert ring.floor_offset == ring.appended_offset - SIZE
     assert ring.read(ring.floor_offset, SIZE) == data[-SIZE:]
 
 
@@ -85,10 +85,10 @@ def test_a_margin_stays_between_what_is_appended_and_what_is_not_written(path):
     ring = TailRing(path, 1, size=SIZE, begin=0)
     while ring.free_size >= ring.margin:
         ring.add(bytes(ring.margin))
-    assert ring.end_offset == SIZE * 3 // 4
+    assert ring.appended_offset == SIZE * 3 // 4
     with pytest.raises(ValueError, match="no room for 1 bytes"):
         ring.add(b"x")
-    ring.note_written(1)
+    ring.mark_written(1)
     ring.add(b"x")
 
 
@@ -109,7 +109,7 @@ def test_written_moves_inside_of_the_ring_only(path):
     ring.add(b"abc")
     for offset in (9, 14):
         with pytest.raises(ValueError, match=r"is not in 10\.\.13"):
-            ring.note_written(offset)
+            ring.mark_written(offset)
 
 
 def record(offset, body=b"body"):
@@ -121,9 +121,9 @@ def filled(path, *, begin=0, count=100, generation=5):
     ring = TailRing(path, generation, size=SIZE, begin=begin)
     places = []
     for number in range(count):
-        places.append(ring.end_offset)
-        ring.add(record(ring.end_offset, b"%d" % number * 50))
-        ring.note_written(max(begin, ring.end_offset - SIZE // 2))
+        places.append(ring.appended_offset)
+        ring.add(record(ring.appended_offset, b"%d" % number * 50))
+        ring.mark_written(max(begin, ring.appended_offset - SIZE // 2))
     return ring, places
 
 
@@ -131,7 +131,7 @@ def test_what_a_run_left_is_found_by_its_generation(path):
     ring, places = filled(path)
     left = TailRing(path, 5)
     assert left.written_offset == ring.written_offset
-    extent = left.left(places[0], SIZE)
+    extent = left.read_leftover(places[0], SIZE)
     status, _, records = walk_log(extent, 0, extent.size)
     assert [each.physical_offset for each in records] == places
     assert status is RecordStatus.END
@@ -143,7 +143,7 @@ def test_records_of_an_earlier_lap_are_not_taken_for_new_ones(path):
     _, places = filled(path, count=1_000)
     left = TailRing(path, 5)
     end = places[-1]
-    extent = left.left(end, SIZE)
+    extent = left.read_leftover(end, SIZE)
     status, position, records = walk_log(extent, 0, extent.size)
     assert [each.physical_offset for each in records] == [end]
     assert status is not RecordStatus.OK
@@ -158,7 +158,7 @@ def test_a_page_that_a_power_cut_left_old_ends_what_is_believed(path, page):
     with open(path, "r+b") as file:
         file.seek(HEAD + page)
         file.write(bytes(4096))
-    extent = TailRing(path, 5).left(begin, SIZE)
+    extent = TailRing(path, 5).read_leftover(begin, SIZE)
     _, _, records = walk_log(extent, 0, extent.size)
     for number, each in enumerate(records, 960):
         assert each.physical_offset == places[number]
@@ -183,11 +183,11 @@ def test_what_a_killed_process_appended_is_there(path):
         "from rmq._fastpath import TailRing\n"
         f"ring = TailRing(sys.argv[1], 9, size={SIZE}, begin=4096)\n"
         "ring.add(b'k' * 5000)\n"
-        "ring.note_written(4100)\n"
+        "ring.mark_written(4100)\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"
     )
     subprocess.run([sys.executable, "-c", script, path], check=False)
     left = TailRing(path, 9)
     assert (left.begin, left.written_offset) == (4096, 4100)
-    assert left.left(4096, 5001).read(0, 5001) == b"k" * 5000 + b"\0"
-    assert left.left(4095, 1) is None
+    assert left.read_leftover(4096, 5001).read(0, 5001) == b"k" * 5000 + b"\0"
+    assert left.read_leftover(4095, 1) is None

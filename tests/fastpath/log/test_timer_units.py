@@ -25,7 +25,7 @@ def stored(*texts):
         data = text if isinstance(text, bytes) else text.encode()
         parts = (0, 0, 1, bytes(8), 2, 0, 0, b"body", data)
         at += encoder.stage(b"rmq_sys_wheel_timer", 0, 7 + number, at, *parts)
-    return encoder.staged()
+    return encoder.staged_bytes()
 
 
 def plain(slot, topic="T"):

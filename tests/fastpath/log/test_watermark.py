@@ -98,18 +98,18 @@ def test_threads_that_race_leave_the_largest_value():
 
 def test_demands_are_one_until_somebody_takes_them():
     watermark = Watermark()
-    watermark.demand()
-    watermark.demand()
-    assert watermark.wait_for_demand()
-    watermark.end_demand()
-    assert not watermark.wait_for_demand(), "the second demand was part of the first"
+    watermark.request_advance()
+    watermark.request_advance()
+    assert watermark.wait_for_request()
+    watermark.end_wait()
+    assert not watermark.wait_for_request(), "the second demand was part of the first"
 
 
 def test_who_waits_for_a_demand_leaves_the_interpreter_to_others():
     watermark, answers = Watermark(), []
 
     def follow() -> None:
-        while watermark.wait_for_demand():
+        while watermark.wait_for_request():
             watermark.advance(watermark.value + 1)
         answers.append(watermark.value)
 
@@ -117,22 +117,22 @@ def test_who_waits_for_a_demand_leaves_the_interpreter_to_others():
     thread = threading.Thread(target=follow, daemon=True)
     thread.start()
     for wanted in range(1, 1_000):
-        watermark.demand()
+        watermark.request_advance()
         assert select.select([descriptor], [], [], 5)[0]
         assert os.eventfd_read(descriptor) == 1
         assert watermark.value == wanted
-    watermark.end_demand()
+    watermark.end_wait()
     thread.join(5)
     assert answers == [999]
 
 
 def test_the_end_is_told_once_and_a_demand_before_it_is_not_lost_to_a_successor():
     watermark = Watermark()
-    watermark.demand()
-    watermark.end_demand()
-    assert not watermark.wait_for_demand()
-    watermark.demand()
-    assert watermark.wait_for_demand()
+    watermark.request_advance()
+    watermark.end_wait()
+    assert not watermark.wait_for_request()
+    watermark.request_advance()
+    assert watermark.wait_for_request()
 
 
 @given(
@@ -142,7 +142,7 @@ def test_the_end_is_told_once_and_a_demand_before_it_is_not_lost_to_a_successor(
 )
 def test_the_lesser_of_two_is_where_both_are(moves, first, second):
     one, other = Watermark(first), Watermark(second)
-    joint = Watermark.lesser_of(one, other)
+    joint = Watermark.minimum_of(one, other)
     for is_one, value in moves:
         (one if is_one else other).advance(value)
         assert joint.value == min(one.value, other.value)
@@ -150,7 +150,7 @@ def test_the_lesser_of_two_is_where_both_are(moves, first, second):
 
 def test_subscribers_of_the_lesser_are_woken_when_it_moves():
     one, other = Watermark(), Watermark()
-    joint = Watermark.lesser_of(one, other)
+    joint = Watermark.minimum_of(one, other)
     descriptor = joint.subscribe()
     one.advance(10)
     assert not is_readable(descriptor)
@@ -161,24 +161,24 @@ def test_subscribers_of_the_lesser_are_woken_when_it_moves():
 
 def test_a_demand_for_the_lesser_goes_to_both():
     one, other = Watermark(), Watermark()
-    Watermark.lesser_of(one, other).demand()
-    assert one.wait_for_demand()
-    assert other.wait_for_demand()
+    Watermark.minimum_of(one, other).request_advance()
+    assert one.wait_for_request()
+    assert other.wait_for_request()
 
 
 def test_a_watermark_is_part_of_one_other_at_most():
     one = Watermark()
-    Watermark.lesser_of(one, Watermark())
+    Watermark.minimum_of(one, Watermark())
     with pytest.raises(ValueError, match="one other at most"):
-        Watermark.lesser_of(one, Watermark())
+        Watermark.minimum_of(one, Watermark())
     with pytest.raises(ValueError, match="one other at most"):
-        Watermark.lesser_of(alone := Watermark(), alone)
+        Watermark.minimum_of(alone := Watermark(), alone)
 
 
 def test_two_threads_that_move_both_leave_no_gap():
     for _ in range(200):
         one, other = Watermark(), Watermark()
-        joint = Watermark.lesser_of(one, other)
+        joint = Watermark.minimum_of(one, other)
         threads = [
             threading.Thread(target=lambda w=w: [w.advance(n) for n in range(1, 50)])
             for w in (one, other)

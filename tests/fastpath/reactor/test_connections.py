@@ -129,18 +129,18 @@ def test_a_failed_send_between_polls_wakes_the_owner(wire):
 
 def test_an_old_token_finds_nothing(wire):
     token, peer = wire.connect()
-    descriptor = wire.reactor.connections.descriptor(token)
+    descriptor = wire.reactor.connections.descriptor_of(token)
     wire.reactor.connections.close(token)
     assert peer.recv(1) == b""
     other, other_peer = wire.connect()
-    assert wire.reactor.connections.descriptor(other) == descriptor, (
+    assert wire.reactor.connections.descriptor_of(other) == descriptor, (
         "the kernel reuses numbers"
     )
     assert token != other
     assert not wire.reactor.send(token, b"x")
-    assert not wire.reactor.hold(token, b"x", 0, 0, b"")
+    assert not wire.reactor.hold_reply(token, b"x", 0, 0, b"")
     assert not wire.reactor.connections.is_open(token)
-    assert wire.reactor.connections.descriptor(token) == -1
+    assert wire.reactor.connections.descriptor_of(token) == -1
     assert not is_readable(other_peer)
 
 

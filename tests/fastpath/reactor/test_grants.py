@@ -29,7 +29,7 @@ def signed(fields, body=b"", *, user="ann", secret="s", code=310, version=513):
 
 def taught(*, topic="T", user="ann", secret="s"):
     grants = Grants(RULES)
-    grants.learn(310, HERE, user, secret, (topic,))
+    grants.register(310, HERE, user, secret, (topic,))
     return grants
 
 
@@ -97,13 +97,13 @@ def test_without_signature_or_user_nothing_passes():
         del request.ext_fields[missing]
         assert not grants.allows(frame(request), HERE)
     empty = signed({"b": "T"}, user="")
-    grants.learn(310, HERE, "", "s", ("T",))
+    grants.register(310, HERE, "", "s", ("T",))
     assert not grants.allows(frame(empty), HERE)
 
 
 def test_names_run_together_do_not_give_the_rights_of_others():
     grants = Grants(RULES)
-    grants.learn(11, HERE, "ann", "s", ("TT", "G"))
+    grants.register(11, HERE, "ann", "s", ("TT", "G"))
     allowed = signed({"topic": "TT", "consumerGroup": "G"}, code=11)
     other = signed({"topic": "T", "consumerGroup": "TG"}, code=11)
     absent = signed({"topic": "TTG"}, code=11)
@@ -114,7 +114,7 @@ def test_names_run_together_do_not_give_the_rights_of_others():
 
 def test_absent_is_not_empty():
     grants = Grants(RULES)
-    grants.learn(11, HERE, "ann", "s", ("T", None))
+    grants.register(11, HERE, "ann", "s", ("T", None))
     assert grants.allows(frame(signed({"topic": "T"}, code=11)), HERE)
     empty = signed({"topic": "T", "consumerGroup": ""}, code=11)
     assert not grants.allows(frame(empty), HERE)
@@ -139,28 +139,28 @@ def test_clients_that_send_other_fields_take_turns():
 def test_forgotten_means_unknown_and_the_table_has_a_limit():
     grants = taught()
     data = frame(signed({"b": "T"}))
-    grants.forget()
+    grants.unregister_all()
     assert not grants.allows(data, HERE)
     for number in range(4096):
-        grants.learn(310, HERE, "ann", "s", (f"T{number}",))
+        grants.register(310, HERE, "ann", "s", (f"T{number}",))
     assert len(grants) == 4096
-    grants.learn(310, HERE, "ann", "s", ("T0",))
+    grants.register(310, HERE, "ann", "s", ("T0",))
     assert len(grants) == 4096
-    grants.learn(310, HERE, "ann", "s", ("T",))
+    grants.register(310, HERE, "ann", "s", ("T",))
     assert len(grants) == 1
     assert grants.allows(data, HERE)
 
 
 def test_names_that_are_too_long_are_left_to_python():
     grants = Grants(RULES)
-    grants.learn(310, HERE, "ann", "s", ("T" * 2000,))
+    grants.register(310, HERE, "ann", "s", ("T" * 2000,))
     assert len(grants) == 0
     assert not grants.allows(frame(signed({"b": "T" * 2000})), HERE)
 
 
 def test_a_wrong_rule_is_an_error():
     with pytest.raises(ValueError, match="code 11: 1 values"):
-        Grants(RULES).learn(11, HERE, "ann", "s", ("T",))
+        Grants(RULES).register(11, HERE, "ann", "s", ("T",))
     with pytest.raises(ValueError, match="code 11"):
         Grants({11: ("a", "b", "c", "d", "e")})
 
@@ -189,7 +189,7 @@ def test_a_header_that_is_recognised_is_checked_as_one_that_is_scanned(
 ):
     grants = Grants(RULES)
     for topic in {first[0], second[0]}:
-        grants.learn(310, HERE, "ann", "s", (topic,))
+        grants.register(310, HERE, "ann", "s", (topic,))
     templates = SignedTemplates(grants, VARYING)
     for found, (topic, properties, queue) in enumerate((first, second, first)):
         fields = constant | {"b": topic, "i": properties, "e": queue}
@@ -231,7 +231,7 @@ def test_a_recognised_header_gives_no_other_rights():
     assert templates.allows(frame(signed(alike, user="bob")), HERE) == (False, False)
     assert templates.allows(frame(signed(alike)) + b"more", HERE) == (True, False)
     assert templates.allows(frame(signed(alike)), HERE) == (True, True)
-    grants.forget()
+    grants.unregister_all()
     assert templates.allows(frame(signed(alike)), HERE) == (True, False)
 
 
@@ -254,7 +254,7 @@ def test_long_values_of_a_recognised_header_are_left_to_python(size):
 def test_a_rule_with_absent_and_constant_fields():
     grants = Grants(RULES)
     fields = {"queueId": "1", "consumerGroup": "G", "i": "p"}
-    grants.learn(11, HERE, "ann", "s", (None, "G"))
+    grants.register(11, HERE, "ann", "s", (None, "G"))
     templates = learned(grants, fields, code=11)
     data = frame(signed(fields | {"i": "q"}, code=11))
     assert templates.allows(data, HERE) == (True, True)

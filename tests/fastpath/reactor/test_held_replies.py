@@ -23,7 +23,7 @@ def durable(wire):
 def test_held_replies_leave_in_the_order_of_their_offsets(wire, durable):
     token, peer = wire.connect()
     for offset in (30, 10, 20, 10):
-        assert wire.reactor.hold(token, b"%d " % offset, offset, 5_000, b"late")
+        assert wire.reactor.hold_reply(token, b"%d " % offset, offset, 5_000, b"late")
     assert wire.reactor.held.count == 4
     assert not is_readable(peer)
     durable.advance(20)
@@ -40,7 +40,7 @@ def test_what_is_durable_already_leaves_at_once(wire, durable):
     durable.advance(100)
     wire.take()
     token, peer = wire.connect()
-    assert wire.reactor.hold(token, b"now", 100, 5_000, b"late")
+    assert wire.reactor.hold_reply(token, b"now", 100, 5_000, b"late")
     assert peer.recv(100) == b"now"
 
 
@@ -50,7 +50,7 @@ def test_while_answers_collect_it_leaves_with_the_flush(wire, durable):
     peer.sendall(frame())
     wire.reactor.poll(0)
     wire.reactor.take_events()
-    wire.reactor.hold(token, b"now", 100, 5_000, b"late")
+    wire.reactor.hold_reply(token, b"now", 100, 5_000, b"late")
     assert not is_readable(peer)
     wire.reactor.flush()
     assert peer.recv(100) == b"now"
@@ -58,8 +58,8 @@ def test_while_answers_collect_it_leaves_with_the_flush(wire, durable):
 
 def test_a_held_reply_that_is_too_late_says_so(wire, durable):
     token, peer = wire.connect()
-    wire.reactor.hold(token, b"done", 10, 5_000, b"late")
-    wire.reactor.hold(token, b"done", 20, 9_000, b"later")
+    wire.reactor.hold_reply(token, b"done", 10, 5_000, b"late")
+    wire.reactor.hold_reply(token, b"done", 20, 9_000, b"later")
     assert wire.reactor.expire_held(4_999) == []
     assert wire.reactor.held.count == 2
     wire.reactor.expire_held(5_000)
@@ -71,11 +71,11 @@ def test_a_held_reply_that_is_too_late_says_so(wire, durable):
 
 def test_a_late_reply_has_the_code_of_who_lags(wire):
     durable, replicated = Watermark(), Watermark()
-    acknowledged = Watermark.lesser_of(durable, replicated)
+    acknowledged = Watermark.minimum_of(durable, replicated)
     wire.reactor.held.attach(acknowledged, 5_000, replicated)
     token, peer = wire.connect()
     for offset in (10, 20, 30):
-        wire.reactor.hold(token, b"%d" % offset, offset, 5_000, b"")
+        wire.reactor.hold_reply(token, b"%d" % offset, offset, 5_000, b"")
     replicated.advance(20)
     durable.advance(10)
     assert wire.reactor.expire_held(4_999) == []
@@ -87,7 +87,7 @@ def test_a_late_reply_has_the_code_of_who_lags(wire):
 
 def test_what_became_durable_in_time_is_not_late(wire, durable):
     token, peer = wire.connect()
-    wire.reactor.hold(token, b"done", 10, 5_000, b"late")
+    wire.reactor.hold_reply(token, b"done", 10, 5_000, b"late")
     durable.advance(10)
     wire.reactor.expire_held(6_000)
     assert peer.recv(100) == b"done"
@@ -96,9 +96,9 @@ def test_what_became_durable_in_time_is_not_late(wire, durable):
 def test_how_long_a_held_reply_took_is_counted(wire, durable):
     token, peer = wire.connect()
     begun_ns = time.monotonic_ns() - 50_000_000
-    wire.reactor.hold(token, b"a", 10, 5_000, b"late", 10, begun_ns)
-    wire.reactor.hold(token, b"b", 20, 5_000, b"late", 10, begun_ns)
-    wire.reactor.hold(token, b"c", 10, 5_000, b"late")
+    wire.reactor.hold_reply(token, b"a", 10, 5_000, b"late", 10, begun_ns)
+    wire.reactor.hold_reply(token, b"b", 20, 5_000, b"late", 10, begun_ns)
+    wire.reactor.hold_reply(token, b"c", 10, 5_000, b"late")
     assert wire.reactor.rpc_times.rows() == []
     durable.advance(10)
     wire.take()
@@ -113,8 +113,8 @@ def test_how_long_a_held_reply_took_is_counted(wire, durable):
 
 def test_held_replies_of_a_closed_connection_vanish(wire, durable):
     token, _ = wire.connect()
-    wire.reactor.hold(token, b"done", 10, 5_000, b"late")
-    wire.reactor.hold(token, b"done", 20, 5_000, b"late")
+    wire.reactor.hold_reply(token, b"done", 10, 5_000, b"late")
+    wire.reactor.hold_reply(token, b"done", 20, 5_000, b"late")
     wire.reactor.connections.close(token)
     _, other_peer = wire.connect()
     durable.advance(10)
@@ -126,7 +126,7 @@ def test_held_replies_of_a_closed_connection_vanish(wire, durable):
 
 def test_without_a_watermark_replies_wait_for_their_deadline(wire):
     token, peer = wire.connect()
-    wire.reactor.hold(token, b"done", 0, 5_000, b"late")
+    wire.reactor.hold_reply(token, b"done", 0, 5_000, b"late")
     wire.take()
     assert not is_readable(peer)
     wire.reactor.expire_held(5_000)
@@ -137,7 +137,7 @@ def test_without_a_watermark_replies_wait_for_their_deadline(wire):
 def test_held_replies_are_bounded(wire, durable):
     token, _ = wire.connect()
     chunk, held = bytes(64 << 20), 0
-    while wire.reactor.hold(token, chunk, 10, 5_000, b""):
+    while wire.reactor.hold_reply(token, chunk, 10, 5_000, b""):
         held += 1
     assert held == 4
     assert wire.reactor.held.count == 4
@@ -145,7 +145,7 @@ def test_held_replies_are_bounded(wire, durable):
 
 def test_held_replies_die_with_the_reactor(durable, wire):
     token, _ = wire.connect()
-    assert wire.reactor.hold(token, b"done", 10, 5_000, b"late")
+    assert wire.reactor.hold_reply(token, b"done", 10, 5_000, b"late")
 
 
 @settings(deadline=None)
@@ -165,7 +165,7 @@ def test_every_held_reply_is_answered_exactly_once(steps):
         if isinstance(step, tuple):
             offset, deadline = step
             done, late = b"d%d " % number, b"l%d " % number
-            wire.reactor.hold(token, done, offset, deadline, late)
+            wire.reactor.hold_reply(token, done, offset, deadline, late)
             held.append((offset, number, deadline, done, late))
         else:
             now = max(now, step)
@@ -197,7 +197,7 @@ def test_a_poll_sleeps_for_the_disk_and_answers_what_it_gave(busy_poll_us):
     wire, durable = Wire(busy_poll_us=busy_poll_us), Watermark()
     wire.reactor.held.attach(durable)
     token, peer = wire.connect()
-    wire.reactor.hold(token, b"done", 10, 5_000, b"late")
+    wire.reactor.hold_reply(token, b"done", 10, 5_000, b"late")
     began, used = time.monotonic(), time.thread_time()
     for _ in range(20):
         assert not wire.reactor.poll(0)
@@ -214,7 +214,7 @@ def test_what_peers_send_ends_the_sleep_for_the_disk():
     wire = Wire(busy_poll_us=50)
     wire.reactor.held.attach(Watermark())
     token, peer = wire.connect()
-    wire.reactor.hold(token, b"done", 10, 5_000, b"late")
+    wire.reactor.hold_reply(token, b"done", 10, 5_000, b"late")
     peer.sendall(frame())
     assert wire.reactor.poll(0)
     assert wire.reactor.has_events

@@ -117,7 +117,7 @@ def test_served_held_and_declined(echo_class, pair, code):
     reactor.flush()
     assert [c.remark for c in FrameDecoder().feed(theirs.recv(4096))] == ["served"]
     assert reactor.held.count == 1
-    assert durable.wait_for_demand()
+    assert durable.wait_for_request()
     durable.advance(100)
     reactor.poll(1)
     assert [c.remark for c in FrameDecoder().feed(theirs.recv(4096))] == ["held"]

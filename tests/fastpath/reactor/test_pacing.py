@@ -76,7 +76,7 @@ def test_a_compiled_request_does_not_wait_for_slow_frames():
     wire.reactor.natives.register(0, 34, path)
     slow = [wire.connect() for _ in range(20)]
     token, quick = wire.connect()
-    path.show(token, b"known", "value", version=513, language=0)
+    path.register(token, b"known", "value", version=513, language=0)
     for _, peer in slow:
         peer.sendall(frame(1) * 100)
     for _ in range(3):  # Python's frames take long
@@ -98,7 +98,7 @@ def test_a_compiled_request_does_not_overtake_a_slow_one_of_its_connection():
     for _, peer in [wire.connect() for _ in range(5)]:
         peer.sendall(frame(1) * 20)
     token, mixed = wire.connect()
-    path.show(token, b"known", "value", version=513, language=0)
+    path.register(token, b"known", "value", version=513, language=0)
     own = []
     for number in range(200):
         if number == 3:  # now one frame is handed over in a poll
@@ -152,7 +152,7 @@ def test_a_poll_in_a_hurry_serves_what_is_there_and_waits_for_nothing():
     wire = Wire(busy_poll_us=5_000_000)
     _, peer = wire.connect()
     peer.sendall(frame(100)[:50])
-    wire.reactor.hurry()
+    wire.reactor.skip_wait()
     began = time.monotonic()
     assert wire.reactor.poll(0)
     assert time.monotonic() - began < 1

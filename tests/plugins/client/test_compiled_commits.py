@@ -280,7 +280,7 @@ def test_a_pair_that_was_forgotten_for_another_is_served_again(sides):
     prepare(compiled)
     table = compiled.broker.offsets.compiled
     for n in range(65_536):
-        table.show(f"group-{n}", "T", 0)
+        table.register(f"group-{n}", "T", 0)
     offset = itertools.count(1)
 
     def commit(count):
@@ -293,7 +293,7 @@ def test_a_pair_that_was_forgotten_for_another_is_served_again(sides):
 
     assert commit(10) == 9
     for n in range(65_536, 67_000):
-        table.show(f"group-{n}", "T", 0)
+        table.register(f"group-{n}", "T", 0)
     assert len(table) == 65_536
     assert commit(10) >= 9
     assert compiled.broker.offsets.query("G", "T", 0) == 20

@@ -311,7 +311,7 @@ def test_a_write_that_fails_in_between_answers_nobody(sides):
         compiled.reactor.poll(0)
     assert not compiled.store.log.is_writable
     kinds = [kind for kind, _, _ in compiled.reactor.take_events()]
-    assert EventKind.NOT_KEPT in kinds
+    assert EventKind.NOT_STORED in kinds
     assert compiled.store.log.end_offset == end
     for queue_id in range(3):
         assert compiled.store.queues.get("T", queue_id).next_offset == 1

@@ -221,7 +221,7 @@ def test_a_failed_write_answers_nobody_and_stores_nothing(sides):
     with log_that_fails(compiled):
         compiled.reactor.poll(0)
     [(kind, _, _)] = compiled.reactor.take_events()
-    assert kind == EventKind.NOT_KEPT
+    assert kind == EventKind.NOT_STORED
     assert compiled.store.log.end_offset == end
     assert "failed" in compiled.store.durability.refuse_reason
     compiled.collect()

@@ -371,13 +371,13 @@ def test_compiled_code_forgets_a_topic_that_becomes_static(sides):
         assert caller.call(15, {**commit, "queueId": queue_id}).code == 0
 
     use(1, logical=False)
-    assert sends.knows("T", 1)
+    assert sends.has_queue("T", 1)
     assert len(pairs) == 1
     detail = TopicQueueMappingDetail(
         topic="T", bname="broker-a", hosted_queues={0: [part(0, 0, "a", 1)]}
     )
     assert caller.call(513, CREATE | {"topic": "T"}, detail.encode()).code == 0
     use(0, logical=True)
-    assert not sends.knows("T", 1)
+    assert not sends.has_queue("T", 1)
     assert len(pairs) == 0
     assert compiled.broker.offsets.query("G", "T", 1) == 1

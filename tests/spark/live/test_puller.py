@@ -38,7 +38,7 @@ def record(queue_id, offset, tag="a"):
         b"T", queue_id, offset, 0, 0, 0, 5, CLIENT_HOST, 6, 0, 0,
         b"%d-%d" % (queue_id, offset), properties,
     )  # fmt: skip
-    return encoder.staged()
+    return encoder.staged_bytes()
 
 
 class Queues:

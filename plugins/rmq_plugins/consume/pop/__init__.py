@@ -94,7 +94,7 @@ class PopOnUse:
     def config_changed(self, keys: Collection[str]) -> None:
         """Leave all acks to Python if each is to be written from now on."""
         if "enablePopBufferMerge" in keys:
-            self._acks.forget_all()
+            self._acks.unregister_all()
 
     async def hold(self) -> None:
         """Answer POPs that wait, until cancelled."""

@@ -155,7 +155,7 @@ class Checkpoints:
 
     def _topic_changed(self, name: str, topic: object) -> None:
         if name in self._places_of:
-            self._acks.forget_all()
+            self._acks.unregister_all()
         if topic is None:
             self._forget(name, 0)
 
@@ -183,7 +183,7 @@ class Checkpoints:
     def write_through(self) -> None:
         """Have everything written at once, because the broker stops."""
         self.is_stopping = True
-        self._acks.forget_all()
+        self._acks.unregister_all()
 
     @property
     def is_full(self) -> bool:

@@ -127,7 +127,7 @@ class PullHandler:
 
     def _limit_compiled(self, native: NativePulls) -> None:
         config = self._config
-        native.table.held.limit(
+        native.table.held.set_limits(
             total=config.max_held_pulls,
             per_connection=config.max_held_pulls_per_connection,
             per_view=config.max_held_pulls_per_queue,
@@ -147,7 +147,7 @@ class PullHandler:
         """Forget the pulls of a connection that closed."""
         self.held.drop(connection)
         if self._native is not None:
-            self._native.table.held.drop(connection.token)
+            self._native.table.held.drop_connection(connection.token)
 
     def end_all(self) -> None:
         """Answer every pull and take no others, because the broker stops."""
@@ -174,7 +174,7 @@ class PullHandler:
         if self._native is None:
             return
         compiled = self._native.table.held
-        left_ms = compiled.next_end(int(trio.current_time() * 1_000))
+        left_ms = compiled.next_deadline(int(trio.current_time() * 1_000))
         if left_ms >= 0:
             self.held.alarm.ask(self._now_ms() + left_ms)
         if compiled.wants_turn:

@@ -80,7 +80,7 @@ class NativePulls:
             return None
         offset = QueueOffset(header.queue_offset)
         source = self._messages.entries_at(*where, offset)
-        view.show(queue, None if source is None else source[1])
+        view.register(queue, None if source is None else source[1])
         return view
 
     def keep(
@@ -88,7 +88,7 @@ class NativePulls:
         token: int,
     ) -> bool:  # fmt: skip
         """Let a pull that has come to the end of its queue wait compiled, if it can."""
-        return self.path.keep(
+        return self.path.hold_pull(
             view,
             token,
             encode(request),
@@ -107,7 +107,7 @@ class NativePulls:
         if config is None:
             return None
         if len(self._views) >= VIEW_LIMIT:
-            view = self.table.some_view()
+            view = self.table.pick_victim()
             assert view is not None, "the table has the views that are known here"
             self._forget((view.group, view.topic, view.expression))
         view = self._views[key] = PullView(

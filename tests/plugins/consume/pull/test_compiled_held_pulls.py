@@ -183,7 +183,9 @@ def test_where_there_is_no_place_it_waits_in_python(cold_pair):
     for waiter in cold_pair:
         waiter.warm()
     _, compiled = cold_pair
-    compiled.compiled.limit(total=0, per_connection=9, per_view=9, suspend_ms=9_000)
+    compiled.compiled.set_limits(
+        total=0, per_connection=9, per_view=9, suspend_ms=9_000
+    )
     compiled.pull(4, subscription="TagB")
     assert compiled.compiled.waiting == 0
     assert compiled.pulls.held.statistics().waiting == 1
@@ -240,7 +242,7 @@ def test_python_hears_of_a_pull_that_ends_before_all_others(compiled):
         compiled.pull(4, suspendTimeoutMillis=suspend_ms)
         assert (alarm.at_ms == 0) == is_heard
     now_ms = compiled.side.broker.clock.now_ms() - LOOP_EPOCH_MS
-    assert [held.next_end(now_ms + ms) for ms in (0, 2_000, 9_000)] == [
+    assert [held.next_deadline(now_ms + ms) for ms in (0, 2_000, 9_000)] == [
         2_000, 3_000, -1,
     ]  # fmt: skip
 
@@ -320,7 +322,9 @@ def test_messages_wake_when_they_are_durable(sides):
 
 
 def test_limits_leave_the_rest_to_python(compiled):
-    compiled.compiled.limit(total=2, per_connection=9, per_view=9, suspend_ms=60_000)
+    compiled.compiled.set_limits(
+        total=2, per_connection=9, per_view=9, suspend_ms=60_000
+    )
     for _ in range(3):
         compiled.pull(4)
     assert compiled.compiled.counts()[:3] == (2, 2, 1)
@@ -332,7 +336,7 @@ def test_limits_leave_the_rest_to_python(compiled):
 @pytest.mark.parametrize("limit", ["per_connection", "per_view"])
 def test_each_limit_holds(compiled, limit):
     limits = {"total": 9, "per_connection": 9, "per_view": 9, limit: 1}
-    compiled.compiled.limit(**limits, suspend_ms=60_000)
+    compiled.compiled.set_limits(**limits, suspend_ms=60_000)
     compiled.pull(4)
     compiled.pull(4)
     assert compiled.compiled.waiting == 1
@@ -354,7 +358,7 @@ def test_a_hundred_thousand_pulls_and_a_message_each_millisecond(compiled):
     """Turns stay short, and each pull gets one answer, in the order of arrival."""
     count, side = 100_000, compiled.side
     limits = {"total": count, "per_connection": count, "per_view": count}
-    compiled.compiled.limit(**limits, suspend_ms=SUSPEND_MS)
+    compiled.compiled.set_limits(**limits, suspend_ms=SUSPEND_MS)
     wanted = {**WAITS, "queueOffset": "4", "maxMsgNums": "1"}
     frames = [request(wanted, opaque=2_000 + n) for n in range(count)]
     for first in range(0, count, 500):
@@ -406,7 +410,7 @@ def test_a_consumer_that_never_reads_costs_its_own_connection_only(sides):
         side.collect()
     assert kinds == [(EventKind.READER_TOO_SLOW, token)]
     assert most < 512 << 20
-    waiter.compiled.drop(token)
+    waiter.compiled.drop_connection(token)
     side.reactor.connections.close(token)
     assert waiter.answer(opaque).code == ResponseCode.SUCCESS
     assert waiter.compiled.waiting == 0

@@ -56,7 +56,7 @@ def collect(waiter, count):
 def many_pulls(waiter, count, **fields):
     """Send pulls of one place together; return their opaque numbers."""
     limits = {"total": count, "per_connection": count, "per_view": count}
-    waiter.compiled.limit(**limits, suspend_ms=SUSPEND_MS)
+    waiter.compiled.set_limits(**limits, suspend_ms=SUSPEND_MS)
     wanted = {**WAITS, "queueOffset": "4", **fields}
     opaques = range(10_000, 10_000 + count)
     frames = [request(wanted, opaque=opaque) for opaque in opaques]
