@@ -24,7 +24,7 @@ from client import broker
 
 from rmq.client.admin import AdminClient
 from rmq_spark.live.client import LiveClient
-from rmq_spark.live.plan import QueueRange, bundles
+from rmq_spark.live.plan import QueueRange, plan_bundles
 from rmq_spark.live.reader import read_bundle
 from rmq_spark.live.settings import live_read_settings
 from rmq_spark.options import Options
@@ -84,11 +84,11 @@ def reads(address: str, columns: str, width: int, in_flight: int) -> Iterator[in
     )
     task = live_read_settings(options, columns_of(options))
     client = LiveClient(task.pulls.live)
-    bounds = client.bounds(fails=True)
+    bounds = client.find_bounds(fails=True)
     client.close()
     ranges = [QueueRange(queue, each.first, each.end) for queue, each in bounds.items()]
-    for bundle in bundles(ranges, 1 << 40):
-        for batch in read_bundle(task.pulls, task.reading, bundle):
+    for bundle in plan_bundles(ranges, 1 << 40):
+        for batch in read_bundle(task.pulls, task.read_settings, bundle):
             yield batch.num_rows
 
 

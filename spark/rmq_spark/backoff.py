@@ -1,4 +1,4 @@
-"""How long to wait before a request is repeated, and after what it never is."""
+"""Pauses before a request is sent again, and the errors that no retry can repair."""
 
 from typing import Final
 
@@ -9,9 +9,9 @@ LAST_PAUSE_S: Final = 5.0
 DOUBLINGS: Final = 10
 
 FINAL: Final = (NotTrusted, TlsWanted, CertificateWanted)
-"""Errors of connections that stay what they are."""
+"""Connection errors that another attempt does not repair."""
 
 
 def pause_s(attempt: int) -> float:
-    """The pause before an attempt; the first repetition is number 1."""
+    """Return the pause before an attempt; the first retry is number 1."""
     return float(min(FIRST_PAUSE_S * 2 ** min(attempt - 1, DOUBLINGS), LAST_PAUSE_S))

@@ -1,4 +1,4 @@
-"""As whom tasks and planner connect, and whom they trust."""
+"""The user and the trusted certificates of connections, from the options."""
 
 from rmq.core.errors import ConfigError
 from rmq.outgoing.identity import Identity, Trust
@@ -8,15 +8,15 @@ SYSTEM = "system"
 
 
 def identity_of(options: Options) -> Identity:
-    """Read the options of users and of TLS."""
+    """Return the identity that the options of users and of TLS describe."""
     authorities, certificate, key = (
         options[name] for name in ("tlsCa", "tlsCertificate", "tlsKey")
     )
     if bool(options["accessKey"]) != bool(options["secretKey"]):
-        raise ConfigError("give both of accessKey and secretKey, or none")
+        raise ConfigError("set both accessKey and secretKey, or neither")
     trust = None
     if authorities is not None:
         trust = Trust("" if authorities == SYSTEM else authorities, certificate, key)
     elif certificate or key:
-        raise ConfigError("tlsCertificate and tlsKey are for TLS: give tlsCa as well")
+        raise ConfigError("tlsCertificate and tlsKey need TLS: set tlsCa as well")
     return Identity(options["accessKey"], options["secretKey"], trust)

@@ -1,7 +1,7 @@
-"""The options of the source: one table that names, parses, checks and describes them.
+"""The options of the data source: one table names, parses, checks and describes them.
 
-Names are those of Spark's Kafka source where it has the option.  Spark hands over
-strings; the case of a name does not matter.
+An option that Spark's Kafka source has, too, has the same name here.  Spark passes all
+values as text.  The case of a name does not matter.
 """
 
 import difflib
@@ -16,7 +16,7 @@ LIVE: Final = "live"
 
 
 class Option(NamedTuple):
-    """One row of the table; `modes` are those in which it takes effect."""
+    """One row of the table; the option has an effect in `modes` only."""
 
     name: str
     parse: Callable[[str], Any]
@@ -29,7 +29,7 @@ class Option(NamedTuple):
 CONNECTION_OPTIONS: Final = (
     Option(
         "nameServer",
-        values.addresses,
+        values.parse_addresses,
         None,
         "name servers: `host:port`, several with `;` between them",
         ("kafka.bootstrap.servers",),
@@ -37,31 +37,35 @@ CONNECTION_OPTIONS: Final = (
     ),
     Option(
         "accessKey",
-        values.text,
+        values.parse_text,
         "",
         "user, for brokers with access control",
         modes=(LIVE,),
     ),
-    Option("secretKey", values.text, "", "password of the user", modes=(LIVE,)),
+    Option("secretKey", values.parse_text, "", "password of the user", modes=(LIVE,)),
     Option(
         "tlsCa",
-        values.text,
+        values.parse_text,
         None,
         "TLS: PEM file of the authorities that sign brokers and name servers, on all "
         "executors; `system`: those of the system",
         modes=(LIVE,),
     ),
     Option(
-        "tlsCertificate", values.text, "", "PEM file of a certificate", modes=(LIVE,)
+        "tlsCertificate",
+        values.parse_text,
+        "",
+        "PEM file of a certificate",
+        modes=(LIVE,),
     ),
-    Option("tlsKey", values.text, "", "PEM file of its key", modes=(LIVE,)),
+    Option("tlsKey", values.parse_text, "", "PEM file of its key", modes=(LIVE,)),
 )
-"""What the sink and live topics need to reach brokers."""
+"""Options of connections to brokers: for the sink and for live topics."""
 
 OPTIONS: Final = (
     Option(
         "store",
-        values.text,
+        values.parse_text,
         None,
         "store folder with `commitlog/` in it, or a folder of segments",
         ("path",),
@@ -75,13 +79,19 @@ OPTIONS: Final = (
         "or `nameServer` is for",
     ),
     *CONNECTION_OPTIONS,
-    Option("subscribe", values.names, None, "topics, separated by commas", ("topic",)),
-    Option("subscribePattern", values.pattern, None, "regular expression for topics"),
-    Option("assign", values.assignment, None, 'queues: `{"T": {"broker-a": [0, 1]}}`'),
-    Option("subExpression", values.text, "*", "tags or SQL92", modes=(LIVE,)),
+    Option(
+        "subscribe", values.parse_names, None, "topics, separated by commas", ("topic",)
+    ),
+    Option(
+        "subscribePattern", values.parse_pattern, None, "regular expression for topics"
+    ),
+    Option(
+        "assign", values.parse_assignment, None, 'queues: `{"T": {"broker-a": [0, 1]}}`'
+    ),
+    Option("subExpression", values.parse_text, "*", "tags or SQL92", modes=(LIVE,)),
     Option(
         "startingOffsets",
-        values.position,
+        values.parse_position,
         None,
         '`earliest`, `latest`, `{"broker-a": physicalOffset}` or '
         '`{"T": {"broker-a": {"0": 23, "1": -2}}}` (-2 earliest, -1 latest); a batch '
@@ -89,25 +99,30 @@ OPTIONS: Final = (
     ),
     Option(
         "endingOffsets",
-        values.position,
+        values.parse_position,
         values.Position(word="latest"),
         "the same, for a batch",
     ),
-    Option("startingTimestamp", values.count, None, "first store time to read, in ms"),
+    Option(
+        "startingTimestamp", values.parse_count, None, "first store time to read, in ms"
+    ),
     Option(
         "endingTimestamp",
-        values.count,
+        values.parse_count,
         None,
         "store time at which to end, in ms; not included",
     ),
     Option(
         "startingOffsetsByTimestamp",
-        values.queue_numbers,
+        values.parse_queue_numbers,
         None,
         'store times of queues: `{"T": {"broker-a": {"0": 1700000000000}}}`',
     ),
     Option(
-        "endingOffsetsByTimestamp", values.queue_numbers, None, "the same, for the end"
+        "endingOffsetsByTimestamp",
+        values.parse_queue_numbers,
+        None,
+        "the same, for the end",
     ),
     Option(
         "startingOffsetsByTimestampStrategy",
@@ -118,7 +133,7 @@ OPTIONS: Final = (
     ),
     Option(
         "maxOffsetsPerTrigger",
-        values.count,
+        values.parse_count,
         None,
         "records of one micro-batch, 0: no limit; 5000000 for live topics",
     ),
@@ -139,19 +154,19 @@ OPTIONS: Final = (
     ),
     Option(
         "minPartitions",
-        values.positive,
+        values.parse_positive,
         None,
         "desired minimum number of tasks",
     ),
     Option(
         "failOnDataLoss",
-        values.flag,
+        values.parse_flag,
         True,
         "fail if messages are missing; else log the gap and continue after it",
     ),
     Option(
         "pullBatchSize",
-        values.up_to(65_536, values.positive),
+        values.up_to(65_536, values.parse_positive),
         1024,
         "messages of a pull at most; brokers give 32 or less unless their limits are "
         "raised",
@@ -159,42 +174,52 @@ OPTIONS: Final = (
     ),
     Option(
         "pullsInFlight",
-        values.up_to(1_024, values.positive),
+        values.up_to(1_024, values.parse_positive),
         64,
         "pulls of a task on their way",
         modes=(LIVE,),
     ),
     Option(
-        "rowsPerPartition", values.positive, 250_000, "rows of one task", modes=(LIVE,)
+        "rowsPerPartition",
+        values.parse_positive,
+        250_000,
+        "rows of one task",
+        modes=(LIVE,),
     ),
     Option(
         "readFromSlave",
-        values.flag,
+        values.parse_flag,
         False,
         "read from slaves if there are",
         modes=(LIVE,),
     ),
-    Option("includeBrokers", values.names, (), "only these brokers", modes=(LIVE,)),
+    Option(
+        "includeBrokers", values.parse_names, (), "only these brokers", modes=(LIVE,)
+    ),
     Option(
         "pullTimeoutMs",
-        values.positive,
+        values.parse_positive,
         30_000,
         "time limit of a pull, in ms",
         modes=(LIVE,),
     ),
     Option(
-        "fetchOffset.numRetries", values.count, 3, "retries for offsets", modes=(LIVE,)
+        "fetchOffset.numRetries",
+        values.parse_count,
+        3,
+        "retries for offsets",
+        modes=(LIVE,),
     ),
     Option(
         "fetchOffset.retryIntervalMs",
-        values.count,
+        values.parse_count,
         10,
         "pause between retries, in ms",
         modes=(LIVE,),
     ),
     Option(
         "consumerGroup",
-        values.text,
+        values.parse_text,
         None,
         "group under which brokers show the progress of a stream",
         ("groupIdPrefix",),
@@ -208,7 +233,9 @@ OPTIONS: Final = (
         "consume queues; these may lag behind the log",
         modes=(SEGMENTS,),
     ),
-    Option("columns", values.names, ("full",), "`full`, `slim`, or names of columns"),
+    Option(
+        "columns", values.parse_names, ("full",), "`full`, `slim`, or names of columns"
+    ),
     Option(
         "schema",
         values.one_of("rmq", "kafka"),
@@ -223,17 +250,23 @@ OPTIONS: Final = (
     ),
     Option(
         "includeSystemTopics",
-        values.flag,
+        values.parse_flag,
         False,
         "also schedule, half, retry, dead-letter and other topics of the system, and "
         "prepared and rolled-back records",
     ),
     Option(
-        "includeHeaders", values.flag, False, "column `headers` with `schema=kafka`"
+        "includeHeaders",
+        values.parse_flag,
+        False,
+        "column `headers` with `schema=kafka`",
     ),
-    Option("decompress", values.flag, True, "decompress bodies, as consumers do"),
+    Option("decompress", values.parse_flag, True, "decompress bodies, as consumers do"),
     Option(
-        "unwrapBatch", values.flag, True, "make rows of the messages of an inner batch"
+        "unwrapBatch",
+        values.parse_flag,
+        True,
+        "make rows of the messages of an inner batch",
     ),
     Option(
         "verifyCrc",
@@ -251,28 +284,28 @@ OPTIONS: Final = (
     ),
     Option(
         "pushFilters",
-        values.flag,
+        values.parse_flag,
         False,
         "take `topic = …` filters; needs spark.sql.python.filterPushdown.enabled",
         modes=(SEGMENTS,),
     ),
     Option(
         "brokerName",
-        values.text,
+        values.parse_text,
         "broker-a",
         "value of column `brokerName`, and name in offsets",
         modes=(SEGMENTS,),
     ),
     Option(
         "confirmOffset",
-        values.count,
+        values.parse_count,
         None,
         "physical offset at which the readable log ends",
         modes=(SEGMENTS,),
     ),
     Option(
         "broker",
-        values.text,
+        values.parse_text,
         None,
         "`host:port` of a broker; the source asks it where its log ends",
         modes=(SEGMENTS,),
@@ -281,7 +314,7 @@ OPTIONS: Final = (
 
 
 class Options:
-    """Checked options, read by name; `given` are those that somebody set."""
+    """Checked options, read by name; `given` has the names that the user has set."""
 
     table: ClassVar[tuple[Option, ...]] = OPTIONS
 
@@ -294,19 +327,20 @@ class Options:
                 raise ConfigError(f"option {option.name} is given twice")
             self._values[option.name] = _parse(option, value)
             self.given.add(option.name)
-        self._check()
+        self.check_options()
 
     def __getitem__(self, name: str) -> Any:  # noqa: ANN401 - each row has its own type
         return self._values[name]
 
     @property
     def is_live(self) -> bool:
-        """Whether topics are read from brokers."""
+        """Whether the source pulls live topics from brokers."""
         if self["mode"] is not None:
             return bool(self["mode"] == LIVE)
         return "nameServer" in self.given and not self["store"]
 
-    def _check(self) -> None:
+    def check_options(self) -> None:
+        """Raise a ConfigError for options that contradict each other."""
         mode = LIVE if self.is_live else SEGMENTS
         for option in self.table:
             if option.name in self.given and mode not in option.modes:
@@ -318,8 +352,8 @@ class Options:
             self._check_live()
         elif not self["store"]:
             raise ConfigError(
-                "which store? Give its folder to load(), or as option store; for live "
-                "topics give option nameServer"
+                "option store is missing: pass the folder of a store to load(), or set "
+                "option nameServer for live topics"
             )
         chosen = [
             n for n in ("subscribe", "subscribePattern", "assign") if n in self.given
@@ -329,10 +363,13 @@ class Options:
 
     def _check_live(self) -> None:
         if not self["nameServer"]:
-            raise ConfigError("which brokers? Give option nameServer, host:port")
+            raise ConfigError(
+                "option nameServer is missing: set it to host:port of a name server"
+            )
         if not {"subscribe", "subscribePattern", "assign"} & self.given:
             raise ConfigError(
-                "which topics? Give option subscribe, subscribePattern or assign"
+                "no topics are selected: set option subscribe, subscribePattern or "
+                "assign"
             )
         for name in ("startingOffsets", "endingOffsets"):
             position = self[name]
@@ -368,7 +405,7 @@ def _parse(option: Option, value: str) -> Any:  # noqa: ANN401 - as its row says
 
 
 def options_table(table: Sequence[Option]) -> str:
-    """The table of options in Markdown, as the manual has it."""
+    """Return the options as a table in Markdown, for docs/spark.md."""
     lines = ["| option | default | meaning |", "|---|---|---|"]
     for option in table:
         name = f"`{option.name}`" + "".join(f", `{a}`" for a in option.aliases)
@@ -377,11 +414,11 @@ def options_table(table: Sequence[Option]) -> str:
             meaning += " (live topics)"
         elif option.modes == (SEGMENTS,):
             meaning += " (segments)"
-        lines.append(f"| {name} | {_shown(option.default)} | {meaning} |")
+        lines.append(f"| {name} | {_default_text(option.default)} | {meaning} |")
     return "\n".join(lines).replace("…", "...")
 
 
-def _shown(default: object) -> str:
+def _default_text(default: object) -> str:
     if default in (None, "", ()):
         return "-"
     word = getattr(default, "word", None)

@@ -1,4 +1,4 @@
-"""Spark sessions as this package needs them, and what is missing to start one."""
+"""Starts Spark sessions for this package, and checks that Spark and Java are there."""
 
 import os
 import shutil
@@ -23,7 +23,7 @@ SETTINGS: Final = {
 
 
 def missing() -> str:
-    """A sentence about what Spark lacks here; empty if it lacks nothing."""
+    """Return a sentence about what Spark lacks here; empty if nothing is missing."""
     try:
         import pyspark  # noqa: F401
     except ImportError:
@@ -32,12 +32,12 @@ def missing() -> str:
     java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     if java is None or not Path(java).exists():
         return (
-            f"Spark needs Java {MIN_JAVA} or newer and there is none: install one, or "
-            "set JAVA_HOME"
+            f"Spark needs Java {MIN_JAVA} or newer, and there is no Java: install it, "
+            "or set JAVA_HOME"
         )
     version = _java_version(java)
     if version < MIN_JAVA:
-        return f"Spark needs Java {MIN_JAVA} or newer, {java} is {version}"
+        return f"Spark needs Java {MIN_JAVA} or newer, and {java} is version {version}"
     return ""
 
 
@@ -59,7 +59,10 @@ def _java_version(java: str) -> int:
 def start_session(
     master: str, settings: dict[str, str] | None = None
 ) -> "SparkSession":
-    """A session whose workers run this Python; a sentence says what is missing."""
+    """Start a session whose workers run this Python.
+
+    ConfigError if Spark or Java is missing.
+    """
     problem = missing()
     if problem:
         raise ConfigError(problem)

@@ -33,64 +33,64 @@ class RmqDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """The name for `format`."""
+        """Return the name for `format`."""
         return "rmq"
 
     def schema(self) -> str:
-        """The columns that the options ask for."""
+        """Return the columns that the options select."""
         from rmq_spark.segments.schema import columns_of, spark_schema
 
-        return spark_schema(columns_of(self._parsed()))
+        return spark_schema(columns_of(self._parse_options()))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """A batch reader; with `pushFilters` one that takes filters."""
-        options = self._parsed()
+        """Create a batch reader; with `pushFilters` one that accepts filters."""
+        options = self._parse_options()
         if options.is_live:
             from rmq_spark.live.source import LiveReader
 
-            return LiveReader(options, _live_task(options, schema))
+            return LiveReader(options, _live_settings(options, schema))
         from rmq_spark.segments.source import FilteringReader, SegmentReader
 
         kind = FilteringReader if options["pushFilters"] else SegmentReader
-        return kind(options, _reading(options, schema))
+        return kind(options, _read_settings(options, schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """A stream reader."""
-        options = self._parsed()
+        """Create a stream reader."""
+        options = self._parse_options()
         if options.is_live:
             from rmq_spark.live.source import LiveStreamReader
 
-            return LiveStreamReader(options, _live_task(options, schema))
+            return LiveStreamReader(options, _live_settings(options, schema))
         from rmq_spark.segments.source import SegmentStreamReader
 
-        return SegmentStreamReader(options, _reading(options, schema))
+        return SegmentStreamReader(options, _read_settings(options, schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """A batch writer."""
+        """Create a batch writer."""
         from rmq_spark.sink.writer import BatchWriter
 
         if overwrite:
             raise ConfigError("a topic cannot be overwritten: use mode append")
-        return BatchWriter(self._sending(schema))
+        return BatchWriter(self._create_sink_task(schema))
 
     def streamWriter(
         self, schema: StructType, overwrite: bool
     ) -> DataSourceStreamWriter:
-        """A stream writer."""
+        """Create a stream writer."""
         from rmq_spark.sink.writer import StreamWriter
 
         if overwrite:
             raise ConfigError("a topic cannot be overwritten: use outputMode append")
-        return StreamWriter(self._sending(schema))
+        return StreamWriter(self._create_sink_task(schema))
 
-    def _sending(self, schema: StructType) -> SinkTask:
+    def _create_sink_task(self, schema: StructType) -> SinkTask:
         from rmq_spark.sink.options import SinkOptions
         from rmq_spark.sink.task import sink_task
 
         fields = [(field.name, field.dataType.simpleString()) for field in schema]
         return sink_task(SinkOptions(dict(self.options)), fields)
 
-    def _parsed(self) -> Options:
+    def _parse_options(self) -> Options:
         from rmq_spark.options import Options
 
         return Options(dict(self.options))
@@ -103,13 +103,13 @@ def _columns(options: Options, schema: StructType) -> tuple[Column, ...]:
     return columns_of_schema(options, wanted)
 
 
-def _reading(options: Options, schema: StructType) -> ReadSettings:
+def _read_settings(options: Options, schema: StructType) -> ReadSettings:
     from rmq_spark.segments.reader import read_settings
 
     return read_settings(options, _columns(options, schema))
 
 
-def _live_task(options: Options, schema: StructType) -> LiveReadSettings:
+def _live_settings(options: Options, schema: StructType) -> LiveReadSettings:
     from rmq_spark.live.settings import live_read_settings
 
     return live_read_settings(options, _columns(options, schema))

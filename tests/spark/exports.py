@@ -102,4 +102,4 @@ def killing(monkeypatch, chance, table_format="parquet", draft=DiskDraft):
     monkeypatch.setattr(owner, method, step)
     if draft is DiskDraft:
         # what a kill leaves; the drafts of objects go with their process
-        monkeypatch.setattr(task._FileWriter, "abandon", lambda _: None)
+        monkeypatch.setattr(task._FileWriter, "discard", lambda _: None)

@@ -59,7 +59,9 @@ def table(table_format, out, quarantine=False):
         for broker in brokers_of(folder):
             log = ExportLog(folder, broker)
             if quarantine:
-                files |= {f.path: f for m in log.manifests() for f in m.quarantined}
+                files |= {
+                    f.path: f for m in log.read_manifests() for f in m.quarantined
+                }
             else:
                 files |= log.files()
         parts = [pq.read_table(out / path) for path in files]

@@ -163,7 +163,9 @@ def test_without_java_one_sentence_says_so(folders, monkeypatch, tmp_path):
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     result = run("export", *folders, "--master", "local[1]", code=1)
     (line,) = result.stderr.splitlines()
-    assert line.startswith("rmq-spark: Spark needs Java 17 or newer and there is none")
+    assert line.startswith(
+        "rmq-spark: Spark needs Java 17 or newer, and there is no Java"
+    )
 
 
 def test_an_old_java_is_refused(monkeypatch, tmp_path):
@@ -173,7 +175,7 @@ def test_an_old_java_is_refused(monkeypatch, tmp_path):
     java.write_text('#!/bin/sh\necho "  java.specification.version = 1.8" >&2\n')
     java.chmod(0o755)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    assert session.missing().endswith(f"{java} is 8")
+    assert session.missing().endswith(f"{java} is version 8")
 
 
 def test_a_wrong_python_for_the_workers_is_told(folders, monkeypatch):

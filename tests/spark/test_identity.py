@@ -6,7 +6,7 @@ import pytest
 from rmq.core.errors import ConfigError, RmqError, TlsWanted
 from rmq_spark.identity import identity_of
 from rmq_spark.live.client import LiveClient
-from rmq_spark.live.plan import QueueRange, bundles
+from rmq_spark.live.plan import QueueRange, plan_bundles
 from rmq_spark.live.reader import read_bundle
 from rmq_spark.live.settings import live_read_settings
 from rmq_spark.options import Options
@@ -36,12 +36,14 @@ def test_there_and_back(given):
     options = Options({**given, "subscribe": "T", "pullBatchSize": "32"})
     task = live_read_settings(options, columns_of(options))
     client = LiveClient(task.pulls.live)
-    ranges = [QueueRange(q, *each) for q, each in client.bounds(fails=True).items()]
+    ranges = [
+        QueueRange(q, *each) for q, each in client.find_bounds(fails=True).items()
+    ]
     client.close()
-    (bundle,) = bundles(ranges, 1 << 40)
+    (bundle,) = plan_bundles(ranges, 1 << 40)
     found = [
         int(body)
-        for batch in read_bundle(task.pulls, task.reading, bundle)
+        for batch in read_bundle(task.pulls, task.read_settings, bundle)
         for body in batch.column("body").to_pylist()
     ]
     assert sorted(found) == list(range(COUNT))
@@ -58,7 +60,7 @@ def test_who_is_not_let_in(given, change, reason):
     options = Options({**given, "subscribe": "T"} | change)
     client = LiveClient(live_read_settings(options, columns_of(options)).pulls.live)
     with pytest.raises(RmqError, match=reason):
-        client.bounds(fails=True)
+        client.find_bounds(fails=True)
     client.close()
 
 
@@ -72,8 +74,8 @@ def test_plain_words_to_a_port_of_tls(secured):
 @pytest.mark.parametrize(
     ("wrong", "reason"),
     [
-        ({"accessKey": "boss"}, "both of accessKey and secretKey"),
-        ({"tlsKey": "key.pem"}, "give tlsCa as well"),
+        ({"accessKey": "boss"}, "both accessKey and secretKey"),
+        ({"tlsKey": "key.pem"}, "set tlsCa as well"),
     ],
 )
 def test_what_belongs_together(wrong, reason):

@@ -8,7 +8,7 @@ import pytest
 
 from rmq.outgoing.identity import Identity
 from rmq_spark.live.client import ClientSettings, LiveClient
-from rmq_spark.live.plan import Bounds, QueueRange, bundles
+from rmq_spark.live.plan import Bounds, QueueRange, plan_bundles
 from rmq_spark.live.reader import read_bundle
 from rmq_spark.live.settings import live_read_settings
 from rmq_spark.options import Options
@@ -68,7 +68,7 @@ def rows():
 def bounds_of(task):
     client = LiveClient(task.pulls.live)
     try:
-        return client.bounds(fails=True)
+        return client.find_bounds(fails=True)
     finally:
         client.close()
 
@@ -87,8 +87,8 @@ def read(namesrv, topic, count, move=None, **given):
     bounds = bounds_of(task)
     ranges = [QueueRange(queue, *each) for queue, each in bounds.items()]
     found = []
-    for bundle in bundles(map(move or (lambda part: part), ranges), 7_000):
-        for batch in read_bundle(task.pulls, task.reading, bundle):
+    for bundle in plan_bundles(map(move or (lambda part: part), ranges), 7_000):
+        for batch in read_bundle(task.pulls, task.read_settings, bundle):
             batch.validate(full=True)
             found += batch.to_pylist()
     return found
@@ -142,7 +142,7 @@ def test_bounds_and_loss(java, topic):
     def beyond(part):
         return replace(part, end=200) if part.queue.queue_id == 1 else part
 
-    with pytest.raises(LostData, match="position 200 is behind the end 100"):
+    with pytest.raises(LostData, match="position 200 is after the end 100"):
         read(namesrv, topic, 100, beyond)
     found = read(namesrv, topic, 100, beyond, failOnDataLoss="false")
     assert [int(row["body"]) for row in found] == list(range(100))

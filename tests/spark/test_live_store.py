@@ -16,7 +16,7 @@ import pytest
 from rmq_spark.export.folder import MANIFESTS
 from rmq_spark.options import Options
 from rmq_spark.segments import commit_log, plan
-from rmq_spark.segments.broker_requests import ask_end, report_offset
+from rmq_spark.segments.broker_requests import report_offset, request_end
 from rmq_spark.segments.reader import read_range, read_settings
 from rmq_spark.segments.schema import columns_of
 from rmq_spark.session import missing
@@ -266,7 +266,7 @@ def test_twenty_kills_lose_and_repeat_nothing(tmp_path, master, table_format):
             sending.is_over.set()
             sending.join()
         exporting.finish()
-        first, end = first_offset(store), ask_end(name)
+        first, end = first_offset(store), request_end(name)
     sent = sending.load.acknowledged
     assert not sending.load.refused
 
@@ -278,7 +278,7 @@ def test_twenty_kills_lose_and_repeat_nothing(tmp_path, master, table_format):
     assert files_of(table_format, out) == sorted(files)
     assert rows_in(out, files) == {n: s.physical_offset for n, s in sent.items()}
     assert sum(file.rows for file in files.values()) == len(sent)
-    assert log_of(out).last().end == end
+    assert log_of(out).last_manifest().end == end
     told = f"{master} {table_format}: {dict(kills)}, {len(sent)} rows"
     print(f"{told}, log {first} to {end}")  # noqa: T201
 

@@ -52,7 +52,7 @@ def test_positions():
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        ({}, "which store"),
+        ({}, "option store is missing"),
         ({"store": "s", "splitByte": "1"}, "did you mean splitBytes"),
         ({"store": "s", "qqqqqqq": "1"}, "there is no option qqqqqqq$"),
         ({"store": "s", "path": "s"}, "store is given twice"),
@@ -62,7 +62,7 @@ def test_positions():
         ({"store": "s", "confirmOffset": "-1"}, "not below 0"),
         ({"store": "s", "failOnDataLoss": "yes"}, "true or false"),
         ({"store": "s", "schema": "avro"}, "rmq or kafka"),
-        ({"store": "s", "subscribe": " , "}, "names with commas"),
+        ({"store": "s", "subscribe": " , "}, "names, separated by commas"),
         ({"store": "s", "subscribePattern": "("}, "regular expression"),
         ({"store": "s", "assign": "[1]"}, "JSON object"),
         ({"store": "s", "assign": '{"T": 1}'}, r"\[0, 1\]"),
@@ -73,8 +73,8 @@ def test_positions():
         ({"store": "s", "subscribe": "a", "assign": '{"T":{"b":[0]}}'}, "not both"),
         ({"store": "s", "nameServer": "h:9876"}, "nameServer is for live topics"),
         ({"store": "s", "pullBatchSize": "9"}, "pullBatchSize is for live topics"),
-        ({"mode": "live"}, "which brokers"),
-        ({"nameServer": "h:9876"}, "which topics"),
+        ({"mode": "live"}, "option nameServer is missing"),
+        ({"nameServer": "h:9876"}, "no topics are selected"),
         ({"nameServer": "h", "topic": "T"}, "host:port"),
         ({"nameServer": "h:1", "topic": "T", "splitBytes": "1m"}, "for segments"),
         ({"nameServer": "h:1", "topic": "T", "pullsInFlight": "9999"}, "at most 1024"),

@@ -8,7 +8,7 @@ import pytest
 
 from rmq.testing import BrokerThread, NameServerThread
 from rmq_spark.live.client import LiveClient
-from rmq_spark.live.plan import MessageQueue, QueueRange, bundles
+from rmq_spark.live.plan import MessageQueue, QueueRange, plan_bundles
 from rmq_spark.live.reader import read_bundle
 from rmq_spark.live.settings import live_read_settings
 from rmq_spark.options import Options
@@ -98,15 +98,15 @@ def test_a_task_of_the_source_goes_on_at_the_new_address(name_server, start):
         broker.create_topic("T", 4)
         write(name_server, pa.table({"body": bodies()}).to_batches())
         client = LiveClient(task.pulls.live)
-        bounds = client.bounds(fails=True)
+        bounds = client.find_bounds(fails=True)
         ranges = [QueueRange(queue, *each) for queue, each in bounds.items()]
-        (bundle,) = bundles(ranges, 1 << 40)
-        batches = read_bundle(task.pulls, task.reading, bundle)
+        (bundle,) = plan_bundles(ranges, 1 << 40)
+        batches = read_bundle(task.pulls, task.read_settings, bundle)
         rows.update(next(batches).column("body").to_pylist())
-    assert client.bounds(fails=False) == {}
+    assert client.find_bounds(fails=False) == {}
     with start():
         client.forget_routes()
-        assert client.bounds(fails=False) == bounds
+        assert client.find_bounds(fails=False) == bounds
         for batch in batches:
             rows.update(batch.column("body").to_pylist())
     client.close()
@@ -130,10 +130,10 @@ def test_messages_that_are_removed_while_a_task_reads(tmp_path, fails, caplog):
             }
         )  # fmt: skip
         task = live_read_settings(options, columns_of(options))
-        (bundle,) = bundles(
+        (bundle,) = plan_bundles(
             [QueueRange(MessageQueue("T", BROKER, 0), 0, COUNT)], 1 << 40
         )
-        batches = read_bundle(task.pulls, task.reading, bundle)
+        batches = read_bundle(task.pulls, task.read_settings, bundle)
         found = next(batches).column("queueOffset").to_pylist()
         first = remove_old(broker)
         assert len(found) < first < COUNT

@@ -175,7 +175,7 @@ def test_a_topic_goes_away_in_the_middle_of_a_stream(spark, world, tmp_path):
         assert stream.query.isActive
         broker.create_topic("Goes", 1)
         world.send(broker, 1, "Goes", PART // 2)
-        with pytest.raises(StreamingQueryException, match="deleted and made again"):
+        with pytest.raises(StreamingQueryException, match="deleted and created again"):
             stream.query.awaitTermination(WAIT_S)
     finally:
         stream.query.stop()

@@ -106,7 +106,7 @@ def test_a_plan_is_the_same_when_a_batch_is_replayed(store, writer):
 def test_segments_removed_under_a_stream(store, writer):
     writer.delete_before(200_000)
     start = {"broker-a": 0}
-    with pytest.raises(LostData, match="from 0 to 200000 is gone"):
+    with pytest.raises(LostData, match="from 0 to 200000 is missing"):
         reader_of(store).latestOffset(start, ReadMaxRows(10))
     reader = reader_of(store, failOnDataLoss="false")
     batches, _ = run(reader, start)

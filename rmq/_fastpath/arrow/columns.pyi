@@ -20,8 +20,7 @@ class Measured(NamedTuple):
 class Walked(NamedTuple):
     """Outcome of `walk_chain`.
 
-    The store times are those of the records; without records the least one is greater
-    than the greatest.
+    Without records `least_ms` is greater than `greatest_ms`.
     """
 
     status: RecordStatus
@@ -32,13 +31,12 @@ class Walked(NamedTuple):
 
 @final
 class ColumnReader:
-    """Turns log bytes into the wanted columns, batch by batch.
+    """Decodes log bytes to the selected columns, batch by batch.
 
-    `wants_topic` is asked for each topic, and its answer remembered.  `open_body` gives
-    the opened form of a compressed body, or a ValueError that says why there is none;
-    without it bodies stay as stored.  `unwrap` makes rows of the items of an inner
-    batch.  `skip_unqueued` leaves out prepared and rolled-back records, which no
-    consumer ever sees.
+    `wants_topic` selects topics; its results are cached.  `open_body` returns a
+    decompressed body, or raises a ValueError with the reason; without it bodies stay as
+    stored.  `unwrap` makes rows of the items of an inner batch.  `skip_unqueued` skips
+    prepared and rolled-back records, which consumers never get.
     """
 
     def __new__(
@@ -61,21 +59,20 @@ class ColumnReader:
         max_rows: int = 16384,
         max_bytes: int = ...,
     ) -> Measured:
-        """Take records of data[position:end] until one of the limits is reached.
+        """Read records of data[position:end] until one of the limits is reached.
 
         `base_offset` is the physical offset of data[0]; negative: not compared.  The
-        status is OK between records, else it tells why the records end at `position`,
-        and `reason` may say more.  `sizes` are the bytes of the buffers to allocate,
-        for each column in the order of the module's head.
+        status is OK at a record boundary.  Else it is the reason why the records end at
+        `position`, with details in `reason`.  `sizes` has the bytes of the buffers to
+        allocate for each column, in the order of the module's head.
         """
 
     def fill(
         self, addresses: list[tuple[int, ...]]
     ) -> list[tuple[int, tuple[int, ...]]]:
-        """Write the measured rows to buffers at these addresses, as large as asked for.
+        """Write the measured rows to buffers at these addresses, of the measured sizes.
 
-        Gives for each column how many nulls it has, and how many bytes of each buffer
-        are used.
+        Returns for each column its number of nulls, and the used bytes of each buffer.
         """
 
 def walk_chain(
@@ -87,13 +84,14 @@ def walk_chain(
     check_crc: bool = False,
     stop_at: int = ...,
 ) -> Walked:
-    """Follow record sizes from `position` to the first record at or after `stop_at`.
+    """Walk records from `position` to the first one at or after `stop_at`.
 
-    Ends also at `end`, or where there is no record.
+    Ends earlier at `end`, or where no valid record starts.
     """
 
 def find_record(data: Buffer, position: int, end: int, *, base_offset: int) -> int:
-    """The first place from `position` on where records seem to start; `end` if none.
+    """Return the first index at or after `position` where records seem to start.
 
-    A hint: a body may hold records that are well-formed and of the right place.
+    Returns `end` if there is no record.  This is a hint: a body may contain records
+    that are well-formed and have the expected offsets.
     """

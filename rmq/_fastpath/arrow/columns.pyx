@@ -1,10 +1,10 @@
 # tidy: long — one leaf for each kind of column, two passes, and the batches of both
 """Records to columns: a range of log bytes becomes buffers in the layout of Arrow.
 
-Two passes.  `measure` checks records, opens compressed bodies and inner batches, and
-notes where the parts of each row are; the caller allocates what it asks for; `fill`
-writes the buffers.  No Python object is made per message, except for a compressed body,
-a text that is not UTF-8 and a topic that was not met lately.
+Two passes.  `measure` checks records, decompresses bodies, unpacks inner batches, and
+stores where the parts of each row are.  The caller allocates buffers of the returned
+sizes, and `fill` writes them.  Neither creates a Python object per message, except for
+a compressed body, a text that is not UTF-8, and a topic that is not in the cache.
 
 Buffers of a column, in this order (all sizes in bytes, offsets i32, bits LSB first)::
 
@@ -13,10 +13,10 @@ Buffers of a column, in this order (all sizes in bytes, offsets i32, bits LSB fi
     text, null  validity bits, offsets, bytes
     map         offsets, name offsets, name bytes, value offsets, value bytes
 
-Meaning as in Java: of equal property names the last wins, a pair without name or value
-is passed over, the last separator may be missing.  Times are given in microseconds and
-are clamped to what these can hold.  An item of an inner batch has its own flag, body
-and properties, and the queue offset of its place; the rest is that of the record.
+Properties as in Java: if a name occurs twice, the last value wins.  A pair without name
+or value is skipped.  The last separator may be missing.  Times are in microseconds,
+clamped to the range of i64.  An item of an inner batch has its own flag, body,
+properties and queue offset; its other columns are those of the record.
 """
 
 cimport cython
@@ -65,15 +65,15 @@ cdef extern from * nogil:
 
 cdef enum:
     BLOCK = 256             # rows filled column by column while they are in the cache
-    TOPIC_SLOTS = 256       # topics whose verdict is remembered
-    TOPIC_SLOT_SIZE = 255   # longer names are asked for each time
+    TOPIC_SLOTS = 256       # topics whose selection is cached
+    TOPIC_SLOT_SIZE = 255   # longer names are not cached
     HOST_LIMIT = 60         # 46 of an IPv6 address, colon, 11 of a port
     ID_LIMIT = 56           # hexadecimal of 20 bytes host and 8 bytes offset
     COMPRESSED = 0x1
     INNER_BATCH = 0x80
     ITEM_HEAD_SIZE = 20
     ITEMS_TOPIC_LIMIT = 1 << 26     # each item repeats the topic, which may be long
-    CHAIN = 3               # records that must follow a place found by `find_record`
+    CHAIN = 3               # records that must follow the one that `find_record` finds
     PAIR_LIMIT = 8192       # pairs of 4 bytes in the longest properties
     FIRST_ROWS = 4096
 
@@ -131,7 +131,7 @@ COLUMNS = {
 }
 
 cdef struct Text:
-    const uint8_t *at       # NULL: there is none
+    const uint8_t *at       # NULL: there is no text
     int64_t size
 
 cdef struct Row:
@@ -140,7 +140,7 @@ cdef struct Row:
     int32_t record_size
     int32_t sys_flag
     int32_t flag
-    int32_t pairs           # an upper bound: repeated names count
+    int32_t pairs           # upper bound: also counts repeated names
     Text topic
     Text body
     Text properties
@@ -168,7 +168,7 @@ cdef struct TopicSlot:
 
 
 cdef inline bint is_text(const uint8_t *p, int64_t size) noexcept nogil:
-    """True for well-formed UTF-8: no overlong form, no surrogate, no stray byte."""
+    """Return whether bytes are UTF-8, without overlong forms and surrogates."""
     cdef int64_t i
     cdef uint8_t bits = 0
     for i in range(size):
@@ -179,7 +179,9 @@ cdef inline bint is_text(const uint8_t *p, int64_t size) noexcept nogil:
 cdef inline int64_t find_byte(
     const uint8_t *p, int64_t at, int64_t size, uint8_t one, uint8_t other
 ) noexcept nogil:
-    """The first place from `at` on of one of two bytes, eight at a time; or `size`."""
+    """Index of the first of two bytes at or after `at`, scanning 8 bytes per step;
+    `size` if absent.
+    """
     cdef uint64_t eight, a, b
     while size - at >= 8:
         memcpy(&eight, p + at, 8)
@@ -198,7 +200,7 @@ cdef inline int64_t find_byte(
 cdef inline int64_t next_pair(
     const uint8_t *p, int64_t size, int64_t at, Text *name, Text *value
 ) noexcept nogil:
-    """Read the pair at or after `at`; the place after it, -1 if there is none."""
+    """Read the pair at or after `at`; returns the index after it, -1 at the end."""
     cdef int64_t end, split
     while at < size:
         split = find_byte(p, at, size, 1, 2)
@@ -214,7 +216,7 @@ cdef inline int64_t next_pair(
 
 
 cdef inline void read_properties(Row *row) noexcept nogil:
-    """Find the properties that have a column of their own, and count the pairs."""
+    """Find the properties that have their own column, and count the pairs."""
     cdef int64_t at = 0
     cdef Text name, value
     while True:
@@ -231,7 +233,7 @@ cdef inline void read_properties(Row *row) noexcept nogil:
             row.unique = value
 
 
-cdef inline int64_t micros(uint64_t ms) noexcept nogil:
+cdef inline int64_t to_micros(uint64_t ms) noexcept nogil:
     cdef int64_t signed = <int64_t>ms
     return min(max(signed, -INT64_MAX // 1000), INT64_MAX // 1000) * 1000
 
@@ -267,12 +269,12 @@ cdef inline int64_t number_of(int kind, Row *row) noexcept nogil:
     if kind == PREPARED_OFFSET:
         return <int64_t>get64(p + after_hosts(row) + 4)
     if kind == BORN_TIME:
-        return micros(get64(p + RecordLayout.BORN_MS_AT))
-    return micros(get64(p + store_host_at(row) - 8))
+        return to_micros(get64(p + RecordLayout.BORN_MS_AT))
+    return to_micros(get64(p + store_host_at(row) - 8))
 
 
 cdef int write_number(uint8_t *out, int64_t value) noexcept nogil:
-    """Write in decimal; the number of characters."""
+    """Write a decimal number; returns the number of characters."""
     cdef uint8_t digits[20]
     cdef int count = 0, written = 0
     if value < 0:
@@ -293,7 +295,7 @@ cdef int write_number(uint8_t *out, int64_t value) noexcept nogil:
 
 
 cdef int write_host(const uint8_t *host, bint is_v6, uint8_t *out) noexcept nogil:
-    """Write `ip:port`; the number of characters, at most HOST_LIMIT."""
+    """Write `ip:port`; returns the number of characters, at most HOST_LIMIT."""
     cdef int i, size = 0
     if is_v6:
         inet_ntop(AF_INET6, host, <char *>out, HOST_LIMIT)
@@ -320,7 +322,7 @@ cdef inline void write_hex(const uint8_t *p, int size, uint8_t *out) noexcept no
 
 
 cdef int write_offset_id(Row *row, uint8_t *out) noexcept nogil:
-    """Write the id by which a broker finds the record, at most ID_LIMIT characters."""
+    """Write the offset message id; returns its size, at most ID_LIMIT."""
     cdef int host_size = RecordLayout.HOST_SIZE_V4
     if row.sys_flag & RecordFlag.STORE_HOST_V6:
         host_size = RecordLayout.HOST_SIZE_V6
@@ -344,7 +346,7 @@ cdef void fill_numbers(
 
 
 cdef inline Text stored_text(int kind, Row *row) noexcept nogil:
-    """The text of a column that is in the record or its opened body."""
+    """Return the text of a column, in the record or in a decompressed body."""
     if kind == TOPIC:
         return row.topic
     if kind == BODY:
@@ -383,7 +385,7 @@ cdef void fill_texts(
 cdef void fill_written(
     Column *column, Row *rows, int64_t first, int64_t last
 ) noexcept nogil:
-    """Hosts and ids, which stand in the record as numbers."""
+    """Format hosts and ids, which are binary in the record."""
     cdef int64_t i, host_at
     cdef bint is_v6
     cdef uint8_t *out
@@ -417,7 +419,7 @@ cdef void fill_written(
 cdef void fill_maps(
     Column *column, Row *rows, int64_t first, int64_t last, Text *pairs
 ) noexcept nogil:
-    """`pairs` has room for the names and values of one row."""
+    """Fill a map column; `pairs` is scratch space for the pairs of one row."""
     cdef int64_t i, at, count, k
     for i in range(first, last):
         at = count = 0
@@ -436,7 +438,7 @@ cdef void fill_maps(
 
 
 cdef inline bint is_repeated(Text *pairs, int64_t k, int64_t count) noexcept nogil:
-    """True if a later pair has the name of pair `k`."""
+    """Return whether a later pair has the name of pair `k`."""
     cdef int64_t size = pairs[2 * k].size, other
     for other in range(k + 1, count):
         if pairs[2 * other].size == size and (
@@ -457,7 +459,7 @@ cdef inline void put_pair(Column *column, Text name, Text value) noexcept nogil:
 
 
 cdef int64_t item_at(const uint8_t *p, int64_t size, Row *row) noexcept nogil:
-    """Take flag, body and properties of a batch item; its size, -1 if it is illegal."""
+    """Read flag, body and properties of an item; returns its size, -1 if invalid."""
     cdef int64_t body_size, properties_size
     if size < ITEM_HEAD_SIZE + 2:
         return -1
@@ -500,7 +502,7 @@ class Walked(NamedTuple):
 
 @cython.final
 cdef class ColumnReader:
-    """Turns log bytes into the wanted columns, batch by batch."""
+    """Decodes log bytes to the selected columns, batch by batch."""
 
     cdef Row *rows
     cdef int64_t row_count
@@ -516,7 +518,7 @@ cdef class ColumnReader:
     cdef object open_body
     cdef bint unwraps
     cdef const uint8_t[::1] data
-    cdef list pinned            # opened bodies and mended texts, which rows point to
+    cdef list pinned            # decompressed bodies, repaired texts, rows point here
     cdef str reason
     cdef int64_t text_total
     cdef int64_t topic_total
@@ -540,12 +542,12 @@ cdef class ColumnReader:
         if unknown:
             raise ValueError(f"no such column: {', '.join(unknown)}")
         self.column_count = len(columns)
-        self.columns = <Column *>grown(
+        self.columns = <Column *>resize_table(
             NULL, max(1, self.column_count) * sizeof(Column)
         )
-        self.topics = <TopicSlot *>grown(NULL, TOPIC_SLOTS * sizeof(TopicSlot))
-        self.rows = <Row *>grown(NULL, FIRST_ROWS * sizeof(Row))
-        self.pairs = <Text *>grown(NULL, 2 * (PAIR_LIMIT + 1) * sizeof(Text))
+        self.topics = <TopicSlot *>resize_table(NULL, TOPIC_SLOTS * sizeof(TopicSlot))
+        self.rows = <Row *>resize_table(NULL, FIRST_ROWS * sizeof(Row))
+        self.pairs = <Text *>resize_table(NULL, 2 * (PAIR_LIMIT + 1) * sizeof(Text))
         self.row_capacity = FIRST_ROWS
         memset(self.topics, 0, TOPIC_SLOTS * sizeof(TopicSlot))
         for i, name in enumerate(columns):
@@ -578,7 +580,7 @@ cdef class ColumnReader:
         int64_t max_rows=16384,
         int64_t max_bytes=1 << 24,
     ):
-        """Take records of data[position:end] until one of the limits is reached."""
+        """Read records of data[position:end] until one of the limits is reached."""
         cdef RecordParts parts
         cdef RecordStatus status = OK
         cdef int64_t start = position, records = 0
@@ -600,7 +602,7 @@ cdef class ColumnReader:
                 ):
                     status = BAD_OFFSET
                 if status == OK:
-                    status = self.take(p + position, &parts)
+                    status = self.take_record(p + position, &parts)
                 if status != OK:
                     break
                 position += parts.size
@@ -612,17 +614,16 @@ cdef class ColumnReader:
         )
 
     def fill(self, list addresses not None):
-        """Write the measured rows to buffers at these addresses, as large as asked for.
+        """Write the measured rows to buffers at these addresses, of the measured sizes.
 
-        Gives for each column how many nulls it has, and how many bytes of each buffer
-        are used.
+        Returns for each column its number of nulls, and the used bytes of each buffer.
         """
         cdef int64_t first = 0, last
         cdef int i
         if len(addresses) != self.column_count:
             raise ValueError(f"{len(addresses)} of {self.column_count} columns")
         for i in range(self.column_count):
-            self.point(self.columns + i, addresses[i])
+            self.set_buffers(self.columns + i, addresses[i])
         with nogil:
             while first < self.row_count:
                 last = min(first + BLOCK, self.row_count)
@@ -652,10 +653,10 @@ cdef class ColumnReader:
         self.tags_total = self.keys_total = self.unique_total = 0
         return 0
 
-    cdef RecordStatus take(
+    cdef RecordStatus take_record(
         self, const uint8_t *p, RecordParts *parts
     ) except? BAD_LENGTHS nogil:
-        """Make the rows of one record."""
+        """Add the rows of one record."""
         cdef Row row
         cdef int32_t state = parts.sys_flag & RecordFlag.TRANSACTION_MASK
         memset(&row, 0, sizeof(Row))
@@ -707,17 +708,17 @@ cdef class ColumnReader:
         return OK
 
     cdef int add(self, Row *row) except -1 nogil:
-        """Add a row; its properties are read here, its text made well-formed."""
+        """Add a row: read its properties, and repair text that is not UTF-8."""
         if self.reads_texts and not is_text(row.properties.at, row.properties.size):
             with gil:
-                self.mend(&row.properties)
+                self.repair_text(&row.properties)
         row.pairs = 0
         memset(&row.tags, 0, 3 * sizeof(Text))
         if self.reads_properties:
             read_properties(row)
         if self.row_count == self.row_capacity:
             with gil:
-                self.rows = <Row *>grown(
+                self.rows = <Row *>resize_table(
                     self.rows, 2 * self.row_capacity * sizeof(Row)
                 )
                 self.row_capacity *= 2
@@ -733,7 +734,7 @@ cdef class ColumnReader:
         return 0
 
     cdef bint open(self, Text *body, int32_t sys_flag):
-        """Replace a compressed body by what is in it; False if it cannot be opened."""
+        """Decompress a body; returns False if that fails."""
         packed = PyBytes_FromStringAndSize(<const char *>body.at, body.size)
         try:
             opened = self.open_body(sys_flag, packed)
@@ -743,7 +744,7 @@ cdef class ColumnReader:
         self.pin(body, opened)
         return True
 
-    cdef int mend(self, Text *text) except -1:
+    cdef int repair_text(self, Text *text) except -1:
         raw = PyBytes_FromStringAndSize(<const char *>text.at, text.size)
         self.pin(text, raw.decode("utf-8", "replace").encode())
         return 0
@@ -755,7 +756,7 @@ cdef class ColumnReader:
         return 0
 
     cdef bint is_wanted(self, Text *topic) except -1 nogil:
-        """Ask `wants_topic` once for a name; mend a name that is not UTF-8."""
+        """Return the cached result of `wants_topic`; calls it for a new name."""
         cdef TopicSlot *slot
         cdef uint32_t mixed = <uint32_t>topic.size
         cdef int64_t i
@@ -767,9 +768,9 @@ cdef class ColumnReader:
         ):
             return slot.is_wanted
         with gil:
-            return self.ask(topic, slot)
+            return self.ask_topic(topic, slot)
 
-    cdef bint ask(self, Text *topic, TopicSlot *slot) except -1:
+    cdef bint ask_topic(self, Text *topic, TopicSlot *slot) except -1:
         name = PyBytes_FromStringAndSize(<const char *>topic.at, topic.size)
         text = name.decode("utf-8", "replace")
         is_wanted = self.wants_topic is None or bool(self.wants_topic(text))
@@ -802,30 +803,30 @@ cdef class ColumnReader:
         }.get(kind, HOST_LIMIT * rows)
         return ((rows + 7) // 8, offsets, size) if kind < LAST_NULL else (offsets, size)
 
-    cdef int point(self, Column *column, tuple addresses) except -1:
-        """Aim a column at its buffers."""
+    cdef int set_buffers(self, Column *column, tuple addresses) except -1:
+        """Set the buffers of a column."""
         cdef int kind = column.kind
         memset(column, 0, sizeof(Column))
         column.kind = kind
         if len(addresses) != len(self.sizes_of(kind)):
             raise ValueError(f"{len(addresses)} buffers for a column")
         if kind < LAST_I64:
-            column.values = pointer(addresses[0])
+            column.values = as_pointer(addresses[0])
             return 0
         if kind == PROPERTIES:
-            column.offsets = <int32_t *>pointer(addresses[0])
-            column.name_offsets = <int32_t *>pointer(addresses[1])
-            column.names = pointer(addresses[2])
-            column.value_offsets = <int32_t *>pointer(addresses[3])
-            column.values = pointer(addresses[4])
+            column.offsets = <int32_t *>as_pointer(addresses[0])
+            column.name_offsets = <int32_t *>as_pointer(addresses[1])
+            column.names = as_pointer(addresses[2])
+            column.value_offsets = <int32_t *>as_pointer(addresses[3])
+            column.values = as_pointer(addresses[4])
             column.name_offsets[0] = column.value_offsets[0] = 0
         else:
             if kind < LAST_NULL:
-                column.validity = pointer(addresses[0])
+                column.validity = as_pointer(addresses[0])
                 memset(column.validity, 0xFF, (self.row_count + 7) // 8)
                 addresses = addresses[1:]
-            column.offsets = <int32_t *>pointer(addresses[0])
-            column.values = pointer(addresses[1])
+            column.offsets = <int32_t *>as_pointer(addresses[0])
+            column.values = as_pointer(addresses[1])
         column.offsets[0] = 0
         return 0
 
@@ -839,14 +840,14 @@ cdef class ColumnReader:
         return column.nulls, sizes
 
 
-cdef void *grown(void *old, size_t size) except NULL:
+cdef void *resize_table(void *old, size_t size) except NULL:
     cdef void *new = realloc(old, size)
     if new == NULL:
         raise MemoryError(f"no {size} bytes for a table of rows")
     return new
 
 
-cdef uint8_t *pointer(address) except? NULL:
+cdef uint8_t *as_pointer(address) except? NULL:
     return <uint8_t *><uintptr_t>address
 
 
@@ -859,9 +860,9 @@ def walk_chain(
     bint check_crc=False,
     int64_t stop_at=INT64_MAX,
 ):
-    """Follow record sizes from `position` to the first record at or after `stop_at`.
+    """Walk records from `position` to the first one at or after `stop_at`.
 
-    Ends also at `end`, or where there is no record.
+    Ends earlier at `end`, or where no valid record starts.
     """
     cdef RecordParts parts
     cdef RecordStatus status = OK
@@ -874,7 +875,7 @@ def walk_chain(
     p = &data[0] if data.shape[0] else NULL
     with nogil:
         while position < end and position < stop_at:
-            status = checked(p + position, end - position, base_offset + position,
+            status = check_record(p + position, end - position, base_offset + position,
                              check_crc, &parts)
             if status != OK:
                 break
@@ -892,9 +893,10 @@ def find_record(
     *,
     int64_t base_offset,
 ):
-    """The first place from `position` on where records seem to start; `end` if none.
+    """Return the first index at or after `position` where records seem to start.
 
-    A hint: a body may hold records that are well-formed and of the right place.
+    Returns `end` if there is no record.  This is a hint: a body may contain records
+    that are well-formed and have the expected offsets.
     """
     cdef const uint8_t *p
     if not 0 <= position <= end <= data.shape[0]:
@@ -914,7 +916,7 @@ def find_record(
     return position
 
 
-cdef inline RecordStatus checked(
+cdef inline RecordStatus check_record(
     const uint8_t *p,
     int64_t readable,
     int64_t offset,
@@ -926,13 +928,13 @@ cdef inline RecordStatus checked(
 
 
 cdef bint is_chain(const uint8_t *p, int64_t readable, int64_t offset) noexcept nogil:
-    """True if a record is here, and after it records, a blank or the end."""
+    """Return whether a record starts here, followed by records, a blank or the end."""
     cdef RecordParts parts
     cdef RecordStatus status = OK
     cdef int64_t at = 0
     cdef int i
     for i in range(CHAIN + 1):
-        status = checked(p + at, readable - at, offset + at, False, &parts)
+        status = check_record(p + at, readable - at, offset + at, False, &parts)
         if status != OK:
             return i > 0 and (status in (BLANK, END) or at == readable)
         at += parts.size

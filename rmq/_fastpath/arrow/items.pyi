@@ -14,18 +14,18 @@ class RowFault(IntEnum):
     LARGE_PROPERTIES = -7
 
 TextBuffers: TypeAlias = tuple[int, int, int, int]
-"""First element; addresses of validity bits, offsets, bytes; 0: there is none."""
+"""First element; addresses of validity bits, offsets, bytes; 0: no such buffer."""
 
 MapBuffers: TypeAlias = tuple[int, int, int, TextBuffers, TextBuffers]
 """First element; addresses of validity bits and offsets; names; values."""
 
 @final
 class ItemWriter:
-    """Turns rows into items, batch by batch.
+    """Encodes rows to items, batch by batch.
 
-    `names` are the properties that columns of text stand for. `task` has 20 digits:
-    rows get a UNIQ_KEY from it and their number. `known` are names that a map may not
-    bring: True refuses the row, False leaves the pair out.
+    `names` are the properties of the text columns.  `task` has 20 digits, from which
+    rows get a UNIQ_KEY with their number.  `known` has names that a map may not have:
+    True refuses the row, False drops the pair.
     """
 
     def __new__(
@@ -46,12 +46,12 @@ class ItemWriter:
         pairs: MapBuffers | None = None,
         first_row: int = 0,
     ) -> list[tuple[int, RowFault]]:
-        """Check rows; return (row, fault) of those that cannot be sent."""
+        """Check rows; returns (row, fault) of those that cannot be sent."""
 
     def write(self, order: int, start: int, end: int, limit: int) -> tuple[bytes, int]:
-        """Return a body of good rows from `start` on, and where it ends.
+        """Return a body of good rows from `start` on, and the index after its last row.
 
-        Row numbers are those in the u64 array `order`; address 0: the rows themselves.
+        `order` is the address of a u64 array of row numbers; 0: rows in their order.
         The body ends before `end`, and before `limit` bytes unless one row is larger.
         ValueError for a row with a fault.
         """

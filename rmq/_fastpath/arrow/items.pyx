@@ -1,18 +1,19 @@
 """Columns to messages: Arrow buffers become the items of client batches.
 
-The inverse of `columns`, in two passes.  `measure` checks each row and keeps its size
-as an item, or what is wrong with it; `write` puts chosen rows into the body of a
-request 320, one after another, big-endian::
+The inverse of `columns`, in two passes.  `measure` checks each row and stores the size
+of its item, or its fault.  `write` writes selected rows into the body of a request 320,
+one after another, big-endian::
 
     i32 size of the item · i32 magic (0) · i32 CRC (0) · i32 flag
     i32 n · n bytes body · i16 m · m bytes properties
 
-Properties are `name 0x01 value 0x02`, repeated: the pairs of the row's map, then the
-columns that stand for a property, in their order, then UNIQ_KEY.  A null or empty value
-is left out.  A column's value takes the place of a pair of its name.
+Properties are `name 0x01 value 0x02`, repeated: first the pairs of the row's map, then
+the columns of properties in their order, then UNIQ_KEY.  A null or empty value is left
+out.  A value of a column replaces a pair with its name.
 
-Without a value of its own, UNIQ_KEY says where the row stands, in the shape of Java's
-ids: 20 hexadecimal digits of the task, 8 of the row's number >> 16, 4 of its low bits.
+If a row has no UNIQ_KEY of its own, it gets one from its position, in the form of
+Java's ids.  This has 20 hexadecimal digits of the task, 8 of the row number >> 16, and
+4 of its low 16 bits.
 
 Buffers of a column, as Arrow has them (a null address: all rows are valid)::
 
@@ -20,7 +21,7 @@ Buffers of a column, as Arrow has them (a null address: all rows are valid)::
     text        validity bits, offsets, bytes
     map         validity bits, offsets, then a text of names and a text of values
 
-Each column begins `first` elements after the start of its buffers.  The caller keeps
+Each column starts `first` elements after the start of its buffers.  The caller keeps
 the buffers until the last `write`.
 """
 
@@ -47,7 +48,7 @@ from enum import IntEnum
 
 cdef enum:
     PROPERTIES_LIMIT = 32_767
-    NAME_LIMIT = 64             # of a name with a meaning
+    NAME_LIMIT = 64             # of a known name
     TASK_DIGITS = 20
     KEY_DIGITS = 32
     NAME_END = 1
@@ -82,7 +83,7 @@ TextBuffers = tuple[int, int, int, int]
 MapBuffers = tuple[int, int, int, TextBuffers, TextBuffers]
 
 cdef struct Text:
-    const uint8_t *at           # NULL: there is none
+    const uint8_t *at           # NULL: there is no text
     int64_t size
 
 cdef struct TextColumn:
@@ -130,7 +131,7 @@ cdef inline Text text_at(const TextColumn *column, int64_t i) noexcept nogil:
 
 
 cdef inline int fault_of(const Text *text) noexcept nogil:
-    """0 for a text that may be a name or a value of a property."""
+    """Return 0 for a text that may be a name or value of a property, else its fault."""
     cdef int64_t i
     cdef uint8_t bits = 0
     cdef uint8_t separators = 0
@@ -164,7 +165,7 @@ cdef inline uint8_t *put_pair(
 cdef inline uint8_t *put_row_key(
     uint8_t *p, const uint8_t *task, uint64_t row
 ) noexcept nogil:
-    """Write the pair of a UNIQ_KEY that is made here."""
+    """Write the generated UNIQ_KEY of a row."""
     cdef const char *digits = b"0123456789ABCDEF"
     cdef int i
     p = put_bytes(p, b"UNIQ_KEY\x01", 9)
@@ -185,7 +186,7 @@ cdef TextColumn text_column(parts) except *:
     return column
 
 
-cdef void *room(void *old, size_t size) except NULL:
+cdef void *resize_table(void *old, size_t size) except NULL:
     cdef void *new = realloc(old, size or 1)
     if new == NULL:
         raise MemoryError(f"no {size} bytes for a table of rows")
@@ -194,7 +195,7 @@ cdef void *room(void *old, size_t size) except NULL:
 
 @cython.final
 cdef class ItemWriter:
-    """Turns rows into items, batch by batch."""
+    """Encodes rows to items, batch by batch."""
 
     cdef Named *named
     cdef int64_t named_count
@@ -207,8 +208,8 @@ cdef class ItemWriter:
     cdef TextColumn body
     cdef NumberColumn flags
     cdef MapColumn pairs
-    cdef int64_t own_key        # place of the column UNIQ_KEY, or -1
-    cdef const uint8_t *task    # NULL: rows get no key here
+    cdef int64_t own_key        # index of the column UNIQ_KEY, or -1
+    cdef const uint8_t *task    # NULL: rows get no generated key
     cdef list pinned            # the names, and the bytes of the task
 
     def __cinit__(
@@ -227,7 +228,7 @@ cdef class ItemWriter:
         self.task = NULL if task is None else <const uint8_t *>PyBytes_AS_STRING(task)
         self.body_limit = body_limit
         self.named_count = len(names)
-        self.named = <Named *>room(NULL, self.named_count * sizeof(Named))
+        self.named = <Named *>resize_table(NULL, self.named_count * sizeof(Named))
         self.own_key = -1
         for i in range(self.named_count):
             name = self.pinned[0][i]
@@ -237,7 +238,7 @@ cdef class ItemWriter:
             self.named[i].name_size = PyBytes_GET_SIZE(name)
         known = known or {}
         self.known_count = len(known)
-        self.known = <Known *>room(NULL, self.known_count * sizeof(Known))
+        self.known = <Known *>resize_table(NULL, self.known_count * sizeof(Known))
         for i, (name, is_refused) in enumerate(sorted(known.items())):
             if len(name) > NAME_LIMIT:
                 raise ValueError(f"the name {name!r} is longer than {NAME_LIMIT}")
@@ -252,11 +253,11 @@ cdef class ItemWriter:
 
     def measure(self, int64_t rows, *, body not None, texts, flags=None, pairs=None,
                 int64_t first_row=0):
-        """Check rows; return (row, fault) of those that cannot be sent."""
+        """Check rows; returns (row, fault) of those that cannot be sent."""
         cdef int64_t i
         if len(texts) != self.named_count:
             raise ValueError(f"{len(texts)} columns, not {self.named_count}")
-        self.sizes = <int32_t *>room(self.sizes, rows * sizeof(int32_t))
+        self.sizes = <int32_t *>resize_table(self.sizes, rows * sizeof(int32_t))
         self.row_count = rows
         self.first_row = first_row
         self.body = text_column(body)
@@ -292,7 +293,7 @@ cdef class ItemWriter:
         return 0
 
     cdef int32_t _size_of(self, int64_t i) noexcept nogil:
-        """The size of a row's item, or its fault."""
+        """Return the size of the item of a row, or its fault."""
         cdef Text body = text_at(&self.body, i)
         cdef Text value
         cdef int64_t k, size = 0
@@ -319,7 +320,7 @@ cdef class ItemWriter:
         return <int32_t>(ITEM_SIZE_LEAST + body.size + size)
 
     cdef bint _needs_key(self, int64_t i) noexcept nogil:
-        """Whether the row gets the key that says where it stands."""
+        """Return whether the row gets a generated key."""
         if self.task == NULL:
             return False
         if self.own_key < 0:
@@ -327,7 +328,7 @@ cdef class ItemWriter:
         return text_at(&self.named[self.own_key].column, i).size == 0
 
     cdef int _add_pairs(self, int64_t i, int64_t *size) noexcept nogil:
-        """Add the size of the pairs of a map to `size`; or return a fault."""
+        """Add the size of the pairs of a map to `size`; returns 0, or a fault."""
         cdef Text name, value
         cdef int64_t at, known
         cdef int fault
@@ -352,7 +353,7 @@ cdef class ItemWriter:
         return 0
 
     cdef int64_t _find_known(self, const Text *name) noexcept nogil:
-        """The place of a name with a meaning; -1 for all others."""
+        """Return the index of a known name; -1 for other names."""
         cdef int64_t k
         for k in range(self.known_count):
             if self.known[k].size == name.size and (
@@ -362,7 +363,7 @@ cdef class ItemWriter:
         return -1
 
     cdef bint _has_column(self, const Text *name, int64_t i) noexcept nogil:
-        """Whether a column has a value of this name for the row."""
+        """Return whether a column has a value with this name for the row."""
         cdef int64_t k
         for k in range(self.named_count):
             if self.named[k].name_size == name.size and (
@@ -372,9 +373,9 @@ cdef class ItemWriter:
         return False
 
     def write(self, uintptr_t order, int64_t start, int64_t end, int64_t limit):
-        """Return a body of good rows from `start` on, and where it ends.
+        """Return a body of good rows from `start` on, and the index after its last row.
 
-        Row numbers are those in the u64 array `order`; address 0: the rows themselves.
+        `order` is the address of a u64 array of row numbers; 0: rows in their order.
         The body ends before `end`, and before `limit` bytes unless one row is larger.
         """
         cdef const uint64_t *rows = <const uint64_t *>order
@@ -384,7 +385,7 @@ cdef class ItemWriter:
         if not 0 <= start < end <= self.row_count:
             raise ValueError(f"rows {start} to {end} of {self.row_count}")
         while stop < end and stop - start < ITEM_LIMIT:
-            at = self._row(rows, stop)
+            at = self._good_row(rows, stop)
             if stop > start and size + self.sizes[at] > limit:
                 break
             size += self.sizes[at]
@@ -396,8 +397,8 @@ cdef class ItemWriter:
                 p = self._put_item(p, rows[at] if rows != NULL else at)
         return body, stop
 
-    cdef int64_t _row(self, const uint64_t *rows, int64_t at) except -1:
-        """The number of a good row; ValueError for another one."""
+    cdef int64_t _good_row(self, const uint64_t *rows, int64_t at) except -1:
+        """Return the number of a row; ValueError for a row with a fault."""
         cdef uint64_t row = at if rows == NULL else rows[at]
         if row >= <uint64_t>self.row_count or self.sizes[row] < 0:
             raise ValueError(f"row {row} cannot be sent")

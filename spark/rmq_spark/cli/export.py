@@ -50,10 +50,12 @@ class _BatchReport:
         """Run batches until there is nothing new, and show each."""
         first = self._exporter.position()
         self._report_position(first)
-        is_log = self._source.unit == "bytes"
+        is_log = self._source.position_unit == "bytes"
         scale = _MIB if is_log else 1
         total = max(0, self._exporter.end() - first) // scale
-        with Progress("MiB" if is_log else self._source.unit, total or 1) as bar:
+        with Progress(
+            "MiB" if is_log else self._source.position_unit, total or 1
+        ) as bar:
             while (manifest := self._exporter.run_batch()) is not None:
                 self._count(manifest)
                 note = f"{self._rows:,} rows" if is_log else ""
@@ -80,7 +82,7 @@ class _BatchReport:
             "files": len(manifest.added),
             "rows": rows,
             "rows_per_second": round(self._rows / seconds),
-            f"lag_{self._source.unit}": max(
+            f"lag_{self._source.position_unit}": max(
                 0, self._source.end(manifest) - manifest.end
             ),
             "lost": manifest.lost,

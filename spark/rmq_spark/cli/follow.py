@@ -14,7 +14,7 @@ from rmq_spark.cli.failures import report_failures
 from rmq_spark.cli.options import ExportOptions, export_options, parse_interval
 from rmq_spark.export.follow import ExportService, LowWatermark, serve
 from rmq_spark.export.maintenance import compact_files
-from rmq_spark.export.manifest import escaped
+from rmq_spark.export.manifest import escape_name
 from rmq_spark.export.open_folder import open_folder
 from rmq_spark.segments.broker_requests import parse_address, report_offset
 
@@ -68,8 +68,8 @@ def follow_source(
         for each, its_limits in zip(tables, limits, strict=True):
             exporter = create_exporter(each, its_limits)
             held.callback(exporter.source.close)
-            broker_name = escaped(each.broker_name)
-            held.enter_context(open_folder(each.out).following(broker_name))
+            broker_name = escape_name(each.broker_name)
+            held.enter_context(open_folder(each.out).service_lock(broker_name))
             services.append(
                 ExportService(
                     exporter,

@@ -27,7 +27,7 @@ def _last_batch(out: str, broker_name: str | None) -> tuple[str, Manifest | None
     """Return the broker of a table, and the manifest of its last batch."""
     folder = open_folder(out)
     broker = only_broker(folder, broker_name) or ""
-    return broker, ExportLog(folder, broker).last()
+    return broker, ExportLog(folder, broker).last_manifest()
 
 
 def _open_table_source(

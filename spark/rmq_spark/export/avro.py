@@ -1,16 +1,16 @@
-"""Avro bodies as JSON texts, so that one set of rules says what fits a column.
+"""Decodes Avro bodies to JSON texts, so that one set of rules converts both forms.
 
-Two framings say by which schema a body was written; integers after the first byte:
+Two framings name the schema of the writer:
 
     single object   C3 01, 8 bytes little-endian: Rabin fingerprint of the schema
-    Confluent       00, 4 bytes big-endian: number of the schema in a registry
+    Confluent       00, 4 bytes big-endian: id of the schema in a registry
 
 Format: https://avro.apache.org/docs/1.11.1/specification/#single-object-encoding and
 https://docs.confluent.io/platform/current/schema-registry/fundamentals/serdes-develop/
 
-The schemas are files `*.avsc` of a folder (one that the number 17 means is `17.avsc`),
-or come from a registry, `GET <url>/schemas/ids/17`.  Producers choose numbers freely: a
-reader asks for a bounded number of those that a registry does not know.
+The schemas are files `*.avsc` of a folder (`17.avsc` has id 17), or come from a
+registry (`GET <url>/schemas/ids/17`).  Producers may write any id, so the number of
+requests for unknown ids is bounded.
 """
 
 import io
@@ -42,40 +42,40 @@ _CONFLUENT: Final = b"\x00"
 _FINGERPRINT: Final = struct.Struct("<Q")
 _NUMBER: Final = struct.Struct(">I")
 MAX_UNKNOWN: Final = 100
-"""Unknown numbers that are asked for; each is a request."""
+"""Limit of unknown ids that are requested; each is a request."""
 MAX_SCHEMA_BYTES: Final = 1 << 20
-"""A schema of a registry has some kilobytes."""
+"""Limit of a schema from a registry; usual ones have some kilobytes."""
 TIMEOUT_S: Final = 10.0
 _NOT_FOUND: Final = 404
 
 
 class AvroDecoder:
-    """JSON texts of bodies, and for each that has none the reason."""
+    """Decodes Avro bodies to JSON texts."""
 
     def __init__(self, source: str) -> None:
         self._registry = (
             source if urlsplit(source).scheme in ("http", "https") else None
         )
-        self._by_number: dict[int, Any] = {}
+        self._by_id: dict[int, Any] = {}
         self._by_fingerprint: dict[int, Any] = {}
         self._unknown: set[int] = set()
         if self._registry is None:
             self._read_folder(Path(source))
 
     def __call__(self, bodies: pa.Array) -> tuple[pa.Array, pa.Array]:
-        """The texts, null for bodies that cannot be read, and the problems of these."""
+        """Return the texts, null for unreadable bodies, and the problems of these."""
         texts: list[bytes | None] = []
         problems: list[str | None] = []
         for body in bodies.to_pylist():
             try:
-                texts.append(self._text(body or b""))
+                texts.append(self._decode_body(body or b""))
                 problems.append(None)
             except _Unreadable as error:
                 texts.append(None)
                 problems.append(str(error))
         return pa.array(texts, pa.binary()), pa.array(problems, pa.string())
 
-    def _text(self, body: bytes) -> bytes:
+    def _decode_body(self, body: bytes) -> bytes:
         schema, start = self._schema_of(body)
         data = io.BytesIO(body)
         data.seek(start)
@@ -84,17 +84,17 @@ class AvroDecoder:
             if data.read(1):
                 raise _Unreadable("bytes follow the Avro value of the body")
             return msgspec.json.encode(value)
-        # what a decoder raises for any bytes is not documented
+        # fastavro does not document what it raises for damaged bytes
         except (
             EOFError, ValueError, TypeError, IndexError, KeyError, OverflowError,
             ArithmeticError, StopIteration, AttributeError, MemoryError,
         ) as error:  # fmt: skip
             raise _Unreadable(
-                f"the body does not have its Avro schema: {error}"
+                f"the body does not match its Avro schema: {error}"
             ) from error
 
     def _schema_of(self, body: bytes) -> tuple[Any, int]:
-        """The schema of a body, and where its value begins."""
+        """Return the schema of a body, and the index where its value starts."""
         if body.startswith(_SINGLE_OBJECT) and len(body) >= 10:
             (print_,) = _FINGERPRINT.unpack_from(body, 2)
             schema = self._by_fingerprint.get(print_)
@@ -105,26 +105,29 @@ class AvroDecoder:
             return schema, 10
         if body.startswith(_CONFLUENT) and len(body) >= 5:
             (number,) = _NUMBER.unpack_from(body, 1)
-            return self._numbered(number), 5
-        raise _Unreadable("the body has neither framing of Avro: C3 01, nor 00")
+            return self._schema_by_id(number), 5
+        raise _Unreadable("the body starts with neither framing of Avro, C3 01 or 00")
 
-    def _numbered(self, number: int) -> Any:  # noqa: ANN401 - a parsed schema
-        schema = self._by_number.get(number)
+    def _schema_by_id(self, number: int) -> Any:  # noqa: ANN401 - a parsed schema
+        schema = self._by_id.get(number)
         if schema is None and self._registry and number not in self._unknown:
-            schema = self._ask(number)
+            schema = self._request_schema(number)
         if schema is None:
             raise _Unreadable(f"Avro schema {number} is unknown")
         return schema
 
-    def _ask(self, number: int) -> Any:  # noqa: ANN401 - a parsed schema
-        """A schema of the registry; one that is away must quarantine nothing."""
+    def _request_schema(self, number: int) -> Any:  # noqa: ANN401 - a parsed schema
+        """Return a schema of the registry, None if it is unknown.
+
+        ConnectFailed if the registry is unavailable: its bodies are not misfits.
+        """
         if len(self._unknown) >= MAX_UNKNOWN:
             return None
         url = f"{self._registry}".rstrip("/") + f"/schemas/ids/{number}"
         try:
             with urllib.request.urlopen(url, timeout=TIMEOUT_S) as answer:
                 text = answer.read(MAX_SCHEMA_BYTES)
-            schema = _parsed(json.loads(text)["schema"], url)
+            schema = _parse_schema(json.loads(text)["schema"], url)
         except urllib.error.HTTPError as error:
             error.close()
             if error.code != _NOT_FOUND:
@@ -134,8 +137,8 @@ class AvroDecoder:
             self._unknown.add(number)
             return None
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise ConnectFailed(f"cannot ask the registry: {url}: {error}") from error
-        self._by_number[number] = schema
+            raise ConnectFailed(f"cannot reach the registry: {url}: {error}") from error
+        self._by_id[number] = schema
         return schema
 
     def _read_folder(self, folder: Path) -> None:
@@ -147,20 +150,20 @@ class AvroDecoder:
                 text = path.read_text()
             except (OSError, ValueError) as error:
                 raise ConfigError(f"{path} cannot be read: {error}") from error
-            schema = _parsed(text, str(path))
+            schema = _parse_schema(text, str(path))
             canonical = to_parsing_canonical_form(json.loads(text))
-            # fastavro gives the bytes of the number in the order of the framing
+            # fastavro returns the bytes in the order of the framing
             digits = bytes.fromhex(fingerprint(canonical, "CRC-64-AVRO"))
             self._by_fingerprint[_FINGERPRINT.unpack(digits)[0]] = schema
             if path.stem.isdecimal():
-                self._by_number[int(path.stem)] = schema
+                self._by_id[int(path.stem)] = schema
 
 
 class _Unreadable(Exception):
-    """A body without a text, and why."""
+    """A body that cannot be decoded; the text is the reason."""
 
 
-def _parsed(text: str, place: str) -> Any:  # noqa: ANN401 - of an extra
+def _parse_schema(text: str, place: str) -> Any:  # noqa: ANN401 - of an extra
     try:
         schema = json.loads(text)
         _refuse_recursion(schema, ())
@@ -170,9 +173,9 @@ def _parsed(text: str, place: str) -> Any:  # noqa: ANN401 - of an extra
 
 
 def _refuse_recursion(schema: Any, inside: tuple[str, ...]) -> None:  # noqa: ANN401
-    """A body could nest such a value without end, and the decoder would not survive."""
+    """Refuse schemas by which a short body could exhaust the stack or the memory."""
     if isinstance(schema, str) and schema.rpartition(".")[2] in inside:
-        raise ValueError(f"{schema} has itself as a part, which is not supported")
+        raise ValueError(f"{schema} contains itself, which is not supported")
     if isinstance(schema, list):
         for branch in schema:
             _refuse_recursion(branch, inside)
@@ -188,7 +191,7 @@ def _refuse_recursion(schema: Any, inside: tuple[str, ...]) -> None:  # noqa: AN
 
 
 def _is_empty(schema: Any) -> bool:  # noqa: ANN401
-    """Whether values take no bytes: a short body could announce any number of them."""
+    """Return whether values have no bytes: a short body may have any number of them."""
     if isinstance(schema, dict):
         fields = schema.get("fields")
         if fields is not None:

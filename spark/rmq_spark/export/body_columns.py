@@ -1,13 +1,13 @@
-"""Bodies as columns: DuckDB reads JSON, and says which bodies do not fit.
+"""Parses JSON bodies to columns with DuckDB, and separates the bodies that do not fit.
 
-A body fits if it is a JSON object in UTF-8, and each declared column has a value of
-its type in it.  No value and null both give null.  Numbers and booleans may stand in
-quotes.  A `string` takes every value: objects and numbers as their JSON text.  A
-`bigint` takes no fraction; a `timestamp` is ISO 8601 (UTC if it has no zone) or a
-number of ms since 1970.  Of equal names in one object the first counts.
+A body fits if it is a JSON object in UTF-8, and each declared column has a value of its
+type.  A missing value becomes null.  Numbers and booleans may be in quotes.  A `string`
+accepts every value: objects and numbers as their JSON text.  A `bigint` accepts no
+fraction.  A `timestamp` is ISO 8601 (UTC without a zone) or a number of ms since 1970.
+If a name occurs twice in an object, the first value counts.
 
-A row whose body does not fit leaves the table for the quarantine, with its body and the
-reason; or it stays, with null in the columns that do not fit.
+A row whose body does not fit goes to the quarantine, with its body and the reason.
+With `on_error` null it stays in the table, with null in the columns that do not fit.
 """
 
 import json
@@ -28,7 +28,7 @@ except ImportError as error:
 
 _NO_OBJECT: Final = "the body is no JSON object"
 _MAX_MS: Final = 253_402_300_800_000
-"""The year 10000: calendars end there."""
+"""The year 10000, where calendars end."""
 _TIME: Final = r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d{1,9})?)?(Z|[+-]\d\d(:?\d\d)?)?"
 _SETTINGS: Final = {
     "threads": "1",
@@ -37,32 +37,35 @@ _SETTINGS: Final = {
     "autoinstall_known_extensions": "false",
     "autoload_known_extensions": "false",
 }
-"""Batches are small, and workers are the cores; texts come from strangers."""
+"""One thread per worker; no access to files, because producers write the texts."""
 
 
 class ParsedBatch(NamedTuple):
-    """A batch in two parts, with the columns of the bodies in the first one."""
+    """The rows that fit, with the columns of their bodies, and the others."""
 
     rows: pa.RecordBatch
     quarantined: pa.RecordBatch
     misfits: int
-    """Bodies that do not fit, also those that stay."""
+    """Number of bodies that do not fit, also of rows that stay."""
     example: str
     """The first reason."""
 
 
-def _whole(text: str, kind: str) -> str:
-    """The number as DuckDB writes it is the text: no fraction, no exponent."""
+def _whole_number(text: str, kind: str) -> str:
+    """Return SQL for a number that DuckDB writes as in the text.
+
+    No fraction, exponent.
+    """
     value = f"TRY_CAST({text} AS {kind})"
     return f"CASE WHEN {value}::VARCHAR = {text} THEN {value} END"
 
 
-def _finite(text: str, kind: str) -> str:
+def _finite_number(text: str, kind: str) -> str:
     value = f"TRY_CAST({text} AS {kind})"
     return f"CASE WHEN isfinite({value}) THEN {value} END"
 
 
-def _time(text: str) -> str:
+def _parse_timestamp(text: str) -> str:
     ms = f"TRY_CAST({text} AS BIGINT)"
     return (
         f"CASE WHEN {ms}::VARCHAR = {text} THEN CASE WHEN {ms} BETWEEN -{_MAX_MS} AND "
@@ -76,25 +79,25 @@ _CONVERSIONS: Final[dict[str, Callable[[str], str]]] = {
     "boolean": lambda text: (
         f"CASE {text} WHEN 'true' THEN true WHEN 'false' THEN false END"
     ),
-    "int": lambda text: _whole(text, "INTEGER"),
-    "bigint": lambda text: _whole(text, "BIGINT"),
-    "float": lambda text: _finite(text, "FLOAT"),
-    "double": lambda text: _finite(text, "DOUBLE"),
+    "int": lambda text: _whole_number(text, "INTEGER"),
+    "bigint": lambda text: _whole_number(text, "BIGINT"),
+    "float": lambda text: _finite_number(text, "FLOAT"),
+    "double": lambda text: _finite_number(text, "DOUBLE"),
     "string": lambda text: text,
     "date": lambda text: (
-        f"CASE WHEN length({text}) = 10 THEN {_whole(text, 'DATE')} END"
+        f"CASE WHEN length({text}) = 10 THEN {_whole_number(text, 'DATE')} END"
     ),
-    "timestamp": _time,
+    "timestamp": _parse_timestamp,
 }
 
 
 class BodyParser:
-    """Makes columns of the bodies of batches; one thread at a time uses it."""
+    """Parses the bodies of batches; one thread at a time uses it."""
 
     def __init__(self, bodies: Bodies, *, keeps_body: bool) -> None:
         self._bodies = bodies
         self._keeps_body = keeps_body
-        """Whether the table has the column `body` as well."""
+        """Whether the table has the column `body`, too."""
         self._texts: Callable[[pa.Array], tuple[pa.Array, pa.Array]] | None = None
         if bodies.form == "avro":
             # imported on use: fastavro is an extra
@@ -104,17 +107,17 @@ class BodyParser:
         self._connection = duckdb.connect(":memory:", config=_SETTINGS)
         self._connection.execute("SET TimeZone = 'UTC'")
         self._connection.execute("SET lock_configuration = true")
-        self._statement = _statement(bodies)
+        self._query = _build_query(bodies)
 
-    def fit(self, batch: pa.RecordBatch) -> ParsedBatch:
-        """Part the rows of a batch, which has the column `body`."""
+    def parse_batch(self, batch: pa.RecordBatch) -> ParsedBatch:
+        """Parse the bodies of a batch, which has the column `body`."""
         body = batch.column("body")
         problems = pa.nulls(len(body), pa.string())
         if self._texts is not None:
             body, problems = self._texts(body)
         given = pa.table({"body": body, "problem": problems})
         self._connection.register("given", given)
-        values = self._connection.sql(self._statement).to_arrow_table()
+        values = self._connection.sql(self._query).to_arrow_table()
         (values,) = values.combine_chunks().to_batches() or [
             pa.RecordBatch.from_pylist([], values.schema)
         ]
@@ -131,31 +134,31 @@ class BodyParser:
         return ParsedBatch(rows.filter(errors.is_null()), bad, misfits, example)
 
     def close(self) -> None:
-        """Free DuckDB's memory."""
+        """Free the memory of DuckDB."""
         self._connection.close()
 
 
-def _statement(bodies: Bodies) -> str:
-    """From `given` (body, problem) to the declared columns and the reason, in order.
+def _build_query(bodies: Bodies) -> str:
+    """Return SQL from `given` (body, problem) to the declared columns and the reason.
 
-    Columns have numbers inside, so that any name of a column is safe.
+    Inner columns have numbers as names, so that any declared name is safe.
     """
     wanted = json.dumps({name: "VARCHAR" for name, _ in bodies.fields})
     numbered = ", ".join(f"t{number}" for number in range(len(bodies.fields)))
     texts, values, reasons, names = [], [], [], []
     for number, (name, kind) in enumerate(bodies.fields):
-        texts.append(f"v.{_quoted(name)} AS t{number}")
+        texts.append(f"v.{_quote_name(name)} AS t{number}")
         values.append(f"{_CONVERSIONS[kind](f't{number}')} AS c{number}")
-        names.append(f"c{number} AS {_quoted(name)}")
+        names.append(f"c{number} AS {_quote_name(name)}")
         if kind != "string":
-            reason = _literal(f"column {name} is no {kind}")
+            reason = _quote_text(f"column {name} is no {kind}")
             reasons.append(
                 f"WHEN t{number} IS NOT NULL AND c{number} IS NULL THEN {reason}"
             )
     return f"""
         SELECT {", ".join(names)}, CASE
             WHEN problem IS NOT NULL THEN problem
-            WHEN NOT is_object THEN {_literal(_NO_OBJECT)}
+            WHEN NOT is_object THEN {_quote_text(_NO_OBJECT)}
             {" ".join(reasons)} END AS {ERROR}
         FROM (SELECT problem, is_object, {numbered}, {", ".join(values)}
             FROM (SELECT problem, v IS NOT NULL AS is_object, {", ".join(texts)}
@@ -163,16 +166,16 @@ def _statement(bodies: Bodies) -> str:
                         WHEN (starts_with(text, '{{')
                                 OR starts_with(ltrim(text, E' \\t\\r\\n'), '{{'))
                             AND json_valid(text)
-                        THEN json_transform(text, {_literal(wanted)}) END AS v
+                        THEN json_transform(text, {_quote_text(wanted)}) END AS v
                     FROM (SELECT problem, TRY(decode(body)) AS text FROM given))))
     """
 
 
-def _quoted(name: str) -> str:
-    escaped = name.replace('"', '""')
-    return f'"{escaped}"'
+def _quote_name(name: str) -> str:
+    escape_name = name.replace('"', '""')
+    return f'"{escape_name}"'
 
 
-def _literal(text: str) -> str:
-    escaped = text.replace("'", "''")
-    return f"'{escaped}'"
+def _quote_text(text: str) -> str:
+    escape_name = text.replace("'", "''")
+    return f"'{escape_name}'"

@@ -1,7 +1,7 @@
-"""The declared columns of bodies: `order bigint, sku string`.
+"""The schema of bodies: declared columns such as `order bigint, sku string`.
 
-A declaration may grow while a table is in use: by new columns, and by wider types (int
-to bigint, float to double).  Rows of earlier batches have null in a new column.
+A declaration may change while a table is in use: it may get new columns and wider types
+(int to bigint, float to double).  Rows of earlier batches have null in a new column.
 """
 
 import hashlib
@@ -28,38 +28,38 @@ TYPES: Final = {
 """Spark's names of the types."""
 _WIDER: Final = {"int": "bigint", "float": "double"}
 ERROR: Final = "error"
-"""The column of the quarantine that has the reason."""
+"""The column of the quarantine with the reason."""
 MAX_FIELDS: Final = 1_000
-"""Columns of a declaration: each is a writer with buffers in every open file."""
+"""Limit of columns: each has buffers in every open file."""
 _DIGEST: Final = 8
-"""Hexadecimal digits: they only tell apart the declarations of one table."""
+"""Hexadecimal digits: enough to separate the declarations of one table."""
 
 
 class Bodies(msgspec.Struct, frozen=True):
-    """How the bodies of a table become columns; pairs of name and type."""
+    """How bodies become columns; `fields` are pairs of name and type."""
 
     form: str
     fields: list[tuple[str, str]]
     on_error: str = "quarantine"
     max_bad: float = 0.01
-    """Part of the bodies of a batch that may not fit."""
+    """Largest share of the bodies of a batch that may not fit."""
     schemas: str = ""
-    """Where the schemas of Avro's writers are: a folder, or the URL of a registry."""
+    """Folder of the Avro schemas, or the URL of a registry."""
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns of the bodies."""
+        """The Arrow schema of the columns."""
         return pa.schema([pa.field(name, TYPES[kind]) for name, kind in self.fields])
 
     @property
     def digest(self) -> str:
-        """What tells these rows from those by another declaration."""
+        """Identifies the declaration in file names."""
         fixed = msgspec.json.encode([self.form, self.fields, self.on_error])
         return hashlib.sha256(fixed).hexdigest()[:_DIGEST]
 
 
 def parse_fields(text: str) -> list[tuple[str, str]]:
-    """Return the pairs of `name type, name type`; ConfigError for anything else."""
+    """Parse `name type, name type`; ConfigError for anything else."""
     fields: list[tuple[str, str]] = []
     seen: set[str] = set()
     for part in text.split(","):
@@ -83,7 +83,7 @@ def parse_fields(text: str) -> list[tuple[str, str]]:
 
 
 def why_not_continued(begun: Bodies, now: Bodies, table_format: str) -> str | None:
-    """Why a table that has `begun` cannot go on with `now`; None: it can."""
+    """Return why a table with schema `begun` cannot continue with `now`, or None."""
     if begun.form != now.form:
         return f"its bodies are {begun.form}, not {now.form}"
     declared = dict(now.fields)
@@ -91,23 +91,20 @@ def why_not_continued(begun: Bodies, now: Bodies, table_format: str) -> str | No
         wanted = declared.get(name)
         if wanted is None:
             return (
-                f"column {name} is gone: leave it in the schema, a body without it "
-                "gives null"
+                f"column {name} is missing: keep it in the schema; it is null for a "
+                "body without it"
             )
         if wanted == kind:
             continue
         if _WIDER.get(kind) != wanted:
             return f"column {name} is {kind} and cannot become {wanted}"
         if table_format == "delta":
-            return (
-                f"column {name} is {kind}, and a Delta table cannot widen it to "
-                f"{wanted}"
-            )
+            return f"a Delta table cannot widen column {name} from {kind} to {wanted}"
     return None
 
 
-def conflict(one: Bodies, other: Bodies) -> str | None:
-    """A column for which two brokers of a table have types that do not go together."""
+def type_conflict(one: Bodies, other: Bodies) -> str | None:
+    """Return a column whose types for two brokers are incompatible, or None."""
     types = dict(one.fields)
     for name, kind in other.fields:
         ours = types.get(name, kind)

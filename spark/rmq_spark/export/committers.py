@@ -1,20 +1,20 @@
-"""Committers: how the files of a batch become part of a table.
+"""Committers add the files of a batch to a table, exactly once.
 
-rmq's own manifest is the position of every export.  A committer for a table format runs
-before the manifest is written and under its lock, and does nothing for a batch that it
-has already committed: a kill between the two leads to the same batch again.
+The manifest has the position of every export.  The committer of a table format runs
+under the lock of the manifest, before the manifest is written.  After a kill between
+the two the batch runs again, so a committer skips a batch that the table already has.
 
-The lock holds on one host.  Exporters on two hosts can have the same plan, and several
-brokers may fill one table, so a commit names the state of the table in which it has not
-found its batch, and fails if another one came between.  Then the committer looks again
-before it repeats anything.  A table knows the newest batch of each broker: Delta as the
-application `rmq-follow:<broker>`, Iceberg in its property `rmq.<broker>.seq`.
+The lock works on one host only.  Exporters on two hosts may run the same plan, and
+several brokers may fill one table.  So a commit is optimistic: it names the version of
+the table that does not have the batch, and fails if another commit came first.  Then
+the committer reads the table again.  A table has the newest batch of each broker: Delta
+as the application `rmq-follow:<broker>`, Iceberg in the property `rmq.<broker>.seq`.
 
-Small files are merged by a batch of their own, which replaces them in one snapshot of
-an Iceberg table.  deltalake compacts a Delta table, in commits that no batch knows.
+A batch of its own merges small files, and replaces them in one Iceberg snapshot.  A
+Delta table is compacted by deltalake, in commits without a batch.
 
-Messages whose bodies do not fit are in a table of their own, which gets its part of a
-batch first.  A kill between the two commits leads to the same batch again, too.
+Messages whose bodies do not fit go to a quarantine table, which is committed first.
+After a kill between the two commits the batch runs again as well.
 """
 
 import json
@@ -37,100 +37,100 @@ from rmq_spark.export.task import QUARANTINE, ExportJob
 FORMATS: Final = ("parquet", "delta", "iceberg")
 _S3: Final = "s3://"
 _CATALOG: Final = "rmq"
-_OF_ENVIRONMENT: Final = {
+_FROM_ENVIRONMENT: Final = {
     "s3.endpoint": "AWS_ENDPOINT_URL",
     "s3.region": "AWS_REGION",
 }
-"""What pyiceberg does not take from there itself; it would look for the region."""
-_PATIENCE: Final = {"s3.connect-timeout": "10", "s3.request-timeout": "120"}
-"""Seconds; Arrow's own are 1 and 3, too few for a slow store."""
+"""Settings that pyiceberg does not read from the environment itself."""
+_TIMEOUTS: Final = {"s3.connect-timeout": "10", "s3.request-timeout": "120"}
+"""In seconds; Arrow's defaults of 1 and 3 are too short for a slow store."""
 _END: Final = "rmq.end"
 _RETRIES: Final = "commit.retry.num-retries"
 _MERGER: Final = "rmq.merger"
 SMALL_BYTES: Final = 32 << 20
-"""Files that are merged while the service runs; larger ones suit readers."""
+"""Smaller files are merged while the service runs."""
 MERGED_BYTES: Final = 128 << 20
-"""A merge takes no more files when it has so much."""
+"""Size at which a merge accepts no more files."""
 MERGE_FILES: Final = 16
-"""Small files of a topic and day that are merged before the day is over."""
+"""Small files of a topic and day from which on they are merged on the same day."""
 MAX_PARTITIONS: Final = 64
-"""Topics and days of one compaction: it must not keep new messages waiting for long."""
+"""Limit of topics and days in one compaction, so that new messages do not wait long."""
 MAX_ATTEMPTS: Final = 10
-"""Commits of one batch: each that is lost means that somebody else has committed."""
+"""Attempts to commit one batch: each conflict means that another commit succeeded."""
 
 
 class Committer(Protocol):
-    """One table format."""
+    """Commits batches to a table of one format."""
 
     def commit(self, manifest: Manifest) -> None:
-        """Make the files of this batch part of the table, once."""
+        """Add the files of a batch to the table, once."""
 
 
 class ParquetCommitter:
-    """The manifest alone defines the table."""
+    """For tables that the manifests alone define."""
 
     def commit(self, manifest: Manifest) -> None:
-        """Nothing to do."""
+        """Do nothing: the manifest is the commit."""
 
 
 class PairCommitter:
-    """The quarantine, then the table."""
+    """Commits to the quarantine, then to the table."""
 
     def __init__(self, quarantine: Committer, table: Committer) -> None:
         self.committers = quarantine, table
 
     def commit(self, manifest: Manifest) -> None:
-        """Each by itself: a batch that one of them has already is left alone."""
+        """Commit to both; each one skips a batch that it has already."""
         for committer in self.committers:
             committer.commit(manifest)
 
 
 class TableTarget(NamedTuple):
-    """A table that gets a part of each batch."""
+    """A table, and the part of each batch that it gets."""
 
     job: ExportJob
     prefix: str
-    """Before the paths of its files."""
+    """Prefix of the paths of its files."""
     schema: pa.Schema
 
     def files(self, manifest: Manifest) -> list[DataFile]:
-        """Its files in a batch."""
+        """Return its files in a batch."""
         return manifest.quarantined if self.prefix else manifest.added
 
     @property
-    def url(self) -> str:
-        """Where the table is."""
+    def table_url(self) -> str:
+        """The location of the table."""
         return f"{self.job.folder.url}/{self.prefix}".rstrip("/")
 
-    def changed(self, problem: str) -> StoreError:
-        """The error of a table that somebody else has changed."""
+    def changed_error(self, problem: str) -> StoreError:
+        """Return the error for a table that another program has changed."""
         return StoreError(
-            f"the {self.job.settings.table_format} table in {self.url} was changed by "
-            f"somebody else, and takes no more files: {problem}; export to another "
-            "folder"
+            f"the {self.job.settings.table_format} table in {self.table_url} was "
+            f"changed by another program, and accepts no more files: {problem}; export "
+            "to another folder"
         )
 
 
 def _commit_once(
     attempt: Callable[[], None], lost: tuple[type[Exception], ...]
 ) -> None:
-    """Attempt a commit until it is not lost to another writer's."""
+    """Call `attempt` until it meets no conflict with another writer."""
     for left in reversed(range(MAX_ATTEMPTS)):
         try:
             return attempt()
         except lost as error:
             if not left:
                 raise StoreError(
-                    f"other writers of the table were faster {MAX_ATTEMPTS} times, or "
-                    f"its catalog does not answer: {error}; the batch is not part of "
-                    "the table, run the export again"
+                    f"the commit failed {MAX_ATTEMPTS} times, because of other writers "
+                    f"or of the catalog: {error}; the batch is not part of the table, "
+                    "run the export again"
                 ) from error
-            # several brokers that meet again and again would use up their attempts
+            # a pause, so that several brokers do not use up their attempts
             time.sleep(pause_s(MAX_ATTEMPTS - left))
 
 
 class DeltaCommitter:
-    """Registers the files with deltalake; the batch is an application transaction."""
+    """Adds files with deltalake; a batch is an application transaction."""
 
     def __init__(self, target: TableTarget) -> None:
         self._target = target
@@ -142,21 +142,20 @@ class DeltaCommitter:
         )
 
     def commit(self, manifest: Manifest) -> None:
-        """Add the files in one transaction, unless the table has its number already."""
+        """Add the files in one transaction, unless the table has the batch already."""
         from deltalake.exceptions import CommitFailedError
 
-        _commit_once(partial(self._attempt, manifest), (CommitFailedError,))
+        _commit_once(partial(self._try_commit, manifest), (CommitFailedError,))
 
     def compact(self, today: str) -> int:
-        """Merge small files of a partition; how many there were.
+        """Merge small files of past days, or of partitions with many; returns how many.
 
-        A commit that changes no rows: one that another writer's excludes is left.
+        A merge changes no rows, so that a conflict with another writer ends it.
 
-        Of two that merge the same files deltalake 1.6 accepts both, and each row is
-        there twice.  But it refuses a commit if the properties of the table were
-        changed after the commit's version.  So each one that merges writes a mark of
-        its own to a property, and merges while the newest mark that it sees is its own:
-        who commits a later mark has seen the merge.
+        deltalake 1.6 accepts two merges of the same files, which duplicates each row.
+        But it refuses a commit if the table properties were changed after its version.
+        So each merger first writes its own mark to a property.  It merges only while
+        the newest mark that it reads is its own.  A later merger has seen the merges.
         """
         from deltalake.exceptions import CommitFailedError
 
@@ -168,7 +167,7 @@ class DeltaCommitter:
         try:
             table.alter.set_table_properties(mark, raise_if_not_exists=False)
             for topic, day in partitions:
-                # each commit loads what others have committed, too
+                # each commit also loads the commits of others
                 if table.metadata().configuration.get(_MERGER) != mark[_MERGER]:
                     break
                 done = table.optimize.compact(
@@ -177,10 +176,10 @@ class DeltaCommitter:
                 )
                 merged += int(done["numFilesRemoved"])
         except CommitFailedError:
-            pass  # somebody else is at work, and the next look is soon
+            pass  # another writer is at work; the next round tries again
         return merged
 
-    def _attempt(self, manifest: Manifest) -> None:
+    def _try_commit(self, manifest: Manifest) -> None:
         from deltalake import CommitProperties, Transaction
 
         files = self._target.files(manifest)
@@ -190,7 +189,7 @@ class DeltaCommitter:
         done = table.transaction_version(self._app)
         if done is not None and done >= manifest.seq:
             return
-        self._evolve(table)
+        self._evolve_schema(table)
         table.create_write_transaction(
             [_add_action(self._target.prefix, file) for file in files],
             mode="append",
@@ -203,12 +202,12 @@ class DeltaCommitter:
         )
 
     def _table(self) -> Any:  # noqa: ANN401 - of an extra
-        """The table as it is now; one that was loaded needs only what came since."""
+        """Return the current table; a loaded one needs the new commits only."""
         from deltalake import DeltaTable
 
         if self._loaded is None:
             self._loaded = DeltaTable.create(
-                self._target.url,
+                self._target.table_url,
                 self._schema,
                 partition_by=["topic", "dt"],
                 mode="ignore",
@@ -217,8 +216,8 @@ class DeltaCommitter:
             self._loaded.update_incremental()
         return self._loaded
 
-    def _evolve(self, table: Any) -> None:  # noqa: ANN401 - of an extra
-        """Add the columns that are missing, as a commit before the batch."""
+    def _evolve_schema(self, table: Any) -> None:  # noqa: ANN401 - of an extra
+        """Add missing columns, in a commit before the batch."""
         from deltalake import Schema
 
         there = {field.name: field.type for field in table.schema().fields}
@@ -228,18 +227,20 @@ class DeltaCommitter:
             if kind is None:
                 missing.append(field)
             elif kind != field.type:
-                raise self._target.changed(
+                raise self._target.changed_error(
                     f"column {field.name} is {kind}, not {field.type}"
                 )
         partitions = table.metadata().partition_columns
         if partitions != ["topic", "dt"]:
-            raise self._target.changed(f"its partitions are {', '.join(partitions)}")
+            raise self._target.changed_error(
+                f"its partitions are {', '.join(partitions)}"
+            )
         if missing:
             table.alter.add_columns(missing)
 
 
 def _small_partitions(table: Any, today: str) -> list[tuple[str, str]]:  # noqa: ANN401
-    """Topics and days with many small files, or with several when the day is over."""
+    """Return topics and days with many small files; past days with 2 or more."""
     actions = pa.table(table.get_add_actions(flatten=True))
     sizes = actions["size_bytes"].to_pylist()
     places = zip(
@@ -277,10 +278,10 @@ def _add_action(prefix: str, file: DataFile) -> Any:  # noqa: ANN401 - of an ext
 
 
 class IcebergCommitter:
-    """Adds the files with pyiceberg.
+    """Adds files with pyiceberg.
 
-    On a disk the catalog is beside the data.  A catalog in an object store is not
-    possible: there pyiceberg's own configuration says where the catalog `rmq` is.
+    On a disk the catalog is a SQLite file in the folder of the export.  For an object
+    store pyiceberg's own configuration must name the catalog `rmq`.
     """
 
     def __init__(self, target: TableTarget) -> None:
@@ -288,7 +289,7 @@ class IcebergCommitter:
         is_url = root.startswith(_S3)
         self._target = target
         self._root = root if is_url else f"file://{root}"
-        self._location = target.url if is_url else f"file://{target.url}"
+        self._location = target.table_url if is_url else f"file://{target.table_url}"
         self._database = None if is_url else f"{root}/{MANIFESTS}/iceberg.db"
         settings = target.job.settings
         self._seq = iceberg_property(settings.broker_name)
@@ -300,11 +301,11 @@ class IcebergCommitter:
         from pyiceberg.exceptions import CommitFailedException
         from sqlalchemy.exc import DBAPIError
 
-        # two that make the same catalog at once meet in its database
+        # two exporters that create one catalog conflict in its database
         lost = (CommitFailedException, DBAPIError)
-        _commit_once(partial(self._attempt, manifest), lost)
+        _commit_once(partial(self._try_commit, manifest), lost)
 
-    def _attempt(self, manifest: Manifest) -> None:
+    def _try_commit(self, manifest: Manifest) -> None:
         from pyiceberg.io.pyarrow import parquet_files_to_data_files
 
         files = self._target.files(manifest)
@@ -314,8 +315,8 @@ class IcebergCommitter:
         done = int(table.properties.get(self._seq, -1))
         if done >= manifest.seq:
             return
-        self._evolve(table)
-        replaced = self._replaced(table, manifest)
+        self._evolve_schema(table)
+        replaced = self._find_replaced(table, manifest)
         if replaced is None:
             return
         names = [f"{self._root}/{file.path}" for file in files]
@@ -334,15 +335,15 @@ class IcebergCommitter:
                     transaction.add_files(
                         names, snapshot_properties=marks, check_duplicate_files=False
                     )
-                # an older snapshot may be expired by others, a property is not
+                # a property stays when others expire old snapshots
                 transaction.set_properties({self._seq: str(manifest.seq)})
         except ValueError as error:
-            raise self._target.changed(str(error)) from error
+            raise self._target.changed_error(str(error)) from error
 
-    def _replaced(self, table: Any, manifest: Manifest) -> list[Any] | None:  # noqa: ANN401
-        """The files that were merged; None: somebody else has changed their rows.
+    def _find_replaced(self, table: Any, manifest: Manifest) -> list[Any] | None:  # noqa: ANN401
+        """Return the merged files; None if another program has changed their rows.
 
-        Then the table stays as it is: a merged file would bring removed rows back.
+        Then the table stays unchanged: a merged file would restore removed rows.
         """
         if not manifest.removed:
             return []
@@ -354,24 +355,24 @@ class IcebergCommitter:
             return None
         return [task.file for task in tasks]
 
-    def named_files(self) -> set[str]:
-        """The files that any snapshot of the table has."""
+    def snapshot_files(self) -> set[str]:
+        """Return the files that any snapshot of the table has."""
         paths = self._table().inspect.all_files()["file_path"].to_pylist()
         return {path.removeprefix(f"{self._root}/") for path in paths}
 
     def load(self) -> Any | None:  # noqa: ANN401 - of an extra
-        """The table as it is now; None: there is none yet."""
+        """Return the current table; None before the first batch."""
         from pyiceberg.exceptions import NoSuchTableError
 
         if self._database is not None and not os.path.exists(self._database):
-            return None  # a look would make an empty one
+            return None  # opening the catalog would create it
         try:
-            return self._catalog().load_table(self._name)
+            return self._load_catalog().load_table(self._name)
         except NoSuchTableError:
             return None
 
     def _table(self) -> Any:  # noqa: ANN401 - of an extra
-        catalog = self._catalog()
+        catalog = self._load_catalog()
         catalog.create_namespace_if_not_exists("rmq")
         table = catalog.create_table_if_not_exists(
             self._name,
@@ -382,25 +383,25 @@ class IcebergCommitter:
         if table.location() != self._location:
             raise ConfigError(
                 f"the catalog has a table {self._name} already, in {table.location()}: "
-                "give this one another name, --table"
+                "choose another name with --table"
             )
         if table.properties.get(_RETRIES) != "0":
-            # pyiceberg repeats a lost commit without a look at what the table has now
+            # pyiceberg would repeat a conflicting commit without reading the table
             with table.transaction() as transaction:
                 transaction.set_properties({_RETRIES: "0"})
         return table
 
-    def _evolve(self, table: Any) -> None:  # noqa: ANN401 - of an extra
-        """Add columns and widen them, as a commit before the batch."""
+    def _evolve_schema(self, table: Any) -> None:  # noqa: ANN401 - of an extra
+        """Add missing columns and widen types, in a commit before the batch."""
         from pyiceberg.exceptions import ValidationError
 
         try:
             with table.update_schema() as update:
                 update.union_by_name(self._target.schema)
         except ValidationError as error:
-            raise self._target.changed(str(error).partition("\n")[0]) from error
+            raise self._target.changed_error(str(error).partition("\n")[0]) from error
 
-    def _catalog(self) -> Any:  # noqa: ANN401 - of an extra
+    def _load_catalog(self) -> Any:  # noqa: ANN401 - of an extra
         from pyiceberg.catalog import load_catalog
         from pyiceberg.catalog.sql import SqlCatalog
         from pyiceberg.utils.config import Config
@@ -412,33 +413,33 @@ class IcebergCommitter:
                 warehouse=self._root,
             )
         configured = Config().get_catalog_config(_CATALOG) or {}
-        given = {n: v for n, v in _PATIENCE.items() if n not in configured} | {
+        given = {n: v for n, v in _TIMEOUTS.items() if n not in configured} | {
             name: os.environ[variable]
-            for name, variable in _OF_ENVIRONMENT.items()
+            for name, variable in _FROM_ENVIRONMENT.items()
             if variable in os.environ
         }
         try:
             return load_catalog(_CATALOG, warehouse=self._root, **given)
         except ValueError as error:
             raise ConfigError(
-                f"an Iceberg table in {self._root} needs a catalog: tell pyiceberg "
-                f"where the one called {_CATALOG} is, for example by "
+                f"an Iceberg table in {self._root} needs a catalog: configure the "
+                f"catalog {_CATALOG} of pyiceberg, for example by "
                 "PYICEBERG_CATALOG__RMQ__URI=sqlite:////var/lib/rmq/iceberg.db"
             ) from error
 
 
 def delta_app(broker_name: str) -> str:
-    """The application of a broker in a Delta table; its version is a batch."""
+    """Return the Delta application of a broker; its version is the batch number."""
     return f"rmq-follow:{broker_name}"
 
 
 def iceberg_property(broker_name: str) -> str:
-    """The property of an Iceberg table with the newest batch of a broker."""
+    """Return the Iceberg property with the newest batch of a broker."""
     return f"rmq.{broker_name}.seq"
 
 
 def check_library(table_format: str) -> None:
-    """Say in a sentence which extra a format of tables needs."""
+    """Raise a ConfigError that names the missing extra of a table format."""
     package = {"delta": "deltalake", "iceberg": "pyiceberg"}.get(table_format)
     if package is None:
         raise ConfigError(f"there is no format {table_format}: {', '.join(FORMATS)}")
@@ -451,7 +452,7 @@ def check_library(table_format: str) -> None:
 
 
 def committer_of(job: ExportJob) -> Committer:
-    """The committer of a format; a sentence says which extra is missing."""
+    """Create the committer of a table; ConfigError if its extra is missing."""
     table_format, schema = job.settings.table_format, job.schema
     if table_format == "parquet":
         return ParquetCommitter()
@@ -465,13 +466,13 @@ def committer_of(job: ExportJob) -> Committer:
 
 
 def delta_tables(committer: Committer) -> list[DeltaCommitter]:
-    """The tables that deltalake compacts."""
+    """Return the committers of the Delta tables, which deltalake compacts."""
     both = committer.committers if isinstance(committer, PairCommitter) else [committer]
     return [table for table in both if isinstance(table, DeltaCommitter)]
 
 
-def named_by_snapshots(job: ExportJob) -> set[str]:
-    """The files that a table may still show to readers of the past."""
+def table_snapshot_files(job: ExportJob) -> set[str]:
+    """Return the files that readers of older snapshots may need."""
     if job.settings.table_format != "iceberg":
         return set()
-    return IcebergCommitter(TableTarget(job, "", job.schema)).named_files()
+    return IcebergCommitter(TableTarget(job, "", job.schema)).snapshot_files()

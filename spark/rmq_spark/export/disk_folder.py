@@ -33,7 +33,7 @@ class DiskFolder:
         self.url = str(self._root)
 
     def prepare(self) -> None:
-        """Make the folder; refuse one with other contents."""
+        """Create the folder; StoreError if it has other contents."""
         self._root.mkdir(parents=True, exist_ok=True)
         names = os.listdir(self._root)
         if names and MANIFESTS not in names:
@@ -41,20 +41,20 @@ class DiskFolder:
         (self._root / MANIFESTS).mkdir(exist_ok=True)
         sync_directory(self._root)
 
-    def has(self, path: str) -> bool:
-        """Whether there is a file of this name."""
+    def file_exists(self, path: str) -> bool:
+        """Return whether the file exists."""
         return (self._root / path).exists()
 
-    def names(self, folder: str, after: str = "") -> list[str]:
-        """Names of files in a folder, those that sort after `after`."""
+    def list_files(self, folder: str, after: str = "") -> list[str]:
+        """Return the sorted names of files in a folder that come after `after`."""
         return self._children(folder, after, are_folders=False)
 
-    def folders(self, folder: str) -> list[str]:
-        """Names of folders in a folder."""
+    def list_folders(self, folder: str) -> list[str]:
+        """Return the names of folders in a folder."""
         return self._children(folder, "", are_folders=True)
 
     def data_files(self) -> Iterator[FileInfo]:
-        """Files of `topic=*/dt=*/`, in the order of their paths."""
+        """Yield the data files, sorted by path."""
         found = chain.from_iterable(map(self._root.glob, _DATA))
         for path in sorted(found):
             with contextlib.suppress(FileNotFoundError):
@@ -62,12 +62,12 @@ class DiskFolder:
                 yield FileInfo(relative, path.stat().st_mtime)
 
     def read(self, path: str) -> bytes:
-        """The contents of a small file."""
+        """Return the contents of a small file."""
         return (self._root / path).read_bytes()
 
     def create(self, path: str, data: bytes) -> bool:
-        """Make a small file; False if there is one with other contents."""
-        draft = self.draft(path)
+        """Create a small file; returns False if it exists with other contents."""
+        draft = self.create_draft(path)
         try:
             Path(draft.target).write_bytes(data)
             return draft.publish() or self.read(path) == data
@@ -76,37 +76,37 @@ class DiskFolder:
 
     def replace(self, path: str, data: bytes) -> None:
         """Write a hint."""
-        draft = self.draft(path)
+        draft = self.create_draft(path)
         Path(draft.target).write_bytes(data)
         os.replace(draft.target, self._root / path)
 
-    def draft(self, path: str) -> "DiskDraft":
-        """A draft of a file, in the folder of that file."""
+    def create_draft(self, path: str) -> "DiskDraft":
+        """Create a draft in the folder of the file."""
         (self._root / path).parent.mkdir(parents=True, exist_ok=True)
         return DiskDraft(self._root, path)
 
     def open(self, path: str) -> str:
-        """Where Parquet is read from."""
+        """Return the path for reading Parquet."""
         return str(self._root / path)
 
     def size(self, path: str) -> int:
-        """Bytes of a file."""
+        """Return the size of a file in bytes."""
         return (self._root / path).stat().st_size
 
     def remove(self, path: str) -> None:
-        """Remove a file that nothing needs."""
+        """Remove a file that is not needed."""
         (self._root / path).unlink(missing_ok=True)
 
     @contextlib.contextmanager
-    def committing(self) -> Iterator[None]:
-        """Held while a batch becomes part of the table; one exporter of this host."""
+    def commit_lock(self) -> Iterator[None]:
+        """Lock commits to the table against other exporters on this host."""
         with (self._root / _LOCK).open("w") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
 
     @contextlib.contextmanager
-    def following(self, broker: str) -> Iterator[None]:
-        """Held by a service that fills the table; one of this host for each broker."""
+    def service_lock(self, broker: str) -> Iterator[None]:
+        """Lock the table of a broker against other services on this host."""
         self.prepare()
         with (self._root / MANIFESTS / f"{broker}.follower").open("a+") as file:
             try:
@@ -114,8 +114,8 @@ class DiskFolder:
             except BlockingIOError as error:
                 file.seek(0)
                 raise StoreError(
-                    f"{self.name} is filled by another rmq-spark follow, process "
-                    f"{file.read(_MAX_NAME)}: stop that one, or choose another folder"
+                    f"another rmq-spark follow, process {file.read(_MAX_NAME)}, fills "
+                    f"{self.name}: stop it, or choose another folder"
                 ) from error
             file.truncate(0)
             file.write(str(os.getpid()))
@@ -135,7 +135,7 @@ class DiskFolder:
 
 
 class DiskDraft:
-    """A hidden file beside the one that it becomes."""
+    """A hidden file in the folder of the final file."""
 
     def __init__(self, root: Path, path: str) -> None:
         self._root = root
@@ -145,15 +145,15 @@ class DiskDraft:
 
     @property
     def target(self) -> str:
-        """Where Parquet is written to."""
+        """The path for the writer of Parquet."""
         return str(self._path)
 
     def open(self) -> str:
-        """Where it is read from."""
+        """Return the path for reading the draft."""
         return str(self._path)
 
     def publish(self) -> bool:
-        """Sync the draft and give it a second name; False if that is taken."""
+        """Sync the draft and link it; returns False if the name exists."""
         with self._path.open("rb") as file:
             os.fsync(file.fileno())
         try:

@@ -1,6 +1,6 @@
-"""The exporter: batches of messages become files and manifests, each exactly once.
+"""Exporter: exports messages in batches, each message exactly once.
 
-A batch is planned, written by the workers, committed.
+The exporter plans a batch, workers write its files, the exporter commits it.
 """
 
 from collections import Counter
@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from rmq.core.errors import StoreError
-from rmq_spark.export.body_schema import conflict, why_not_continued
+from rmq_spark.export.body_schema import type_conflict, why_not_continued
 from rmq_spark.export.committers import (
     MERGE_FILES,
     MERGED_BYTES,
@@ -32,7 +32,7 @@ from rmq_spark.export.manifest import (
     Plan,
     Settings,
     brokers_of,
-    differences,
+    describe_differences,
 )
 from rmq_spark.export.open_folder import open_folder
 from rmq_spark.export.source import DEFAULT_LIMITS, ExportLimits, ExportSource, Part
@@ -40,8 +40,8 @@ from rmq_spark.export.task import (
     QUARANTINE,
     ExportJob,
     TaskResult,
-    adopted,
     export_range,
+    find_existing,
     first_place,
     merge_files,
     merged_name,
@@ -50,22 +50,25 @@ from rmq_spark.export.task import (
 from rmq_spark.segments.commit_log import LostData
 
 FEW_BODIES: Final = 100
-"""So many that do not fit stop no export, unless none is allowed: batches are small."""
+"""Misfits that are always tolerated, because batches may be small.
+
+Not with max_bad 0.
+"""
 MAX_MERGES: Final = 64
-"""Merges of one batch: it must not keep new messages waiting for long."""
+"""Limit of merges in one batch, so that new messages do not wait long."""
 
 
 class BodiesDoNotFit(StoreError):
-    """More of a batch than `max_bad` allows; nothing of it is part of the table."""
+    """More bodies do not fit than `max_bad` allows; the batch is not committed."""
 
 
 class Runner(Protocol):
-    """Runs the tasks of a batch somewhere."""
+    """Runs the tasks of a batch."""
 
     def map(
         self, task: Callable[[Part], TaskResult], parts: list[Part]
     ) -> Iterable[TaskResult]:
-        """The outcome of each part."""
+        """Return the result of each split."""
 
 
 class LocalRunner:
@@ -74,7 +77,7 @@ class LocalRunner:
     def map(
         self, task: Callable[[Part], TaskResult], parts: list[Part]
     ) -> Iterator[TaskResult]:
-        """The outcome of each part."""
+        """Return the result of each split."""
         return map(task, parts)
 
 
@@ -87,7 +90,7 @@ class SparkRunner:
     def map(
         self, task: Callable[[Part], TaskResult], parts: list[Part]
     ) -> Iterable[TaskResult]:
-        """The outcome of each part."""
+        """Return the result of each split."""
         if not parts:
             return []
         done: list[TaskResult] = (
@@ -97,7 +100,7 @@ class SparkRunner:
 
 
 class Exporter:
-    """Exports one feed to one folder; other brokers may fill the same table."""
+    """Exports one source to one folder; other brokers may fill the same table."""
 
     def __init__(
         self,
@@ -116,70 +119,75 @@ class Exporter:
         self._committer: tuple[Settings, Committer] | None = None
 
     def run_batch(self) -> Manifest | None:
-        """Finish the batch that is pending, or make the next one; None: nothing new."""
+        """Finish the pending batch, or run the next one; None if nothing is new."""
         self.log.prepare()
-        last = self.log.last()
+        last = self.log.last_manifest()
         self._check_settings(last)
         plan = self.log.pending()
         if plan is None:
             plan = self.source.plan(last, self._settings, self._folder.name)
             if plan is None:
                 return None
-            # a plan with columns that cannot be, or without a library, would stay
+            # check columns and libraries first: a published plan stays
             self._committer_of(self._settings)
             if not self.log.write_plan(plan):
                 return self.run_batch()
-        self.source.check(plan, self._folder.name)
+        self.source.check_continuity(plan, self._folder.name)
         try:
             return self._run(plan)
         except BodiesDoNotFit:
-            # no exporter can commit this plan, so an empty batch may take its place
+            # no exporter can commit this plan, so an empty batch replaces it
             if plan.settings.bodies == self._settings.bodies:
                 raise
-            self.log.write_manifest(self._abandoned(plan))
+            self.log.write_manifest(self._empty_manifest(plan))
             return self.run_batch()
 
     def end(self) -> int:
-        """The place where the messages end now."""
-        return self.source.end(self.log.last())
+        """Return the position where the messages end now."""
+        return self.source.end(self.log.last_manifest())
 
     def position(self) -> int:
-        """The place up to which the table is complete."""
-        last = self.log.last()
-        return self.source.first() if last is None else last.end
+        """Return the position up to which the table is complete."""
+        last = self.log.last_manifest()
+        return self.source.first_position() if last is None else last.end
 
     def optimize(self, *, now: datetime | None = None) -> Manifest | None:
-        """Merge the files of each topic and past day; None: nothing to do."""
+        """Merge the files of each topic and past day.
+
+        None if there is nothing to merge.
+        """
         if self.log.pending() is not None:
             raise StoreError(
                 f"a batch of {self._folder.name} is not finished: run the export first"
             )
-        return self._merge(partial(_merges, today=_today(now)))
+        return self._merge(partial(_full_merges, today=_utc_day(now)))
 
     def compact(self, *, now: datetime | None = None) -> int:
-        """Merge small files: many of a topic and day, or any of a day that is over.
+        """Merge small files: of past days, and of a topic and day with many.
 
-        Returns how many; 0: there is nothing to do, or somebody else is at work.
+        Returns how many; 0 if there is nothing to merge, or another batch is pending.
         """
         if self.log.pending() is not None:
             return 0
         if self._settings.table_format == "delta":
             committer = self._committer_of(self._settings)
-            return sum(table.compact(_today(now)) for table in delta_tables(committer))
-        manifest = self._merge(partial(_compactions, today=_today(now)))
+            return sum(
+                table.compact(_utc_day(now)) for table in delta_tables(committer)
+            )
+        manifest = self._merge(partial(_small_merges, today=_utc_day(now)))
         return 0 if manifest is None else len(manifest.removed)
 
     def _merge(
         self, choose: Callable[[Iterable[DataFile]], Iterator[list[str]]]
     ) -> Manifest | None:
         self.log.prepare()
-        last = self.log.last()
+        last = self.log.last_manifest()
         if last is None:
             return None
         if last.settings.table_format == "delta":
             raise StoreError(
-                "a Delta table is merged by deltalake: use rmq-spark follow --compact, "
-                "or DeltaTable.optimize.compact()"
+                "deltalake merges a Delta table: use rmq-spark follow --compact, or "
+                "DeltaTable.optimize.compact()"
             )
         files = self.log.files()
         merges = list(choose(files.values()))
@@ -197,18 +205,18 @@ class Exporter:
         )
         if not self.log.write_plan(plan):
             raise StoreError(
-                f"another exporter has begun a batch of {self._folder.name}"
+                f"another exporter has started a batch of {self._folder.name}"
             )
         return self._run(plan)
 
     def _run(self, plan: Plan) -> Manifest:
         manifest = self._run_export(plan) if isinstance(plan, ExportPlan) else None
-        with self._folder.committing():
-            last = self.log.last()
+        with self._folder.commit_lock():
+            last = self.log.last_manifest()
             if last is not None and last.seq >= plan.seq:
                 return last
             if isinstance(plan, MergePlan):
-                # under the lock: after the merge of another one its files may go
+                # keep the lock: another exporter's merge may delete these files
                 manifest = self._run_merge(plan)
             assert manifest is not None, plan
             self._committer_of(plan.settings).commit(manifest)
@@ -216,24 +224,24 @@ class Exporter:
         return manifest
 
     def _committer_of(self, settings: Settings) -> Committer:
-        """The committer, which keeps what it knows of its table."""
+        """Return the committer, which caches the state of its table."""
         if self._committer is None or self._committer[0] != settings:
-            self._committer = settings, committer_of(self._job(settings))
+            self._committer = settings, committer_of(self._create_job(settings))
         return self._committer[1]
 
     def _run_export(self, plan: ExportPlan) -> Manifest:
-        parts = list(self.source.parts(plan))
-        lost = list(_gaps(plan, parts))
+        parts = list(self.source.list_splits(plan))
+        lost = list(_uncovered_ranges(plan, parts))
         if lost and not self._limits.allow_loss:
             raise LostData(
-                f"the log from {lost[0][0]} to {lost[0][1]} of {self.source.name} is "
-                "gone before it was exported; --allow-loss goes on without it"
+                f"the log of {self.source.name} from {lost[0][0]} to {lost[0][1]} was "
+                "removed before it was exported; --allow-loss continues without it"
             )
-        task = partial(export_range, self._job(plan.settings))
+        task = partial(export_range, self._create_job(plan.settings))
         done = list(self._runner.map(task, parts))
         lost += [one.lost for one in done if one.lost is not None]
         files = list(chain.from_iterable(one.files for one in done))
-        files += self._adopted(plan, parts)
+        files += self._adopt_files(plan, parts)
         self._check_misfits(plan, files, done)
         left_out: Counter[str] = Counter()
         for one in done:
@@ -241,7 +249,7 @@ class Exporter:
         quarantined = [file for file in files if file.path.startswith(QUARANTINE)]
         added = [file for file in files if not file.path.startswith(QUARANTINE)]
         return msgspec.structs.replace(
-            self._manifest(plan, added, [], sorted(lost)),
+            self._create_manifest(plan, added, [], sorted(lost)),
             left_out=dict(left_out),
             quarantined=quarantined,
             misfits=sum(one.misfits for one in done),
@@ -250,7 +258,7 @@ class Exporter:
     def _check_misfits(
         self, plan: ExportPlan, files: list[DataFile], done: list[TaskResult]
     ) -> None:
-        """Refuse a batch with too many bodies that do not fit."""
+        """Raise BodiesDoNotFit for a batch with too many misfits."""
         bodies = plan.settings.bodies
         misfits = sum(one.misfits for one in done)
         if bodies is None or not misfits:
@@ -263,14 +271,14 @@ class Exporter:
             raise BodiesDoNotFit(
                 f"{misfits} of {rows} bodies do not fit the schema of "
                 f"{self._folder.name} ({example}), more than --max-bad "
-                f"{bodies.max_bad:g} allows: nothing of this batch is part of the "
-                "table; mend the schema, or allow more"
+                f"{bodies.max_bad:g} allows: no part of this batch is committed; "
+                "correct the schema, or allow more"
             )
 
-    def _abandoned(self, plan: Plan) -> Manifest:
-        """A batch that did nothing, so that the next one has a plan of its own."""
-        made = self._manifest(plan, [], [], [])
-        before = self.log.last()
+    def _empty_manifest(self, plan: Plan) -> Manifest:
+        """Return the manifest of a batch without effect, which replaces a plan."""
+        made = self._create_manifest(plan, [], [], [])
+        before = self.log.last_manifest()
         return msgspec.structs.replace(
             made,
             end=plan.start,
@@ -278,13 +286,15 @@ class Exporter:
             positions={} if before is None else before.positions,
         )
 
-    def _adopted(self, plan: ExportPlan, parts: list[Part]) -> list[DataFile]:
-        """Files of removed ranges, written by a run that was killed."""
+    def _adopt_files(self, plan: ExportPlan, parts: list[Part]) -> list[DataFile]:
+        """Return files of removed ranges that a killed run has written."""
         there = {(part.start, part.end) for part in parts}
         names = {
-            range_name(plan.settings, *span) for span in plan.spans if span not in there
+            range_name(plan.settings, *span)
+            for span in plan.task_ranges
+            if span not in there
         }
-        return adopted(self._folder, names) if names else []
+        return find_existing(self._folder, names) if names else []
 
     def _run_merge(self, plan: MergePlan) -> Manifest:
         added, removed = [], []
@@ -295,9 +305,9 @@ class Exporter:
         before = sum(known[path].rows for path in removed)
         after = sum(file.rows for file in added)
         assert before == after, f"{before} rows became {after}"
-        return self._manifest(plan, added, removed, [])
+        return self._create_manifest(plan, added, removed, [])
 
-    def _manifest(
+    def _create_manifest(
         self,
         plan: Plan,
         added: list[DataFile],
@@ -327,40 +337,40 @@ class Exporter:
         problem = self._why_not_continued(begun)
         for other in others:
             if self._settings.bodies is not None and other.bodies is not None:
-                problem = problem or conflict(self._settings.bodies, other.bodies)
+                problem = problem or type_conflict(self._settings.bodies, other.bodies)
         if problem is not None:
             raise StoreError(
-                f"{self._folder.name} was begun with {problem}: use the same options, "
-                "or another folder"
+                f"the export in {self._folder.name} has {problem}: use the same "
+                "options, or another folder"
             )
 
     def _why_not_continued(self, begun: Settings) -> str | None:
-        """What keeps the table from other settings; the schema of bodies may grow."""
+        """Return why the table cannot continue; the schema of bodies may grow."""
         was, now = begun.bodies, self._settings.bodies
         if was is None or now is None:
-            return differences(begun, self._settings)
+            return describe_differences(begun, self._settings)
         grown = msgspec.structs.replace(begun, bodies=now)
         if grown != self._settings:
-            return differences(grown, self._settings)
+            return describe_differences(grown, self._settings)
         reason = why_not_continued(was, now, begun.table_format)
         return reason and f"another schema, and {reason}"
 
     def _settings_of_others(self) -> Iterator[Settings]:
-        """What other brokers fill the table with now, as if it was this one."""
+        """Yield the settings of other brokers, with the names of this one."""
         ours, feed = self._settings.broker_name, self._settings.feed
         for broker in brokers_of(self._folder):
             if broker == ours:
                 continue
-            other = ExportLog(self._folder, broker).last()
+            other = ExportLog(self._folder, broker).last_manifest()
             if other is not None:
                 yield msgspec.structs.replace(
                     other.settings, broker_name=ours, feed=feed
                 )
 
-    def _job(self, settings: Settings) -> ExportJob:
+    def _create_job(self, settings: Settings) -> ExportJob:
         bodies = settings.bodies
         if bodies is not None and self._settings.bodies is not None:
-            # a plan fixes the rows, and not where schemas are found
+            # a plan fixes the rows, but not the location of schemas
             schemas = self._settings.bodies.schemas
             bodies = msgspec.structs.replace(bodies, schemas=schemas)
         return ExportJob(
@@ -372,8 +382,8 @@ class Exporter:
         )
 
 
-def _gaps(plan: ExportPlan, parts: list[Part]) -> Iterator[tuple[int, int]]:
-    """The ranges of the plan that no part covers."""
+def _uncovered_ranges(plan: ExportPlan, parts: list[Part]) -> Iterator[tuple[int, int]]:
+    """Yield the ranges of the plan that no split covers."""
     at = plan.start
     for part in sorted(parts, key=lambda part: part.start):
         if part.start > at:
@@ -383,12 +393,12 @@ def _gaps(plan: ExportPlan, parts: list[Part]) -> Iterator[tuple[int, int]]:
         yield at, plan.end
 
 
-def _today(now: datetime | None) -> str:
+def _utc_day(now: datetime | None) -> str:
     return (now or datetime.now(UTC)).date().isoformat()
 
 
 def _partitions(files: Iterable[DataFile]) -> Iterator[list[DataFile]]:
-    """The files of each topic and day, in the order in which they were exported."""
+    """Yield the files of each topic and day, in the order of their positions."""
     groups: dict[tuple[str, str], list[DataFile]] = {}
     for file in files:
         groups.setdefault((file.topic, file.dt), []).append(file)
@@ -396,27 +406,27 @@ def _partitions(files: Iterable[DataFile]) -> Iterator[list[DataFile]]:
         yield sorted(group, key=lambda file: first_place(file.path))
 
 
-def _merge_of(files: list[DataFile]) -> list[str]:
+def _describe_merge(files: list[DataFile]) -> list[str]:
     paths = [file.path for file in files]
     return [merged_name(paths), *paths]
 
 
-def _merges(files: Iterable[DataFile], today: str) -> Iterator[list[str]]:
-    """One file for each topic and past day."""
+def _full_merges(files: Iterable[DataFile], today: str) -> Iterator[list[str]]:
+    """Yield a merge of all files for each topic and past day."""
     for group in _partitions(files):
         if len(group) > 1 and group[0].dt < today:
-            yield _merge_of(group)
+            yield _describe_merge(group)
 
 
-def _compactions(files: Iterable[DataFile], today: str) -> Iterator[list[str]]:
-    """Merges of small files that follow one another."""
+def _small_merges(files: Iterable[DataFile], today: str) -> Iterator[list[str]]:
+    """Yield merges of consecutive small files."""
     runs = chain.from_iterable(_small_runs(group) for group in _partitions(files))
-    chosen = (_worth_merging(run, today) for run in runs)
-    return islice((_merge_of(run) for run in chosen if run), MAX_MERGES)
+    chosen = (_choose_merge(run, today) for run in runs)
+    return islice((_describe_merge(run) for run in chosen if run), MAX_MERGES)
 
 
 def _small_runs(group: list[DataFile]) -> Iterator[list[DataFile]]:
-    """Small files with no other file between them, cut at the size of a merged one."""
+    """Yield runs of consecutive small files, up to the size of a merged file."""
     run: list[DataFile] = []
     for file in group:
         is_small = file.bytes < SMALL_BYTES
@@ -428,11 +438,11 @@ def _small_runs(group: list[DataFile]) -> Iterator[list[DataFile]]:
     yield run
 
 
-def _worth_merging(run: list[DataFile], today: str) -> list[DataFile]:
-    """The files of a run to merge now; of a day that is over, all.
+def _choose_merge(run: list[DataFile], today: str) -> list[DataFile]:
+    """Return the files of a run to merge now; all files of a past day.
 
-    On the other days a file that is larger than all after it waits for them, so that a
-    row is written again only as often as its file doubles.
+    On the current day a file waits while it is larger than all later ones together.  So
+    the number of times that a row is rewritten grows with the logarithm of the rows.
     """
     if not run or run[0].dt < today:
         return run if len(run) > 1 else []

@@ -1,8 +1,8 @@
 """Folder: where an export has its files.  A file is created once, never overwritten.
 
 A file gets its name when it is complete.  Until then it is a draft, which no reader
-sees.  If two writers create one name, the first one wins and the second one is told so.
-Paths are relative, with `/` between their parts.
+sees.  If two writers create one name, the first one wins, and the second one gets
+False.  Paths are relative, with `/` between their parts.
 
 `disk_folder.py` and `object_folder.py` implement this; `open_folder.py` chooses.
 """
@@ -14,11 +14,11 @@ from typing import Any, Final, NamedTuple, Protocol
 from rmq.core.errors import StoreError
 
 MANIFESTS: Final = "_rmq_manifest"
-"""The folder of plans and manifests: what has it is an export."""
+"""The folder of plans and manifests; a folder that has it is an export."""
 
 
 class FileInfo(NamedTuple):
-    """A file of a folder."""
+    """Path and modification time of a data file."""
 
     path: str
     changed_s: float
@@ -26,76 +26,75 @@ class FileInfo(NamedTuple):
 
 
 class Draft(Protocol):
-    """A file without its name."""
+    """A file that does not have its final name yet."""
 
     @property
     def target(self) -> Any:  # noqa: ANN401 - a path or a file
-        """Where Parquet is written to."""
+        """The target for the writer of Parquet."""
 
     def open(self) -> Any:  # noqa: ANN401 - a path or a file
-        """Where it is read from."""
+        """Return a path or a file for reading the draft."""
 
     def publish(self) -> bool:
-        """Give it its name; False if that is taken."""
+        """Give the draft its name; returns False if another file has it."""
 
     def discard(self) -> None:
-        """Free what it holds; a published file stays."""
+        """Remove the draft; a published file stays."""
 
 
 class Folder(Protocol):
     """The folder of an export."""
 
     name: str
-    """As people write it: a path or a URL."""
+    """The path or URL as the user wrote it."""
     url: str
-    """As libraries of tables want it."""
+    """The absolute path or URL for libraries of table formats."""
 
     def prepare(self) -> None:
-        """Make the folder; refuse one with other contents."""
+        """Create the folder; StoreError if it has other contents."""
 
-    def has(self, path: str) -> bool:
-        """Whether there is a file of this name."""
+    def file_exists(self, path: str) -> bool:
+        """Return whether the file exists."""
 
-    def names(self, folder: str, after: str = "") -> list[str]:
-        """Names of files in a folder, those that sort after `after`."""
+    def list_files(self, folder: str, after: str = "") -> list[str]:
+        """Return the sorted names of files in a folder that come after `after`."""
 
-    def folders(self, folder: str) -> list[str]:
-        """Names of folders in a folder."""
+    def list_folders(self, folder: str) -> list[str]:
+        """Return the names of folders in a folder."""
 
     def data_files(self) -> Iterator[FileInfo]:
-        """Files of `topic=*/dt=*/` and `_*/topic=*/dt=*/`, ordered by path."""
+        """Yield the files of `topic=*/dt=*/` and `_*/topic=*/dt=*/`, sorted by path."""
 
     def read(self, path: str) -> bytes:
-        """The contents of a small file; FileNotFoundError if there is none."""
+        """Return the contents of a small file; FileNotFoundError if it is missing."""
 
     def create(self, path: str, data: bytes) -> bool:
-        """Make a small file; False if there is one with other contents."""
+        """Create a small file; returns False if it exists with other contents."""
 
     def replace(self, path: str, data: bytes) -> None:
         """Write a hint, the only kind of file that changes."""
 
-    def draft(self, path: str) -> Draft:
-        """A draft of a file."""
+    def create_draft(self, path: str) -> Draft:
+        """Create a draft of a file."""
 
     def open(self, path: str) -> Any:  # noqa: ANN401 - a path or a file
-        """Where Parquet is read from."""
+        """Return a path or a file for reading Parquet."""
 
     def size(self, path: str) -> int:
-        """Bytes of a file."""
+        """Return the size of a file in bytes."""
 
     def remove(self, path: str) -> None:
-        """Remove a file that nothing needs."""
+        """Remove a file that is not needed."""
 
-    def committing(self) -> contextlib.AbstractContextManager[None]:
-        """Held while a batch becomes part of the table, if that can be locked."""
+    def commit_lock(self) -> contextlib.AbstractContextManager[None]:
+        """Return the lock of a commit, if the folder can be locked."""
 
-    def following(self, broker: str) -> contextlib.AbstractContextManager[None]:
-        """Held by a service that fills the table from this broker."""
+    def service_lock(self, broker: str) -> contextlib.AbstractContextManager[None]:
+        """Return the lock of the service that fills the table from this broker."""
 
 
 def not_an_export(name: str, kind: str) -> StoreError:
-    """The error of a folder, or of a prefix of a store, that has other contents."""
+    """Return the error for a folder, or a prefix, that has other contents."""
     return StoreError(
-        f"{name} is neither empty nor an export of rmq-spark: choose a {kind} of its "
-        "own"
+        f"{name} is neither empty nor an export of rmq-spark: choose another {kind}"
     )

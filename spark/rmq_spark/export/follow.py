@@ -1,10 +1,10 @@
-"""The service `rmq-spark follow`: rounds of an exporter, until it is stopped.
+"""The service of `rmq-spark follow`: runs rounds of an exporter until a signal.
 
-A round exports what the log has when the round begins, batch after batch, so that a
-busy store does not get a commit for every few messages.  After a complete one small
-files are merged, if that is wanted.  A stop waits for the batch
-that is running.  The first round ends the service if it fails, because then an option
-is wrong; a later one is repeated after the interval, as is one that finds no broker.
+A round exports, batch after batch, up to the end of the log at its start.  So a busy
+store does not get a commit for every few messages.  After a complete round the service
+merges small files, if that is on.  A stop waits for the running batch.  If the first
+round fails, the service ends, because an option is wrong.  If a later round fails, or
+no broker answers, the service tries again after the interval.
 """
 
 import signal
@@ -26,41 +26,41 @@ from rmq_spark.export.exporter import Exporter
 from rmq_spark.export.manifest import Manifest
 
 QUIET_INTERVALS: Final = 3
-"""Intervals without a batch or a complete table after which /healthz is red."""
+"""Intervals without a batch or a complete table after which /healthz fails."""
 QUIET_MS: Final = 60_000
-"""The least time for that: one batch may take longer than three short intervals."""
+"""Least time for that: one batch may take longer than three short intervals."""
 MAINTENANCE_MS: Final = 3_600_000
-"""From one upkeep that had nothing to do to the next: it reads all manifests."""
+"""Pause after a maintenance that had nothing to do: it reads all manifests."""
 ADVICE: Final = "choose another --listen (port 0 takes any free port)"
 
 
 class ServiceProgress(msgspec.Struct):
-    """What a follower has done since its start."""
+    """Counters of a service since its start."""
 
     rounds: int = 0
     batches: int = 0
     files: int = 0
     rows: int = 0
     quarantined: int = 0
-    """Messages whose bodies do not fit."""
+    """Number of messages whose bodies do not fit."""
     merged: int = 0
-    """Small files that were merged into others."""
+    """Number of small files that were merged."""
     batch_ms: int = 0
     problems: int = 0
     position: int = 0
     end: int = 0
-    """Where the messages ended when the round began."""
+    """The end of the messages at the start of the round."""
     complete_ms: int = 0
-    """Unix time up to which the table was complete; 0: not yet."""
+    """Unix time up to which the table is complete; 0 before that."""
 
     @property
-    def lag(self) -> int:
-        """What the round has left to export: bytes of a log, or messages."""
+    def round_lag(self) -> int:
+        """Bytes of the log, or messages, that the round has not exported yet."""
         return max(0, self.end - self.position)
 
 
 class LowWatermark:
-    """The place in the log that all tables have come to: what is before it may go."""
+    """The lowest position of all tables: the broker may remove the log before it."""
 
     def __init__(self, tables: int, report: Callable[[int], None]) -> None:
         self._tables = tables
@@ -69,7 +69,7 @@ class LowWatermark:
         self._lock = threading.Lock()
 
     def report_position(self, table: str, position: int) -> None:
-        """Report the least place, when each table has told its own."""
+        """Save the position of a table; report the lowest one when all are known."""
         with self._lock:
             self._positions[table] = position
             if len(self._positions) == self._tables:
@@ -77,7 +77,7 @@ class LowWatermark:
 
 
 class ExportService:
-    """Rounds of one exporter; other threads may read `progress` at any time."""
+    """Runs rounds of one exporter; other threads may read `progress` at any time."""
 
     def __init__(
         self,
@@ -91,8 +91,8 @@ class ExportService:
         table: str = "",
     ) -> None:
         self.table = table
-        """Which one of several it is."""
-        self.unit = exporter.source.unit
+        """The folder of the table; empty if there is only one."""
+        self.position_unit = exporter.source.position_unit
         self.progress = ServiceProgress()
         self.problem: str | None = None
         self._exporter = exporter
@@ -101,37 +101,37 @@ class ExportService:
         self._write_line = write_line
         self._clock = clock
         self._maintain = maintain
-        """Merges small files; returns how many."""
+        """Merges small files and returns how many; None switches it off."""
         self._next_maintenance_ms = clock.steady_ms()
         self._stopping = trio.Event()
         self._well_ms = clock.steady_ms()
-        """When a batch was committed, or the table was complete, for the last time."""
+        """Time of the last commit, or when the table was complete for the last time."""
 
     def stop(self) -> None:
-        """End after the batch that is running."""
+        """End after the running batch."""
         self._stopping.set()
 
     async def run(self) -> None:
-        """Round after round; an error of the first one leaves."""
+        """Run round after round; raises an error of the first one."""
         while not self._stopping.is_set():
             begun, before = trio.current_time(), msgspec.structs.replace(self.progress)
-            await trio.to_thread.run_sync(self._round)
-            self._write_line(self._line(before))
+            await trio.to_thread.run_sync(self._run_round)
+            self._write_line(self._describe_round(before))
             with trio.move_on_at(begun + self._interval_s):
                 await self._stopping.wait()
 
     def quiet_ms(self) -> int | None:
-        """How long nothing was exported, if that is too long."""
+        """Return how long nothing was exported; None if that is not too long."""
         quiet = self._clock.steady_ms() - self._well_ms
         limit = max(QUIET_MS, QUIET_INTERVALS * self._interval_s * 1000)
         return quiet if quiet > limit else None
 
-    def _round(self) -> None:
+    def _run_round(self) -> None:
         try:
             self._export()
             self.problem = None
         except Exception as error:
-            # libraries of tables have errors of any kind
+            # libraries of table formats raise errors of any kind
             if not self.progress.rounds and not isinstance(error, ConnectFailed):
                 raise
             self.problem = str(error) or type(error).__name__
@@ -139,12 +139,12 @@ class ExportService:
         self.progress.rounds += 1
 
     def _export(self) -> None:
-        """Export up to where the log ends now."""
+        """Export up to the current end of the messages."""
         progress, begun = self.progress, self._clock.now_ms()
         progress.end = self._exporter.end()
         progress.position = self._exporter.position()
         self._report(progress.position)
-        while progress.lag and not self._stopping.is_set():
+        while progress.round_lag and not self._stopping.is_set():
             batch_begun = self._clock.steady_ms()
             manifest = self._exporter.run_batch()
             if manifest is None:
@@ -152,13 +152,13 @@ class ExportService:
             progress.batch_ms += self._clock.steady_ms() - batch_begun
             self._count(manifest)
             self._report(manifest.end)
-        if not progress.lag:
+        if not progress.round_lag:
             progress.complete_ms = begun
             self._well_ms = self._clock.steady_ms()
             self._maintain_table()
 
     def _maintain_table(self) -> None:
-        """While there is nothing to export: merge small files, until none are left."""
+        """Merge small files while there is nothing to export."""
         if (
             self._maintain is None
             or self._clock.steady_ms() < self._next_maintenance_ms
@@ -177,7 +177,7 @@ class ExportService:
         self.progress.quarantined += sum(file.rows for file in manifest.quarantined)
         self.progress.position = manifest.end
 
-    def _line(self, before: ServiceProgress) -> dict[str, Any]:
+    def _describe_round(self, before: ServiceProgress) -> dict[str, Any]:
         now = self.progress
         return ({"table": self.table} if self.table else {}) | {
             "round": now.rounds,
@@ -187,23 +187,23 @@ class ExportService:
             "quarantined": now.quarantined - before.quarantined,
             "merged": now.merged - before.merged,
             "position": now.position,
-            f"lag_{self.unit}": now.lag,
+            f"lag_{self.position_unit}": now.round_lag,
             "batch_ms": now.batch_ms - before.batch_ms,
             "problem": self.problem,
         }
 
 
-def serve(followers: Sequence[ExportService], address: tuple[str, int] | None) -> None:
-    """Run followers and their pages until SIGTERM or Ctrl-C."""
+def serve(services: Sequence[ExportService], address: tuple[str, int] | None) -> None:
+    """Run services and their pages until SIGTERM or Ctrl-C."""
     failures: list[Exception] = []
-    trio.run(_serve, followers, address, failures)
-    # an error that left a nursery would be a group
+    trio.run(_serve, services, address, failures)
+    # a nursery would wrap an error in a group
     for failure in failures:
         raise failure
 
 
 async def _serve(
-    followers: Sequence[ExportService],
+    services: Sequence[ExportService],
     address: tuple[str, int] | None,
     failures: list[Exception],
 ) -> None:
@@ -212,59 +212,57 @@ async def _serve(
             if address is not None:
                 server = HttpServer(*address, advice=ADVICE)
                 await server.open()
-                nursery.start_soon(server.run, pages(followers))
+                nursery.start_soon(server.run, create_pages(services))
                 click.echo(f"pages at http://{address[0]}:{server.port}", err=True)
-            await nursery.start(_stop_on_signal, followers)
+            await nursery.start(_stop_on_signal, services)
             notify("READY=1")
-            await run_all(followers, failures)
+            await run_all(services, failures)
             notify("STOPPING=1")
         except Exception as error:
             failures.append(error)
         nursery.cancel_scope.cancel()
 
 
-async def run_all(
-    followers: Sequence[ExportService], failures: list[Exception]
-) -> None:
-    """Run followers until they are stopped; one whose first round fails ends all."""
+async def run_all(services: Sequence[ExportService], failures: list[Exception]) -> None:
+    """Run services until they stop; if the first round of one fails, all end."""
 
-    async def run(follower: ExportService) -> None:
+    async def run(service: ExportService) -> None:
         try:
-            await follower.run()
+            await service.run()
         except Exception as error:
             failures.append(error)
-            for each in followers:
+            for each in services:
                 each.stop()
 
     async with trio.open_nursery() as nursery:
-        for follower in followers:
-            nursery.start_soon(run, follower)
+        for service in services:
+            nursery.start_soon(run, service)
 
 
 async def _stop_on_signal(
-    followers: Sequence[ExportService], *, task_status: trio.TaskStatus[None]
+    services: Sequence[ExportService], *, task_status: trio.TaskStatus[None]
 ) -> None:
-    """The first signal is a wish; the next one ends the process."""
+    """Stop the services at the first signal; the next one ends the process."""
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         task_status.started()
         async for _ in signals:
-            for follower in followers:
-                follower.stop()
+            for service in services:
+                service.stop()
             break
-    # else trio would wait for the batch before it raises KeyboardInterrupt
+    # trio would wait for the batch before it raises KeyboardInterrupt
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-def pages(followers: Sequence[ExportService]) -> Pages:
-    """Return the pages by path."""
+def create_pages(services: Sequence[ExportService]) -> Pages:
+    """Return the HTTP pages by path."""
 
     async def metrics() -> Page:
-        body = await expose(_families(followers), {})
+        body = await expose(_families(services), {})
         return Page(body, content_type=CONTENT_TYPE)
 
     async def healthz() -> Page:
         await trio.lowlevel.checkpoint()
-        told = [line for line in map(_why_red, followers) if line]
+        told = [line for line in map(_unhealthy_reason, services) if line]
         if not told:
             return Page(b"ok\n")
         return Page("".join(told).encode(), HTTPStatus.SERVICE_UNAVAILABLE)
@@ -272,31 +270,34 @@ def pages(followers: Sequence[ExportService]) -> Pages:
     return {"/metrics": metrics, "/healthz": healthz}
 
 
-def _why_red(follower: ExportService) -> str:
-    quiet = follower.quiet_ms()
+def _unhealthy_reason(service: ExportService) -> str:
+    quiet = service.quiet_ms()
     if quiet is None:
         return ""
-    name = f"{follower.table}: " if follower.table else ""
-    reason = follower.problem or f"{follower.progress.lag} {follower.unit} are left"
+    name = f"{service.table}: " if service.table else ""
+    reason = (
+        service.problem
+        or f"{service.progress.round_lag} {service.position_unit} are left"
+    )
     return f"{name}nothing was exported for {quiet // 1000} s: {reason}\n"
 
 
-def _families(followers: Sequence[ExportService]) -> Iterator[Family]:
+def _families(services: Sequence[ExportService]) -> Iterator[Family]:
     samples: dict[tuple[str, str], list[Sample]] = {}
-    for follower in followers:
-        labels = {"table": follower.table} if follower.table else {}
-        for name, text, value in _figures(follower.progress, follower.unit):
+    for service in services:
+        labels = {"table": service.table} if service.table else {}
+        for name, text, value in _list_metrics(service.progress, service.position_unit):
             samples.setdefault((name, text), []).append(Sample(value, labels))
     for (name, text), found in samples.items():
         kind = "counter" if name.endswith("_total") else "gauge"
         yield Family(f"rmq_follow_{name}", kind, text, found)
 
 
-def _figures(progress: ServiceProgress, unit: str) -> list[tuple[str, str, float]]:
+def _list_metrics(progress: ServiceProgress, unit: str) -> list[tuple[str, str, float]]:
     return [
         ("position", "Place up to which the table is complete.", progress.position),
         (f"lag_{unit}", f"{unit.title()} that the round has left to export.",
-         progress.lag),
+         progress.round_lag),
         ("complete_timestamp_seconds", "Time up to which the table was complete.",
          progress.complete_ms / 1000),
         ("rounds_total", "Rounds since the start.", progress.rounds),

@@ -1,8 +1,8 @@
-"""Live topics of one broker as the feed of an export: places count messages.
+"""LiveSource: exports live topics of one broker; positions count messages.
 
-Position of each queue: in plan and manifest.  A plan names the ranges of queues of each
-task, so that a killed batch has the same rows when it is run again.  Messages that were
-removed before a batch take the first places of it.
+Plan and manifest have the offset of each queue.  A plan has the ranges of queues of
+each task, so that a batch has the same rows when it runs again after a kill.  Messages
+that were removed before a batch take its first positions.
 """
 
 import logging
@@ -29,10 +29,10 @@ from rmq_spark.live.plan import (
     MessageQueue,
     Positions,
     QueueRange,
-    bundles,
-    checked,
-    limited,
+    check_position,
+    limit_ends,
     offset_of,
+    plan_bundles,
     positions_of,
 )
 from rmq_spark.live.puller import EVERYTHING, PullSettings
@@ -43,28 +43,28 @@ from rmq_spark.segments.reader import ReadSettings
 from rmq_spark.segments.selection import TopicSelection
 
 PART_ROWS: Final = 250_000
-"""Of a task: one connection serves its queues."""
+"""Limit of a task, whose queues share one connection."""
 PART_QUEUES: Final = 256
-"""Of a task: each topic has a file, which is open while the task runs."""
+"""Limit of a task: each topic has a file that is open while the task runs."""
 PULL_MESSAGES: Final = 1_024
-"""Of one pull; brokers give what their limits allow."""
+"""Limit of one pull; brokers return less if their limits are lower."""
 IN_FLIGHT: Final = 64
-ADVICE: Final = "--allow-loss goes on without them"
+ADVICE: Final = "--allow-loss continues without them"
 
 _log: Final = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class QueueSplit:
-    """Ranges of queues."""
+    """A bundle of ranges of queues."""
 
     start: int
     end: int
     bundle: Bundle
     pulls: PullSettings
 
-    def batches(self, reading: ReadSettings, _: int) -> Iterator[pa.RecordBatch]:
-        """The rows; those of a queue in the order of their offsets."""
+    def read_batches(self, reading: ReadSettings, _: int) -> Iterator[pa.RecordBatch]:
+        """Yield the rows; those of one queue in the order of their offsets."""
         wanted = replace(
             reading, topics=TopicSelection(with_system=True), with_unqueued=True
         )
@@ -73,54 +73,53 @@ class QueueSplit:
         except LostData as error:
             raise LostData(error.what, ADVICE) from error
 
-    def left_out(self, _: ReadSettings) -> dict[str, int]:
-        """Other topics are not pulled."""
+    def count_left_out(self, _: ReadSettings) -> dict[str, int]:
+        """Return nothing: other topics are not pulled."""
         return {}
 
-    def rest(self) -> "QueueSplit":
-        """The messages that are there."""
+    def readable_part(self) -> "QueueSplit":
+        """Return a split that skips missing messages."""
         return replace(self, pulls=self.pulls._replace(fails_on_loss=False))
 
 
 class LiveSource:
-    """The topics of a broker that name servers know."""
+    """The topics of one broker that is registered with name servers."""
 
-    unit = "messages"
+    position_unit = "messages"
 
     def __init__(
-        self, asked: ClientSettings, broker: str, limits: ExportLimits
+        self, settings: ClientSettings, broker: str, limits: ExportLimits
     ) -> None:
-        """`asked` says whom to ask, as whom, and about which topics."""
-        self._settings = asked._replace(brokers=frozenset([broker]))
+        self._settings = settings._replace(brokers=frozenset([broker]))
         self._broker = broker
         self._limits = limits
         self._client = LiveClient(self._settings)
 
     @property
     def name(self) -> str:
-        """The broker, and who knows it."""
+        """The broker and its name servers."""
         return f"{self._broker} at {';'.join(self._settings.name_servers)}"
 
-    def first(self) -> int:
-        """Nothing is counted yet."""
+    def first_position(self) -> int:
+        """Return 0: positions count exported messages."""
         return 0
 
     def end(self, last: Manifest | None) -> int:
-        """The place of the last batch, and what queues have after it."""
-        return self._look(last).end
+        """Return the end of the last batch plus the messages after it."""
+        return self._read_positions(last).end
 
     def plan(
         self, last: Manifest | None, settings: Settings, _: str
     ) -> ExportPlan | None:
-        """The ranges of the next batch, shared by lag."""
-        seen = self._look(last)
+        """Return the ranges of the next batch, shared by lag."""
+        seen = self._read_positions(last)
         if seen.problem and not self._limits.allow_loss:
             raise LostData(seen.problem, ADVICE)
         if seen.problem:
             _log.warning("%s", seen.problem)
-        stops = limited(seen.starts, seen.stops, self._limits.batch_rows)
+        stops = limit_ends(seen.starts, seen.stops, self._limits.batch_rows)
         ranges = [QueueRange(q, seen.starts[q], stop) for q, stop in stops.items()]
-        parts = list(self._cut(ranges, seen.start + seen.lost))
+        parts = list(self._plan_splits(ranges, seen.start + seen.lost))
         if not parts and not seen.lost:
             return None
         return ExportPlan(
@@ -135,60 +134,62 @@ class LiveSource:
             bundles=parts,
         )
 
-    def check(self, made: Plan | Manifest, table: str) -> None:
-        """The positions of queues say it, when the next batch is planned."""
+    def check_continuity(self, made: Plan | Manifest, table: str) -> None:
+        """Do nothing: `plan` compares the offsets of queues."""
 
-    def parts(self, plan: ExportPlan) -> list[QueueSplit]:
-        """All of them: a broker that is away is found by the task."""
+    def list_splits(self, plan: ExportPlan) -> list[QueueSplit]:
+        """Return all splits; a task detects an unavailable broker."""
         pulls = PullSettings(
             self._settings, TOOLS_GROUP, EVERYTHING, "TAG", PULL_MESSAGES, IN_FLIGHT,
             True,
         )  # fmt: skip
         return [
-            QueueSplit(part.start, part.end, self._bundle(part), pulls)
+            QueueSplit(part.start, part.end, self._to_bundle(part), pulls)
             for part in plan.bundles
         ]
 
-    def lag(self, position: int, end: int, _: int | None) -> dict[str, Any]:
-        """Messages; their times are in them."""
+    def measure_lag(self, position: int, end: int, _: int | None) -> dict[str, Any]:
+        """Return the lag in messages; store times are in the messages only."""
         return {"lag_messages": end - position}
 
     def close(self) -> None:
-        """End connections."""
+        """Close connections."""
         self._client.close()
 
-    def _look(self, last: Manifest | None) -> "_QueuePositions":
-        """Ask the broker what it has of each queue."""
+    def _read_positions(self, last: Manifest | None) -> "_QueuePositions":
+        """Request the bounds of each queue, and compare them with the last batch."""
         seen = _QueuePositions(0 if last is None else last.end)
         known = _positions(last)
-        for queue, bounds in self._bounds(is_begun=last is not None).items():
+        for queue, bounds in self._read_bounds(is_begun=last is not None).items():
             position = known.get(queue, bounds.first)
-            if self._client.is_behind(queue, position, bounds):
-                continue  # a slave, while its master is away
-            start, problem = checked(position, bounds, queue, fails=False)
+            if self._client.is_ahead_of_slave(queue, position, bounds):
+                continue  # read from a slave that lags
+            start, problem = check_position(position, bounds, queue, fails=False)
             seen.starts[queue], seen.stops[queue] = start, bounds.end
             seen.problem = seen.problem or problem
             seen.lost += max(0, start - position)
         return seen
 
-    def _bounds(self, *, is_begun: bool) -> dict[MessageQueue, Bounds]:
+    def _read_bounds(self, *, is_begun: bool) -> dict[MessageQueue, Bounds]:
         try:
-            found = self._client.bounds(fails=True)
+            found = self._client.find_bounds(fails=True)
         except PeerError:
             self._client.forget_routes()
             raise
         if found:
             return found
         self._client.forget_routes()
-        text = f"name servers know no queue of these topics on broker {self._broker}"
-        # what was there once is away; else a name is wrong
+        text = f"broker {self._broker} has no registered queue of these topics"
+        # after the first batch the broker is unavailable; before it a name is wrong
         raise ConnectFailed(text) if is_begun else RmqError(text)
 
-    def _cut(self, ranges: list[QueueRange], start: int) -> Iterator[TopicsRange]:
-        """The tasks of a batch, in the order of topics and queues."""
+    def _plan_splits(
+        self, ranges: list[QueueRange], start: int
+    ) -> Iterator[TopicsRange]:
+        """Yield the splits of a batch, sorted by topic and queue."""
         rows = min(PART_ROWS, self._limits.batch_rows)
-        for bundle in bundles(ranges, rows):
-            for cuts in _batched(bundle.ranges, PART_QUEUES):
+        for bundle in plan_bundles(ranges, rows):
+            for cuts in _chunk_ranges(bundle.ranges, PART_QUEUES):
                 end = start + sum(each.end - each.start for each in cuts)
                 yield TopicsRange(
                     start,
@@ -202,7 +203,7 @@ class LiveSource:
                 )
                 start = end
 
-    def _bundle(self, part: TopicsRange) -> Bundle:
+    def _to_bundle(self, part: TopicsRange) -> Bundle:
         return Bundle(
             self._broker,
             tuple(
@@ -214,19 +215,19 @@ class LiveSource:
 
 @dataclass
 class _QueuePositions:
-    """Where queues go on, and where they end now."""
+    """First and last offsets of the next batch, by queue."""
 
     start: int
     starts: Positions = field(default_factory=dict)
     stops: Positions = field(default_factory=dict)
     lost: int = 0
-    """Messages that were removed before they were exported."""
+    """Number of messages that were removed before they were exported."""
     problem: str = ""
-    """Why positions of the last batch are not there any more."""
+    """Why an offset of the last batch does not exist any more."""
 
     @property
     def end(self) -> int:
-        """The place where the messages end."""
+        """The position where the messages end."""
         left = sum(self.stops.values()) - sum(self.starts.values())
         return self.start + self.lost + left
 
@@ -235,9 +236,9 @@ def _positions(last: Manifest | None) -> Positions:
     return {} if last is None else positions_of(last.positions)
 
 
-def _batched(
+def _chunk_ranges(
     ranges: tuple[QueueRange, ...], count: int
 ) -> Iterator[tuple[QueueRange, ...]]:
-    """Groups of so many, in order."""
+    """Yield groups of at most `count` ranges."""
     for at in range(0, len(ranges), count):
         yield ranges[at : at + count]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from rmq.core.errors import StoreError
-from rmq_spark.export.committers import named_by_snapshots
+from rmq_spark.export.committers import table_snapshot_files
 from rmq_spark.export.exporter import Exporter
 from rmq_spark.export.folder import FileInfo, Folder
 from rmq_spark.export.manifest import (
@@ -61,7 +61,7 @@ def orphaned_files(
             kept.update(*pending.merges)
         if isinstance(pending, ExportPlan):
             planned_names.update(
-                range_name(pending.settings, *span) for span in pending.spans
+                range_name(pending.settings, *span) for span in pending.task_ranges
             )
     paths = ((path, path.rpartition("/")[2]) for path, _ in files)
     return [
@@ -89,11 +89,11 @@ def vacuum(out: str | Path, *, older_than_hours: float, now: float) -> list[str]
 def _read_batches(folder: Folder, broker: str) -> BrokerBatches:
     log = ExportLog(folder, broker)
     # the plan first: its manifest may appear between the two
-    pending, last = log.pending(), log.last()
+    pending, last = log.pending(), log.last_manifest()
     snapshot_files: set[str] = set()
     if last is not None:
-        snapshot_files = named_by_snapshots(ExportJob(folder.url, last.settings))
-    return BrokerBatches(pending, log.manifests(), snapshot_files)
+        snapshot_files = table_snapshot_files(ExportJob(folder.url, last.settings))
+    return BrokerBatches(pending, log.read_manifests(), snapshot_files)
 
 
 def compact_files(exporter: Exporter) -> int:
@@ -129,10 +129,10 @@ def export_status(
     """Return the progress of the export of one broker, and its lag."""
     folder = open_folder(out)
     log = ExportLog(folder, only_broker(folder, broker_name) or "")
-    manifests = log.manifests()
+    manifests = log.read_manifests()
     last = manifests[-1] if manifests else None
     end = source.end(last)
-    position = source.first() if last is None else last.end
+    position = source.first_position() if last is None else last.end
     files = files_after(manifests).values()
     left_out: Counter[str] = Counter()
     for manifest in manifests:
@@ -141,7 +141,7 @@ def export_status(
     return {
         "position": position,
         "end": end,
-        **source.lag(position, end, exported_ms),
+        **source.measure_lag(position, end, exported_ms),
         "batches": len(manifests),
         "files": len(files),
         "rows": sum(file.rows for file in files),

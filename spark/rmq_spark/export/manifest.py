@@ -1,15 +1,15 @@
-"""The log of an export: plans and manifests of one broker, which only grow in number.
+"""The log of an export: plans and manifests of one broker, append-only.
 
-`_rmq_manifest/<broker>/<seq20>.plan` describes what batch `seq` will do, `<seq20>.json`
-what it has done.  Both are JSON of one object with a CRC of the rest in `crc`.  Of two
-exporters that create the same one the first wins.  Each broker of a table has a folder,
-so nobody waits for another broker.  `hint` has the number of an old manifest, from
-which a reader begins to list.
+`_rmq_manifest/<broker>/<seq20>.plan` has the ranges of batch `seq`, `<seq20>.json` its
+outcome.  Both are one JSON object; `crc` is the CRC of its other fields.  If two
+exporters create the same file, the first one wins.  Each broker of a table has its own
+folder, so that brokers do not wait for each other.  `hint` has the number of an older
+manifest, where a listing starts.
 
-Crash contract: a file under its final name is whole.  A plan without its manifest is
-run again, with the same ranges and names, by the next exporter; so a batch leaves
-either only files of its plan, or its manifest.  Manifests follow one another:
-each one starts where the previous one ended.
+Crash contract: a file with its final name is complete.  The next exporter runs a plan
+without a manifest again, with the same ranges and file names.  So a batch leaves either
+files of its plan only, or its manifest.  Each manifest starts where the previous one
+ended.
 """
 
 import json
@@ -29,21 +29,21 @@ from rmq_spark.export.folder import MANIFESTS, Folder
 FORMAT: Final = 1
 STORE: Final = "store"
 TOPICS: Final = "topics"
-"""Where messages come from: the log of a store, or live topics."""
+"""Kinds of sources: the log of a store, or live topics."""
 _PLAN: Final = ".plan"
 _DONE: Final = ".json"
 _HINT: Final = "hint"
 HINT_EVERY: Final = 64
-"""Batches: a listing from the hint on is one request."""
+"""Batches between two hints; a listing from the hint on is one request."""
 READERS: Final = 16
-"""Manifests that are read at once: in an object store each takes a while."""
+"""Manifests that are read at once, because a read from an object store is slow."""
 _ESCAPED: Final = re.compile(r"""[\x00-\x1f"#%'*/:=?\\\x7f{}\[\]^]""")
 
 B = TypeVar("B", bound="Batch")
 
 
 class LastRecord(msgspec.Struct, frozen=True):
-    """What identifies the end of a part of the log: the record before it."""
+    """Identifies the end of a batch by the last record before it."""
 
     offset: int
     size: int
@@ -51,7 +51,7 @@ class LastRecord(msgspec.Struct, frozen=True):
 
 
 class DataFile(msgspec.Struct, frozen=True):
-    """One exported file; `queues` are the first and last offset by queue id."""
+    """One exported file; `queues` has first and last queue offset by queue id."""
 
     path: str
     topic: str
@@ -66,7 +66,7 @@ class DataFile(msgspec.Struct, frozen=True):
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """What every batch of one export has in common."""
+    """The settings that all batches of one export share."""
 
     broker_name: str
     table_format: str
@@ -74,16 +74,16 @@ class Settings(msgspec.Struct, frozen=True):
     properties_format: str
     with_system_topics: bool
     topics: list[str] = []
-    """Only these; all if there are none."""
+    """Only these topics; all topics if the list is empty."""
     bodies: Bodies | None = None
-    """How bodies become columns."""
+    """The schema of bodies, if they become columns."""
     table: str = "messages"
-    """Its name in a catalog."""
+    """Name of an Iceberg table in its catalog."""
     feed: str = STORE
 
 
-def differences(begun: Settings, now: Settings) -> str:
-    """Return what differs: `table_format=parquet, not delta`."""
+def describe_differences(begun: Settings, now: Settings) -> str:
+    """Return the differences as text: `table_format=parquet, not delta`."""
     pairs = zip(begun.__struct_fields__, msgspec.structs.astuple(begun),
                 msgspec.structs.astuple(now), strict=True)  # fmt: skip
     return ", ".join(
@@ -101,7 +101,7 @@ def _text(value: object) -> str:
 
 
 class LogRange(NamedTuple):
-    """A part of one segment of the log."""
+    """A range of one segment of the log."""
 
     base_offset: int
     start: int
@@ -110,7 +110,7 @@ class LogRange(NamedTuple):
 
 
 class QueueCut(NamedTuple):
-    """A part of one queue."""
+    """A range of queue offsets of one queue."""
 
     topic: str
     queue_id: int
@@ -119,7 +119,7 @@ class QueueCut(NamedTuple):
 
 
 class TopicsRange(NamedTuple):
-    """Parts of queues that one task reads."""
+    """The ranges of queues that one task reads; `start` and `end` count messages."""
 
     start: int
     end: int
@@ -127,9 +127,9 @@ class TopicsRange(NamedTuple):
 
 
 class Batch(msgspec.Struct, frozen=True, kw_only=True):
-    """A batch takes the table from `start` to `end`: of the log, or of all messages.
+    """A batch adds [start, end) to the table, in bytes of the log or in messages.
 
-    `positions`: of live topics, for each topic, broker and queue, its next message.
+    `positions` has the next queue offset by topic, broker and queue, for live topics.
     """
 
     seq: int
@@ -142,20 +142,20 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ExportPlan(Batch, frozen=True, kw_only=True, tag_field="kind", tag="export"):
-    """The batch will export these ranges."""
+    """A batch that exports these ranges."""
 
     ranges: list[LogRange]
     bundles: list[TopicsRange] = []
 
     @property
-    def spans(self) -> list[tuple[int, int]]:
+    def task_ranges(self) -> list[tuple[int, int]]:
         """Start and end of each task."""
         logs = [(each.start, each.end) for each in self.ranges]
         return logs or [(each.start, each.end) for each in self.bundles]
 
 
 class MergePlan(Batch, frozen=True, kw_only=True, tag_field="kind", tag="optimize"):
-    """The batch will merge files: each list is the new file and those it replaces."""
+    """A batch that merges files; each list has the new file, then the replaced ones."""
 
     merges: list[list[str]]
 
@@ -164,9 +164,9 @@ Plan = ExportPlan | MergePlan
 
 
 class Manifest(Batch, frozen=True, kw_only=True):
-    """What a batch has done; `lost` are removed parts of the log.
+    """The outcome of a batch; `lost` has the missing ranges.
 
-    `left_out` are the messages of each topic of the system that was not exported.
+    `left_out` counts the messages of system topics that were not exported.
     """
 
     added: list[DataFile]
@@ -174,9 +174,9 @@ class Manifest(Batch, frozen=True, kw_only=True):
     lost: list[tuple[int, int]]
     left_out: dict[str, int] = {}
     quarantined: list[DataFile] = []
-    """Files of messages whose bodies do not fit."""
+    """Files of rows whose bodies do not fit."""
     misfits: int = 0
-    """Bodies that do not fit, also those that are in the table."""
+    """Number of bodies that do not fit, also of rows in the table."""
 
 
 class ExportLog:
@@ -184,25 +184,26 @@ class ExportLog:
 
     def __init__(self, folder: Folder, broker_name: str) -> None:
         self.folder = folder
-        self._chain = f"{MANIFESTS}/{escaped(broker_name)}"
+        self._chain = f"{MANIFESTS}/{escape_name(broker_name)}"
         self._known = ""
-        """The newest manifest that was seen: listings begin there."""
+        """The newest known manifest, where listings start."""
         self._last: tuple[str, Manifest] | None = None
-        """It never changes, and each batch asks for it several times."""
+        """Cache of the newest manifest, which never changes."""
 
     def prepare(self) -> None:
-        """Make the folder; refuse one with other contents."""
+        """Create the folder; StoreError if it has other contents."""
         self.folder.prepare()
-        old = [name for name in self.folder.names(MANIFESTS) if name.endswith(_DONE)]
+        old = [
+            name for name in self.folder.list_files(MANIFESTS) if name.endswith(_DONE)
+        ]
         if old:
             raise StoreError(
-                f"{self.folder.name} was begun by an older rmq-spark: move the plans "
-                f"and manifests of {MANIFESTS} to {self._chain}, or choose another "
-                "folder"
+                f"an older rmq-spark created {self.folder.name}: move the plans and "
+                f"manifests in {MANIFESTS} to {self._chain}, or choose another folder"
             )
 
-    def last(self) -> Manifest | None:
-        """The newest manifest."""
+    def last_manifest(self) -> Manifest | None:
+        """Return the newest manifest; None before the first batch."""
         name = self._last_name()
         if not name:
             return None
@@ -211,50 +212,55 @@ class ExportLog:
         return self._last[1]
 
     def pending(self) -> Plan | None:
-        """The plan that has no manifest yet."""
+        """Return the plan that has no manifest yet, or None."""
         done = self._last_name()
-        name = _name(_number(done) + 1 if done else 0, _PLAN)
-        if not self.folder.has(f"{self._chain}/{name}"):
+        name = _file_name(_seq_of(done) + 1 if done else 0, _PLAN)
+        if not self.folder.file_exists(f"{self._chain}/{name}"):
             return None
         # mypy knows no union as a type
         return self._read(name, Plan)  # type: ignore[arg-type]
 
     def planned_end(self, seq: int) -> int:
-        """Where a batch ends that has been planned."""
+        """Return the end of a planned batch."""
         # mypy knows no union as a type
-        plan: Plan = self._read(_name(seq, _PLAN), Plan)  # type: ignore[arg-type]
+        plan: Plan = self._read(_file_name(seq, _PLAN), Plan)  # type: ignore[arg-type]
         return plan.end
 
-    def manifests(self, last: int | None = None) -> list[Manifest]:
-        """All manifests, or those up to `last`.
+    def read_manifests(self, last: int | None = None) -> list[Manifest]:
+        """Return all manifests, or those up to batch `last`.
 
-        A missing one, or one that does not follow, is an error.
+        StoreError if one is missing, or does not start where the previous one ended.
         """
-        names = [n for n in self.folder.names(self._chain) if _is(n, _DONE)]
+        names = [
+            n for n in self.folder.list_files(self._chain) if _has_suffix(n, _DONE)
+        ]
         if last is not None:
-            names = [name for name in names if _number(name) <= last]
+            names = [name for name in names if _seq_of(name) <= last]
         with ThreadPoolExecutor(READERS) as pool:
             found = list(pool.map(lambda name: self._read(name, Manifest), names))
         for index, manifest in enumerate(found):
             before = found[index - 1].end if index else manifest.start
             if manifest.seq != index or manifest.start != before:
                 raise StoreError(
-                    f"{self._path(_name(manifest.seq, _DONE))} does not follow the "
-                    "previous one: a manifest was removed or changed"
+                    f"{self._path(_file_name(manifest.seq, _DONE))} does not start "
+                    "where the previous one ended: a manifest was removed or changed"
                 )
         return found
 
     def files(self, last: int | None = None) -> dict[str, DataFile]:
         """Return the files of this broker in the table, after batch `last`, by path."""
-        return files_after(self.manifests(last))
+        return files_after(self.read_manifests(last))
 
     def write_plan(self, plan: Plan) -> bool:
-        """Publish a plan; False if somebody else has taken its number."""
-        return self._publish(_name(plan.seq, _PLAN), plan)
+        """Publish a plan.
+
+        Returns False if another exporter has published this number.
+        """
+        return self._publish(_file_name(plan.seq, _PLAN), plan)
 
     def write_manifest(self, manifest: Manifest) -> bool:
-        """Publish a manifest; False if somebody else has taken its number."""
-        name = _name(manifest.seq, _DONE)
+        """Publish a manifest; returns False if another exporter has done so."""
+        name = _file_name(manifest.seq, _DONE)
         if not self._publish(name, manifest):
             return False
         if manifest.seq % HINT_EVERY == HINT_EVERY - 1:
@@ -262,10 +268,10 @@ class ExportLog:
         return True
 
     def _last_name(self) -> str:
-        """The name of the newest manifest; empty if there is none."""
+        """Return the name of the newest manifest; empty before the first batch."""
         known = self._known or self._hint()
-        for name in self.folder.names(self._chain, known):
-            if _is(name, _DONE):
+        for name in self.folder.list_files(self._chain, known):
+            if _has_suffix(name, _DONE):
                 known = name
         self._known = known
         return known
@@ -275,7 +281,9 @@ class ExportLog:
             name = self.folder.read(f"{self._chain}/{_HINT}").decode("ascii", "replace")
         except (FileNotFoundError, NotADirectoryError):
             return ""
-        is_there = _is(name, _DONE) and self.folder.has(f"{self._chain}/{name}")
+        is_there = _has_suffix(name, _DONE) and self.folder.file_exists(
+            f"{self._chain}/{name}"
+        )
         return name if is_there else ""
 
     def _path(self, name: str) -> str:
@@ -289,17 +297,17 @@ class ExportLog:
             crc, version = values.pop("crc"), values.pop("format")
         except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
             raise StoreError(f"{path} cannot be read: {error}") from error
-        if version != FORMAT or crc != _crc(values):
+        if version != FORMAT or crc != _crc_of(values):
             raise StoreError(
-                f"{path} is not as rmq-spark wrote it: it was edited, or is of another "
-                "version; restore it from a copy"
+                f"{path} is not as rmq-spark wrote it: it was edited, or has another "
+                "version; restore it from a backup"
             )
         return msgspec.convert(values, kind)
 
     def _publish(self, name: str, batch: Batch) -> bool:
         values = msgspec.to_builtins(batch)
         text = json.dumps(
-            values | {"format": FORMAT, "crc": _crc(values)}, ensure_ascii=False
+            values | {"format": FORMAT, "crc": _crc_of(values)}, ensure_ascii=False
         )
         return self.folder.create(f"{self._chain}/{name}", text.encode())
 
@@ -315,34 +323,34 @@ def files_after(manifests: Iterable[Manifest]) -> dict[str, DataFile]:
 
 
 def brokers_of(folder: Folder) -> list[str]:
-    """The brokers that a table has messages from."""
-    return [unquote(name) for name in folder.folders(MANIFESTS)]
+    """Return the brokers whose messages a table has."""
+    return [unquote(name) for name in folder.list_folders(MANIFESTS)]
 
 
 def table_files(folder: Folder) -> dict[str, DataFile]:
-    """The files that are part of a table, of all its brokers, by path."""
+    """Return the files that are part of a table, of all its brokers, by path."""
     files: dict[str, DataFile] = {}
     for broker in brokers_of(folder):
         files |= ExportLog(folder, broker).files()
     return files
 
 
-def escaped(name: str) -> str:
-    """As Hive does, so that any reader of partitioned folders finds the name again."""
+def escape_name(name: str) -> str:
+    """Escape a name as Hive does, so that readers of partitions restore it."""
     return _ESCAPED.sub(lambda match: f"%{ord(match[0]):02X}", name)
 
 
-def _name(number: int, suffix: str) -> str:
+def _file_name(number: int, suffix: str) -> str:
     return f"{number:020d}{suffix}"
 
 
-def _number(name: str) -> int:
+def _seq_of(name: str) -> int:
     return int(name[:20])
 
 
-def _is(name: str, suffix: str) -> bool:
+def _has_suffix(name: str, suffix: str) -> bool:
     return name[:20].isdecimal() and name[20:] == suffix
 
 
-def _crc(values: dict[str, Any]) -> int:
+def _crc_of(values: dict[str, Any]) -> int:
     return zlib.crc32(json.dumps(values, sort_keys=True).encode())

@@ -1,13 +1,13 @@
-"""ObjectFolder: an export in an object store, through conditional writes.
+"""ObjectFolder: an export in an object store, by conditional writes.
 
-S3 creates an object only if there is none (`If-None-Match: *`, else 412), so that of
-two writers the first one wins.  A store that ignores the condition would let exporters
-overwrite each other: `prepare` tries it and refuses such a store, unless there is only
-one writer.
+A conditional write (`If-None-Match: *`) fails with 412 if the object exists, so that
+the first of two writers wins.  In a store that ignores the condition exporters would
+overwrite each other.  `prepare` tests the condition and refuses such a store, unless
+there is only one writer.
 
-Requests that fail may have had their effect: a writer that finds its object there
-compares the contents.  obstore repeats what failed with 5xx or without an answer,
-except writes with a condition that were cut; these are repeated here.
+A request that failed may have been executed.  So a writer compares the contents if its
+object exists.  obstore retries requests that failed with 5xx or without an answer, but
+not conditional writes that were cut.  This module retries those.
 """
 
 import contextlib
@@ -35,11 +35,11 @@ except ImportError as error:
     ) from error
 
 RETRIES: Final = 5
-"""Repetitions of a request that obstore makes, within three seconds or so."""
+"""Retries by obstore, within about three seconds."""
 ATTEMPTS: Final = 6
-"""Writes of one object when it is unknown what became of the one before."""
+"""Attempts to write one object while the outcome of earlier ones is unknown."""
 TIMEOUT_S: Final = 120
-"""Time limit of one request: an object may have some 100 MB."""
+"""Time limit of one request; an object may have some 100 MB."""
 _PROBE: Final = f"{MANIFESTS}/probe"
 _DATA: Final = re.compile(r"(_[^/]*/)?topic=[^/]*/dt=[^/]*/[^/]*")
 _UNSUPPORTED: Final = re.compile("501|NotImplemented")
@@ -50,7 +50,7 @@ T = TypeVar("T")
 
 
 class ObjectFolder:
-    """A prefix of a bucket; credentials, region and endpoint as the AWS tools."""
+    """A prefix of a bucket; credentials, region and endpoint as for the AWS tools."""
 
     def __init__(self, url: str, *, single_writer: bool = False) -> None:
         parts = urlsplit(url)
@@ -71,10 +71,13 @@ class ObjectFolder:
         )
 
     def prepare(self) -> None:
-        """Refuse a prefix with other contents, and a store that overwrites."""
+        """Check the prefix.
+
+        StoreError for other contents, or without conditional writes.
+        """
         if self._is_ready:
             return
-        found = self._ask(lambda: obstore.list_with_delimiter(self._store))
+        found = self._request(lambda: obstore.list_with_delimiter(self._store))
         folders = found["common_prefixes"]
         if (found["objects"] or folders) and MANIFESTS not in folders:
             raise not_an_export(self.name, "prefix")
@@ -82,86 +85,86 @@ class ObjectFolder:
             self._check_conditions()
         self._is_ready = True
 
-    def has(self, path: str) -> bool:
-        """Whether there is an object of this name."""
+    def file_exists(self, path: str) -> bool:
+        """Return whether the object exists."""
         try:
-            self._ask(lambda: obstore.head(self._store, path))
+            self._request(lambda: obstore.head(self._store, path))
         except FileNotFoundError:
             return False
         return True
 
-    def names(self, folder: str, after: str = "") -> list[str]:
-        """Names of objects in a folder, those that sort after `after`."""
+    def list_files(self, folder: str, after: str = "") -> list[str]:
+        """Return the sorted names of objects in a folder that come after `after`."""
         prefix = f"{folder}/"
         offset = f"{prefix}{after}" if after else None
         return sorted(
             found.path.removeprefix(prefix)
-            for found in self._list(prefix, offset)
+            for found in self._list_objects(prefix, offset)
             if "/" not in found.path.removeprefix(prefix)
         )
 
-    def folders(self, folder: str) -> list[str]:
-        """Names of folders in a folder."""
-        found = self._ask(
+    def list_folders(self, folder: str) -> list[str]:
+        """Return the names of folders in a folder."""
+        found = self._request(
             lambda: obstore.list_with_delimiter(self._store, f"{folder}/")
         )
         return sorted(path.rpartition("/")[2] for path in found["common_prefixes"])
 
     def data_files(self) -> Iterator[FileInfo]:
-        """Objects of `topic=*/dt=*/`, in the order of their paths."""
-        for found in self._list(None, None):
+        """Yield the data objects, sorted by path."""
+        for found in self._list_objects(None, None):
             if _DATA.fullmatch(found.path):
                 yield found
 
     def read(self, path: str) -> bytes:
-        """The contents of a small object; FileNotFoundError if there is none."""
-        return self._ask(lambda: bytes(obstore.get(self._store, path).bytes()))
+        """Return the contents of a small object; FileNotFoundError if it is missing."""
+        return self._request(lambda: bytes(obstore.get(self._store, path).bytes()))
 
     def create(self, path: str, data: bytes) -> bool:
-        """Make a small object; False if there is one with other contents."""
+        """Create a small object; returns False if it exists with other contents."""
         return self.put_new(path, lambda: data) or self.read(path) == data
 
     def replace(self, path: str, data: bytes) -> None:
         """Write a hint."""
-        self._ask(lambda: obstore.put(self._store, path, data))
+        self._request(lambda: obstore.put(self._store, path, data))
 
-    def draft(self, path: str) -> "ObjectDraft":
-        """A file on this machine that becomes an object."""
+    def create_draft(self, path: str) -> "ObjectDraft":
+        """Create a draft, a local file that becomes an object."""
         return ObjectDraft(self, path)
 
     def open(self, path: str) -> "_Reader":
-        """Where Parquet is read from."""
+        """Return a file for reading Parquet."""
         size = self.size(path)
         return _Reader(
             size,
-            lambda start, end: self._ask(
+            lambda start, end: self._request(
                 lambda: obstore.get_range(self._store, path, start=start, end=end)
             ),
         )
 
     def size(self, path: str) -> int:
-        """Bytes of an object."""
-        return int(self._ask(lambda: obstore.head(self._store, path))["size"])
+        """Return the size of an object in bytes."""
+        return int(self._request(lambda: obstore.head(self._store, path))["size"])
 
     def remove(self, path: str) -> None:
-        """Remove an object that nothing needs."""
-        self._ask(lambda: obstore.delete(self._store, path))
+        """Remove an object that is not needed."""
+        self._request(lambda: obstore.delete(self._store, path))
 
-    def committing(self) -> contextlib.AbstractContextManager[None]:
-        """Nothing to hold: tables and manifests find out who came second."""
+    def commit_lock(self) -> contextlib.AbstractContextManager[None]:
+        """Return no lock: table and manifest refuse the second of two commits."""
         return contextlib.nullcontext()
 
-    def following(self, _: str) -> contextlib.AbstractContextManager[None]:
-        """Nothing to hold: a second follower does the same work again."""
+    def service_lock(self, _: str) -> contextlib.AbstractContextManager[None]:
+        """Return no lock: a second service does the same work again."""
         return contextlib.nullcontext()
 
     def put_new(self, path: str, content: Callable[[], Any]) -> bool:
-        """Create an object from what `content` gives; False if there is one."""
+        """Create an object with the result of `content`; returns False if it exists."""
         problem: Exception | None = None
         for attempt in range(ATTEMPTS):
             if attempt:
                 time.sleep(pause_s(attempt))
-            if (attempt or self._single_writer) and self.has(path):
+            if (attempt or self._single_writer) and self.file_exists(path):
                 return False
             try:
                 obstore.put(
@@ -172,24 +175,26 @@ class ObjectFolder:
                     use_multipart=False,
                 )
             except exceptions.AlreadyExistsError as error:
-                if self.has(path):
+                if self.file_exists(path):
                     return False
-                problem = error  # 412 or 409 and no object: another write is on its way
+                problem = (
+                    error  # 412 or 409 without an object: another write is in progress
+                )
             except exceptions.GenericError as error:
                 problem = error
             except exceptions.BaseError as error:
-                raise self._failure(error) from error
+                raise self._store_error(error) from error
             else:
                 return True
         assert problem is not None
-        raise self._failure(problem) from problem
+        raise self._store_error(problem) from problem
 
     def _check_conditions(self) -> None:
-        """Write an object that must be created by the first write only."""
+        """Write one object twice; StoreError if the store accepts the second write."""
         refused = StoreError(
             f"{self.name} is in a store without conditional writes (If-None-Match), "
-            "so two exporters could overwrite each other; if there will be only one, "
-            "give --single-writer"
+            "so two exporters could overwrite each other; use --single-writer if there "
+            "is only one"
         )
         try:
             if not self.put_new(_PROBE, lambda: b""):
@@ -202,29 +207,31 @@ class ObjectFolder:
                 raise refused from error
             if isinstance(error, StoreError):
                 raise
-            raise self._failure(error) from error
+            raise self._store_error(error) from error
         raise refused
 
-    def _list(self, prefix: str | None, offset: str | None) -> Iterator[FileInfo]:
+    def _list_objects(
+        self, prefix: str | None, offset: str | None
+    ) -> Iterator[FileInfo]:
         pages = obstore.list(self._store, prefix, offset=offset)
-        while (page := self._ask(lambda: next(pages, None))) is not None:
+        while (page := self._request(lambda: next(pages, None))) is not None:
             for each in page:
                 yield FileInfo(each["path"], each["last_modified"].timestamp())
 
-    def _ask(self, request: Callable[[], T]) -> T:
+    def _request(self, request: Callable[[], T]) -> T:
         try:
             return request()
         except exceptions.BaseError as error:
-            raise self._failure(error) from error
+            raise self._store_error(error) from error
 
-    def _failure(self, error: Exception) -> StoreError:
-        """The first sentence of an error, without the page of details."""
+    def _store_error(self, error: Exception) -> StoreError:
+        """Return an error with the first line of obstore's text, without details."""
         text = str(error).partition("\n")[0]
         return StoreError(f"{self.name}: {text[:_MAX_TEXT]}")
 
 
 class _Reader(io.RawIOBase):
-    """An object as a file; each read is a request, which suits chunks of Parquet."""
+    """An object as a file for Parquet; each read is a request."""
 
     def __init__(self, size: int, read_range: Callable[[int, int], Any]) -> None:
         self._size = size
@@ -256,7 +263,7 @@ class _Reader(io.RawIOBase):
 
 
 class ObjectDraft:
-    """A file without a name in the folder for temporary files: a kill removes it."""
+    """A nameless temporary file, which a kill removes."""
 
     def __init__(self, folder: ObjectFolder, path: str) -> None:
         self._folder = folder
@@ -265,18 +272,18 @@ class ObjectDraft:
 
     @property
     def target(self) -> IO[bytes]:
-        """Where Parquet is written to."""
+        """The file for the writer of Parquet."""
         return self._file
 
     def open(self) -> IO[bytes]:
-        """Where it is read from."""
+        """Return the file for reading the draft."""
         self._file.seek(0)
         return self._file
 
     def publish(self) -> bool:
-        """Write the object; False if there is one."""
+        """Write the object; returns False if it exists."""
         return self._folder.put_new(self._path, self.open)
 
     def discard(self) -> None:
-        """Free the disk."""
+        """Close the file, which frees its disk space."""
         self._file.close()

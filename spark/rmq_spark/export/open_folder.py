@@ -9,7 +9,7 @@ from rmq_spark.export.folder import Folder
 
 
 def open_folder(out: str | Path, *, single_writer: bool = False) -> Folder:
-    """The folder of a path, or of a URL such as s3://bucket/tables.
+    """Return the folder of a path, or of a URL such as s3://bucket/tables.
 
     `single_writer` is for object stores without conditional writes.
     """
@@ -23,7 +23,7 @@ def open_folder(out: str | Path, *, single_writer: bool = False) -> Folder:
 
 @lru_cache(maxsize=64)
 def _object_folder(url: str, single_writer: bool) -> Folder:
-    """One for each URL: it keeps connections."""
+    """Return one folder per URL, because it keeps connections."""
     # imported on use: obstore is an extra
     from rmq_spark.export.object_folder import ObjectFolder
 

@@ -1,7 +1,7 @@
-"""Where the messages of an export come from: the log of a store, or live topics.
+"""ExportSource: the log of a store, or live topics of a broker.
 
-An export counts places, from where it begins: bytes of a log, or messages of queues.
-Its plans, files and manifests are named after these places.
+An export has positions: physical offsets of a log, or a count of exported messages.
+The names of its plans, files and manifests contain these positions.
 """
 
 from collections.abc import Collection, Iterator
@@ -20,7 +20,7 @@ BATCH_ROWS: Final = 5_000_000
 
 @dataclass(frozen=True)
 class ExportLimits:
-    """Sizes of a batch and of a task, and how to handle damage."""
+    """Limits of a batch and of a task, and what to do about loss and damage."""
 
     batch_bytes: int = BATCH_BYTES
     split_bytes: int = SPLIT_BYTES
@@ -29,67 +29,69 @@ class ExportLimits:
     allow_loss: bool = False
     skip_corrupt: bool = False
     single_writer: bool = False
-    """Nobody else writes to an object store without conditional writes."""
+    """The store has no conditional writes, and there is only one exporter."""
     batch_rows: int = BATCH_ROWS
-    """Of live topics."""
+    """Limit of a batch of live topics."""
 
 
 DEFAULT_LIMITS: Final = ExportLimits()
 
 
 class Part(Protocol):
-    """One task: the messages of [start, end); pickled for the workers."""
+    """The messages of one task, at positions [start, end); pickled for the workers."""
 
     @property
     def start(self) -> int:
-        """The first place."""
+        """The first position."""
 
     @property
     def end(self) -> int:
-        """The place after the last one."""
+        """The position after the last message."""
 
-    def batches(
+    def read_batches(
         self, reading: ReadSettings, batch_rows: int
     ) -> Iterator[pa.RecordBatch]:
-        """The rows; LostData if some are gone."""
+        """Yield the rows; LostData if messages are missing."""
 
-    def left_out(self, reading: ReadSettings) -> dict[str, int]:
-        """The messages of each topic that a reader met and left out."""
+    def count_left_out(self, reading: ReadSettings) -> dict[str, int]:
+        """Count the messages of each system topic that the reader did not read."""
 
-    def rest(self) -> "Part | None":
-        """What can be read although messages are gone; None: nothing."""
+    def readable_part(self) -> "Part | None":
+        """Return a split without the missing messages; None if all are missing."""
 
 
 class ExportSource(Protocol):
-    """What an exporter asks; it plans in the process of the exporter."""
+    """Plans the batches of an exporter, in its process."""
 
     @property
     def name(self) -> str:
-        """What is exported, for people."""
+        """A name for messages to people."""
 
     @property
-    def unit(self) -> str:
-        """What places count: bytes or messages."""
+    def position_unit(self) -> str:
+        """The unit of positions: bytes or messages."""
 
-    def first(self) -> int:
-        """The place where an export begins."""
+    def first_position(self) -> int:
+        """Return the position where an export starts."""
 
     def end(self, last: Manifest | None) -> int:
-        """The place where the messages end now."""
+        """Return the position where the messages end now."""
 
     def plan(
         self, last: Manifest | None, settings: Settings, table: str
     ) -> ExportPlan | None:
-        """The batch after the last one; None: there is nothing new."""
+        """Return the plan of the next batch; None if there is nothing new."""
 
-    def check(self, made: Plan | Manifest, table: str) -> None:
-        """Raise StoreError if these are not the messages that were exported before."""
+    def check_continuity(self, made: Plan | Manifest, table: str) -> None:
+        """Raise a StoreError if the source is not the one of this plan or manifest."""
 
-    def parts(self, plan: ExportPlan) -> Collection[Part]:
-        """The tasks of a plan that can be run."""
+    def list_splits(self, plan: ExportPlan) -> Collection[Part]:
+        """Return the splits of a plan whose messages exist."""
 
-    def lag(self, position: int, end: int, exported_ms: int | None) -> dict[str, Any]:
-        """How much is not exported yet, for people."""
+    def measure_lag(
+        self, position: int, end: int, exported_ms: int | None
+    ) -> dict[str, Any]:
+        """Return how much is not exported yet, for the status."""
 
     def close(self) -> None:
-        """End connections."""
+        """Close connections."""

@@ -1,8 +1,8 @@
-"""The log of a store as the feed of an export: places are physical offsets.
+"""StoreSource: exports the log of a store; positions are physical offsets.
 
-Before a plan is published, its part of the log is synced, so that no power loss takes
-back what was exported; the CRC of its last record goes into plan and manifest, so that
-a store that does not continue the export is refused.
+Before it publishes a plan, the source syncs this part of the log, so that a power cut
+cannot remove exported messages.  Plan and manifest have the CRC of their last record.
+So the source detects a store that does not continue the export.
 """
 
 import zlib
@@ -29,7 +29,7 @@ from rmq_spark.export.manifest import (
 from rmq_spark.export.source import DEFAULT_LIMITS, ExportLimits
 from rmq_spark.segments import commit_log
 from rmq_spark.segments import plan as planning
-from rmq_spark.segments.broker_requests import ask_end
+from rmq_spark.segments.broker_requests import request_end
 from rmq_spark.segments.commit_log import LostData
 from rmq_spark.segments.plan import SegmentRange
 from rmq_spark.segments.reader import ReadSettings, read_range
@@ -52,14 +52,14 @@ class LogSplit:
         """The physical offset after its last record."""
         return self.range.end
 
-    def batches(
+    def read_batches(
         self, reading: ReadSettings, batch_rows: int
     ) -> Iterator[pa.RecordBatch]:
-        """The rows in the order of the log."""
+        """Yield the rows in log order."""
         return read_range(reading, self.range, batch_rows=batch_rows)
 
-    def left_out(self, reading: ReadSettings) -> dict[str, int]:
-        """Count the messages of the topics that were met; the range is read again."""
+    def count_left_out(self, reading: ReadSettings) -> dict[str, int]:
+        """Count the messages of the system topics; reads the range again."""
         topics = frozenset(reading.topics.left_out)
         if not topics:
             return {}
@@ -71,14 +71,14 @@ class LogSplit:
                 found[pair["values"]] += pair["counts"]
         return dict(found)
 
-    def rest(self) -> None:
-        """A segment that is gone leaves nothing."""
+    def readable_part(self) -> None:
+        """Return None: without its segment nothing is readable."""
 
 
 class StoreSource:
-    """The log in a folder."""
+    """The log in the folder of a store."""
 
-    unit = "bytes"
+    position_unit = "bytes"
 
     def __init__(
         self, store: str | Path, limits: ExportLimits = DEFAULT_LIMITS
@@ -88,39 +88,42 @@ class StoreSource:
 
     @property
     def name(self) -> str:
-        """The folder."""
+        """The folder of the store."""
         return str(self._store)
 
-    def first(self) -> int:
-        """Where the log begins."""
+    def first_position(self) -> int:
+        """Return the first physical offset of the log."""
         return commit_log.min_offset(commit_log.find_segments(self._store))
 
     def end(self, _: Manifest | None = None) -> int:
-        """Where the log ends: as given, as the broker answers, or by a walk."""
-        told = self._limits.confirm_offset
-        if told is None and self._limits.broker:
-            told = ask_end(self._limits.broker)
-        return commit_log.find_end(self._store, told)
+        """Return the end of the log.
+
+        From the options, from the broker, or by a walk.
+        """
+        confirmed = self._limits.confirm_offset
+        if confirmed is None and self._limits.broker:
+            confirmed = request_end(self._limits.broker)
+        return commit_log.find_end(self._store, confirmed)
 
     def plan(
         self, last: Manifest | None, settings: Settings, table: str
     ) -> ExportPlan | None:
-        """The ranges of the next batch."""
+        """Return the ranges of the next batch."""
         segments = commit_log.find_segments(self._store)
         end = self.end()
         earliest = commit_log.min_offset(segments)
         start = earliest if last is None else last.end
         if last is not None:
-            self.check(last, table)
+            self.check_continuity(last, table)
             self._check_end(start, end, last.store, table)
         if start >= end:
             return None
         first = max(start, earliest)
         if first > start and not self._limits.allow_loss:
             raise LostData(
-                f"{self._store} begins at {earliest}, the export has come to {start} "
-                "only: the broker removed segments before they were exported; "
-                "--allow-loss goes on without them"
+                f"the log of {self._store} starts at {earliest}, but the export "
+                f"reaches offset {start} only: the broker removed segments before they "
+                "were exported; --allow-loss continues without them"
             )
         end = self._batch_end(first, end)
         commit_log.make_durable(segments, first, end)
@@ -144,8 +147,8 @@ class StoreSource:
             ],
         )
 
-    def check(self, made: Plan | Manifest, table: str) -> None:
-        """Compare the last exported record with the one that the manifest names."""
+    def check_continuity(self, made: Plan | Manifest, table: str) -> None:
+        """Compare the last exported record with the log; StoreError if it differs."""
         segments = commit_log.find_segments(self._store)
         last = made.last
         if last is None or last.offset < commit_log.min_offset(segments):
@@ -154,16 +157,18 @@ class StoreSource:
         if data is None or zlib.crc32(data) != last.crc:
             raise StoreError(
                 f"the store {self._store} does not continue the export {table}: its "
-                f"record at {last.offset} is not the one seen in {made.store}; the "
-                "store was cut back, or is another one"
+                f"record at {last.offset} differs from the one in {made.store}; the "
+                "store was truncated, or is another one"
             )
 
-    def parts(self, plan: ExportPlan) -> list[LogSplit]:
-        """The ranges of the plan whose segments exist."""
-        return list(self._parts(plan))
+    def list_splits(self, plan: ExportPlan) -> list[LogSplit]:
+        """Return the ranges of the plan whose segments exist."""
+        return list(self._iterate_splits(plan))
 
-    def lag(self, position: int, end: int, exported_ms: int | None) -> dict[str, Any]:
-        """Bytes, records, and seconds between the last ones."""
+    def measure_lag(
+        self, position: int, end: int, exported_ms: int | None
+    ) -> dict[str, Any]:
+        """Return the lag in bytes, records, and seconds between the last records."""
         segments = commit_log.find_segments(self._store)
         newest_ms = _store_ms(segments, position, end)
         return {
@@ -173,9 +178,9 @@ class StoreSource:
         }
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: no connection is open."""
 
-    def _parts(self, plan: ExportPlan) -> Iterator[LogSplit]:
+    def _iterate_splits(self, plan: ExportPlan) -> Iterator[LogSplit]:
         segments = {s.base_offset: s for s in commit_log.find_segments(self._store)}
         for base, start, end, check_crc in plan.ranges:
             segment = segments.get(base)
@@ -203,8 +208,9 @@ class StoreSource:
     def _check_end(self, start: int, end: int, exported: str, table: str) -> None:
         if end < start:
             raise StoreError(
-                f"the log of {self._store} ends at {end}, the export {table} has come "
-                f"to {start} in {exported}: the store was cut back, or is another one"
+                f"the log of {self._store} ends at {end}, but the export {table} "
+                f"reaches offset {start} of {exported}: the store was truncated, or is "
+                "another one"
             )
 
 
@@ -214,7 +220,7 @@ def _last_record(segments: list[Segment], start: int, end: int) -> LastRecord | 
 
 
 def _seconds_between(exported_ms: int | None, newest_ms: int | None) -> float | None:
-    """None: nothing was exported yet; 0: nothing is left to export."""
+    """Return the lag in seconds; None before the first export, 0 without a lag."""
     if newest_ms is None:
         return 0.0
     return None if exported_ms is None else max(0, newest_ms - exported_ms) / 1000

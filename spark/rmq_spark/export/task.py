@@ -1,13 +1,12 @@
-"""The worker's side of an export: one part of the messages becomes files.
+"""One task of an export: writes the messages of a split to files.
 
-A file is `topic=<T>/dt=<UTC day>/<broker>-<start20>-<end20>.parquet`, named after a
-range of a log that never changes, or after places that a plan gives to messages of
-queues: a second writer writes the same rows.  Nothing
-replaces a file: tables know its size.  The writer that comes second takes the file that
-is there if it has the same rows, and refuses another one.
+A file is `topic=<T>/dt=<UTC day>/<broker>-<start20>-<end20>.parquet`.  Its name has the
+positions of the split in the plan, so that a second writer writes the same rows.  A
+file is never replaced, because tables store its size.  If a file exists, the second
+writer accepts it with the same rows, and fails with other rows.
 
-If bodies become columns, the name begins with `<broker>.<digest of their declaration>`,
-and rows whose bodies do not fit are in files of the same names in `_quarantine/`.
+If bodies become columns, the name starts with `<broker>.<schema digest>`.  Rows whose
+bodies do not fit are in files with the same names below `_quarantine/`.
 """
 
 import contextlib
@@ -25,7 +24,7 @@ import pyarrow.parquet as pq
 from rmq.core.errors import ConfigError, StoreError
 from rmq_spark.export.body_schema import ERROR
 from rmq_spark.export.folder import Draft, Folder
-from rmq_spark.export.manifest import DataFile, Settings, escaped
+from rmq_spark.export.manifest import DataFile, Settings, escape_name
 from rmq_spark.export.open_folder import open_folder
 from rmq_spark.export.source import Part
 from rmq_spark.options import Options
@@ -35,19 +34,19 @@ from rmq_spark.segments.schema import Column, arrow_schema, columns_of
 
 BATCH_ROWS: Final = 65_536
 MAX_OPEN_FILES: Final = 512
-"""Topics and days that one range may have; more need more descriptors."""
+"""Limit of topics and days in one split; each needs a descriptor."""
 _MAX_NAME: Final = 255
 QUARANTINE: Final = "_quarantine/"
-"""Before the paths of rows whose bodies do not fit."""
+"""Prefix of the paths of rows whose bodies do not fit."""
 _EPOCH: Final = date(1970, 1, 1).toordinal()
 _NEEDED: Final = ("topic", "storeTimestamp", "physicalOffset", "queueId", "queueOffset")
 _PLAIN: Final = frozenset({"body", "keys", "msgId", "offsetMsgId", "properties"})
-"""Columns whose values hardly repeat: a dictionary would only cost."""
+"""Columns without a dictionary, because their values seldom repeat."""
 
 
 @dataclass(frozen=True)
 class ExportJob:
-    """What the workers need to know."""
+    """The settings of a task; pickled for the workers."""
 
     out: str
     settings: Settings
@@ -57,12 +56,12 @@ class ExportJob:
 
     @property
     def folder(self) -> Folder:
-        """The folder, as the process of a worker has it."""
+        """The folder of the export, in the process of the worker."""
         return open_folder(self.out, single_writer=self.single_writer)
 
     @property
     def columns(self) -> tuple[Column, ...]:
-        """The columns of the table that are not made of bodies."""
+        """The columns of the table, without those of bodies."""
         options = self._options(self.settings.columns)
         missing = [n for n in _NEEDED if n not in {c.name for c in columns_of(options)}]
         if missing:
@@ -70,8 +69,8 @@ class ExportJob:
         return columns_of(options)
 
     @property
-    def reading(self) -> ReadSettings:
-        """How the log is read for this table."""
+    def read_settings(self) -> ReadSettings:
+        """The settings of the reader for this table."""
         names = [column.name for column in self.columns]
         if self.settings.bodies is not None and "body" not in names:
             names.append("body")
@@ -80,7 +79,7 @@ class ExportJob:
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns of the table."""
+        """The schema of the table."""
         schema = arrow_schema(self.columns)
         bodies = self.settings.bodies
         if bodies is None:
@@ -90,15 +89,15 @@ class ExportJob:
             if column.name.lower() in names:
                 raise ConfigError(
                     f"column {column.name} of the bodies has the name of a column of "
-                    "messages: leave that out by --columns, or this one"
+                    "messages: leave out one of them, by --columns or by --schema"
                 )
             schema = schema.append(column)
         return schema
 
     @property
     def quarantine_schema(self) -> pa.Schema:
-        """The columns of the rows whose bodies do not fit."""
-        read = arrow_schema(self.reading.columns)
+        """The schema of the quarantine."""
+        read = arrow_schema(self.read_settings.columns)
         return read.append(pa.field(ERROR, pa.string()))
 
     def _options(self, columns: Iterable[str]) -> Options:
@@ -118,47 +117,47 @@ class ExportJob:
 
     @property
     def keeps_topic(self) -> bool:
-        """True if `topic` is a column of the files; else it is in their path only."""
+        """Whether `topic` is a column of the files; else it is in their path only."""
         return self.settings.table_format == "iceberg"
 
 
 @dataclass(frozen=True)
 class TaskResult:
-    """The outcome of one range."""
+    """The outcome of one task."""
 
     files: list[DataFile]
     lost: tuple[int, int] | None = None
     left_out: dict[str, int] = field(default_factory=dict)
-    """Messages of each topic of the system that the table does not have."""
+    """Number of messages of each system topic that was not exported."""
     misfits: int = 0
-    """Bodies that do not fit their columns."""
+    """Number of bodies that do not fit."""
     example: str = ""
-    """Why one of them does not."""
+    """The reason for one of them."""
 
 
 def export_range(job: ExportJob, part: Part) -> TaskResult:
-    """Write the files of one task."""
+    """Write the files of one split."""
     try:
         return _write_range(job, part)
     except LostData:
         if not job.allow_loss:
             raise
-    rest = part.rest()
+    rest = part.readable_part()
     written = TaskResult([]) if rest is None else _write_range(job, rest, adopts=True)
-    # a run that was killed may have written more than there is now
-    files = adopted(job.folder, {range_name(job.settings, part.start, part.end)})
+    # a killed run may have written more rows than exist now
+    files = find_existing(job.folder, {range_name(job.settings, part.start, part.end)})
     return replace(written, files=files, lost=(part.start, part.end))
 
 
 def _write_range(job: ExportJob, part: Part, *, adopts: bool = False) -> TaskResult:
-    """`adopts`: take a file that is there, also with other rows."""
+    """Write the files; with `adopts` accept existing files with other rows."""
     name = range_name(job.settings, part.start, part.end)
     writers: dict[tuple[str, str, str], _FileWriter] = {}
-    reading = job.reading
+    reading = job.read_settings
     router = _RowRouter(job)
     try:
-        for batch in part.batches(reading, BATCH_ROWS):
-            for prefix, chosen in router.parts(batch):
+        for batch in part.read_batches(reading, BATCH_ROWS):
+            for prefix, chosen in router.route_batch(batch):
                 for topic, day, rows in split_batch(chosen):
                     writer = writers.get((prefix, topic, day))
                     if writer is None:
@@ -170,7 +169,7 @@ def _write_range(job: ExportJob, part: Part, *, adopts: bool = False) -> TaskRes
                     writer.add(rows)
         return TaskResult(
             [writer.finish() for writer in writers.values()],
-            left_out=part.left_out(reading),
+            left_out=part.count_left_out(reading),
             misfits=router.misfits,
             example=router.example,
         )
@@ -182,11 +181,11 @@ def _write_range(job: ExportJob, part: Part, *, adopts: bool = False) -> TaskRes
     finally:
         router.close()
         for writer in writers.values():
-            writer.abandon()
+            writer.discard()
 
 
 class _RowRouter:
-    """Where the rows of a batch go: to the table, or to the quarantine."""
+    """Routes the rows of a batch to the table, or to the quarantine."""
 
     def __init__(self, job: ExportJob) -> None:
         self.misfits = 0
@@ -199,12 +198,14 @@ class _RowRouter:
             keeps_body = "body" in job.schema.names
             self._bodies = BodyParser(job.settings.bodies, keeps_body=keeps_body)
 
-    def parts(self, batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
-        """Prefixes of paths, and the rows of each."""
+    def route_batch(
+        self, batch: pa.RecordBatch
+    ) -> Iterator[tuple[str, pa.RecordBatch]]:
+        """Yield prefixes of paths, and the rows of each."""
         if self._bodies is None:
             yield "", batch
             return
-        fitted = self._bodies.fit(batch)
+        fitted = self._bodies.parse_batch(batch)
         self.misfits += fitted.misfits
         self.example = self.example or fitted.example
         for prefix, rows in (("", fitted.rows), (QUARANTINE, fitted.quarantined)):
@@ -217,15 +218,15 @@ class _RowRouter:
 
 
 def range_name(settings: Settings, start: int, end: int) -> str:
-    """The name of the files of a range."""
-    writer = escaped(settings.broker_name)
+    """Return the name of the files of a split."""
+    writer = escape_name(settings.broker_name)
     if settings.bodies is not None:
         writer += f".{settings.bodies.digest}"
     return f"{writer}-{start:020d}-{end:020d}.parquet"
 
 
 def split_batch(batch: pa.RecordBatch) -> Iterator[tuple[str, str, pa.RecordBatch]]:
-    """The rows of a batch by topic and day, each part in the order of the log."""
+    """Yield the rows of a batch by topic and day, each group in log order."""
     topics = pc.dictionary_encode(batch.column("topic"))
     dates = pc.cast(batch.column("storeTimestamp"), pa.date32())
     days = pc.cast(pc.cast(dates, pa.int32()), pa.int64())
@@ -242,20 +243,20 @@ def split_batch(batch: pa.RecordBatch) -> Iterator[tuple[str, str, pa.RecordBatc
         day, topic = divmod(key, len(topics.dictionary))
         yield (
             topics.dictionary[topic].as_py(),
-            _day(day),
+            _day_text(day),
             batch.slice(start, end - start),
         )
         start = end
 
 
-def _day(number: int) -> str:
-    """The day of a number of days since 1970; absurd ones are the first or last."""
+def _day_text(number: int) -> str:
+    """Return a day since 1970 as text, clamped to the years 1 to 9999."""
     ordinal = _EPOCH + number
     return date.fromordinal(min(max(ordinal, 1), date.max.toordinal())).isoformat()
 
 
 class _FileWriter:
-    """One file, a draft until it is finished."""
+    """Writes one file, which is a draft until `finish`."""
 
     def __init__(
         self,
@@ -267,8 +268,8 @@ class _FileWriter:
         *,
         adopts: bool = False,
     ) -> None:
-        """`adopts`: a file of its name is taken, also with other rows."""
-        path = f"{prefix}topic={escaped(topic)}/dt={day}/{name}"
+        """With `adopts` an existing file is accepted, also with other rows."""
+        path = f"{prefix}topic={escape_name(topic)}/dt={day}/{name}"
         self._file = DataFile(path, topic, day, 0, 0, -1, -1, -1, -1, {})
         self._folder = job.folder
         self._draft: Draft | None = None
@@ -276,7 +277,7 @@ class _FileWriter:
         self._adopts = adopts
         self._writer: pq.ParquetWriter | None = None
         self._summary = _FileStatistics()
-        if len(os.fsencode(f"topic={escaped(topic)}")) > _MAX_NAME:
+        if len(os.fsencode(f"topic={escape_name(topic)}")) > _MAX_NAME:
             raise StoreError(f"topic {topic[:40]}... is too long for a folder name")
 
     def add(self, rows: pa.RecordBatch) -> None:
@@ -284,23 +285,25 @@ class _FileWriter:
         if not self._keeps_topic:
             rows = rows.drop_columns(["topic"])
         if self._writer is None:
-            self._draft = self._folder.draft(self._file.path)
+            self._draft = self._folder.create_draft(self._file.path)
             self._writer = _parquet_writer(self._draft.target, rows.schema)
         self._writer.write_batch(rows)
 
     def finish(self) -> DataFile:
-        """Close the draft, and give it its name."""
-        assert self._draft is not None, "a file is made by its first rows"
-        assert self._writer is not None, "it is finished once"
+        """Close the draft and publish it; returns the entry for the manifest."""
+        assert self._draft is not None, "the first rows create a file"
+        assert self._writer is not None, "finish is called once"
         self._writer.close()
         self._writer = None
-        _create(self._folder, self._draft, self._file.path, adopts=self._adopts)
-        return self._summary.of(self._file, self._folder.size(self._file.path))
+        _publish_draft(self._folder, self._draft, self._file.path, adopts=self._adopts)
+        return self._summary.describe_file(
+            self._file, self._folder.size(self._file.path)
+        )
 
-    def abandon(self) -> None:
-        """Remove what was not finished."""
+    def discard(self) -> None:
+        """Remove the draft, if it is not published."""
         if self._writer is not None:
-            # the error that led here is the one to tell
+            # do not hide the first error
             with contextlib.suppress(OSError):
                 self._writer.close()
         if self._draft is not None:
@@ -308,7 +311,7 @@ class _FileWriter:
 
 
 class _FileStatistics:
-    """Rows, offsets and times of one file."""
+    """Statistics of one file for the manifest: rows, offsets and times."""
 
     def __init__(self) -> None:
         self._rows = 0
@@ -318,8 +321,8 @@ class _FileStatistics:
 
     def add(self, rows: pa.RecordBatch) -> None:
         self._rows += rows.num_rows
-        self._offsets += _ends(rows.column("physicalOffset"))
-        self._times += _ends(pc.cast(rows.column("storeTimestamp"), pa.int64()))
+        self._offsets += _min_max(rows.column("physicalOffset"))
+        self._times += _min_max(pc.cast(rows.column("storeTimestamp"), pa.int64()))
         table = pa.table(
             {"id": rows.column("queueId"), "offset": rows.column("queueOffset")}
         )
@@ -331,7 +334,7 @@ class _FileStatistics:
         self._offsets = [min(self._offsets), max(self._offsets)]
         self._times = [min(self._times), max(self._times)]
 
-    def of(self, file: DataFile, size: int) -> DataFile:
+    def describe_file(self, file: DataFile, size: int) -> DataFile:
         return DataFile(
             file.path,
             file.topic,
@@ -346,32 +349,34 @@ class _FileStatistics:
         )
 
 
-def describe(folder: Folder, path: str) -> DataFile:
-    """The entry of an existing file, from its rows."""
+def describe_existing(folder: Folder, path: str) -> DataFile:
+    """Return the entry of an existing file, from its rows."""
     topic, day = (unquote(part.partition("=")[2]) for part in path.split("/")[-3:-1])
     summary = _FileStatistics()
     columns = ["storeTimestamp", "physicalOffset", "queueId", "queueOffset"]
     with pq.ParquetFile(folder.open(path)) as file:
         for batch in file.iter_batches(columns=columns):
             summary.add(batch)
-    return summary.of(
+    return summary.describe_file(
         DataFile(path, topic, day, 0, 0, -1, -1, -1, -1, {}), folder.size(path)
     )
 
 
-def adopted(folder: Folder, names: Collection[str]) -> list[DataFile]:
-    """The entries of the files of these names, in any topic and day."""
+def find_existing(folder: Folder, names: Collection[str]) -> list[DataFile]:
+    """Return the entries of existing files with these names, of any topic and day."""
     paths = [found.path for found in folder.data_files()]
-    return [describe(folder, p) for p in paths if p.rpartition("/")[2] in names]
+    return [
+        describe_existing(folder, p) for p in paths if p.rpartition("/")[2] in names
+    ]
 
 
 def first_place(path: str) -> int:
-    """Where the range of a file begins, by its name."""
+    """Return the first position in the name of a file."""
     return int(path[-len(f"{0:020d}-{0:020d}.parquet") :][:20])
 
 
 def merged_name(paths: list[str]) -> str:
-    """The name of the file that replaces these, in the order of the log."""
+    """Return the path of the file that replaces these, which are in log order."""
     folder, _, first = paths[0].rpartition("/")
     start = first[: -len(f"-{0:020d}.parquet")]
     end = paths[-1][-len(f"{0:020d}.parquet") :]
@@ -379,23 +384,23 @@ def merged_name(paths: list[str]) -> str:
 
 
 def merge_files(folder: Folder, target: str, sources: list[str]) -> DataFile:
-    """Write the rows of files of one topic and day to one file."""
-    draft = folder.draft(target)
+    """Merge files of one topic and day; returns the entry of the new file."""
+    draft = folder.create_draft(target)
     try:
         schema = _merged_schema(folder, sources)
         with _parquet_writer(draft.target, schema) as writer:
             for source in sources:
                 with pq.ParquetFile(folder.open(source)) as file:
                     for batch in file.iter_batches(BATCH_ROWS):
-                        writer.write_batch(_as(schema, batch))
-        _create(folder, draft, target)
+                        writer.write_batch(_cast_batch(schema, batch))
+        _publish_draft(folder, draft, target)
     finally:
         draft.discard()
-    return describe(folder, target)
+    return describe_existing(folder, target)
 
 
 def _merged_schema(folder: Folder, sources: list[str]) -> pa.Schema:
-    """The columns of all files: later ones may have more of bodies, or wider ones."""
+    """Return the schema of all files; later files may have more or wider columns."""
     schemas = []
     for source in sources:
         with pq.ParquetFile(folder.open(source)) as file:
@@ -403,7 +408,7 @@ def _merged_schema(folder: Folder, sources: list[str]) -> pa.Schema:
     return pa.unify_schemas(schemas, promote_options="permissive")
 
 
-def _as(schema: pa.Schema, batch: pa.RecordBatch) -> pa.RecordBatch:
+def _cast_batch(schema: pa.Schema, batch: pa.RecordBatch) -> pa.RecordBatch:
     if batch.schema.equals(schema):
         return batch
     columns = [
@@ -415,20 +420,22 @@ def _as(schema: pa.Schema, batch: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def _create(folder: Folder, draft: Draft, path: str, *, adopts: bool = False) -> None:
-    """Give a draft its name, unless a file with the same rows has it."""
+def _publish_draft(
+    folder: Folder, draft: Draft, path: str, *, adopts: bool = False
+) -> None:
+    """Publish a draft; a file with the same rows may exist already."""
     if not (
         draft.publish() or adopts or _has_same_rows(draft.open(), folder.open(path))
     ):
         raise StoreError(
-            f"{folder.name}/{path} exists and has other rows than the log: it is of "
-            "another store, or was changed; remove it, or export to another folder"
+            f"{folder.name}/{path} exists and has other rows than the log: it belongs "
+            "to another store, or was changed; remove it, or export to another folder"
         )
     draft.discard()
 
 
 def _has_same_rows(draft: Any, final: Any) -> bool:  # noqa: ANN401 - paths or files
-    """Compare the columns: other versions of pyarrow write other bytes."""
+    """Compare the rows; other versions of pyarrow write other bytes."""
     try:
         with pq.ParquetFile(draft) as ours, pq.ParquetFile(final) as theirs:
             return ours.schema_arrow.equals(theirs.schema_arrow) and all(
@@ -451,7 +458,7 @@ def _parquet_writer(
     )
 
 
-def _ends(values: pa.Array) -> list[int]:
+def _min_max(values: pa.Array) -> list[int]:
     bounds = pc.min_max(values).as_py()
     return [bounds["min"], bounds["max"]]
 
@@ -459,7 +466,7 @@ def _ends(values: pa.Array) -> list[int]:
 def _check_count(count: int, part: Part) -> None:
     if count >= MAX_OPEN_FILES:
         raise StoreError(
-            f"the part from {part.start} to {part.end} has more than {MAX_OPEN_FILES} "
+            f"the split from {part.start} to {part.end} has more than {MAX_OPEN_FILES} "
             "topics and days: export with a smaller --split-bytes (a store) or "
             "--batch-rows (live topics)"
         )

@@ -1,1 +1,1 @@
-"""Reading topics of running brokers by pulls."""
+"""Reads topics of running brokers: plans ranges of queues, pulls and decodes them."""

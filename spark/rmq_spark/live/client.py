@@ -1,7 +1,7 @@
-"""What a live read asks name servers and brokers: queues, bounds, offsets of times.
+"""LiveClient: asks name servers for queues, and brokers for bounds and offsets.
 
-Used by the planner, in the driver.  Requests to a broker are many at a time; one that
-does not answer is asked again, and then left out or reported, as the caller wants.
+The planner uses it in the driver.  It sends many requests to a broker at once.  If a
+broker does not answer, the client retries; the caller chooses what happens after that.
 """
 
 import logging
@@ -25,7 +25,7 @@ from rmq_spark.segments.selection import TopicSelection
 ROUTE_S: Final = 30.0
 IN_FLIGHT: Final = 256
 MAX_QUEUES: Final = 65_536
-"""Queues of a topic on a broker that are believed: a route may announce any number."""
+"""Limit of queues of one topic on one broker: a route may announce any number."""
 
 _log: Final = logging.getLogger(__name__)
 
@@ -34,9 +34,9 @@ T = TypeVar("T")
 
 
 class ClientSettings(NamedTuple):
-    """Whom to ask, about what, and how patiently; pickled for the workers.
+    """Servers, identity, selected queues and retries; pickled for the workers.
 
-    `brokers`: only these, if any are named.
+    With `brokers` only the queues of these brokers are read.
     """
 
     name_servers: tuple[str, ...]
@@ -51,7 +51,7 @@ class ClientSettings(NamedTuple):
 
 
 class ReadAddress(NamedTuple):
-    """Whom to read a broker's queues from; a slave may lag behind its master."""
+    """The address that serves the queues of a broker; a slave may lag its master."""
 
     address: str
     is_slave: bool
@@ -60,16 +60,18 @@ class ReadAddress(NamedTuple):
 def read_addresses(
     route: Mapping[str, Any], *, reads_slave: bool
 ) -> dict[str, ReadAddress]:
-    """Return the source of each broker in a route.
+    """Return the address to read from, for each broker in a route.
 
-    The master, or a slave if one is wanted; whichever there is if there is one only.
+    This is the master, or a slave with `reads_slave`; the other one if it is alone.
     """
     found = {}
     for broker in route.get("brokerDatas") or []:
         addresses = broker.get("brokerAddrs") or {}
         if addresses:
-            by_wish = sorted(addresses, key=lambda n: ((n == MASTER) == reads_slave, n))
-            number = by_wish[0]
+            preferred = sorted(
+                addresses, key=lambda n: ((n == MASTER) == reads_slave, n)
+            )
+            number = preferred[0]
             found[broker["brokerName"]] = ReadAddress(
                 addresses[number], number != MASTER
             )
@@ -77,7 +79,7 @@ def read_addresses(
 
 
 class LiveClient:
-    """Asks; keeps routes for ROUTE_S and connections as long as they hold."""
+    """Sends requests; caches routes for ROUTE_S, and keeps connections open."""
 
     def __init__(
         self,
@@ -95,7 +97,7 @@ class LiveClient:
         self._asked_at: float | None = None
 
     def close(self) -> None:
-        """End all connections."""
+        """Close all connections."""
         self._admin.close()
         for link in self._links.values():
             link.close()
@@ -104,48 +106,55 @@ class LiveClient:
     # -- routes
 
     def queues(self) -> dict[MessageQueue, ReadAddress]:
-        """Return the readable queues of the topics; the last ones known if need be."""
+        """Return the readable queues of the topics.
+
+        If no name server answers, the queues of the last route are returned.
+        """
         if self._asked_at is None or self._now() - self._asked_at >= ROUTE_S:
             try:
-                self._queues = self._patiently(self._ask_queues)
+                self._queues = self._retry(self._request_queues)
             except (PeerError, RemoteProtocolError) as error:
                 if not self._queues:
                     raise
-                _log.warning("no new routes: %s", error)
+                _log.warning(
+                    "cannot update routes, the last ones stay in use: %s", error
+                )
             self._asked_at = self._now()
         return self._queues
 
-    def is_behind(self, queue: MessageQueue, position: int, bounds: Bounds) -> bool:
-        """Whether a slave that lags has not got a position yet."""
+    def is_ahead_of_slave(
+        self, queue: MessageQueue, position: int, bounds: Bounds
+    ) -> bool:
+        """Return whether the queue is read from a slave that lags the position."""
         return position > bounds.end and self._queues[queue].is_slave
 
     def forget_routes(self) -> None:
-        """Ask name servers again at the next use."""
+        """Discard cached routes; the next use asks name servers again."""
         self._asked_at = None
 
-    def _ask_queues(self) -> dict[MessageQueue, ReadAddress]:
+    def _request_queues(self) -> dict[MessageQueue, ReadAddress]:
         found: dict[MessageQueue, ReadAddress] = {}
-        for topic in self._topics():
+        for topic in self._selected_topics():
             try:
                 route = self._admin.route(topic)
             except AnswerRefused as error:
                 if error.code != ResponseCode.TOPIC_NOT_EXIST:
                     raise
-                continue  # it may come, or come again
+                continue  # the topic may be created later
             try:
                 found |= self._queues_of(topic, route)
             except (AttributeError, KeyError, TypeError, ValueError) as error:
                 raise RemoteProtocolError(
-                    f"the name server's route of topic {topic} makes no sense: "
+                    f"the name server sent an invalid route of topic {topic}: "
                     f"{type(error).__name__}: {error}"
                 ) from error
         return found
 
-    def _topics(self) -> Sequence[str]:
+    def _selected_topics(self) -> Sequence[str]:
         topics = self._settings.topics
         if topics.names is not None:
             return sorted(topics.names)
-        return [name for name in self._admin.topics() if topics.wants(name)]
+        return [name for name in self._admin.topics() if topics.wants_topic(name)]
 
     def _queues_of(
         self, topic: str, route: Mapping[str, Any]
@@ -164,8 +173,8 @@ class LiveClient:
                     found[queue] = sources[name]
         return found
 
-    def require(self, bounds: Mapping[MessageQueue, Bounds]) -> None:
-        """Raise an RmqError if a topic or a queue that was named is not there."""
+    def require_queues(self, bounds: Mapping[MessageQueue, Bounds]) -> None:
+        """Raise an RmqError if a named topic or queue does not exist."""
         topics, assigned = self._settings.topics, self._settings.assigned
         found = {queue.topic for queue in bounds}
         missing = sorted((topics.names or frozenset()) - found)
@@ -174,15 +183,15 @@ class LiveClient:
                 f"no broker has a readable queue of topic {', '.join(missing)}"
             )
         if assigned is not None and (away := sorted(assigned - bounds.keys())):
-            raise RmqError(f"there is no {away[0]}, which option assign names")
+            raise RmqError(f"{away[0]}, which option assign names, does not exist")
 
     # -- offsets
 
-    def bounds(self, *, fails: bool) -> dict[MessageQueue, Bounds]:
-        """Return what brokers have of all queues.
+    def find_bounds(self, *, fails: bool) -> dict[MessageQueue, Bounds]:
+        """Return the bounds of all queues.
 
-        A broker that does not answer is an error if `fails`, else its queues are left
-        out, with a warning.
+        A broker that does not answer is an error if `fails`.  Else its queues are
+        missing in the result, and a warning is logged.
         """
         by_address: dict[str, list[MessageQueue]] = {}
         for queue, source in self.queues().items():
@@ -190,20 +199,22 @@ class LiveClient:
         found: dict[MessageQueue, Bounds] = {}
         for address, queues in by_address.items():
             try:
-                found |= self._patiently(self._ask_bounds, address, queues)
+                found |= self._retry(self._request_bounds, address, queues)
             except PeerError as error:
                 if fails:
                     raise
                 self.forget_routes()
-                _log.warning("%d queues are not read: %s", len(queues), error)
+                _log.warning(
+                    "%d queues are not read in this batch: %s", len(queues), error
+                )
         return found
 
-    def _ask_bounds(
+    def _request_bounds(
         self, address: str, queues: Sequence[MessageQueue]
     ) -> dict[MessageQueue, Bounds]:
-        """Ask for whole topics; queue by queue where the broker does not know that."""
+        """Request the bounds of whole topics; of single queues from older brokers."""
         topics = sorted({queue.topic for queue in queues})
-        answers = self._ask_all(
+        answers = self._request_all(
             address,
             [
                 request(RequestCode.GET_TOPIC_STATS_INFO, {"topic": topic})
@@ -211,7 +222,7 @@ class LiveClient:
             ],
         )
         found: dict[MessageQueue, Bounds] = {}
-        gone = set()  # brokers answer 30 and 31 for their queues, with 0
+        gone = set()  # for their queues brokers would answer 30 and 31 with 0
         for topic, answer in zip(topics, answers, strict=True):
             if answer.code == ResponseCode.SUCCESS:
                 found |= _bounds_in(answer.body)
@@ -219,19 +230,21 @@ class LiveClient:
                 gone.add(topic)
         known = {queue: found[queue] for queue in queues if queue in found}
         missing = [q for q in queues if q not in found and q.topic not in gone]
-        firsts = self._offsets(address, RequestCode.GET_MIN_OFFSET, missing)
-        ends = self._offsets(address, RequestCode.GET_MAX_OFFSET, missing)
+        firsts = self._request_offsets(address, RequestCode.GET_MIN_OFFSET, missing)
+        ends = self._request_offsets(address, RequestCode.GET_MAX_OFFSET, missing)
         return known | {
             queue: Bounds(firsts[queue], ends[queue])
             for queue in missing
             if queue in firsts and queue in ends
         }
 
-    def _offsets(
+    def _request_offsets(
         self, address: str, code: int, queues: Sequence[MessageQueue]
     ) -> Positions:
-        """Ask for an offset of each queue; queues that are gone are left out."""
-        answers = self._ask_all(address, [_about(code, queue) for queue in queues])
+        """Request an offset of each queue; deleted queues are missing in the result."""
+        answers = self._request_all(
+            address, [_queue_request(code, queue) for queue in queues]
+        )
         found = {}
         for queue, answer in zip(queues, answers, strict=True):
             if answer.code == ResponseCode.SUCCESS:
@@ -241,7 +254,7 @@ class LiveClient:
         return found
 
     def offsets_at(self, times_ms: Mapping[MessageQueue, int]) -> Positions:
-        """Return the first offset stored at or after a time, for each queue."""
+        """Return for each queue the first offset stored at or after a time."""
         found: Positions = {}
         sources = self.queues()
         by_address: dict[str, list[MessageQueue]] = {}
@@ -249,14 +262,14 @@ class LiveClient:
             by_address.setdefault(sources[queue].address, []).append(queue)
         for address, queues in by_address.items():
             requests = [
-                _about(
+                _queue_request(
                     RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,
                     queue,
                     timestamp=times_ms[queue],
                 )
                 for queue in queues
             ]
-            answers = self._patiently(self._ask_all, address, requests)
+            answers = self._retry(self._request_all, address, requests)
             for queue, answer in zip(queues, answers, strict=True):
                 if answer.code != ResponseCode.SUCCESS:
                     raise AnswerRefused(address, answer.code, answer.remark or "")
@@ -264,13 +277,13 @@ class LiveClient:
         return found
 
     def report(self, group: str, positions: Mapping[MessageQueue, int]) -> None:
-        """Show brokers the progress of a group; a failure is only logged."""
+        """Report the progress of a group to brokers; a failure is only logged."""
         sources = self.queues()
         by_address: dict[str, list[Command]] = {}
         for queue, position in positions.items():
             if queue in sources:
                 by_address.setdefault(sources[queue].address, []).append(
-                    _about(
+                    _queue_request(
                         RequestCode.UPDATE_CONSUMER_OFFSET,
                         queue,
                         consumerGroup=group,
@@ -279,25 +292,23 @@ class LiveClient:
                 )
         for address, requests in by_address.items():
             try:
-                answers = self._ask_all(address, requests)
+                answers = self._request_all(address, requests)
             except PeerError as error:
-                _log.warning("the progress of %s is not shown: %s", group, error)
+                _log.warning("cannot report the progress of group %s: %s", group, error)
                 continue
             for answer in answers:
                 if answer.code != ResponseCode.SUCCESS:
                     _log.warning(
-                        "the progress of %s is not shown: %s",
+                        "cannot report the progress of group %s: %s",
                         group,
                         AnswerRefused(address, answer.code, answer.remark or ""),
                     )
                     break
 
-    # -- asking
+    # -- requests
 
-    def _patiently(
-        self, ask: Callable[P, T], *arguments: P.args, **named: P.kwargs
-    ) -> T:
-        """Ask again after failures, with pauses; the last failure is raised."""
+    def _retry(self, ask: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
+        """Call `ask` until it succeeds; raises the error of the last attempt."""
         for attempt in range(self._settings.retries):
             try:
                 return ask(*arguments, **named)
@@ -307,14 +318,18 @@ class LiveClient:
                 self._sleep(self._settings.retry_pause_ms * 2**attempt / 1_000)
         return ask(*arguments, **named)
 
-    def _ask_all(self, address: str, requests: Sequence[Command]) -> list[Command]:
-        """Return the answers of a broker, in the order of the requests."""
+    def _request_all(self, address: str, requests: Sequence[Command]) -> list[Command]:
+        """Send requests to a broker; returns the answers in the same order."""
         answers: list[Command] = []
         for start in range(0, len(requests), IN_FLIGHT):
-            answers += self._ask_some(address, requests[start : start + IN_FLIGHT])
+            answers += self._request_window(
+                address, requests[start : start + IN_FLIGHT]
+            )
         return answers
 
-    def _ask_some(self, address: str, requests: Sequence[Command]) -> list[Command]:
+    def _request_window(
+        self, address: str, requests: Sequence[Command]
+    ) -> list[Command]:
         timeout_s = min(self._settings.timeout_ms / 1_000, TIMEOUT_S)
         found: dict[int, Command] = {}
         try:
@@ -338,13 +353,13 @@ class LiveClient:
         return [found[number] for number in range(len(requests))]
 
 
-def _about(code: int, queue: MessageQueue, **fields: object) -> Command:
+def _queue_request(code: int, queue: MessageQueue, **fields: object) -> Command:
     where = {"topic": queue.topic, "queueId": queue.queue_id}
     return request(code, where | fields)
 
 
 def _bounds_in(body: bytes) -> dict[MessageQueue, Bounds]:
-    """Read the statistics of a topic; their names are objects."""
+    """Parse the statistics of a topic, a JSON table whose keys are objects."""
     table = fastjson.loads(body).get("offsetTable") or {}
     return {
         MessageQueue(

@@ -1,7 +1,7 @@
-"""Planning of live reads: positions, limits, bundles; plain values, nobody is asked.
+"""Plans live reads: positions, limits and bundles.  Pure: no module here does I/O.
 
-A position is the offset of the next message of a queue.  A stream's offset is
-`{"topic": {"broker-a": {"0": 123}}}`; an entry is never removed.
+A position is the offset of the next message of a queue.  The offset of a stream is
+`{"topic": {"broker-a": {"0": 123}}}`.  An entry is never removed from it.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -29,7 +29,7 @@ class MessageQueue(NamedTuple):
 
 
 class Bounds(NamedTuple):
-    """What a broker has of a queue: [first, end)."""
+    """The offsets of a queue that a broker has: [first, end)."""
 
     first: int
     end: int
@@ -40,7 +40,7 @@ Positions = dict[MessageQueue, int]
 
 @dataclass(frozen=True, slots=True)
 class QueueRange:
-    """A part of one queue: [start, end)."""
+    """A range of offsets of one queue: [start, end)."""
 
     queue: MessageQueue
     start: int
@@ -49,14 +49,14 @@ class QueueRange:
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """The ranges of one task; all are of one broker."""
+    """The ranges of one task, all on one broker."""
 
     broker: str
     ranges: tuple[QueueRange, ...]
 
 
 def offset_of(positions: Mapping[MessageQueue, int]) -> Offset:
-    """The offset of a stream, with its names in order."""
+    """Return the offset of a stream, with sorted names."""
     offset: Offset = {}
     for queue, position in sorted(positions.items()):
         brokers = offset.setdefault(queue.topic, {})
@@ -65,7 +65,7 @@ def offset_of(positions: Mapping[MessageQueue, int]) -> Offset:
 
 
 def positions_of(offset: Mapping[str, object]) -> Positions:
-    """The positions of an offset; ConfigError if it is not of a live stream."""
+    """Return the positions in an offset; ConfigError if it is of another source."""
     try:
         return {
             MessageQueue(topic, broker, int(number)): int(position)
@@ -80,12 +80,12 @@ def positions_of(offset: Mapping[str, object]) -> Positions:
         ) from error
 
 
-def checked(
+def check_position(
     position: int, bounds: Bounds, queue: MessageQueue, *, fails: bool
 ) -> tuple[int, str]:
-    """The position where reading can go on, and what was lost, if anything was.
+    """Return the position where reading continues, and a text about lost messages.
 
-    LostData instead, if loss is to be an error.
+    The text is empty if nothing was lost.  With `fails` a loss raises LostData.
     """
     if bounds.first <= position <= bounds.end:
         return position, ""
@@ -96,25 +96,25 @@ def checked(
         )
     else:
         text = (
-            f"{queue}: position {position} is behind the end {bounds.end}; the topic "
-            "was deleted and made again, or messages were lost"
+            f"{queue}: position {position} is after the end {bounds.end}; the topic "
+            "was deleted and created again, or messages were lost"
         )
     if fails:
         raise LostData(
-            text, f"with failOnDataLoss=false reading goes on at {bounds.first}"
+            text, f"with failOnDataLoss=false reading continues at {bounds.first}"
         )
     return bounds.first, text
 
 
-def limited(
+def limit_ends(
     starts: Mapping[MessageQueue, int],
     ends: Mapping[MessageQueue, int],
     max_rows: int | None,
 ) -> Positions:
-    """Where a batch ends that reads at most `max_rows` rows, shared by lag.
+    """Return the ends of a batch of at most `max_rows` rows, shared by lag.
 
-    Each queue with lag gets at least one row, so that none waits for ever; a batch may
-    have that many rows more.
+    Each queue with lag gets at least one row, so that no queue starves.  So a batch may
+    have more rows than the limit, one per queue at most.
     """
     lags = {queue: end - starts[queue] for queue, end in ends.items()}
     total = sum(lags.values())
@@ -126,10 +126,10 @@ def limited(
     }
 
 
-def bundles(
+def plan_bundles(
     ranges: Iterable[QueueRange], rows_per_bundle: int, min_bundles: int | None = None
 ) -> list[Bundle]:
-    """Pack ranges into tasks of about `rows_per_bundle`; large ranges are cut."""
+    """Pack ranges into bundles of about `rows_per_bundle` rows; cuts large ranges."""
     wanted = sorted(
         (each for each in ranges if each.start < each.end),
         key=lambda each: (each.queue.broker, each.queue),
@@ -137,10 +137,10 @@ def bundles(
     total = sum(each.end - each.start for each in wanted)
     if min_bundles is not None:
         rows_per_bundle = min(rows_per_bundle, max(1, -(-total // min_bundles)))
-    return list(_packed(wanted, rows_per_bundle))
+    return list(_pack_ranges(wanted, rows_per_bundle))
 
 
-def _packed(ranges: list[QueueRange], rows: int) -> Iterator[Bundle]:
+def _pack_ranges(ranges: list[QueueRange], rows: int) -> Iterator[Bundle]:
     part: list[QueueRange] = []
     left = rows
     for each in ranges:

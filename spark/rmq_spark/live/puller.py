@@ -1,9 +1,9 @@
-"""Pulls in flight: the ranges of a bundle are cut into windows, answers come in order.
+"""Puller: pulls the ranges of a bundle, with many pulls in flight.
 
-One thread, one connection.  The offset of the next window of a queue is known before an
-answer comes, so many windows are asked for at once; a short answer asks for the rest of
-its window.  The width of windows follows what the broker gives in one answer.  Nothing
-is received while the caller does not ask for more, so TCP stops the broker.
+One thread uses one connection.  The puller cuts ranges into windows, and requests many
+windows at once, because it knows their offsets in advance.  After a short answer it
+requests the remainder of the window.  The width of windows adapts to the size of
+answers.  The puller receives only while the caller iterates; else TCP stops the broker.
 """
 
 import logging
@@ -22,13 +22,13 @@ from rmq.outgoing.refused import AnswerRefused
 from rmq.protocol.codes import ResponseCode
 from rmq_spark.backoff import FINAL, pause_s
 from rmq_spark.live.client import ClientSettings, read_addresses
-from rmq_spark.live.plan import Bounds, Bundle, MessageQueue, QueueRange, checked
+from rmq_spark.live.plan import Bounds, Bundle, MessageQueue, QueueRange, check_position
 
 RETRIES: Final = 10
-"""Failures without an answer between them, 20 s with their pauses."""
+"""Consecutive failures before the task fails: about 20 s with the pauses."""
 
 MAX_HELD_BYTES: Final = 8 << 20
-"""Answers that wait for earlier ones; beyond it only the first window is asked for."""
+"""Bytes of answers that wait for earlier ones; above this no window is requested."""
 
 AGAIN: Final = frozenset(
     {
@@ -38,18 +38,18 @@ AGAIN: Final = frozenset(
         ResponseCode.GO_AWAY,
     }
 )
-"""Answers after which a pull is repeated."""
+"""Answers after which the puller retries."""
 
 MOVED: Final = frozenset({ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_OFFSET_MOVED})
 EVERYTHING: Final = "*"
 _SIZE_AND_OFFSET: Final = struct.Struct(">i16xq")
-"""Of a record: its size, and behind 16 bytes its queue offset."""
+"""Record layout: i32 size, 16 other bytes, i64 queue offset."""
 
 _log: Final = logging.getLogger(__name__)
 
 
 class PullSettings(NamedTuple):
-    """How to pull; pickled for the workers."""
+    """Group, filter and limits of pulls; pickled for the workers."""
 
     live: ClientSettings
     group: str
@@ -61,12 +61,12 @@ class PullSettings(NamedTuple):
 
     @property
     def is_filtered(self) -> bool:
-        """Whether offsets may be missing for a good reason."""
+        """Whether a filter may leave out offsets."""
         return self.expression != EVERYTHING
 
 
 class PulledRecords(NamedTuple):
-    """Records of a queue; without a filter those of [start, end)."""
+    """Records of a queue; without a filter all of [start, end)."""
 
     queue: MessageQueue
     start: int
@@ -76,7 +76,7 @@ class PulledRecords(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class _Remainder:
-    """What is not asked for yet of a queue: [at, end)."""
+    """The offsets of a queue that are not requested yet: [at, end)."""
 
     queue: MessageQueue
     template: PullTemplate
@@ -86,7 +86,7 @@ class _Remainder:
 
 @dataclass(slots=True, eq=False)
 class _Window:
-    """A part of a queue that is asked for; [at, end) has not come yet."""
+    """A requested range of a queue; [at, end) has not arrived yet."""
 
     queue: MessageQueue
     template: PullTemplate
@@ -113,26 +113,26 @@ class Puller:
         self._sleep = sleep
         self._link: Link | None = None
         self._is_slave = False
-        self._rests = deque(map(self._rest, bundle.ranges))
+        self._remainders = deque(map(self._create_remainder, bundle.ranges))
         self._width = settings.batch_size
         self._limit = 1
-        """Windows in flight: one until an answer has shown what a broker gives."""
+        """Windows in flight: 1 until the first answer shows the size of answers."""
         self._open: deque[_Window] = deque()
-        self._flying: set[_Window] = set()
+        self._in_flight: set[_Window] = set()
         self._held_bytes = 0
         self._failures = 0
-        self._heard_at = now()
+        self._answered_at = now()
 
     def close(self) -> None:
-        """End the connection."""
+        """Close the connection."""
         if self._link is not None:
             self._link.close()
             self._link = None
 
-    def answers(self) -> Iterator[PulledRecords]:
-        """Yield what is pulled; the answers of a queue in the order of its offsets."""
+    def pull_records(self) -> Iterator[PulledRecords]:
+        """Yield pulled records; those of one queue in the order of their offsets."""
         while True:
-            self._ask_for_more()
+            self._request_more()
             if not self._open:
                 return
             first = self._open[0]
@@ -147,24 +147,24 @@ class Puller:
 
     # -- windows
 
-    def _ask_for_more(self) -> None:
-        while len(self._flying) < self._limit and self._rests:
-            if self._flying and self._held_bytes >= MAX_HELD_BYTES:
+    def _request_more(self) -> None:
+        while len(self._in_flight) < self._limit and self._remainders:
+            if self._in_flight and self._held_bytes >= MAX_HELD_BYTES:
                 return
             window = self._next_window()
             self._open.append(window)
-            self._flying.add(window)
+            self._in_flight.add(window)
             if self._link is not None:
-                self._ask(window)
+                self._request(window)
 
     def _next_window(self) -> _Window:
-        rest = self._rests[0]
+        rest = self._remainders[0]
         start, rest.at = rest.at, min(rest.end, rest.at + self._width)
         if rest.at == rest.end:
-            self._rests.popleft()
+            self._remainders.popleft()
         return _Window(rest.queue, rest.template, start, rest.at)
 
-    def _rest(self, part: QueueRange) -> _Remainder:
+    def _create_remainder(self, part: QueueRange) -> _Remainder:
         template = PullTemplate(
             self._settings.group,
             part.queue.topic,
@@ -174,7 +174,7 @@ class Puller:
         )
         return _Remainder(part.queue, template, part.start, part.end)
 
-    def _ask(self, window: _Window) -> None:
+    def _request(self, window: _Window) -> None:
         assert self._link is not None
         count = min(window.end - window.at, self._settings.batch_size)
         self._link.pull(window.template, window, offset=window.at, count=count)
@@ -182,25 +182,25 @@ class Puller:
     # -- answers
 
     def _receive(self) -> None:
-        """Wait for answers; connect first if there is no connection."""
+        """Wait for answers; connect first if necessary."""
         try:
             if self._link is None:
                 self._connect()
             assert self._link is not None
             answers = self._link.answers(self._timeout_s)
-            if not answers and self._now() - self._heard_at >= self._timeout_s:
+            if not answers and self._now() - self._answered_at >= self._timeout_s:
                 raise InvokeTimeout(f"{self._link.address} did not answer in time")
         except PeerError as error:
             self.close()
-            self._fail(error)
+            self._count_failure(error)
             return
         for window, pulled in answers:
-            self._heard_at = self._now()
+            self._answered_at = self._now()
             if isinstance(window, _Window):
-                self._take(window, pulled)
+                self._apply_answer(window, pulled)
 
     def _connect(self) -> None:
-        """Ask for the broker's address, connect, and ask for all open windows."""
+        """Look up the broker, connect, and request all open windows again."""
         live = self._settings.live
         topic = self._bundle.ranges[0].queue.topic
         with AdminClient(live.name_servers, live.identity) as admin:
@@ -213,42 +213,44 @@ class Puller:
             raise ConnectFailed(f"broker {self._bundle.broker} is not registered")
         address, self._is_slave = found[self._bundle.broker]
         self._link = Link(address, self._timeout_s, live.identity)
-        self._heard_at = self._now()
+        self._answered_at = self._now()
         for window in self._open:
-            if window in self._flying:
-                self._ask(window)
+            if window in self._in_flight:
+                self._request(window)
 
-    def _fail(self, error: Exception) -> None:
-        """Count a failure and pause; raise the error after the last one."""
+    def _count_failure(self, error: Exception) -> None:
+        """Count a failure and pause; raises the error after too many failures."""
         self._failures += 1
         if self._failures > RETRIES or isinstance(error, FINAL):
             raise error
-        _log.info("pulls of %s are repeated: %s", self._bundle.broker, error)
+        _log.info(
+            "pulls from broker %s failed, will retry: %s", self._bundle.broker, error
+        )
         self._sleep(pause_s(self._failures))
 
-    def _take(self, window: _Window, pulled: PullResult) -> None:
-        """Do what follows from an answer, and ask for the rest of the window."""
+    def _apply_answer(self, window: _Window, pulled: PullResult) -> None:
+        """Handle an answer, and request the remainder of the window."""
         if pulled.code == ResponseCode.SUCCESS:
             self._failures = 0
-            self._keep(window, pulled)
+            self._store_records(window, pulled)
         elif pulled.code == ResponseCode.PULL_RETRY_IMMEDIATELY:
-            self._pass_over(window, pulled)
+            self._skip_gap(window, pulled)
         elif pulled.code in MOVED:
-            self._move(window, pulled)
+            self._handle_moved(window, pulled)
         elif pulled.code in AGAIN:
-            self._fail(self._refused(pulled))
+            self._count_failure(self._refused_error(pulled))
         else:
-            raise self._refused(pulled)
+            raise self._refused_error(pulled)
         if window.at >= window.end:
-            self._flying.discard(window)
+            self._in_flight.discard(window)
         elif self._link is not None:
-            self._ask(window)
+            self._request(window)
 
-    def _refused(self, pulled: PullResult) -> AnswerRefused:
+    def _refused_error(self, pulled: PullResult) -> AnswerRefused:
         assert self._link is not None
         return AnswerRefused(self._link.address, pulled.code, pulled.remark or "")
 
-    def _keep(self, window: _Window, pulled: PullResult) -> None:
+    def _store_records(self, window: _Window, pulled: PullResult) -> None:
         start, end, body = window.at, pulled.next_offset, pulled.body
         if end <= start or (end > window.end and not self._settings.is_filtered):
             raise RemoteProtocolError(
@@ -256,7 +258,7 @@ class Puller:
                 f"an end of {end}"
             )
         if end > window.end:
-            end, body = window.end, _before(body, window.end)
+            end, body = window.end, _records_before(body, window.end)
         window.at = end
         window.answers.append(PulledRecords(window.queue, start, end, body))
         self._held_bytes += len(body)
@@ -265,38 +267,39 @@ class Puller:
         self._width = min(self._width, self._settings.batch_size)
         self._limit = self._settings.in_flight
 
-    def _pass_over(self, window: _Window, pulled: PullResult) -> None:
-        """There is nothing before the next offset: filtered, or removed."""
+    def _skip_gap(self, window: _Window, pulled: PullResult) -> None:
+        """Skip offsets without messages: they were filtered out, or removed."""
         if pulled.next_offset <= window.at:
             raise RemoteProtocolError(
-                f"{window.queue}: nothing at {window.at}, and no next offset"
+                f"{window.queue}: there is no message at {window.at}, and the broker "
+                "sent no next offset"
             )
         if not self._settings.is_filtered:
             bounds = Bounds(pulled.next_offset, max(pulled.max_offset, window.end))
-            self._lose(window, bounds)
+            self._handle_loss(window, bounds)
         self._failures = 0
         window.at = min(pulled.next_offset, window.end)
 
-    def _move(self, window: _Window, pulled: PullResult) -> None:
-        """The offset is not in the queue, or somebody has reset the group."""
+    def _handle_moved(self, window: _Window, pulled: PullResult) -> None:
+        """Handle an offset outside of the queue, or a reset of the group."""
         bounds = Bounds(pulled.min_offset, pulled.max_offset)
         is_there = bounds.first <= window.at < bounds.end
-        if is_there or (self._is_slave and window.at >= bounds.end):  # it will come
-            self._fail(self._refused(pulled))
+        if is_there or (self._is_slave and window.at >= bounds.end):  # retry
+            self._count_failure(self._refused_error(pulled))
         else:
-            self._lose(window, bounds)
+            self._handle_loss(window, bounds)
 
-    def _lose(self, window: _Window, bounds: Bounds) -> None:
-        """Go on where there are messages again; LostData if loss is an error."""
+    def _handle_loss(self, window: _Window, bounds: Bounds) -> None:
+        """Continue at the next message; LostData if a loss is an error."""
         fails, is_removed = self._settings.fails_on_loss, window.at < bounds.first
         wanted = window.at if is_removed else window.end
-        position, text = checked(wanted, bounds, window.queue, fails=fails)
+        position, text = check_position(wanted, bounds, window.queue, fails=fails)
         _log.warning("%s", text)
         window.at = min(position, window.end) if is_removed else window.end
 
 
-def _before(body: bytes, end: int) -> bytes:
-    """The records of a body before a queue offset."""
+def _records_before(body: bytes, end: int) -> bytes:
+    """Return the records of a body that come before a queue offset."""
     at = 0
     while at < len(body):
         size, offset = _SIZE_AND_OFFSET.unpack_from(body, at)

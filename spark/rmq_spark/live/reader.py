@@ -1,7 +1,7 @@
-"""Live rows: the answers to pulls become Arrow batches, by the decoder of segments.
+"""Reads a bundle: decodes pulled records to Arrow batches, as the segment reader does.
 
-Without a filter the records of an answer must have exactly the offsets that were asked
-for; a gap is lost data.
+Without a filter the records of an answer must have all offsets of its range.  A gap is
+lost data.
 """
 
 import logging
@@ -22,7 +22,7 @@ from rmq_spark.segments.reader import BatchBuilder, ReadSettings
 BATCH_ROWS: Final = 16_384
 BATCH_BYTES: Final = 4 << 20
 _MAX_ROWS: Final = 1 << 30
-"""Of a batch: it is bounded by its bytes."""
+"""No limit: the bytes of pulled records bound a batch."""
 
 _log: Final = logging.getLogger(__name__)
 
@@ -30,18 +30,18 @@ _log: Final = logging.getLogger(__name__)
 def read_bundle(
     settings: PullSettings, reading: ReadSettings, bundle: Bundle
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a bundle; those of a queue in the order of their offsets."""
+    """Yield the rows of a bundle; those of one queue in the order of their offsets."""
     puller = Puller(settings, bundle)
     reader = _BundleReader(settings, replace(reading, broker_name=bundle.broker))
     try:
-        for answers in _gathered(puller.answers()):
-            yield from reader.batches(answers)
+        for answers in _group_answers(puller.pull_records()):
+            yield from reader.decode_batches(answers)
     finally:
         puller.close()
 
 
-def _gathered(answers: Iterable[PulledRecords]) -> Iterator[list[PulledRecords]]:
-    """Enough answers for a batch."""
+def _group_answers(answers: Iterable[PulledRecords]) -> Iterator[list[PulledRecords]]:
+    """Yield lists of answers that are large enough for a batch."""
     found: list[PulledRecords] = []
     rows = size = 0
     for answer in answers:
@@ -58,15 +58,15 @@ def _gathered(answers: Iterable[PulledRecords]) -> Iterator[list[PulledRecords]]
 class _BundleReader:
     def __init__(self, settings: PullSettings, reading: ReadSettings) -> None:
         self._settings = settings
-        self._decoder = reading.decoder()
+        self._decoder = reading.create_decoder()
         self._builder = BatchBuilder(reading)
         self._offsets = ColumnReader(["queueOffset"], unwrap=True, skip_unqueued=False)
 
-    def batches(self, answers: list[PulledRecords]) -> Iterator[pa.RecordBatch]:
+    def decode_batches(self, answers: list[PulledRecords]) -> Iterator[pa.RecordBatch]:
         data = b"".join([answer.body for answer in answers])
         if not self._settings.is_filtered and not self._is_exact(answers, data):
             for answer in answers:
-                self._check(answer)
+                self._check_offsets(answer)
         at = 0
         while at < len(data):
             found = self._decoder.measure(data, at, len(data), max_rows=_MAX_ROWS)
@@ -76,7 +76,7 @@ class _BundleReader:
             _check_status(found, answers[0])
 
     def _is_exact(self, answers: list[PulledRecords], data: bytes) -> bool:
-        """Whether there are as many rows as offsets, and each queue begins right."""
+        """Return whether each answer has all offsets from its first to its last."""
         offsets = self._queue_offsets(data, answers[0])
         at = 0
         for answer in answers:
@@ -97,14 +97,14 @@ class _BundleReader:
         self._offsets.fill([(buffer.address,)])
         return memoryview(buffer).cast("q")[: found.rows]
 
-    def _check(self, answer: PulledRecords) -> None:
-        """Raise or warn about the offsets that are missing in an answer."""
+    def _check_offsets(self, answer: PulledRecords) -> None:
+        """Raise LostData, or warn, if offsets are missing in an answer."""
         expected = answer.start
         for offset in (*self._queue_offsets(answer.body, answer), answer.end):
             if not expected <= offset <= answer.end:
                 raise RemoteProtocolError(
-                    f"{answer.queue}: a pull of {answer.start} to {answer.end} brought "
-                    f"offset {offset} where {expected} was due"
+                    f"{answer.queue}: a pull of {answer.start} to {answer.end} "
+                    f"returned offset {offset} where {expected} was expected"
                 )
             if offset > expected:
                 text = (
@@ -112,7 +112,9 @@ class _BundleReader:
                     "before they were read"
                 )
                 if self._settings.fails_on_loss:
-                    raise LostData(text, "failOnDataLoss=false reads the others")
+                    raise LostData(
+                        text, "failOnDataLoss=false reads the remaining ones"
+                    )
                 _log.warning("%s", text)
             expected = offset + 1
 
@@ -120,6 +122,6 @@ class _BundleReader:
 def _check_status(found: Measured, first: PulledRecords) -> None:
     if found.status is not RecordStatus.OK:
         raise RemoteProtocolError(
-            f"{first.queue} from offset {first.start} on: a pulled record is not "
-            f"readable: {found.status.name} {found.reason}"
+            f"{first.queue} from offset {first.start} on: a pulled record is damaged: "
+            f"{found.status.name} {found.reason}"
         )

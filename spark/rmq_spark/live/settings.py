@@ -1,6 +1,6 @@
-"""Live reads without Spark: options to settings, positions of a start and of an end.
+"""Settings of a live read, and its first and last positions, from the options.
 
-Precedence as in Kafka's source: a time, times of queues, offsets.
+Precedence as in Kafka's source: a time, then times of queues, then offsets.
 """
 
 import re
@@ -17,7 +17,7 @@ from rmq_spark.live.plan import (
     Bounds,
     MessageQueue,
     Positions,
-    checked,
+    check_position,
 )
 from rmq_spark.live.puller import EVERYTHING, PullSettings
 from rmq_spark.option_values import QueueNumbers
@@ -27,24 +27,24 @@ from rmq_spark.segments.schema import Column
 from rmq_spark.segments.selection import RowBounds, TopicSelection, selected_topics
 
 TOOLS_GROUP: Final = "TOOLS_CONSUMER"
-"""The group of pulls unless one is named: every broker has it."""
+"""The default consumer group of pulls: it exists on every broker."""
 
 _TAG: Final = re.compile(r"[^\s'\"()=<>|]+")
 
 
 @dataclass(frozen=True)
 class LiveReadSettings:
-    """What the options ask for; pickled for the workers."""
+    """How to pull and decode; pickled for the workers."""
 
     pulls: PullSettings
-    reading: ReadSettings
+    read_settings: ReadSettings
 
 
 def live_read_settings(
     options: Options, columns: tuple[Column, ...]
 ) -> LiveReadSettings:
-    """Read the options of live topics."""
-    kind, expression, tags = subscription(options["subExpression"])
+    """Return the settings that the options describe."""
+    kind, expression, tags = parse_subscription(options["subExpression"])
     assigned = options["assign"]
     live = ClientSettings(
         options["nameServer"],
@@ -77,10 +77,10 @@ def live_read_settings(
     return LiveReadSettings(pulls, reading)
 
 
-def subscription(text: str) -> tuple[str, str, frozenset[str] | None]:
-    """Return kind and expression as brokers take them, and the tags, if it names some.
+def parse_subscription(text: str) -> tuple[str, str, frozenset[str] | None]:
+    """Return filter type and expression for the broker, and the tags of a tag filter.
 
-    Brokers compare hashes of tags; the text is compared here.
+    Brokers compare hashes of tags, so the reader compares the tags again.
     """
     tags = [part.strip() for part in text.split("||")]
     if text.strip() in ("", EVERYTHING):
@@ -90,24 +90,24 @@ def subscription(text: str) -> tuple[str, str, frozenset[str] | None]:
     return "SQL92", text, None
 
 
-def starts_of(
+def start_positions(
     options: Options,
     client: LiveClient,
     bounds: Mapping[MessageQueue, Bounds],
     word: str,
 ) -> Positions:
-    """Where to begin; `word` is the default: earliest or latest."""
+    """Return the first positions; `word` is the default: earliest or latest."""
     found = _positions(options, client, bounds, "starting", word)
     fails = options["failOnDataLoss"]
     for queue, position in found.items():
-        found[queue], _ = checked(position, bounds[queue], queue, fails=fails)
+        found[queue], _ = check_position(position, bounds[queue], queue, fails=fails)
     return found
 
 
-def ends_of(
+def end_positions(
     options: Options, client: LiveClient, bounds: Mapping[MessageQueue, Bounds]
 ) -> Positions:
-    """Where a batch ends: not after what there is now."""
+    """Return the last positions of a batch, not after the current ends."""
     found = _positions(options, client, bounds, "ending", "latest")
     return {queue: min(end, bounds[queue].end) for queue, end in found.items()}
 
@@ -119,12 +119,14 @@ def _positions(
     side: str,
     word: str,
 ) -> Positions:
-    """The positions that a side's options name, among the queues of `bounds`."""
+    """Return the positions that the options of one side select."""
     time_ms = options[f"{side}Timestamp"]
     times = options[f"{side}OffsetsByTimestamp"]
     position = options[f"{side}Offsets"]
     if time_ms is not None:
-        return _at_times(options, client, bounds, side, dict.fromkeys(bounds, time_ms))
+        return _offsets_at_times(
+            options, client, bounds, side, dict.fromkeys(bounds, time_ms)
+        )
     if position is not None and position.word:
         word = position.word
     found = {
@@ -132,26 +134,30 @@ def _positions(
         for queue, each in bounds.items()
     }
     if times is not None:
-        wanted = _known(times, bounds, f"{side}OffsetsByTimestamp")
-        return found | _at_times(options, client, bounds, side, wanted)
+        wanted = _check_known(times, bounds, f"{side}OffsetsByTimestamp")
+        return found | _offsets_at_times(options, client, bounds, side, wanted)
     if position is not None and position.queues is not None:
-        for queue, number in _known(position.queues, bounds, f"{side}Offsets").items():
+        for queue, number in _check_known(
+            position.queues, bounds, f"{side}Offsets"
+        ).items():
             ends = {EARLIEST: bounds[queue].first, LATEST: bounds[queue].end}
             found[queue] = ends.get(number, number)
     return found
 
 
-def _known(
+def _check_known(
     numbers: QueueNumbers, bounds: Mapping[MessageQueue, Bounds], option: str
 ) -> Positions:
     found = {MessageQueue(*key): number for key, number in numbers.items()}
     for queue in found:
         if queue not in bounds:
-            raise ConfigError(f"option {option}: there is no {queue} among those read")
+            raise ConfigError(
+                f"option {option}: {queue} is not among the queues that are read"
+            )
     return found
 
 
-def _at_times(
+def _offsets_at_times(
     options: Options,
     client: LiveClient,
     bounds: Mapping[MessageQueue, Bounds],
@@ -164,6 +170,7 @@ def _at_times(
             if bounds[queue].first < bounds[queue].end <= position:
                 raise RmqError(
                     f"{queue} has no message of {times_ms[queue]} or later; with "
-                    "startingOffsetsByTimestampStrategy=latest its end is the start"
+                    "startingOffsetsByTimestampStrategy=latest the read starts at its "
+                    "end"
                 )
     return found

@@ -1,7 +1,7 @@
 """Live topics in Spark: a batch reader and a stream reader.
 
-The planner runs in the driver and asks brokers for bounds; tasks pull.  The stream's
-checkpoint alone decides where it goes on; brokers only show the progress.
+The driver asks brokers for bounds and plans bundles, tasks pull.  A stream continues at
+the offset in its checkpoint.  Offsets that it reports to brokers are for display only.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from rmq_spark.live.plan import (
     Offset,
     Positions,
     QueueRange,
-    bundles,
-    checked,
-    limited,
+    check_position,
+    limit_ends,
     offset_of,
+    plan_bundles,
     positions_of,
 )
-from rmq_spark.live.settings import LiveReadSettings, ends_of, starts_of
+from rmq_spark.live.settings import LiveReadSettings, end_positions, start_positions
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from rmq_spark.options import Options
 
 ROWS_OF_A_BATCH: Final = 5_000_000
-"""A batch that fails is repeated whole, and a first start must show progress."""
+"""Default limit of a micro-batch: Spark repeats a failed batch as a whole."""
 
 _log: Final = logging.getLogger(__name__)
 
@@ -58,97 +58,105 @@ class BundlePartition(InputPartition):
 
 
 class LiveReader(DataSourceReader):
-    """Reads topics once, up to where they end when it is planned."""
+    """Reads topics once, up to their ends at the time of planning."""
 
     def __init__(self, options: Options, task: LiveReadSettings) -> None:
         self._options = options
         self._task = task
 
     def partitions(self) -> list[BundlePartition]:
-        """Freeze the bounds and cut the queues between them."""
+        """Find the current bounds of the queues, and pack the ranges into bundles."""
         client = LiveClient(self._task.pulls.live)
         try:
-            bounds = client.bounds(fails=True)
-            client.require(bounds)
-            starts = starts_of(self._options, client, bounds, "earliest")
-            ends = ends_of(self._options, client, bounds)
+            bounds = client.find_bounds(fails=True)
+            client.require_queues(bounds)
+            starts = start_positions(self._options, client, bounds, "earliest")
+            ends = end_positions(self._options, client, bounds)
         finally:
             client.close()
         ranges = [QueueRange(queue, starts[queue], ends[queue]) for queue in bounds]
         return _partitions(self._options, ranges)
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
-        """The rows of one bundle; None stands for an empty plan."""
+        """Yield the rows of one bundle; Spark passes None for an empty plan."""
         return _read(self._task, partition)
 
 
 class LiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Follows topics.
+    """Reads topics as micro-batches.
 
-    Spark asks for the latest offset again after each batch, also after the last one of
-    an AvailableNow run: the start that it names then is what has been committed.
+    Spark asks for the latest offset after each batch, also after the last one of an
+    AvailableNow run.  The start that it passes then has been committed.
     """
 
     def __init__(self, options: Options, task: LiveReadSettings) -> None:
         self._options = options
         self._task = task
         self._client: LiveClient | None = None
-        self._frozen: Positions | None = None
+        self._frozen_ends: Positions | None = None
         self._reported: Positions = {}
         self._bounds: dict[MessageQueue, Bounds] = {}
 
     def __getstate__(self) -> dict[str, object]:
-        """Connections stay in the driver."""
+        """Return the state without the connections of the driver."""
         return self.__dict__ | {"_client": None}
 
     def initialOffset(self) -> Offset:
-        """Where a new query starts: at the ends by default."""
-        bounds = self._ask()
-        self._asker().require(bounds)
-        return offset_of(starts_of(self._options, self._asker(), bounds, "latest"))
+        """Return the start of a new query: the ends of the queues by default."""
+        bounds = self._refresh_bounds()
+        self._get_client().require_queues(bounds)
+        return offset_of(
+            start_positions(self._options, self._get_client(), bounds, "latest")
+        )
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """From now on each queue ends where it ends now."""
-        self._frozen = {queue: each.end for queue, each in self._ask().items()}
+        """Freeze the ends of the queues: the stream ends there."""
+        self._frozen_ends = {
+            queue: each.end for queue, each in self._refresh_bounds().items()
+        }
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """The limit of a micro-batch."""
+        """Return the limit of a micro-batch."""
         rows = self._options["maxOffsetsPerTrigger"]
         if rows is None:
             rows = ROWS_OF_A_BATCH
         return ReadMaxRows(rows) if rows else ReadAllAvailable()
 
     def reportLatestOffset(self) -> Offset:
-        """Where the queues end, for progress reports."""
+        """Return the ends of the queues, for progress reports."""
         return offset_of({queue: each.end for queue, each in self._bounds.items()})
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
-        """The end of the next micro-batch, within the limit."""
+        """Return the end of the next micro-batch, within the limit."""
         positions = positions_of(start)
         self._report(positions)
-        bounds = self._ask()
+        bounds = self._refresh_bounds()
         self._warn_of_unreachable(positions, bounds)
         starts, ends = self._next_ranges(positions, bounds)
         rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        return offset_of(positions | limited(starts, ends, rows))
+        return offset_of(positions | limit_ends(starts, ends, rows))
 
     def partitions(self, start: Offset, end: Offset) -> list[BundlePartition]:
-        """The ranges of one micro-batch."""
+        """Return the bundles of one micro-batch."""
         starts, ends = positions_of(start), positions_of(end)
         is_new = {q for q, stop in ends.items() if not starts.get(q, stop + 1) <= stop}
-        if is_new:  # a new queue, or one that was made again, starts at its beginning
-            bounds = self._bounds if is_new <= self._bounds.keys() else self._ask()
+        if is_new:  # a queue that was created, or created again, is read from its first
+            bounds = (
+                self._bounds
+                if is_new <= self._bounds.keys()
+                else self._refresh_bounds()
+            )
             for queue in is_new:
                 starts[queue] = bounds[queue].first if queue in bounds else ends[queue]
         ranges = [QueueRange(queue, starts[queue], ends[queue]) for queue in ends]
         return _partitions(self._options, ranges)
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
-        """The rows of one bundle."""
+        """Yield the rows of one bundle."""
         return _read(self._task, partition)
 
     def stop(self) -> None:
-        """End the connections of the driver."""
+        """Close the connections of the driver."""
         if self._client is not None:
             self._client.close()
             self._client = None
@@ -156,28 +164,31 @@ class LiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _next_ranges(
         self, positions: Positions, bounds: dict[MessageQueue, Bounds]
     ) -> tuple[Positions, Positions]:
-        """Where each reachable queue starts and ends; LostData if some is lost."""
+        """Return start and end of each reachable queue.
+
+        LostData if messages are lost.
+        """
         starts, ends = {}, {}
         fails = self._options["failOnDataLoss"]
         for queue, each in bounds.items():
-            if self._frozen is not None and queue not in self._frozen:
+            if self._frozen_ends is not None and queue not in self._frozen_ends:
                 continue
             start = positions.get(queue, each.first)
-            if self._asker().is_behind(queue, start, each):
+            if self._get_client().is_ahead_of_slave(queue, start, each):
                 continue
-            starts[queue], text = checked(start, each, queue, fails=fails)
+            starts[queue], text = check_position(start, each, queue, fails=fails)
             if text:
                 _log.warning("%s", text)
-            end = each.end if self._frozen is None else self._frozen[queue]
+            end = each.end if self._frozen_ends is None else self._frozen_ends[queue]
             ends[queue] = max(starts[queue], min(end, each.end))
         return starts, ends
 
     def _report(self, positions: Positions) -> None:
-        """Show brokers what has been committed, if a group is named."""
+        """Report committed positions to brokers, if a group is named."""
         group = self._options["consumerGroup"]
         changed = dict(positions.items() - self._reported.items())
         if group is not None and changed:
-            self._asker().report(group, changed)
+            self._get_client().report(group, changed)
             self._reported = positions
 
     def _warn_of_unreachable(
@@ -186,23 +197,23 @@ class LiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         away = positions.keys() - bounds.keys()
         if away:
             _log.warning(
-                "%d queues cannot be reached and keep their positions, such as %s",
+                "%d queues are unreachable and keep their positions, such as %s",
                 len(away),
                 min(away),
             )
 
-    def _ask(self) -> dict[MessageQueue, Bounds]:
-        self._bounds = self._asker().bounds(fails=False)
+    def _refresh_bounds(self) -> dict[MessageQueue, Bounds]:
+        self._bounds = self._get_client().find_bounds(fails=False)
         return self._bounds
 
-    def _asker(self) -> LiveClient:
+    def _get_client(self) -> LiveClient:
         if self._client is None:
             self._client = LiveClient(self._task.pulls.live)
         return self._client
 
 
 def _partitions(options: Options, ranges: list[QueueRange]) -> list[BundlePartition]:
-    packed = bundles(ranges, options["rowsPerPartition"], options["minPartitions"])
+    packed = plan_bundles(ranges, options["rowsPerPartition"], options["minPartitions"])
     return [BundlePartition(bundle) for bundle in packed]
 
 
@@ -212,4 +223,4 @@ def _read(
     from rmq_spark.live.reader import read_bundle
 
     if isinstance(partition, BundlePartition):
-        yield from read_bundle(task.pulls, task.reading, partition.bundle)
+        yield from read_bundle(task.pulls, task.read_settings, partition.bundle)

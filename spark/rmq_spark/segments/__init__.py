@@ -1,1 +1,1 @@
-"""Reading the log: its segments, ranges of them, and their Arrow batches."""
+"""Reads the log of a store: plans ranges of its segments, decodes them to Arrow."""

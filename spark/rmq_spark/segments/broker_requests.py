@@ -1,6 +1,7 @@
-"""Requests to a broker: where its readable log ends, and reports of an export.
+"""Requests of the segment reader and of exports to a broker.
 
-Requests 28 and 20002 (of its plugin `export`), each over a socket of its own.
+Request 28 asks where the readable log ends.  Request 20002, of the plugin `export`,
+reports the progress of an export.  Each request has its own connection.
 """
 
 import json
@@ -17,19 +18,19 @@ from rmq.protocol.frames import decode, encode
 TIMEOUT_S: Final = 10.0
 _END: Final = "commitLogMaxOffset"
 _MAX_ANSWER: Final = 1 << 20
-"""The table has some hundred short texts."""
+"""Limit of an answer; the runtime table has some hundred short texts."""
 _LENGTH: Final = struct.Struct(">I")
 
 
-def ask_end(address: str) -> int:
-    """The end of the log of the broker at `host:port`."""
-    answer = _ask(
+def request_end(address: str) -> int:
+    """Return the end of the log of the broker at `host:port`."""
+    answer = _request(
         parse_address(address), Command.request(RequestCode.GET_BROKER_RUNTIME_INFO)
     )
     if answer.code != ResponseCode.SUCCESS:
         raise RmqError(
-            f"the broker at {address} does not say where its log ends: {answer.code} "
-            f"{answer.remark}"
+            f"the broker at {address} does not report where its log ends: "
+            f"{answer.code} {answer.remark}"
         )
     try:
         return int(json.loads(answer.body)["table"][_END])
@@ -45,12 +46,14 @@ def report_offset(address: str, exporter: str, offset: int) -> None:
 
 
 def forget_exporter(address: str, exporter: str) -> None:
-    """Remove `exporter` from the broker, because it will not come back."""
+    """Remove `exporter` from the broker, which then keeps no files for it."""
     _report(address, {"exporter": exporter, "forget": "true"})
 
 
 def _report(address: str, fields: dict[str, str]) -> None:
-    answer = _ask(parse_address(address), Command(OwnRequestCode.REPORT_EXPORT, fields))
+    answer = _request(
+        parse_address(address), Command(OwnRequestCode.REPORT_EXPORT, fields)
+    )
     if answer.code != ResponseCode.SUCCESS:
         raise RmqError(
             f"the broker at {address} refuses the report of "
@@ -65,22 +68,22 @@ def parse_address(text: str) -> Address:
     return Address.parse(text)
 
 
-def _ask(address: Address, request: Command) -> Command:
+def _request(address: Address, request: Command) -> Command:
     try:
         with socket.create_connection(address, TIMEOUT_S) as connection:
             connection.sendall(encode(request))
-            head = _received(connection, _LENGTH.size)
+            head = _receive(connection, _LENGTH.size)
             (size,) = _LENGTH.unpack(head)
             if size > _MAX_ANSWER:
                 raise RemoteProtocolError(
                     f"{address} is no broker: it announces an answer of {size} bytes"
                 )
-            return decode(head + _received(connection, size))
+            return decode(head + _receive(connection, size))
     except OSError as error:
         raise ConnectFailed(f"cannot ask the broker at {address}: {error}") from error
 
 
-def _received(connection: socket.socket, size: int) -> bytes:
+def _receive(connection: socket.socket, size: int) -> bytes:
     data = b""
     while len(data) < size:
         more = connection.recv(size - len(data))

@@ -1,13 +1,12 @@
-"""The log of a store: its segments, where it ends, and parts of it.
+"""The log of a store: its segments, its end, and walks over its records.
 
 A segment is a file named by the physical offset of its first byte, in 20 digits.  It
-ends with a blank record or with fewer than 8 bytes; the next one starts at its base
+ends with a blank record or with fewer than 8 bytes.  The next one starts at its base
 offset plus its size.
 
-Where the log ends: at `confirm_offset` if it is given; else where the walk over
-the last segment, with CRC, finds no record.  A running broker may be writing right
-there, so the walk is repeated `SETTLE_MS` later: by then a copy of a record that had
-begun has ended.
+The log ends at `confirm_offset` if the caller knows it.  Else it ends where a walk over
+the last segment, with CRC, finds no record.  A running broker may be copying records
+before that end, so the caller waits `SETTLE_MS` until these copies are complete.
 """
 
 import logging
@@ -27,20 +26,20 @@ from rmq.core.segments import Segment, is_name, segments_of
 SETTLE_MS: Final = 50
 CHUNK_BYTES: Final = 16 << 20
 MAX_RECORD_BYTES: Final = 256 << 20
-"""No broker stores a record this long; a longer one is damage."""
+"""Limit of a record; a larger size is damage."""
 QUEUE_ENTRY: Final = struct.Struct(">qiq")
 """Physical offset, record size and tags code."""
 _TAIL_BYTES: Final = 1 << 20
 _WALK_BYTES: Final = 1 << 20
-"""A read of a walk: it fits into the cache of a core."""
+"""One read of a walk, which fits into the cache of a core."""
 _NEVER_MS: Final = (1 << 63) - 1
 _log: Final = logging.getLogger(__name__)
 
 
 class LostData(StoreError):
-    """Messages of the range that was asked for are missing.
+    """Messages of the requested range are missing.
 
-    `advice`: what reads the others.
+    `advice` names the option that reads the remaining ones.
     """
 
     def __init__(self, what: str, advice: str = "") -> None:
@@ -49,7 +48,7 @@ class LostData(StoreError):
 
 
 def find_segments(store: str | Path) -> list[Segment]:
-    """The segments of a store, or of a folder of segments, oldest first."""
+    """Return the segments of a store, or of a folder of segments, oldest first."""
     folder = log_folder(store)
     try:
         segments = segments_of(folder)
@@ -59,13 +58,13 @@ def find_segments(store: str | Path) -> list[Segment]:
         if one.end_offset > two.base_offset:
             raise StoreError(
                 f"{one.path} ends at {one.end_offset}, after the start of {two.path}: "
-                "segments of two stores, or a damaged one: remove the wrong one"
+                "one belongs to another store, or is damaged; remove it"
             )
     return segments
 
 
 def log_folder(store: str | Path) -> Path:
-    """The folder of the segments; a sentence says why there is none."""
+    """Return the folder of the segments; StoreError if there is no such folder."""
     root = Path(store)
     for folder in (root / "commitlog", root):
         if folder.is_dir() and (
@@ -78,12 +77,12 @@ def log_folder(store: str | Path) -> Path:
 
 
 def min_offset(segments: list[Segment]) -> int:
-    """The first physical offset that can be read."""
+    """Return the first physical offset that can be read."""
     return segments[0].base_offset if segments else 0
 
 
 class open_segment:
-    """A descriptor for reading; a file that is gone is `LostData`."""
+    """Context with a descriptor for reading; LostData if the file was removed."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -93,7 +92,8 @@ class open_segment:
             self._descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError as error:
             raise LostData(
-                f"{self._path} is gone: the broker removed it before it was read"
+                f"{self._path} does not exist any more: the broker removed it before "
+                "it was read"
             ) from error
         except OSError as error:
             raise StoreError(f"cannot read {self._path}: {error.strerror}") from error
@@ -104,7 +104,7 @@ class open_segment:
 
 
 def find_end(store: str | Path, confirm_offset: int | None = None) -> int:
-    """The physical offset at which the readable log ends."""
+    """Return the physical offset at which the readable log ends."""
     if confirm_offset is not None:
         return confirm_offset
     end = walked_end(find_segments(store))
@@ -114,7 +114,7 @@ def find_end(store: str | Path, confirm_offset: int | None = None) -> int:
 
 
 def walked_end(segments: list[Segment]) -> int:
-    """Follow the last segment with records, with CRC, to the end of the records."""
+    """Return the end of the last segment that has records; checks their CRCs."""
     for segment in reversed(segments):
         start = segment.base_offset
         end = walk_records(segment, start, segment.end_offset, check_crc=True).position
@@ -124,9 +124,9 @@ def walked_end(segments: list[Segment]) -> int:
 
 
 class WalkedRecords(NamedTuple):
-    """A part of the log that was followed: where it ends, why, and its store times.
+    """The outcome of a walk: its end, the reason, and the store times of the records.
 
-    Without records the least time is greater than the greatest.
+    Without records `least_ms` is greater than `greatest_ms`.
     """
 
     position: int
@@ -138,7 +138,7 @@ class WalkedRecords(NamedTuple):
 def walk_records(
     segment: Segment, start: int, stop_at: int, *, check_crc: bool = False
 ) -> WalkedRecords:
-    """Follow records to the first boundary at or after `stop_at`, or to their end.
+    """Walk to the first record boundary at or after `stop_at`, or to the last record.
 
     A blank record leads to the end of the file.
     """
@@ -149,7 +149,7 @@ def walk_records(
 def walk_open_segment(
     descriptor: int, segment: Segment, position: int, stop_at: int, check_crc: bool
 ) -> WalkedRecords:
-    """`walk_records` in an open file."""
+    """Walk like `walk_records`, in an open file."""
     base, size = segment.base_offset, _WALK_BYTES
     status, least_ms, greatest_ms = RecordStatus.OK, _NEVER_MS, -_NEVER_MS
     while position < stop_at:
@@ -181,7 +181,10 @@ def walk_open_segment(
 def cut_at_segments(
     segments: list[Segment], start: int, end: int, *, fail_on_loss: bool = True
 ) -> Iterator[tuple[Segment, int, int]]:
-    """Cut [start, end) at the segments; a gap is an error, or logged and skipped."""
+    """Yield [start, end) segment by segment.
+
+    A missing segment is an error with `fail_on_loss`; else it is logged and skipped.
+    """
     at = start
     for segment in segments:
         if segment.end_offset <= at or segment.base_offset >= end:
@@ -197,17 +200,20 @@ def cut_at_segments(
 
 
 def report_loss(start: int, end: int, fail: bool) -> None:
-    """Report by an error or a warning that a part of the log is gone."""
-    text = f"the log from {start} to {end} is gone: the broker removed the segments"
+    """Raise LostData for a missing part of the log, or log a warning."""
+    text = f"the log from {start} to {end} is missing: the broker removed the segments"
     if fail:
         raise LostData(
-            f"{text}; failOnDataLoss=false or --allow-loss continues after them"
+            f"{text}; failOnDataLoss=false or --allow-loss continues after the gap"
         )
-    _log.warning("%s; going on at %d", text, end)
+    _log.warning("%s; reading continues at %d", text, end)
 
 
 def last_record(segments: list[Segment], start: int, end: int) -> tuple[int, bytes]:
-    """Place and bytes of the last record of [start, end); no bytes if there is none."""
+    """Return the offset and bytes of the last record of [start, end).
+
+    If there is no record: `end` and no bytes.
+    """
     for segment in reversed(segments):
         first, stop = max(start, segment.base_offset), min(end, segment.end_offset)
         if first < stop:
@@ -250,7 +256,7 @@ def _step_to_last(
 
 
 def read_bytes(segments: list[Segment], offset: int, size: int) -> bytes | None:
-    """Bytes of the log; None if no segment holds them."""
+    """Return bytes of the log; None if no segment has them."""
     for segment in segments:
         if segment.base_offset <= offset and offset + size <= segment.end_offset:
             with open_segment(segment.path) as descriptor:
@@ -259,7 +265,7 @@ def read_bytes(segments: list[Segment], offset: int, size: int) -> bytes | None:
 
 
 def make_durable(segments: list[Segment], start: int, end: int) -> None:
-    """Flush what a broker has written to [start, end) and not flushed yet."""
+    """Sync the segments of [start, end), which the broker may not have flushed yet."""
     for segment in segments:
         if segment.end_offset > start and segment.base_offset < end:
             with open_segment(segment.path) as descriptor:
@@ -267,7 +273,7 @@ def make_durable(segments: list[Segment], start: int, end: int) -> None:
 
 
 def count_records(store: str | Path, start: int, end: int) -> int:
-    """How many records [start, end) has."""
+    """Return the number of records in [start, end)."""
     total = 0
     for segment, first, last in cut_at_segments(
         find_segments(store), start, end, fail_on_loss=False
@@ -285,20 +291,20 @@ def count_records(store: str | Path, start: int, end: int) -> int:
 
 
 def bad_record(path: str, offset: int, status: RecordStatus, reason: str) -> CorruptLog:
-    """The error for bytes that are no valid record."""
+    """Return the error for bytes that are no valid record."""
     text = reason or _REASONS.get(status, status.name)
     return CorruptLog(
-        path, offset, f"{text}; corruptRecords=skip or --skip-corrupt passes over it"
+        path, offset, f"{text}; corruptRecords=skip or --skip-corrupt skips it"
     )
 
 
 _REASONS: Final = {
     RecordStatus.BLANK: "the segment ends here, before the range does",
-    RecordStatus.END: "nothing was written here, before the range ends",
+    RecordStatus.END: "no record was written here, before the range ends",
     RecordStatus.SHORT: "the record reaches beyond the range",
     RecordStatus.BAD_MAGIC: "no record starts here",
     RecordStatus.BAD_SIZE: "the size of the record is too small",
     RecordStatus.BAD_LENGTHS: "the lengths in the record do not add up to its size",
     RecordStatus.BAD_CRC: "the CRC of the body is wrong",
-    RecordStatus.BAD_OFFSET: "the record belongs to another place of the log",
+    RecordStatus.BAD_OFFSET: "the record belongs to another offset of the log",
 }

@@ -1,4 +1,4 @@
-"""Compressed bodies, decompressed as consumers do.
+"""Decompresses message bodies as consumers do.
 
 Bits 8 to 10 of the system flag name the method: 0 and 3 zlib, 1 LZ4 frame, 2 Zstandard.
 """
@@ -15,11 +15,11 @@ from rmq.protocol.flags import (
 )
 
 MAX_BODY_BYTES: Final = 64 << 20
-"""A body that grows beyond this is no message: brokers take 4 MiB."""
+"""Limit of a decompressed body, against bombs; brokers accept 4 MiB by default."""
 
 
 def open_body(sys_flag: int, body: bytes) -> bytes:
-    """The decompressed body; a ValueError says why that is not possible."""
+    """Return the decompressed body; ValueError if it cannot be decompressed."""
     method = sys_flag & COMPRESSION_MASK
     if method in (COMPRESSION_LEGACY, COMPRESSION_ZLIB):
         return _inflate(body)
@@ -31,7 +31,7 @@ def open_body(sys_flag: int, body: bytes) -> bytes:
 
 
 def keep_if_broken(sys_flag: int, body: bytes) -> bytes:
-    """The decompressed body, or the stored one if that is not possible."""
+    """Return the decompressed body; the stored one if it cannot be decompressed."""
     try:
         return open_body(sys_flag, body)
     except ValueError:

@@ -1,8 +1,8 @@
-"""Reading a few topics by their consume queues: only their records are read.
+"""Reads the records of a few topics through their consume queues.
 
-The queues are an index that may lag behind the log, and hold neither prepared nor
-rolled-back messages.  So the source
-uses them only with `readFrom=queues`, and an export never does.
+Consume queues are an index that may lag the log, and they have neither prepared nor
+rolled-back messages.  So the source uses them with `readFrom=queues` only, and an
+export never does.
 
 Entry, 20 bytes: i64 physical offset, i32 record size, i64 tags code.
 """
@@ -38,7 +38,7 @@ _log: Final = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class RecordList:
-    """Records of one segment in the order of the log: offset and size of each."""
+    """Records of one segment in log order: physical offset and size of each."""
 
     path: str
     base_offset: int
@@ -49,38 +49,40 @@ class RecordList:
 def plan_records(
     options: Options, start: int, end: int, *, split_bytes: int
 ) -> list[RecordList]:
-    """The records of the chosen topics in [start, end), in lists of `split_bytes`."""
+    """Return lists of about `split_bytes` with the selected records of [start, end)."""
     store = Path(options["store"])
     entries: list[Place] = []
     for folder in _chosen_queues(options, store / "consumequeue"):
         entries += [
-            (offset, size) for offset, size in _entries(folder) if start <= offset < end
+            (offset, size)
+            for offset, size in _read_entries(folder)
+            if start <= offset < end
         ]
     entries.sort()
     return [
         RecordList(s.path, s.base_offset, chunk, options["verifyCrc"] == "all")
         for s, places in _by_segment(find_segments(store), entries)
-        for chunk in _chunks(places, split_bytes)
+        for chunk in _chunk_places(places, split_bytes)
     ]
 
 
 def _chosen_queues(options: Options, root: Path) -> Iterator[Path]:
-    """The folders of the queues; the topics must have been named."""
+    """Yield the folders of the selected queues; the options must name the topics."""
     assigned = options["assign"]
     topics = options["subscribe"]
     if assigned is not None:
         broker = options["brokerName"]
         for topic, name, queue in sorted(assigned):
             if name == broker:
-                yield _existing(root / topic / str(queue), topic)
+                yield _require_folder(root / topic / str(queue), topic)
     elif topics is not None:
         for topic in topics:
-            yield from sorted(_existing(root / topic, topic).iterdir())
+            yield from sorted(_require_folder(root / topic, topic).iterdir())
     else:
         raise ConfigError("readFrom=queues needs option subscribe or assign")
 
 
-def _existing(folder: Path, topic: str) -> Path:
+def _require_folder(folder: Path, topic: str) -> Path:
     if not folder.is_dir():
         raise ConfigError(
             f"topic {topic} has no consume queue at {folder}: read it with readFrom=log"
@@ -88,8 +90,8 @@ def _existing(folder: Path, topic: str) -> Path:
     return folder
 
 
-def _entries(folder: Path) -> Iterator[Place]:
-    """Offset and size of each entry that was written; fillers are skipped."""
+def _read_entries(folder: Path) -> Iterator[Place]:
+    """Yield physical offset and size of each written entry, without fillers."""
     for each in segments_of(folder):
         data = Path(each.path).read_bytes()
         whole = len(data) - len(data) % QueueEntryLayout.ENTRY_SIZE
@@ -103,7 +105,7 @@ def _entries(folder: Path) -> Iterator[Place]:
 def _by_segment(
     segments: list[Segment], entries: list[Place]
 ) -> Iterator[tuple[Segment, list[Place]]]:
-    """Sorted entries by segment, without those of removed segments."""
+    """Yield each segment with its entries; `entries` are sorted."""
     at = 0
     for segment in segments:
         first = at
@@ -114,10 +116,10 @@ def _by_segment(
             yield segment, inside
 
 
-def _chunks(
+def _chunk_places(
     places: list[Place], max_bytes: int, max_count: int = 1 << 62
 ) -> Iterator[list[Place]]:
-    """Cut where one of the limits is reached."""
+    """Yield lists that end where one of the limits is reached."""
     chunk: list[Place] = []
     size = 0
     for place in places:
@@ -131,15 +133,15 @@ def _chunks(
 
 
 def read_records(reading: ReadSettings, part: RecordList) -> Iterator[pa.RecordBatch]:
-    """The rows of a list; a place without such a record is an error."""
+    """Yield the rows of a list; an entry without its record is an error."""
     try:
         with open_segment(part.path) as descriptor:
-            for places in _chunks(part.places, _BATCH_BYTES, _BATCH_RECORDS):
+            for places in _chunk_places(part.places, _BATCH_BYTES, _BATCH_RECORDS):
                 yield from _read_batch(reading, part, descriptor, places)
     except LostData:
         if reading.fail_on_loss:
             raise
-        _log.warning("%s is gone: its records are not read", part.path)
+        _log.warning("%s does not exist any more: its records are not read", part.path)
 
 
 def _read_batch(
@@ -155,7 +157,7 @@ def _read_batch(
             if not reading.skip_corrupt:
                 raise error
             _log.warning("%s", error)
-    decoder, builder = reading.decoder(), BatchBuilder(reading)
+    decoder, builder = reading.create_decoder(), BatchBuilder(reading)
     joined = b"".join(records)
     at = 0
     while at < len(joined):
@@ -174,7 +176,7 @@ def _read_batch(
 
 
 def _is_record(data: bytes, offset: int, size: int) -> bool:
-    """True if the bytes claim to be the record that the queue names."""
+    """Return whether the bytes have the size and offset of the queue entry."""
     if len(data) != size or size < RecordLayout.HEAD_SIZE:
         return False
     record = RecordView(data)

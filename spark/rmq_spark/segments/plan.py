@@ -1,8 +1,8 @@
-"""Planning: how a part of the log is cut into ranges and batches.
+"""Plans ranges of the log for tasks, and the end of a micro-batch.
 
-A cut is at an entry of a consume queue if that is plausible, else found by following
-the records.  The reader of a range proves it: the records lead from its start to
-exactly its end.
+A range ends at a record boundary.  A consume queue suggests a boundary, and the planner
+checks it; else the planner walks over the records.  The reader proves each range: its
+records must lead from its start to exactly its end.
 """
 
 import os
@@ -30,7 +30,7 @@ _HINT_BYTES: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class SegmentRange:
-    """A part of one segment between two records; offsets are those of the log."""
+    """A range of one segment between two record boundaries, in physical offsets."""
 
     path: str
     base_offset: int
@@ -41,7 +41,7 @@ class SegmentRange:
 
     @property
     def file_end(self) -> int:
-        """Where the file ends; a blank record may precede it."""
+        """The physical offset where the file ends; a blank record may precede it."""
         return self.base_offset + self.size
 
 
@@ -55,9 +55,9 @@ def plan_ranges(
     fail_on_loss: bool = True,
     use_queues: bool = True,
 ) -> list[SegmentRange]:
-    """Cut [start, end) into ranges of about `split_bytes`; none spans two segments.
+    """Cut [start, end) into ranges of about `split_bytes`, each in one segment.
 
-    `start` and `end` are boundaries between records, or ends of segments.
+    `start` and `end` are record boundaries, or ends of segments.
     """
     segments = find_segments(store)
     hints = BoundaryHints(store) if use_queues else None
@@ -96,7 +96,7 @@ def _cut_points(
     split_bytes: int,
     hints: "BoundaryHints | None",
 ) -> Iterator[int]:
-    """Boundaries between `start` and `end`, on a grid of the log."""
+    """Yield record boundaries after each multiple of `split_bytes` in (start, end)."""
     at = start
     with open_segment(segment.path) as descriptor:
         while True:
@@ -113,7 +113,7 @@ def _cut_points(
 
 
 class BoundaryHints:
-    """Boundaries near a place of the log, from the longest consume queue.
+    """Record boundaries near an offset, found in the longest consume queue.
 
     An entry is i64 physical offset, i32 record size, i64 tags code.
     """
@@ -132,7 +132,7 @@ class BoundaryHints:
     def find_boundary(
         self, descriptor: int, segment: Segment, place: int
     ) -> int | None:
-        """A boundary at or after `place`: an entry that the records confirm."""
+        """Return a boundary at or after `place` where valid records start, or None."""
         for path in reversed(self._files):
             with path.open("rb") as file:
                 count = os.fstat(file.fileno()).st_size // QueueEntryLayout.ENTRY_SIZE
@@ -154,7 +154,7 @@ class BoundaryHints:
 
 
 def _read_entry(descriptor: int, index: int) -> int | None:
-    """The physical offset of an entry; None if none was written."""
+    """Return the physical offset of an entry; None if the entry is not written."""
     data = os.pread(
         descriptor, QueueEntryLayout.ENTRY_SIZE, index * QueueEntryLayout.ENTRY_SIZE
     )
@@ -167,7 +167,7 @@ def _read_entry(descriptor: int, index: int) -> int | None:
 
 
 def _first_at_or_after(descriptor: int, count: int, place: int) -> int | None:
-    """Binary search for the first entry at or after `place`."""
+    """Return the first entry at or after `place`, by binary search."""
     low, high = 0, count
     while low < high:
         middle = (low + high) // 2
@@ -182,7 +182,7 @@ def _first_at_or_after(descriptor: int, count: int, place: int) -> int | None:
 def align(
     store: str | Path, start: int, end: int, *, max_bytes: int, max_records: int | None
 ) -> int:
-    """The boundary at which a batch from `start` reaches a limit, or `end`."""
+    """Return the boundary at which a batch from `start` reaches a limit, or `end`."""
     records, at = 0, start
     for segment, first, last in cut_at_segments(find_segments(store), start, end):
         at = first
@@ -208,7 +208,7 @@ def align(
 
 
 def _skip_records(data: bytes, base_offset: int, count: int) -> int:
-    """Where `count` records end."""
+    """Return the physical offset after `count` records."""
     at = 0
     for _ in range(count):
         at = walk_chain(

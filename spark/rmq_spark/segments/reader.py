@@ -1,8 +1,8 @@
-"""Reading a range of a segment: bytes in chunks, proof of the range, Arrow batches.
+"""Reads a range of a segment in chunks and decodes its records to Arrow batches.
 
-A range is read with `pread`: a file that is cut while it is mapped would kill the
-worker.  The records must lead from the start of the range to exactly its end, or to a
-blank record if it ends with its file; anything else is an error with its offset.
+The reader uses `pread`: if a file that is mapped is truncated, the worker gets SIGBUS.
+The records must lead from the start of the range to exactly its end.  A range that ends
+with its file may end with a blank record.  Anything else is an error with its offset.
 """
 
 import logging
@@ -49,7 +49,7 @@ _log: Final = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class ReadSettings:
-    """What to make of the records; sent to the workers."""
+    """How to decode records, and which rows to keep; pickled for the workers."""
 
     columns: tuple[Column, ...]
     topics: TopicSelection = TopicSelection()
@@ -62,19 +62,22 @@ class ReadSettings:
     fail_on_loss: bool = True
 
     @property
-    def sources(self) -> list[str]:
-        """What to decode: for the columns, and for the choice of rows."""
+    def decoded_sources(self) -> list[str]:
+        """The columns that are decoded.
+
+        The selected ones, and those that filter rows.
+        """
         wanted = dict.fromkeys(c.source for c in self.columns)
         if not self.rows.is_unbounded:
             wanted |= dict.fromkeys(ROW_SOURCES)
         return [source for source in wanted if source not in CONSTANTS]
 
-    def decoder(self) -> ColumnReader:
-        """A decoder of these columns."""
+    def create_decoder(self) -> ColumnReader:
+        """Create a decoder of these columns."""
         opener = keep_if_broken if self.skip_corrupt else open_body
         return ColumnReader(
-            self.sources,
-            wants_topic=self.topics.wants,
+            self.decoded_sources,
+            wants_topic=self.topics.wants_topic,
             open_body=opener if self.decompress else None,
             unwrap=self.unwrap,
             skip_unqueued=not self.with_unqueued,
@@ -82,7 +85,7 @@ class ReadSettings:
 
 
 def read_settings(options: Options, columns: tuple[Column, ...]) -> ReadSettings:
-    """What the options ask for."""
+    """Return the settings that the options describe."""
     return ReadSettings(
         columns,
         selected_topics(options),
@@ -99,15 +102,18 @@ def read_settings(options: Options, columns: tuple[Column, ...]) -> ReadSettings
 def read_range(
     reading: ReadSettings, part: SegmentRange, *, batch_rows: int = BATCH_ROWS
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a range, in the order of the log."""
+    """Yield the rows of a range in log order."""
     try:
         with open_segment(part.path) as descriptor:
-            yield from _RangeReader(reading, part, descriptor).batches(batch_rows)
+            yield from _RangeReader(reading, part, descriptor).read_batches(batch_rows)
     except LostData:
         if reading.fail_on_loss:
             raise
         _log.warning(
-            "%s is gone: %d to %d are not read", part.path, part.start, part.end
+            "%s does not exist any more: offsets %d to %d are not read",
+            part.path,
+            part.start,
+            part.end,
         )
 
 
@@ -120,15 +126,15 @@ class _RangeReader:
         self._reading = reading
         self._part = part
         self._descriptor = descriptor
-        self._decoder = reading.decoder()
+        self._decoder = reading.create_decoder()
         self._builder = BatchBuilder(reading)
         self._position = part.start
 
-    def batches(self, batch_rows: int) -> Iterator[pa.RecordBatch]:
-        chunk = memoryview(bytearray(min(CHUNK_BYTES, self._left)))
-        while self._left:
+    def read_batches(self, batch_rows: int) -> Iterator[pa.RecordBatch]:
+        chunk = memoryview(bytearray(min(CHUNK_BYTES, self._remaining_bytes)))
+        while self._remaining_bytes:
             start = self._position
-            size = self._fill(chunk[: self._left])
+            size = self._fill(chunk[: self._remaining_bytes])
             at = 0
             while at < size:
                 found = self._decoder.measure(
@@ -148,19 +154,22 @@ class _RangeReader:
                     break
             if found.status in (RecordStatus.OK, RecordStatus.SHORT) and at:
                 continue
-            if found.status is RecordStatus.SHORT and len(chunk) == size < self._left:
-                chunk = self._larger(chunk)
+            if (
+                found.status is RecordStatus.SHORT
+                and len(chunk) == size < self._remaining_bytes
+            ):
+                chunk = self._double_chunk(chunk)
             elif self._is_end_of_file(found):
                 self._position = self._part.end
             else:
-                self._pass_over(found)
+                self._skip_damage(found)
 
     @property
-    def _left(self) -> int:
+    def _remaining_bytes(self) -> int:
         return self._part.end - self._position
 
     def _fill(self, chunk: memoryview) -> int:
-        """Read into the chunk from the position on; a cut file is an error."""
+        """Read from the position into the chunk; a truncated file is an error."""
         size = os.preadv(
             self._descriptor, [chunk], self._position - self._part.base_offset
         )
@@ -169,23 +178,26 @@ class _RangeReader:
                 self._part.path,
                 self._position,
                 RecordStatus.SHORT,
-                "the file ends here, before the range does",
+                "the file ends here, before the end of the range",
             )
         return size
 
-    def _larger(self, chunk: memoryview) -> memoryview:
+    def _double_chunk(self, chunk: memoryview) -> memoryview:
         if len(chunk) >= MAX_RECORD_BYTES:
             raise bad_record(
-                self._part.path, self._position, RecordStatus.BAD_SIZE, "it is too long"
+                self._part.path,
+                self._position,
+                RecordStatus.BAD_SIZE,
+                "the record is too long",
             )
         return memoryview(bytearray(2 * len(chunk)))
 
     def _is_end_of_file(self, found: Measured) -> bool:
         if self._part.end != self._part.file_end:
             return False
-        return found.status is RecordStatus.BLANK or self._left < _BLANK_SIZE
+        return found.status is RecordStatus.BLANK or self._remaining_bytes < _BLANK_SIZE
 
-    def _pass_over(self, found: Measured) -> None:
+    def _skip_damage(self, found: Measured) -> None:
         error = bad_record(self._part.path, self._position, found.status, found.reason)
         if not self._reading.skip_corrupt:
             raise error
@@ -194,7 +206,7 @@ class _RangeReader:
         _log.warning("%s; %d bytes are skipped", error, self._position - bad)
 
     def _next_record(self, position: int) -> int:
-        """The next place where records seem to start, or the end of the range."""
+        """Return the next offset where records seem to start, or the range's end."""
         end = self._part.end
         while position < end:
             size = min(CHUNK_BYTES, end - position)
@@ -208,11 +220,11 @@ class _RangeReader:
 
 
 class BatchBuilder:
-    """Allocates the buffers of a decoder, and makes batches of them."""
+    """Allocates the buffers that a decoder fills, and creates batches over them."""
 
     def __init__(self, reading: ReadSettings) -> None:
         self._reading = reading
-        self._sources = reading.sources
+        self._sources = reading.decoded_sources
         self._schema = arrow_schema(reading.columns)
         self._types: dict[str, pa.DataType] = {}
         for column, field in zip(reading.columns, self._schema, strict=True):
@@ -223,12 +235,17 @@ class BatchBuilder:
             self._types.setdefault(source, kind)
 
     def build(self, decoder: ColumnReader, found: Measured) -> Iterator[pa.RecordBatch]:
-        """The batch of the measured rows; none if the choice leaves none."""
+        """Yield the batch of the measured rows.
+
+        Nothing if all rows are filtered out.
+        """
         arrays = self._decode(decoder, found)
-        columns = [self._column(column, arrays, found.rows) for column in self._fields]
+        columns = [
+            self._create_column(column, arrays, found.rows) for column in self._fields
+        ]
         batch = pa.RecordBatch.from_arrays(columns, schema=self._schema)
         if not self._reading.rows.is_unbounded:
-            batch = batch.filter(self._reading.rows.mask(arrays))
+            batch = batch.filter(self._reading.rows.row_mask(arrays))
         if batch.num_rows:
             yield batch
 
@@ -246,10 +263,12 @@ class BatchBuilder:
             self._sources, buffers, used, strict=True
         ):
             parts = [b.slice(0, n) for b, n in zip(column, sizes, strict=True)]
-            arrays[source] = _array(self._types[source], found.rows, parts, nulls)
+            arrays[source] = _create_array(
+                self._types[source], found.rows, parts, nulls
+            )
         return arrays
 
-    def _column(
+    def _create_column(
         self, wanted: tuple[Column, pa.DataType], arrays: dict[str, pa.Array], rows: int
     ) -> pa.Array:
         column, kind = wanted
@@ -261,12 +280,12 @@ class BatchBuilder:
         return array if array.type == kind else array.view(kind)
 
 
-def _array(
+def _create_array(
     kind: pa.DataType, rows: int, parts: list[pa.Buffer], nulls: int
 ) -> pa.Array:
-    """An array over buffers as the decoder fills them."""
+    """Return an array over the buffers of one column, without a copy."""
     if len(parts) == 5:
-        return _pairs(kind, rows, parts)
+        return _create_map(kind, rows, parts)
     if len(parts) == 3:
         if nulls == 0:
             parts = [None, *parts[1:]]
@@ -274,8 +293,8 @@ def _array(
     return pa.Array.from_buffers(kind, rows, [None, *parts], 0)
 
 
-def _pairs(kind: pa.DataType, rows: int, parts: list[pa.Buffer]) -> pa.Array:
-    """A map, or a list of structs, which has the same buffers."""
+def _create_map(kind: pa.DataType, rows: int, parts: list[pa.Buffer]) -> pa.Array:
+    """Return a map, or a list of structs, which has the same buffers."""
     offsets, name_offsets, names, value_offsets, values = parts
     is_map = pa.types.is_map(kind)
     entry = pa.struct([kind.key_field, kind.item_field]) if is_map else kind.value_type

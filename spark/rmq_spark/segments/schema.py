@@ -1,8 +1,8 @@
-"""Columns: their Spark types, their Arrow types, and what they are decoded from.
+"""The columns of the source: Spark type, Arrow type, and decoded column of each.
 
 Spark checks that the Arrow types are exactly its own: `timestamp[us, UTC]`, `string`,
-`binary`, and maps whose keys are not null.  Nothing here imports pyspark: Spark takes a
-schema as text.
+`binary`, and maps whose keys are not null.  This module does not import pyspark: Spark
+accepts a schema as text.
 """
 
 from collections.abc import Iterable
@@ -39,7 +39,7 @@ class Column(NamedTuple):
     source: str
 
     @property
-    def field(self) -> pa.Field:
+    def arrow_field(self) -> pa.Field:
         """The Arrow field that Spark expects."""
         return pa.field(self.name, ARROW[self.spark_type])
 
@@ -49,7 +49,7 @@ OFFSET_ID: Final = "offsetMsgId"
 """Not in `full`: it follows from `storeHost` and `physicalOffset`, and is long."""
 TIMESTAMP_TYPE: Final = "timestampType"
 CONSTANTS: Final = frozenset({BROKER_NAME, TIMESTAMP_TYPE})
-"""Sources that are not in the log."""
+"""Columns that have one value for all rows of a broker."""
 
 _MAP: Final = Column("properties", "map<string,string>", "properties")
 _TEXT: Final = Column("properties", "string", "propertiesText")
@@ -90,7 +90,7 @@ EXPORTED: Final = tuple(
     for column in _FULL
     if column.name not in (BROKER_NAME, OFFSET_ID, "bodyCrc")
 )
-"""What an export holds unless told otherwise: its files are named after the broker."""
+"""Default columns of an export; file names have the broker instead of a column."""
 _KAFKA: Final = (
     Column("key", "binary", "keys"),
     Column("value", "binary", "body"),
@@ -105,7 +105,7 @@ _KAFKA_HEADERS: Final = Column(
 )
 
 
-def _available(options: Options) -> tuple[Column, ...]:
+def _available_columns(options: Options) -> tuple[Column, ...]:
     if options["schema"] == "kafka":
         return (*_KAFKA, _KAFKA_HEADERS) if options["includeHeaders"] else _KAFKA
     chosen = {"map": _MAP, "string": _TEXT, "none": None}[options["propertiesFormat"]]
@@ -114,17 +114,19 @@ def _available(options: Options) -> tuple[Column, ...]:
 
 
 def columns_of(options: Options) -> tuple[Column, ...]:
-    """The columns that the options ask for."""
-    available = _available(options)
+    """Return the columns that the options select."""
+    available = _available_columns(options)
     wanted = options["columns"]
     if wanted == ("full",):
         return tuple(column for column in available if column.name != OFFSET_ID)
     if wanted == ("slim",):
         wanted = SLIM
-    return _choose(available, wanted)
+    return _select_columns(available, wanted)
 
 
-def _choose(available: Iterable[Column], names: Iterable[str]) -> tuple[Column, ...]:
+def _select_columns(
+    available: Iterable[Column], names: Iterable[str]
+) -> tuple[Column, ...]:
     by_name = {column.name.lower(): column for column in available}
     unknown = [name for name in names if name.lower() not in by_name]
     if unknown:
@@ -138,21 +140,21 @@ def _choose(available: Iterable[Column], names: Iterable[str]) -> tuple[Column, 
 def columns_of_schema(
     options: Options, wanted: Iterable[tuple[str, str]]
 ) -> tuple[Column, ...]:
-    """The columns that a schema of (name, Spark type) asks for, in its order.
+    """Return the columns of a schema of (name, Spark type), in its order.
 
-    A string may be asked for as binary, and `properties` as map or as string.
+    A schema may declare a string as binary, and `properties` as map or as string.
     """
-    available = {column.name.lower(): column for column in _available(options)}
+    available = {column.name.lower(): column for column in _available_columns(options)}
     chosen = []
     for name, spark_type in wanted:
         column = available.get(name.lower())
         if column is None:
-            (column,) = _choose(available.values(), [name])
-        chosen.append(_typed(column, name, spark_type))
+            (column,) = _select_columns(available.values(), [name])
+        chosen.append(_cast_column(column, name, spark_type))
     return tuple(chosen)
 
 
-def _typed(column: Column, name: str, spark_type: str) -> Column:
+def _cast_column(column: Column, name: str, spark_type: str) -> Column:
     if spark_type == column.spark_type:
         return column._replace(name=name)
     if column.name == "properties" and spark_type in ("string", "map<string,string>"):
@@ -167,10 +169,10 @@ def _typed(column: Column, name: str, spark_type: str) -> Column:
 
 
 def spark_schema(columns: Iterable[Column]) -> str:
-    """The schema as text that Spark reads."""
+    """Return the schema as text that Spark parses."""
     return ", ".join(f"`{column.name}` {column.spark_type}" for column in columns)
 
 
 def arrow_schema(columns: Iterable[Column]) -> pa.Schema:
-    """The schema of the batches."""
-    return pa.schema([column.field for column in columns])
+    """Return the schema of the batches."""
+    return pa.schema([column.arrow_field for column in columns])

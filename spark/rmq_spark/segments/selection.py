@@ -1,4 +1,4 @@
-"""Which rows a reader wants: topics, queues, offsets of queues, store times."""
+"""Selects rows by topic, queue, queue offset, store time and tag."""
 
 import re
 from dataclasses import dataclass, field
@@ -12,9 +12,9 @@ from rmq_spark.option_values import Position, QueueNumbers
 from rmq_spark.options import Options
 
 ROW_SOURCES: Final = ("topic", "queueId", "queueOffset", "storeTimestamp", "tags")
-"""Decoded for a choice of rows, whether or not they are columns."""
+"""Columns that are decoded to filter rows, also if the table does not have them."""
 MAX_LEFT_OUT: Final = 1_000
-"""Topics that are remembered: a broker has two for each consumer group."""
+"""Limit of remembered topics; a broker has two system topics per consumer group."""
 _EARLIEST: Final = -2
 _LATEST: Final = -1
 _NEVER: Final = (1 << 63) - 1
@@ -24,9 +24,9 @@ Queue = tuple[str, int]
 
 @dataclass(frozen=True)
 class TopicSelection:
-    """Which topics to read; all but those of the system if none is named.
+    """The topics to read: by name, by pattern, or all but the system topics.
 
-    `left_out` are those of the system that a reader met and left out.
+    `left_out` collects the system topics that a reader met and did not read.
     """
 
     names: frozenset[str] | None = None
@@ -34,8 +34,8 @@ class TopicSelection:
     with_system: bool = False
     left_out: set[str] = field(default_factory=set, compare=False)
 
-    def wants(self, topic: str) -> bool:
-        """True if rows of this topic are read; a named topic always is."""
+    def wants_topic(self, topic: str) -> bool:
+        """Return whether the rows of a topic are read; a named topic always is."""
         if self.names is not None:
             return topic in self.names
         if self.pattern is not None and not self.pattern.fullmatch(topic):
@@ -49,7 +49,10 @@ class TopicSelection:
 
 @dataclass(frozen=True)
 class RowBounds:
-    """Bounds of rows within the topics; [start, end) by queue offset and store time."""
+    """Bounds of rows within the topics.
+
+    [start, end) of queue offsets and store times.
+    """
 
     start_ms: int | None = None
     end_ms: int | None = None
@@ -62,11 +65,11 @@ class RowBounds:
 
     @property
     def is_unbounded(self) -> bool:
-        """True if no row is left out."""
+        """Whether every row is selected."""
         return self == RowBounds()
 
-    def mask(self, arrays: dict[str, pa.Array]) -> pa.Array:
-        """Which rows to read, by the arrays of ROW_SOURCES."""
+    def row_mask(self, arrays: dict[str, pa.Array]) -> pa.Array:
+        """Return a mask of the selected rows, from the arrays of ROW_SOURCES."""
         ms = pc.divide(pc.cast(arrays["storeTimestamp"], pa.int64()), 1000)
         offsets = arrays["queueOffset"]
         wanted = pa.repeat(True, len(offsets))
@@ -102,7 +105,7 @@ def _is_queue(arrays: dict[str, pa.Array], queue: Queue) -> pa.Array:
 
 
 def selected_topics(options: Options) -> TopicSelection:
-    """The topics that the options ask for."""
+    """Return the topics that the options select."""
     names = options["subscribe"]
     if options["assign"]:
         names = {topic for topic, _, _ in options["assign"]}
@@ -114,7 +117,7 @@ def selected_topics(options: Options) -> TopicSelection:
 
 
 def row_bounds(options: Options) -> RowBounds:
-    """The bounds that the options set; a time wins over times of queues and offsets."""
+    """Return the bounds of the options; a time wins over queue times and offsets."""
     broker = options["brokerName"]
     assigned = options["assign"]
     return RowBounds(
@@ -123,12 +126,12 @@ def row_bounds(options: Options) -> RowBounds:
         queues=None
         if assigned is None
         else frozenset((t, q) for t, name, q in assigned if name == broker),
-        **_bounds(options, "start", "starting", {_EARLIEST: 0, _LATEST: _NEVER}),
-        **_bounds(options, "end", "ending", {_EARLIEST: 0, _LATEST: _NEVER}),
+        **_side_bounds(options, "start", "starting", {_EARLIEST: 0, _LATEST: _NEVER}),
+        **_side_bounds(options, "end", "ending", {_EARLIEST: 0, _LATEST: _NEVER}),
     )
 
 
-def _bounds(
+def _side_bounds(
     options: Options, side: str, prefix: str, words: dict[int, int]
 ) -> dict[str, Any]:
     if options[f"{prefix}Timestamp"] is not None:

@@ -39,12 +39,12 @@ if TYPE_CHECKING:
     from rmq_spark.segments.reader import ReadSettings
 
 Offset = dict[str, int]
-"""Of a stream: the broker name, and the physical offset behind the last record."""
+"""The offset of a stream: broker name, and physical offset after the last record."""
 
 
 @dataclass
 class RangePartition(InputPartition):
-    """One task: a range of a segment, or records of it."""
+    """One task: a range of a segment, or a list of its records."""
 
     part: SegmentRange | RecordList
 
@@ -57,11 +57,13 @@ class SegmentReader(DataSourceReader):
         self._reading = reading
 
     def partitions(self) -> list[RangePartition]:
-        """Freeze the bounds and cut the log between them."""
+        """Find the bounds of the log now, and cut it into one range per task."""
         store = self._options["store"]
-        earliest, end = bounds(self._options)
-        start = _physical(self._options["startingOffsets"], earliest, end, earliest)
-        last = _physical(self._options["endingOffsets"], earliest, end, end)
+        earliest, end = readable_range(self._options)
+        start = _resolve_position(
+            self._options["startingOffsets"], earliest, end, earliest
+        )
+        last = _resolve_position(self._options["endingOffsets"], earliest, end, end)
         size = split_bytes(self._options, last - start)
         if self._options["readFrom"] == "queues":
             from rmq_spark.segments.consume_queues import plan_records
@@ -79,33 +81,36 @@ class SegmentReader(DataSourceReader):
         return [RangePartition(part) for part in ranges]
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
-        """The rows of one range; None stands for an empty plan."""
-        return _read(self._reading, partition)
+        """Yield the rows of one range; Spark passes None for an empty plan."""
+        return _read_split(self._reading, partition)
 
 
 class FilteringReader(SegmentReader):
-    """Takes comparisons of `topic` away from Spark.
+    """Reads only the topics that the query compares `topic` with.
 
-    A class of its own: a reader that has `pushFilters` fails every read unless the
-    session allows push-down.
+    This is a separate class because Spark fails every read of a reader that has
+    `pushFilters`, unless the session allows push-down.
     """
 
     def pushFilters(self, filters: list[Filter]) -> Iterator[Filter]:
-        """Keep `topic = …` and `topic IN (…)`; give the others back."""
+        """Apply `topic = …` and `topic IN (…)`.
+
+        Yield the filters that Spark must apply.
+        """
         names: frozenset[str] | None = None
         for item in filters:
-            chosen = _chosen_topics(item)
+            chosen = _compared_topics(item)
             if chosen is None:
                 yield item
             else:
                 names = chosen if names is None else names & chosen
         if names is not None:
             topics = self._reading.topics
-            wanted = frozenset(name for name in names if topics.wants(name))
+            wanted = frozenset(name for name in names if topics.wants_topic(name))
             self._reading = replace(self._reading, topics=replace(topics, names=wanted))
 
 
-def _chosen_topics(item: Filter) -> frozenset[str] | None:
+def _compared_topics(item: Filter) -> frozenset[str] | None:
     if isinstance(item, EqualTo) and item.attribute == ("topic",):
         return frozenset([item.value])
     if isinstance(item, In) and item.attribute == ("topic",):
@@ -114,10 +119,10 @@ def _chosen_topics(item: Filter) -> frozenset[str] | None:
 
 
 class SegmentStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Follows the log of a store.
+    """Reads the log of a store as micro-batches.
 
-    Spark calls `prepareForTriggerAvailableNow` before anything else, and may never call
-    `commit` for the last batch: the checkpoint's offset is what counts.
+    Spark calls `prepareForTriggerAvailableNow` first.  It may never call `commit` for
+    the last batch, so only the offset in the checkpoint counts.
     """
 
     def __init__(self, options: Options, reading: ReadSettings) -> None:
@@ -126,30 +131,33 @@ class SegmentStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._frozen_end: int | None = None
 
     def initialOffset(self) -> Offset:
-        """Where a new query starts: at the latest record by default."""
-        earliest, end = bounds(self._options)
+        """Return the start of a new query: the end of the log by default."""
+        earliest, end = readable_range(self._options)
         position = self._options["startingOffsets"]
         is_bounded = not self._reading.rows.is_unbounded
         default = earliest if is_bounded else end
-        return self._offset(_physical(position, earliest, end, default))
+        return self._offset(_resolve_position(position, earliest, end, default))
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """From now on the stream ends where the log ends now."""
-        self._frozen_end = bounds(self._options)[1]
+        """Freeze the end of the log: the stream ends there."""
+        self._frozen_end = readable_range(self._options)[1]
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """The limit of a micro-batch."""
+        """Return the limit of a micro-batch."""
         if self._options["maxOffsetsPerTrigger"]:
             return ReadMaxRows(self._options["maxOffsetsPerTrigger"])
         return ReadMaxBytes(self._options["maxBytesPerTrigger"])
 
     def reportLatestOffset(self) -> Offset:
-        """Where the log ends, for progress reports."""
+        """Return the end of the log, for progress reports."""
         return self._offset(self._end())
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
-        """The end of the next micro-batch: a boundary within the limit."""
-        at, end = self._physical(start), self._end()
+        """Return the end of the next micro-batch.
+
+        A record boundary within the limit.
+        """
+        at, end = self._physical_offset(start), self._end()
         if isinstance(limit, ReadAllAvailable) or at >= end:
             return self._offset(max(at, end))
         rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
@@ -166,8 +174,8 @@ class SegmentStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
 
     def partitions(self, start: Offset, end: Offset) -> list[RangePartition]:
-        """The ranges of one micro-batch."""
-        first, last = self._physical(start), self._physical(end)
+        """Return the ranges of one micro-batch."""
+        first, last = self._physical_offset(start), self._physical_offset(end)
         ranges = plan.plan_ranges(
             self._options["store"],
             first,
@@ -180,18 +188,18 @@ class SegmentStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [RangePartition(part) for part in ranges]
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
-        """The rows of one range."""
-        return _read(self._reading, partition)
+        """Yield the rows of one range."""
+        return _read_split(self._reading, partition)
 
     def _end(self) -> int:
         if self._frozen_end is not None:
             return self._frozen_end
-        return bounds(self._options)[1]
+        return readable_range(self._options)[1]
 
     def _offset(self, physical: int) -> Offset:
         return {self._options["brokerName"]: physical}
 
-    def _physical(self, offset: Offset) -> int:
+    def _physical_offset(self, offset: Offset) -> int:
         name = self._options["brokerName"]
         if name not in offset:
             raise ConfigError(
@@ -202,27 +210,29 @@ class SegmentStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return offset[name]
 
 
-def bounds(options: Options) -> tuple[int, int]:
-    """The first and the end offset of what can be read now."""
+def readable_range(options: Options) -> tuple[int, int]:
+    """Return [first, end) of the log that can be read now."""
     segments = commit_log.find_segments(options["store"])
-    told = options["confirmOffset"]
-    if told is None and options["broker"]:
-        from rmq_spark.segments.broker_requests import ask_end
+    confirmed = options["confirmOffset"]
+    if confirmed is None and options["broker"]:
+        from rmq_spark.segments.broker_requests import request_end
 
-        told = ask_end(options["broker"])
-    end = commit_log.find_end(options["store"], told)
+        confirmed = request_end(options["broker"])
+    end = commit_log.find_end(options["store"], confirmed)
     earliest = commit_log.min_offset(segments)
     return earliest, max(earliest, end)
 
 
 def split_bytes(options: Options, size: int) -> int:
-    """Bytes of one task: smaller if more tasks are wanted."""
+    """Return the bytes of one task; fewer if `minPartitions` needs more tasks."""
     limit: int = options["splitBytes"]
     tasks: int | None = options["minPartitions"]
     return limit if tasks is None else min(limit, max(1, -(-size // tasks)))
 
 
-def _physical(position: Position | None, earliest: int, end: int, default: int) -> int:
+def _resolve_position(
+    position: Position | None, earliest: int, end: int, default: int
+) -> int:
     if position is None:
         return default
     given: int | None = position.physical_offset
@@ -231,7 +241,7 @@ def _physical(position: Position | None, earliest: int, end: int, default: int) 
     return {"earliest": earliest, "latest": end}.get(position.word, default)
 
 
-def _read(
+def _read_split(
     reading: ReadSettings, partition: InputPartition | None
 ) -> Iterator[pa.RecordBatch]:
     from rmq_spark.segments.consume_queues import read_records

@@ -1,1 +1,1 @@
-"""Writing: rows become messages."""
+"""The sink: sends the rows of a DataFrame as messages."""

@@ -1,7 +1,7 @@
-"""The columns that the sink takes: names, aliases and types, as one table.
+"""The columns that the sink accepts: one table of names, aliases and types.
 
-Spark's batches become columns of bytes, numbers and maps; what cannot be converted is
-an error at the start, what cannot be in one row is a fault of that row.
+The columns of Spark's batches are converted to bytes, numbers and maps.  A wrong type
+is an error at the start.  A wrong value is a fault of its row.
 """
 
 import difflib
@@ -28,7 +28,7 @@ MAX_DELAY_LEVEL: Final = 18
 
 
 class SinkColumn(NamedTuple):
-    """A column of the sink: Spark's types for it, and Kafka's name."""
+    """A column of the sink: the Spark types that it may have, and its Kafka name."""
 
     name: str
     types: tuple[str, ...]
@@ -65,7 +65,7 @@ _BY_NAME: Final = {
 
 
 def check_schema(fields: Iterable[tuple[str, str]], topic: str | None) -> list[str]:
-    """Return the columns' own names for (name, Spark type); ConfigError if wrong."""
+    """Check a schema of (name, Spark type); returns the names of SINK_COLUMNS."""
     found: list[str] = []
     for name, spark_type in fields:
         column = _BY_NAME.get(name.lower())
@@ -78,34 +78,34 @@ def check_schema(fields: Iterable[tuple[str, str]], topic: str | None) -> list[s
             )
         if spark_type not in column.types:
             raise ConfigError(
-                f"column {name} is {spark_type}, the sink takes "
+                f"column {name} is {spark_type}, the sink accepts "
                 f"{' or '.join(column.types)}"
             )
         if column.name in found:
-            raise ConfigError(f"column {column.name} is given twice, also as {name}")
+            raise ConfigError(f"column {column.name} occurs twice, also as {name}")
         found.append(column.name)
     if "body" not in found:
         raise ConfigError("there is no column body (or value) to send")
     if "topic" not in found and not topic:
-        raise ConfigError("which topic? Give option topic, or a column topic")
+        raise ConfigError("no topic is set: set option topic, or add a column topic")
     return found
 
 
 def sink_columns(names: Sequence[str], batch: pa.RecordBatch) -> tuple[Columns, Faults]:
-    """Return the columns of a batch as the frames need them, and faults of rows."""
+    """Convert the columns of a batch; returns them, and the faults of rows."""
     faults: Faults = {}
     columns = {}
     for name, array in zip(names, batch.columns, strict=True):
-        convert = _CONVERTERS.get(name, _bytes)
+        convert = _CONVERTERS.get(name, _to_binary)
         columns[name] = convert(array, faults)
     return columns, faults
 
 
-def _bytes(array: pa.Array, _: Faults) -> pa.Array:
+def _to_binary(array: pa.Array, _: Faults) -> pa.Array:
     return array.cast(pa.binary())
 
 
-def _keys(array: pa.Array, faults: Faults) -> pa.Array:
+def _convert_keys(array: pa.Array, faults: Faults) -> pa.Array:
     if not (pa.types.is_list(array.type) or pa.types.is_large_list(array.type)):
         return array.cast(pa.binary())
     joined = pc.binary_join(array.cast(pa.list_(pa.string())), " ")
@@ -115,8 +115,8 @@ def _keys(array: pa.Array, faults: Faults) -> pa.Array:
     return joined.cast(pa.binary())
 
 
-def _pairs(array: pa.Array, _: Faults) -> pa.Array:
-    """A map of bytes; a list of structs has the same buffers."""
+def _convert_map(array: pa.Array, _: Faults) -> pa.Array:
+    """Convert to a map of bytes; a list of structs has the same buffers."""
     kind = pa.map_(pa.binary(), pa.binary())
     if pa.types.is_map(array.type):
         return array.cast(kind)
@@ -131,11 +131,11 @@ def _pairs(array: pa.Array, _: Faults) -> pa.Array:
     )
 
 
-def _number(array: pa.Array, _: Faults) -> pa.Array:
+def _to_int64(array: pa.Array, _: Faults) -> pa.Array:
     return array.cast(pa.int64())
 
 
-def _flag(array: pa.Array, faults: Faults) -> pa.Array:
+def _convert_flag(array: pa.Array, faults: Faults) -> pa.Array:
     number = array.cast(pa.int64())
     kept = number.cast(pa.int32(), safe=False)
     for row in pc.indices_nonzero(pc.not_equal(kept.cast(pa.int64()), number)):
@@ -143,7 +143,7 @@ def _flag(array: pa.Array, faults: Faults) -> pa.Array:
     return kept
 
 
-def _level(array: pa.Array, faults: Faults) -> pa.Array:
+def _convert_level(array: pa.Array, faults: Faults) -> pa.Array:
     level = array.cast(pa.int64())
     wrong = pc.or_(pc.less(level, 1), pc.greater(level, MAX_DELAY_LEVEL))
     for row in pc.indices_nonzero(wrong).to_pylist():
@@ -151,24 +151,24 @@ def _level(array: pa.Array, faults: Faults) -> pa.Array:
     return level.cast(pa.string()).cast(pa.binary())
 
 
-def _time(array: pa.Array, _: Faults) -> pa.Array:
+def _convert_time(array: pa.Array, _: Faults) -> pa.Array:
     if pa.types.is_timestamp(array.type):
         array = array.cast(pa.timestamp("ms", array.type.tz), safe=False)
     return array.cast(pa.int64()).cast(pa.string()).cast(pa.binary())
 
 
 _CONVERTERS: Final = {
-    "keys": _keys,
-    "properties": _pairs,
-    "queueId": _number,
-    "flag": _flag,
-    "delayTimeLevel": _level,
-    "deliverTimestamp": _time,
+    "keys": _convert_keys,
+    "properties": _convert_map,
+    "queueId": _to_int64,
+    "flag": _convert_flag,
+    "delayTimeLevel": _convert_level,
+    "deliverTimestamp": _convert_time,
 }
 
 
 def columns_table() -> str:
-    """The table of the sink's columns in Markdown, as the manual has it."""
+    """Return the columns of the sink as a table in Markdown, for docs/spark.md."""
     lines = ["| column | type | meaning |", "|---|---|---|"]
     for column in SINK_COLUMNS:
         alias = f", `{column.alias}`" if column.alias else ""

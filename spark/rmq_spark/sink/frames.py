@@ -1,8 +1,9 @@
-"""Rows to frames: Arrow batches become the bodies of sends, grouped by topic and queue.
+"""Packs the rows of Arrow batches into frames, the bodies of send requests.
 
-All rows of a batch are checked before its first frame leaves.  A frame has one topic
-and one queue: that of `queueId`, that of the hash of `shardingKey`, or any.  Messages
-that brokers refuse in a batch (with a delay or a time) and compressed ones are alone.
+The maker checks all rows of a batch before it yields the first frame.  A frame has one
+topic and one queue: the one of `queueId`, the one of the hash of `shardingKey`, or
+any.  A message with a delay or a delivery time has its own frame, because brokers
+refuse it in a batch.  So has a compressed message.
 """
 
 import logging
@@ -30,21 +31,21 @@ PROPERTIES: Final = {
     "deliverTimestamp": names.TIMER_DELIVER_MS,
     "msgId": names.UNIQ_KEY,
 }
-"""Columns of text, and their properties, in the order of the pairs."""
+"""Text columns and their properties, in the order of the stored pairs."""
 
 PLACING: Final = {"queueId", "shardingKey", "delayTimeLevel", "deliverTimestamp"}
-"""Columns that say where a row goes, or that it goes alone."""
+"""Columns that decide the queue of a row, or that the row has its own frame."""
 
 KNOWN: Final = {
     name.encode(): name not in (names.WAIT, names.CLUSTER, names.MSG_REGION)
     for name in RESERVED - {names.KEYS, names.TAGS}
 } | {name.encode(): False for name in (names.UNIQ_KEY, names.TRACE_ON)}
-"""Names that a row's map may not bring; False: stored messages have it, left out."""
+"""Names that a map may not have: True refuses the row, False drops the pair."""
 
 FAULTS: Final = {
     RowFault.NO_BODY: "its body is null or empty",
     RowFault.LARGE_BODY: "its body is larger than maxMessageSize",
-    RowFault.SEPARATOR: "a property holds the byte 1 or 2, which separate properties",
+    RowFault.SEPARATOR: "a property has byte 1 or 2, which separate properties",
     RowFault.NOT_UTF8: "a property is not UTF-8",
     RowFault.NO_NAME: "a property has no name",
     RowFault.RESERVED_NAME: "a property has a name that brokers and clients use: "
@@ -52,12 +53,12 @@ FAULTS: Final = {
     RowFault.LARGE_PROPERTIES: "its properties are larger than 32,767 bytes",
 }
 BATCH_ROWS: Final = 1 << 16
-"""Rows of a batch at most: larger ones are cut."""
+"""Most rows of a batch; larger batches are cut."""
 
-_BATCH_CODES: Final = 1 << 17  # above the places of texts in a batch
-_QUEUE_IDS: Final = 1 << 17  # above the numbers of queues, and one that is none
+_BATCH_CODES: Final = 1 << 17  # more than the different texts in a batch
+_QUEUE_IDS: Final = 1 << 17  # more than the queue ids; the last one means no such queue
 _HASHES: Final = 1 << 32
-_TARGETS: Final = 1 << 32  # above the queues of a topic on all brokers
+_TARGETS: Final = 1 << 32  # more than the queues of a topic on all brokers
 ANY_QUEUE: Final = -1
 NO_QUEUE: Final = -2
 ERROR_PROPERTY: Final = "RMQ_SPARK_ERROR"
@@ -69,7 +70,10 @@ class BadRow(RmqError):
 
 
 class Frame(NamedTuple):
-    """The body of a send; `queue` None: any. Rows are first to last in the task."""
+    """The body of a send request; `queue` None is any queue.
+
+    `first_row` and `last_row` are numbers of rows in the task.
+    """
 
     topic: str
     queue: Queue | None
@@ -84,7 +88,10 @@ class Frame(NamedTuple):
 
 
 class FrameSettings(NamedTuple):
-    """How to make frames; sent to the workers. `topic` "": there is a column."""
+    """How to make frames; pickled for the workers.
+
+    An empty `topic` means that the rows have a column with it.
+    """
 
     topic: str
     batch_bytes: int
@@ -94,7 +101,10 @@ class FrameSettings(NamedTuple):
 
 
 class FrameMaker:
-    """Makes the frames of one task; `task` are 20 digits, None: rows get no key."""
+    """Makes the frames of one task.
+
+    `task` has 20 digits for the keys of rows; without it rows get no key.
+    """
 
     def __init__(
         self,
@@ -102,17 +112,17 @@ class FrameMaker:
         queues_of: Callable[[str], Sequence[Queue]],
         task: bytes | None,
     ) -> None:
-        """`queues_of` gives the writable queues of a topic, by broker and number."""
+        """`queues_of` returns writable queues of a topic, sorted by broker and id."""
         self._settings = settings
         self._queues_of = queues_of
         self._task = task
         self._next_row = 0
         self._compress = compressor("zlib")
 
-    def frames(self, columns: Columns, faults: Faults) -> Iterator[Frame]:
+    def make_frames(self, columns: Columns, faults: Faults) -> Iterator[Frame]:
         """Check all rows of a batch, then yield its frames.
 
-        `faults` are those that were found before, by row of the batch.
+        `faults` has the faults that are known already, by row of the batch.
         """
         rows = len(columns["body"])
         first, self._next_row = self._next_row, self._next_row + rows
@@ -137,14 +147,16 @@ class FrameMaker:
         if self._has_one_group(columns) and not bad:
             groups = iter([Group(self._settings.topic, None, False, rows)])
         else:
-            places = _Places(self._settings.topic, columns, self._queues_of, bad)
-            groups = places.groups(_alone(columns, rows, self._settings.compress_from))
+            places = _RowTargets(self._settings.topic, columns, self._queues_of, bad)
+            groups = places.groups(
+                _must_be_alone(columns, rows, self._settings.compress_from)
+            )
         if bad:
             yield from self._bad_frames(bad, columns["body"], first)
         yield from self._good_frames(writer, groups, first)
 
     def _has_one_group(self, columns: Columns) -> bool:
-        """Whether all rows go to one topic, to any queue, in frames."""
+        """Return whether all rows go to one topic, to any queue, in batches."""
         settings = self._settings
         is_plain = bool(settings.topic) and settings.compress_from is None
         return is_plain and not PLACING.intersection(columns)
@@ -156,20 +168,20 @@ class FrameMaker:
             at = 0
             limit = 0 if group.is_alone else self._settings.batch_bytes
             while at < group.size:
-                body, stop = writer.write(group.address, at, group.size, limit)
+                body, stop = writer.write(group.order_address, at, group.size, limit)
                 frame = Frame(
                     group.topic,
                     group.queue,
-                    first + group.row(at),
-                    first + group.row(stop - 1),
+                    first + group.row_number(at),
+                    first + group.row_number(stop - 1),
                     stop - at,
                     body,
                 )
-                yield frame if frame.rows > 1 else self._single(frame)
+                yield frame if frame.rows > 1 else self._single_message(frame)
                 at = stop
 
-    def _single(self, frame: Frame) -> Frame:
-        """Return a frame of one row as a send that is no batch."""
+    def _single_message(self, frame: Frame) -> Frame:
+        """Convert a batch of one row to a single message."""
         (item,) = decode_batch(frame.body)
         body, sys_flag, limit = item.body, 0, self._settings.compress_from
         if limit is not None and len(body) >= limit:
@@ -183,13 +195,16 @@ class FrameMaker:
         )
 
     def _bad_frames(self, bad: Faults, body: pa.Array, first: int) -> Iterator[Frame]:
-        """Fail, warn, or yield the bodies of bad rows as messages of another topic."""
+        """Apply option badRows.
+
+        Raise, or skip the rows, or yield them for another topic.
+        """
         row, reason = min(bad.items())
         text = f"row {first + row} of the task cannot be sent: {reason}"
         policy = self._settings.bad_rows
         if policy.word == "fail":
             raise BadRow(f"{text} (option badRows can skip such rows)")
-        _log.warning("%d rows are left out; %s", len(bad), text)
+        _log.warning("%d rows are skipped; %s", len(bad), text)
         if not policy.topic:
             return
         for row in sorted(bad):
@@ -207,9 +222,9 @@ class FrameMaker:
 
 
 class Group(NamedTuple):
-    """Rows that go to one topic and queue; `order` has their numbers, as u64.
+    """Rows for one topic and queue; `order` has their numbers, as u64.
 
-    None stands for all rows of the batch, as they come.
+    Without `order` the group has all rows of the batch, in their order.
     """
 
     topic: str
@@ -219,19 +234,22 @@ class Group(NamedTuple):
     order: pa.Array | None = None
 
     @property
-    def address(self) -> int:
-        """Where the numbers are in memory."""
+    def order_address(self) -> int:
+        """The memory address of the row numbers; 0 without them."""
         if self.order is None:
             return 0
         return int(self.order.buffers()[1].address + 8 * self.order.offset)
 
-    def row(self, at: int) -> int:
-        """The number of a row in the batch."""
+    def row_number(self, at: int) -> int:
+        """Return the number of a row in the batch."""
         return at if self.order is None else int(self.order[at].as_py())
 
 
-class _Places:
-    """Topic and queue of each row of a batch; adds to `bad` rows that have none."""
+class _RowTargets:
+    """Topic and queue of each row of a batch.
+
+    Rows without a queue are added to `bad`.
+    """
 
     def __init__(
         self,
@@ -245,22 +263,28 @@ class _Places:
         self._queues: dict[int, Sequence[Queue]] = {}
         self._bad = bad
         if topic:
-            self._topics, self._topic = [topic.encode()], self._all(0)
+            self._topics, self._topic = [topic.encode()], self._constant_column(0)
         else:
-            self._topics, self._topic = _numbered(columns["topic"])
+            self._topics, self._topic = _encode_column(columns["topic"])
             self._check_topics()
-        self._target = self._all(ANY_QUEUE)
+        self._target = self._constant_column(ANY_QUEUE)
         if "shardingKey" in columns:
-            self._take(self._hashed(columns["shardingKey"]))
+            self._set_targets(self._hash_targets(columns["shardingKey"]))
         if "queueId" in columns:
-            self._take(self._named(columns["queueId"], columns.get("brokerName")))
+            self._set_targets(
+                self._named_targets(columns["queueId"], columns.get("brokerName"))
+            )
         for row in _rows_where(pc.equal(self._target, NO_QUEUE)):
-            bad.setdefault(row, "its topic has no such queue, or on several brokers")
+            bad.setdefault(
+                row, "its topic has no such queue, or has it on several brokers"
+            )
 
     def groups(self, alone: pa.Array) -> Iterator[Group]:
-        """Yield the good rows; those of a queue in the order of the batch."""
+        """Yield the good rows; those of one queue in the order of the batch."""
         target = pc.subtract(self._target, NO_QUEUE)
-        key = _joined(_joined(self._topic, target, _TARGETS), alone.cast(pa.int64()), 2)
+        key = _combine_codes(
+            _combine_codes(self._topic, target, _TARGETS), alone.cast(pa.int64()), 2
+        )
         order = pc.sort_indices(key)
         if self._bad:
             is_good = pa.array([row not in self._bad for row in range(self._rows)])
@@ -269,19 +293,19 @@ class _Places:
         start = 0
         for value, end in zip(runs.values, runs.run_ends, strict=True):
             packed, is_alone = divmod(value.as_py(), 2)
-            code, place = divmod(packed, _TARGETS)
-            place += NO_QUEUE
+            code, target = divmod(packed, _TARGETS)
+            target += NO_QUEUE
             topic = self._topics[code].decode()
-            queue = None if place == ANY_QUEUE else self._queues_at(code)[place]
+            queue = None if target == ANY_QUEUE else self._queues_of_topic(code)[target]
             stop = end.as_py()
             numbers = order[start:stop]
             yield Group(topic, queue, bool(is_alone), stop - start, numbers)
             start = stop
 
-    def _all(self, number: int) -> pa.Array:
+    def _constant_column(self, number: int) -> pa.Array:
         return pa.repeat(pa.scalar(number, pa.int64()), self._rows)
 
-    def _take(self, targets: pa.Array) -> None:
+    def _set_targets(self, targets: pa.Array) -> None:
         self._target = pc.coalesce(targets, self._target)
 
     def _check_topics(self) -> None:
@@ -290,42 +314,44 @@ class _Places:
                 for row in _rows_where(pc.equal(self._topic, code)):
                     self._bad.setdefault(row, fault)
 
-    def _hashed(self, keys: pa.Array) -> pa.Array:
-        """The queues of keys, as Java's SelectMessageQueueByHash finds them."""
-        hashes = _mapped(keys, lambda key: abs(java_hash(key.decode(errors="replace"))))
+    def _hash_targets(self, keys: pa.Array) -> pa.Array:
+        """Return the queue of each key, as Java's SelectMessageQueueByHash does."""
+        hashes = _map_values(
+            keys, lambda key: abs(java_hash(key.decode(errors="replace")))
+        )
 
-        def place(packed: int) -> int:
+        def target(packed: int) -> int:
             code, key_hash = divmod(packed, _HASHES)
-            queues = self._queues_at(code)
+            queues = self._queues_of_topic(code)
             return key_hash % len(queues) if queues else NO_QUEUE
 
-        return _mapped(_joined(self._topic, hashes, _HASHES), place)
+        return _map_values(_combine_codes(self._topic, hashes, _HASHES), target)
 
-    def _named(self, queue_id: pa.Array, broker: pa.Array | None) -> pa.Array:
-        """The queues that columns name; a null queueId is any queue."""
-        brokers, codes = [b""], self._all(0)
+    def _named_targets(self, queue_id: pa.Array, broker: pa.Array | None) -> pa.Array:
+        """Return the queue that the columns name; a null queueId is any queue."""
+        brokers, codes = [b""], self._constant_column(0)
         if broker is not None:
-            brokers, codes = _numbered(broker)
+            brokers, codes = _encode_column(broker)
         wanted = queue_id.cast(pa.int64())
         is_known = pc.and_(pc.greater_equal(wanted, 0), pc.less(wanted, _QUEUE_IDS))
         wanted = pc.if_else(is_known, wanted, _QUEUE_IDS - 1)
 
-        def place(packed: int) -> int:
+        def target(packed: int) -> int:
             rest, number = divmod(packed, _QUEUE_IDS)
             code, broker_code = divmod(rest, _BATCH_CODES)
             name = brokers[broker_code].decode(errors="replace")
             found = [
                 i
-                for i, queue in enumerate(self._queues_at(code))
+                for i, queue in enumerate(self._queues_of_topic(code))
                 if queue.queue_id == number and name in ("", queue.broker)
             ]
             return found[0] if len(found) == 1 else NO_QUEUE
 
-        pair = _joined(self._topic, codes, _BATCH_CODES)
-        return _mapped(_joined(pair, wanted, _QUEUE_IDS), place)
+        pair = _combine_codes(self._topic, codes, _BATCH_CODES)
+        return _map_values(_combine_codes(pair, wanted, _QUEUE_IDS), target)
 
-    def _queues_at(self, code: int) -> Sequence[Queue]:
-        """The queues of a topic, the same for the whole batch."""
+    def _queues_of_topic(self, code: int) -> Sequence[Queue]:
+        """Return the queues of a topic, the same for the whole batch."""
         if code not in self._queues:
             name = self._topics[code].decode(errors="replace")
             is_good = topic_fault(name) is None
@@ -333,18 +359,18 @@ class _Places:
         return self._queues[code]
 
 
-def _numbered(column: pa.Array) -> tuple[list[bytes], pa.Array]:
-    """Return the texts of a column, and the place of each row's; null is empty."""
+def _encode_column(column: pa.Array) -> tuple[list[bytes], pa.Array]:
+    """Return the different texts of a column, and the code of each row."""
     encoded = pc.fill_null(column, b"").dictionary_encode()
     return encoded.dictionary.to_pylist(), encoded.indices.cast(pa.int64())
 
 
-def _joined(high: pa.Array, low: pa.Array, base: int) -> pa.Array:
+def _combine_codes(high: pa.Array, low: pa.Array, base: int) -> pa.Array:
     return pc.add(pc.multiply(high, base), low)
 
 
-def _mapped(values: pa.Array, function: Callable[[Any], int]) -> pa.Array:
-    """Apply a function to each different value; null stays null."""
+def _map_values(values: pa.Array, function: Callable[[Any], int]) -> pa.Array:
+    """Apply a function once to each different value; null stays null."""
     encoded = values.dictionary_encode()
     results = [function(value) for value in encoded.dictionary.to_pylist()]
     return pa.array(results, pa.int64()).take(encoded.indices)
@@ -354,8 +380,8 @@ def _rows_where(mask: pa.Array) -> list[int]:
     return list(pc.indices_nonzero(mask).to_pylist())
 
 
-def _alone(columns: Columns, rows: int, compress_from: int | None) -> pa.Array:
-    """Whether a row cannot be in a batch."""
+def _must_be_alone(columns: Columns, rows: int, compress_from: int | None) -> pa.Array:
+    """Return which rows need a frame of their own."""
     alone = pa.repeat(pa.scalar(False), rows)
     for name in ("delayTimeLevel", "deliverTimestamp"):
         if name in columns:
@@ -366,25 +392,25 @@ def _alone(columns: Columns, rows: int, compress_from: int | None) -> pa.Array:
     return alone
 
 
-def _address(buffer: pa.Buffer | None) -> int:
+def _buffer_address(buffer: pa.Buffer | None) -> int:
     return 0 if buffer is None else buffer.address
 
 
 def _text_buffers(array: pa.Array) -> tuple[int, int, int, int]:
-    validity, offsets, values = map(_address, array.buffers())
+    validity, offsets, values = map(_buffer_address, array.buffers())
     return array.offset, validity, offsets, values
 
 
 def _number_buffers(array: pa.Array | None) -> tuple[int, int, int] | None:
     if array is None:
         return None
-    validity, values = map(_address, array.buffers())
+    validity, values = map(_buffer_address, array.buffers())
     return array.offset, validity, values
 
 
 def _map_buffers(array: pa.Array | None) -> MapBuffers | None:
     if array is None:
         return None
-    validity, offsets = map(_address, array.buffers()[:2])
+    validity, offsets = map(_buffer_address, array.buffers()[:2])
     names, values = array.keys, array.items
     return array.offset, validity, offsets, _text_buffers(names), _text_buffers(values)

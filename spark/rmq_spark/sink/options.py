@@ -1,4 +1,4 @@
-"""The options of the sink: one table, as the source has."""
+"""The options of the sink: one table, as for the source."""
 
 from typing import Final, NamedTuple
 
@@ -9,14 +9,14 @@ from rmq_spark.options import CONNECTION_OPTIONS, Option, Options
 
 
 def topic_fault(name: str | None) -> str | None:
-    """Why messages cannot be sent to a topic, in words; None if they can."""
+    """Return why a topic accepts no messages; None if it does."""
     try:
         validate_topic(name)
     except RequestRejected as error:
         return error.remark
     assert name is not None
     if is_retry_topic(name) or not is_sendable(name):
-        return f"topic {name} belongs to brokers"
+        return f"topic {name} is a system topic"
     return None
 
 
@@ -27,7 +27,7 @@ def _topic(value: str) -> str:
 
 
 class BadRows(NamedTuple):
-    """What becomes of rows that cannot be sent; `topic` is where they go instead."""
+    """The policy for rows that cannot be sent; `topic` gets them if it is set."""
 
     word: str
     topic: str = ""
@@ -44,15 +44,17 @@ def _bad_rows(value: str) -> BadRows:
 
 SINK: Final = ("sink",)
 MAX_FRAMES: Final = 256
-"""Frames in flight: each is in memory until its answer comes."""
+"""Limit of frames in flight: each is in memory until its answer arrives."""
 
 MAX_FRAME_BYTES: Final = 8 << 20
-"""A frame has half of what the client's codec sends at most."""
+"""Limit of a frame: half of the limit of the client's codec."""
 
 SINK_OPTIONS: Final[tuple[Option, ...]] = (
     *(option._replace(modes=SINK) for option in CONNECTION_OPTIONS),
     Option("topic", _topic, None, "topic of all rows; without it there is a column"),
-    Option("producerGroup", values.text, "rmq-spark", "name of the producers' group"),
+    Option(
+        "producerGroup", values.parse_text, "rmq-spark", "name of the producers' group"
+    ),
     Option(
         "ackPolicy",
         values.one_of("durable", "stored"),
@@ -76,16 +78,18 @@ SINK_OPTIONS: Final[tuple[Option, ...]] = (
         "`row`: UNIQ_KEY says where the row stands, so that a repeated row has the "
         "same; `none`: the broker gives it one",
     ),
-    Option("sendTimeoutMs", values.positive, 3_000, "time limit of an answer, in ms"),
+    Option(
+        "sendTimeoutMs", values.parse_positive, 3_000, "time limit of an answer, in ms"
+    ),
     Option(
         "retries",
-        values.up_to(100, values.count),
+        values.up_to(100, values.parse_count),
         10,
         "how often a frame is sent again; pauses grow from 50 ms to 5 s",
     ),
     Option(
         "maxInFlight",
-        values.up_to(MAX_FRAMES, values.positive),
+        values.up_to(MAX_FRAMES, values.parse_positive),
         4,
         "frames of a task on their way",
     ),
@@ -107,15 +111,20 @@ SINK_OPTIONS: Final[tuple[Option, ...]] = (
         None,
         "bodies from this size on are compressed, and sent one by one",
     ),
-    Option("checkpointLocation", values.text, None, "of a stream, for Spark itself"),
+    Option(
+        "checkpointLocation", values.parse_text, None, "of a stream, for Spark itself"
+    ),
 )
 
 
 class SinkOptions(Options):
-    """Checked options of the sink."""
+    """The checked options of the sink."""
 
     table = SINK_OPTIONS
 
-    def _check(self) -> None:
+    def check_options(self) -> None:
+        """Raise a ConfigError for options that contradict each other."""
         if not self["nameServer"]:
-            raise ConfigError("which brokers? Give option nameServer, host:port")
+            raise ConfigError(
+                "option nameServer is missing: set it to host:port of a name server"
+            )

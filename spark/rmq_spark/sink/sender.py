@@ -1,8 +1,8 @@
-"""Frames on their way: routes, windows, and what follows each answer.
+"""FrameSender: sends frames to brokers until each one is acknowledged.
 
-One thread, a connection to each broker.  At most `in_flight` frames have no answer; a
-queue that rows are bound to has one of them, so that its order holds.  `finish` returns
-when every frame is acknowledged.
+One thread uses one connection per broker.  At most `in_flight` frames have no answer.
+A queue that a column names has at most one of them, which keeps its order.  `finish`
+returns when every frame is acknowledged.
 """
 
 import logging
@@ -26,10 +26,10 @@ from rmq_spark.backoff import FINAL, pause_s
 from rmq_spark.sink.frames import Frame
 
 ASK_LIMIT: Final = 10
-"""How often a name server that cannot be reached is asked."""
+"""Attempts to reach a name server."""
 
 MAX_TOPICS: Final = 10_000
-"""Topics whose routes are kept."""
+"""Limit of topics whose routes are cached."""
 
 AGAIN: Final = frozenset(
     {
@@ -42,7 +42,7 @@ AGAIN: Final = frozenset(
         ResponseCode.FLOW_CONTROL,
     }
 )
-"""Answers after which a frame is sent again, up to `retries` times."""
+"""Answers after which the sender retries, up to `retries` times."""
 
 NEW_ROUTE: Final = frozenset(
     {
@@ -52,7 +52,7 @@ NEW_ROUTE: Final = frozenset(
         ResponseCode.NOT_LEADER_FOR_QUEUE,
     }
 )
-"""Answers after which a frame is sent again once, by a new route."""
+"""Answers after which the sender retries once, with a new route."""
 
 STORED: Final = frozenset(
     {
@@ -62,17 +62,17 @@ STORED: Final = frozenset(
         ResponseCode.FLUSH_SLAVE_TIMEOUT,
     }
 )
-"""Answers that say that the broker has the messages, whatever disk and slave do."""
+"""Answers of a broker that has the messages at least in memory."""
 
 _log: Final = logging.getLogger(__name__)
 
 
 class SendFailed(RmqError):
-    """Rows were not acknowledged."""
+    """Rows are not acknowledged."""
 
 
 class SendSettings(NamedTuple):
-    """How to send; pickled for the workers."""
+    """Servers, identity, group and retries; pickled for the workers."""
 
     name_servers: tuple[str, ...]
     identity: Identity
@@ -84,28 +84,28 @@ class SendSettings(NamedTuple):
 
 
 class Routes:
-    """The writable queues of topics, asked once and again after failures."""
+    """The writable queues of topics; requested once, and again after failures."""
 
     def __init__(
         self, settings: SendSettings, sleep: Callable[[float], None] = time.sleep
     ) -> None:
         self._client = AdminClient(settings.name_servers, settings.identity)
         self._known: dict[str, Sequence[Queue]] = {}
-        self._doubted: set[str] = set()
+        self._stale: set[str] = set()
         self._sleep = sleep
 
     def queues_of(self, topic: str) -> Sequence[Queue]:
-        """Return the queues by broker and number; SendFailed if there are none.
+        """Return the queues, sorted by broker and id; SendFailed without a queue.
 
         A topic that had queues keeps them while no broker is registered for it.
         """
-        if topic in self._known and topic not in self._doubted:
+        if topic in self._known and topic not in self._stale:
             return self._known[topic]
-        self._doubted.discard(topic)
+        self._stale.discard(topic)
         found: Sequence[Queue] = ()
-        refusal = "no broker takes messages of it"
+        refusal = "no broker has a writable queue of it"
         try:
-            found = self._ask(topic)
+            found = self._request_queues(topic)
         except AnswerRefused as error:
             refusal = str(error)
         if found:
@@ -116,15 +116,15 @@ class Routes:
             raise SendFailed(f"topic {topic}: {refusal}")
         return self._known[topic]
 
-    def doubt(self, topic: str) -> None:
-        """Ask again at the next use."""
-        self._doubted.add(topic)
+    def mark_stale(self, topic: str) -> None:
+        """Request the route again at the next use."""
+        self._stale.add(topic)
 
     def close(self) -> None:
-        """End the connections to name servers."""
+        """Close the connections to name servers."""
         self._client.close()
 
-    def _ask(self, topic: str) -> Sequence[Queue]:
+    def _request_queues(self, topic: str) -> Sequence[Queue]:
         for attempt in range(1, ASK_LIMIT + 1):
             try:
                 return self._client.writable_queues(topic)
@@ -133,12 +133,12 @@ class Routes:
             except PeerError as error:
                 failure = error
                 self._sleep(pause_s(attempt))
-        raise SendFailed(f"no name server can be asked: {failure}") from failure
+        raise SendFailed(f"no name server answers: {failure}") from failure
 
 
 @dataclass(slots=True, eq=False)
 class _PendingFrame:
-    """A frame without an answer; `queue` is where it was sent last."""
+    """A frame without an answer; `queue` is the last target."""
 
     frame: Frame
     attempts: int = 0
@@ -147,7 +147,7 @@ class _PendingFrame:
 
 
 class FrameSender:
-    """Sends the frames of one task. `rows` are those that are acknowledged."""
+    """Sends the frames of one task; `rows` counts the acknowledged ones."""
 
     def __init__(
         self,
@@ -157,55 +157,58 @@ class FrameSender:
         first_queue: int = 0,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """`first_queue`: where the turns begin; tasks begin at different queues."""
+        """`first_queue` is the start of the round robin; tasks have different ones."""
         self._settings = settings
         self._timeout_s = settings.timeout_ms / 1_000
         self._routes = routes
         self._turn = first_queue
         self._sleep = sleep
         self._links: dict[str, Link] = {}
-        self._flying: dict[str, list[_PendingFrame]] = {}
+        self._in_flight: dict[str, list[_PendingFrame]] = {}
         self._bound: set[Queue] = set()
-        self._todo: deque[_PendingFrame] = deque()
+        self._unsent: deque[_PendingFrame] = deque()
         self._pause_s = 0.0
         self._wait = b"" if settings.waits_for_disk else b"WAIT\x01false\x02"
         self.rows = 0
 
     def send(self, frame: Frame) -> None:
-        """Send a frame; waits for room, not for its answer. SendFailed: give up."""
+        """Send a frame; waits for a free slot, not for the answer.
+
+        SendFailed if a frame has failed too often.
+        """
         while self._count >= self._settings.in_flight or frame.queue in self._bound:
             self._take_answers()
         if frame.queue is not None:
             self._bound.add(frame.queue)
-        self._todo.append(_PendingFrame(frame))
+        self._unsent.append(_PendingFrame(frame))
         self._send_all()
 
     def finish(self) -> None:
-        """Wait until all frames are acknowledged; SendFailed if one is not."""
+        """Wait until all frames are acknowledged; SendFailed if one fails too often."""
         while self._count:
             self._take_answers()
 
     def close(self) -> None:
-        """End all connections, and forget what has no answer."""
+        """Close all connections, and discard frames without an answer."""
         for link in self._links.values():
             link.close()
         self._links.clear()
-        self._flying.clear()
+        self._in_flight.clear()
 
     @property
     def _count(self) -> int:
-        return sum(map(len, self._flying.values()))
+        return sum(map(len, self._in_flight.values()))
 
     # -- sending
 
     def _send_all(self) -> None:
-        """Send what is to be sent, also again; each attempt counts."""
-        while self._todo:
+        """Send all unsent frames; each attempt counts."""
+        while self._unsent:
             if self._pause_s:
                 self._sleep(self._pause_s)
                 self._pause_s = 0.0
-            sending = self._todo.popleft()
-            queue = self._choose(sending)
+            sending = self._unsent.popleft()
+            queue = self._choose_queue(sending)
             if queue is None:
                 continue
             try:
@@ -213,24 +216,24 @@ class FrameSender:
             except FINAL:
                 raise
             except PeerError as error:
-                self._again(sending, str(error))
-                self._lose(queue.address, str(error))
+                self._schedule_resend(sending, str(error))
+                self._drop_connection(queue.address, str(error))
             else:
-                self._flying.setdefault(queue.address, []).append(sending)
+                self._in_flight.setdefault(queue.address, []).append(sending)
 
-    def _choose(self, sending: _PendingFrame) -> Queue | None:
-        """Return where to send next; None, and a pause, if that is away."""
+    def _choose_queue(self, sending: _PendingFrame) -> Queue | None:
+        """Return the target of the next attempt; None if its queue is unavailable."""
         wanted = sending.frame.queue
         queues = self._routes.queues_of(sending.frame.topic)
         if wanted is None:
             self._turn += 1
             sending.queue = queues[self._turn % len(queues)]
             return sending.queue
-        for queue in queues:  # the address may be another one after a failover
+        for queue in queues:  # a failover may have changed the address
             if (queue.broker, queue.queue_id) == (wanted.broker, wanted.queue_id):
                 sending.queue = queue
                 return queue
-        self._again(
+        self._schedule_resend(
             sending,
             f"broker {wanted.broker} has no queue {wanted.queue_id} of this topic",
         )
@@ -257,15 +260,17 @@ class FrameSender:
     # -- answers
 
     def _take_answers(self) -> None:
-        """Wait for answers, and do what follows from them."""
-        waiting = [address for address, flying in self._flying.items() if flying]
+        """Wait for answers, and handle them."""
+        waiting = [address for address, flying in self._in_flight.items() if flying]
         poll = select.poll()
         for address in waiting:
             poll.register(self._links[address], select.POLLIN)
         ready = {number for number, _ in poll.poll(self._settings.timeout_ms)}
         for address in waiting:
             if not ready:
-                self._lose(address, f"no answer within {self._timeout_s:g} s")
+                self._drop_connection(
+                    address, f"no answer within {self._timeout_s:g} s"
+                )
             elif self._links[address].fileno() in ready:
                 self._take_from(address)
         self._send_all()
@@ -274,22 +279,27 @@ class FrameSender:
         try:
             answers = self._links[address].answers(self._timeout_s)
         except PeerError as error:
-            self._lose(address, str(error))
+            self._drop_connection(address, str(error))
             return
         for sending, answer in answers:
-            if sending is not None:  # else the broker asks something
-                self._flying[address].remove(sending)
-                self._settle(sending, answer)
+            if sending is not None:  # else it is a request of the broker
+                self._in_flight[address].remove(sending)
+                self._handle_answer(sending, answer)
 
-    def _lose(self, address: str, reason: str) -> None:
-        """Send all again that had no answer: it may be stored twice, with one key."""
+    def _drop_connection(self, address: str, reason: str) -> None:
+        """Close a connection and resend its frames.
+
+        They may be stored twice, with one key.
+        """
         link = self._links.pop(address, None)
         if link is not None:
             link.close()
-        for sending in self._flying.pop(address, ()):
-            self._again(sending, reason)
+        for sending in self._in_flight.pop(address, ()):
+            self._schedule_resend(sending, reason)
 
-    def _settle(self, sending: _PendingFrame, answer: SendResult | Command) -> None:
+    def _handle_answer(
+        self, sending: _PendingFrame, answer: SendResult | Command
+    ) -> None:
         frame = sending.frame
         code = answer.code if isinstance(answer, Command) else int(answer.status)
         if code == 0 or (code in STORED and not self._settings.waits_for_disk):
@@ -303,24 +313,27 @@ class FrameSender:
         if code in NEW_ROUTE and not sending.has_new_route:
             sending.has_new_route = True
         elif code not in AGAIN:
-            raise SendFailed(f"{_rows(frame)} are not stored: {reason}")
-        self._again(sending, reason)
+            raise SendFailed(f"{_describe_rows(frame)} are not stored: {reason}")
+        self._schedule_resend(sending, reason)
 
-    def _again(self, sending: _PendingFrame, reason: str) -> None:
-        """Count an attempt, and send again after a pause; SendFailed after the last."""
+    def _schedule_resend(self, sending: _PendingFrame, reason: str) -> None:
+        """Count an attempt and resend after a pause.
+
+        SendFailed after the last attempt.
+        """
         sending.attempts += 1
         if sending.attempts > self._settings.retries:
             raise SendFailed(
-                f"{_rows(sending.frame)} were not acknowledged in {sending.attempts} "
-                f"attempts: {reason}"
+                f"{_describe_rows(sending.frame)} were not acknowledged in "
+                f"{sending.attempts} attempts: {reason}"
             )
-        _log.info("%s are sent again: %s", _rows(sending.frame), reason)
-        self._routes.doubt(sending.frame.topic)
+        _log.info("%s failed, will retry: %s", _describe_rows(sending.frame), reason)
+        self._routes.mark_stale(sending.frame.topic)
         self._pause_s = max(self._pause_s, pause_s(sending.attempts))
-        self._todo.append(sending)
+        self._unsent.append(sending)
 
 
-def _rows(frame: Frame) -> str:
+def _describe_rows(frame: Frame) -> str:
     return (
         f"rows {frame.first_row} to {frame.last_row} of the task, for topic "
         f"{frame.topic},"

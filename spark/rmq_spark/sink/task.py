@@ -1,6 +1,6 @@
-"""One task of the sink: its rows become frames, and each frame is acknowledged.
+"""One task of the sink: sends its rows in frames until all are acknowledged.
 
-No Spark is needed here: a task of it passes its batches, and what it is called.
+This module needs no Spark.  Spark's task passes its batches and its name.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ class SinkTask:
     has_keys: bool
 
     def write(self, batches: Iterable[pa.RecordBatch], job: str, partition: int) -> int:
-        """Send the rows of a task; return how many, when all are acknowledged."""
+        """Send the rows of a task; returns their number when all are acknowledged."""
         routes = Routes(self.settings)
         sender = FrameSender(self.settings, routes, first_queue=partition)
         task = task_digits(f"{job}|{partition}") if self.has_keys else None
@@ -35,7 +35,7 @@ class SinkTask:
             for batch in batches:
                 for start in range(0, batch.num_rows, BATCH_ROWS):
                     part = batch.slice(start, BATCH_ROWS)
-                    for frame in maker.frames(*sink_columns(self.names, part)):
+                    for frame in maker.make_frames(*sink_columns(self.names, part)):
                         sender.send(frame)
             sender.finish()
         finally:
@@ -45,12 +45,12 @@ class SinkTask:
 
 
 def task_digits(place: str) -> bytes:
-    """The first 20 digits of the keys of a task: a hash of `query|batch|partition`."""
+    """Return the first 20 digits of row keys: a hash of `query|batch|partition`."""
     return hashlib.sha256(place.encode()).hexdigest()[:20].upper().encode()
 
 
 def sink_task(options: SinkOptions, fields: list[tuple[str, str]]) -> SinkTask:
-    """What the options ask for, for columns of (name, Spark type)."""
+    """Return the task that the options describe, for columns of (name, Spark type)."""
     names = check_schema(fields, options["topic"])
     return SinkTask(
         names,

@@ -1,7 +1,7 @@
-"""The sink: `write.format("rmq")` and `writeStream.format("rmq")`.
+"""The sink in Spark: `write.format("rmq")` and `writeStream.format("rmq")`.
 
-A task ends when every row is acknowledged; it fails if one is not, and Spark repeats
-it.  So each row is stored at least once, and a repeated row has the key of the first.
+A task ends when every row is acknowledged.  Else it fails, and Spark repeats it.  So
+each row is stored at least once.  A repeated row has the same key as the first one.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 QUERY: Final = "sql.streaming.queryId"
 BATCH: Final = "streaming.sql.batchId"
-"""Local properties of the tasks of a stream."""
+"""Local properties that Spark sets for the tasks of a stream."""
 
 
 @dataclass
 class Sent(WriterCommitMessage):
-    """What a task has sent."""
+    """The number of rows that a task has sent."""
 
     rows: int
 
@@ -51,7 +51,7 @@ class BatchWriter(DataSourceArrowWriter):
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """Writes the batches of a stream; a batch that is replayed has the same keys."""
+    """Writes the micro-batches of a stream; a replayed batch has the same keys."""
 
     def __init__(self, sending: SinkTask) -> None:
         self._sending = sending

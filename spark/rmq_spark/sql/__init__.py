@@ -1,1 +1,1 @@
-"""SQL over the log of a store, by DuckDB: `rmq sql`."""
+"""`rmq sql`: SQL over stores, archives and live topics, by DuckDB."""

@@ -1,10 +1,11 @@
-"""Archive: the table of an export as DuckDB scans it, and where the log goes on.
+"""Archive: the table of an export as DuckDB scans it, and its end in each log.
 
-A Parquet table is what its manifests name (`manifest.py`), a Delta or an Iceberg table
-what its own log or snapshot names (`tables.py`).  So files of a batch that is not
-finished, and those that were merged into others, are not seen.  Each file is a fragment
-with what is known of all its rows (broker, topic, places in the log, store times);
-pyarrow leaves out the files that a filter excludes, and the rows in the others.
+Manifests have the files of a Parquet table (`manifest.py`).  The Delta log or the
+Iceberg snapshot has those of other tables (`tables.py`).  So scans do not see files of
+unfinished batches, and files that were merged.  Each file is a fragment with an
+expression that is true for all its rows: broker, topic, physical offsets and store
+times.  pyarrow skips the files that a filter contradicts, and filters the rows of the
+others.
 """
 
 import os
@@ -28,10 +29,10 @@ from rmq_spark.sql.tables import Table, TableFile, table_of
 
 CONNECT_S: Final = 10
 REQUEST_S: Final = 120
-"""Time limits of an object store; Arrow's own are 1 and 3 seconds."""
+"""Time limits of an object store; Arrow's defaults are 1 and 3 seconds."""
 _TIME: Final = pa.timestamp("us", tz="UTC")
 _OURS: Final = re.compile(r"(.+)-\d{20}-\d{20}\.parquet")
-"""Names of files that rmq-spark has written; the broker comes first."""
+"""Names of files that rmq-spark has written; the first part is the broker."""
 
 
 class ArchiveSnapshot(NamedTuple):
@@ -39,11 +40,11 @@ class ArchiveSnapshot(NamedTuple):
 
     dataset: ds.Dataset
     ends: dict[str, int]
-    """For each broker, the place in its log up to which the table is complete."""
+    """The physical offset up to which the table is complete, by broker."""
 
 
 class Archive:
-    """The folder of an export; it is read again when there is something new."""
+    """The table in the folder of an export; new batches are read before a statement."""
 
     def __init__(self, out: str) -> None:
         self.name = out
@@ -54,44 +55,44 @@ class Archive:
         self._frozen: ArchiveSnapshot | None = None
 
     def freeze(self) -> ArchiveSnapshot:
-        """The table as it is now."""
+        """Return the current state of the table."""
         newest = {
             broker: last
-            for broker, log in self._chains()
-            if (last := log.last()) is not None
+            for broker, log in self._update_logs()
+            if (last := log.last_manifest()) is not None
         }
         if not newest:
             raise ConfigError(f"archive {self.name} has no finished export")
         for broker, last in newest.items():
             if last.settings.feed != STORE:
                 raise ConfigError(
-                    f"archive {self.name} was filled from topics of {broker}: its end "
-                    "is no place in a log; read its files, or its table"
+                    f"archive {self.name} has live topics of {broker}, so it has no "
+                    "end in the log of a store; read its files, or its table"
                 )
         if self._frozen is None:
             settings = next(iter(newest.values())).settings
             self._table = table_of(ExportJob(self._folder.url, settings))
-        # after the manifests: so the table has their batches, and perhaps newer ones
-        version = None if self._table is None else self._table.look()
+        # read the table after the manifests: it has all their batches, or more
+        version = None if self._table is None else self._table.load_version()
         seen = [each.seq for each in newest.values()], version
         if self._frozen is None or seen != self._seen:
             self._seen = seen
             dataset = self._read(newest)
-            self._frozen = ArchiveSnapshot(dataset, dict(self._ends(newest)))
+            self._frozen = ArchiveSnapshot(dataset, dict(self._exported_ends(newest)))
         return self._frozen
 
-    def _chains(self) -> list[tuple[str, ExportLog]]:
+    def _update_logs(self) -> list[tuple[str, ExportLog]]:
         for broker in brokers_of(self._folder):
             self._logs.setdefault(broker, ExportLog(self._folder, broker))
         return list(self._logs.items())
 
-    def _ends(self, newest: dict[str, Manifest]) -> Iterator[tuple[str, int]]:
-        """Where the part of each broker ends that the table has."""
-        for broker, log in self._chains():
+    def _exported_ends(self, newest: dict[str, Manifest]) -> Iterator[tuple[str, int]]:
+        """Yield each broker with the end of its batches in the table."""
+        for broker, log in self._update_logs():
             last = newest.get(broker)
-            batch = None if self._table is None else self._table.batch(broker)
+            batch = None if self._table is None else self._table.newest_batch(broker)
             if batch is not None and (last is None or batch > last.seq):
-                yield broker, log.planned_end(batch)  # its manifest comes later
+                yield broker, log.planned_end(batch)  # its manifest is not written yet
             elif last is not None:
                 yield broker, last.end
 
@@ -100,7 +101,7 @@ class Archive:
             ExportJob(self._folder.url, last.settings).schema
             for last in newest.values()
         ]
-        # columns of bodies may be new, or wider, with some brokers only
+        # some brokers may have more columns of bodies, or wider ones
         fields = list(pa.unify_schemas(schemas, promote_options="permissive"))
         if BROKER_NAME not in {field.name for field in fields}:
             fields.insert(1, pa.field(BROKER_NAME, pa.string()))
@@ -116,7 +117,7 @@ class Archive:
 
     def _files(self, newest: dict[str, Manifest]) -> Iterator[TableFile]:
         written = {
-            file.path: TableFile(file.path, _holds(file, broker))
+            file.path: TableFile(file.path, _statistics_filter(file, broker))
             for broker, last in newest.items()
             for file in self._logs[broker].files(last.seq).values()
         }
@@ -133,17 +134,17 @@ class Archive:
             yield TableFile(path, holds)
 
     def _broker_of(self, path: str) -> str | None:
-        """The broker of all rows of a file; None: it may have several."""
+        """Return the broker of all rows of a file; None if it may have several."""
         if len(self._logs) == 1:
             return next(iter(self._logs))
         ours = _OURS.fullmatch(path.rpartition("/")[2])
-        # behind the broker is a digest, if bodies have columns
+        # file name: `<broker>` or `<broker>.<schema digest>`
         names = [] if ours is None else [ours[1], ours[1].rpartition(".")[0]]
         return next((n for n in map(unquote, names) if n in self._logs), None)
 
 
-def _holds(file: DataFile, broker: str) -> pc.Expression:
-    """What is true for all rows of a file."""
+def _statistics_filter(file: DataFile, broker: str) -> pc.Expression:
+    """Return an expression that is true for all rows of a file."""
     place, time = pc.field("physicalOffset"), pc.field("storeTimestamp")
     return (
         (pc.field(BROKER_NAME) == broker)
@@ -156,7 +157,7 @@ def _holds(file: DataFile, broker: str) -> pc.Expression:
 
 
 def _file_system(folder: Folder) -> tuple[FileSystem, str]:
-    """What reads the files, and what comes before their paths."""
+    """Return the file system of a folder, and the prefix of paths in it."""
     scheme, is_url, rest = folder.url.partition("://")
     if not is_url:
         return LocalFileSystem(), scheme

@@ -1,6 +1,6 @@
-"""`rmq sql`: a question in SQL to the log of a store, or to the topics of brokers.
+"""`rmq sql`: runs SQL over the log of a store, or over the topics of brokers.
 
-DuckDB and Arrow are imported when the command runs.
+The command imports DuckDB and Arrow when it runs.
 """
 
 import logging
@@ -26,13 +26,13 @@ INTERRUPTED: Final = 130
 """As a shell reports Ctrl-C."""
 FORMATS: Final = ("table", "csv", "json", "jsonl", "parquet")
 DEFAULT_STORE: Final = os.path.expanduser("~/store")
-"""Where brokers have it, unless they are told otherwise."""
+"""The default folder of brokers."""
 MAX_SCRIPT_BYTES: Final = 1 << 20
 NEEDED: Final = ("duckdb", "pyarrow")
 
 
 class Output(NamedTuple):
-    """How rows are written, and where to; no path is standard output."""
+    """Format and target of rows; without a path this is standard output."""
 
     form: str
     path: Path | None
@@ -51,7 +51,7 @@ class Output(NamedTuple):
 @click.option(
     "--name-server",
     metavar="HOST:PORT",
-    help="Ask running brokers instead, by their name servers; several with ; between.",
+    help="Read the topics of running brokers instead. Separate several by `;`.",
 )
 @click.option(
     "--archive",
@@ -69,7 +69,7 @@ class Output(NamedTuple):
     "--format",
     "form",
     type=click.Choice(FORMATS),
-    help="Default: table on a terminal, csv elsewhere, or as the file is named.",
+    help="Default: by the file name, else table on a terminal, csv elsewhere.",
 )
 @click.option(
     "-o",
@@ -89,15 +89,15 @@ class Output(NamedTuple):
     "--threads",
     type=click.IntRange(1, 64),
     default=lambda: len(os.sched_getaffinity(0)),
-    help="Threads, all cores by default.",
+    help="Number of threads; all cores by default.",
 )
 @click.option(
     "--timeout",
     type=click.FloatRange(min=0, min_open=True),
     metavar="SECONDS",
-    help="End a statement that takes longer.",
+    help="Stop a statement that takes longer.",
 )
-@click.option("--skip-corrupt", is_flag=True, help="Pass over damaged records.")
+@click.option("--skip-corrupt", is_flag=True, help="Skip damaged records.")
 @click.option("--allow-loss", is_flag=True, help="Continue if segments are missing.")
 def sql(
     query: str | None,
@@ -107,13 +107,13 @@ def sql(
     path: Path | None,
     **given: Any,  # noqa: ANN401 - options, each of its type
 ) -> None:
-    """Ask the log of a store in SQL; no broker is needed, and one may run.
+    """Query the log of a store in SQL. No broker is needed, and one may run.
 
-    With --name-server it asks the topics of running brokers.
+    With --name-server it queries the topics of running brokers.
 
-    Tables are messages, all_messages (topics of the system, too), queues, segments, and
-    one for each topic. Without QUERY and -f it reads statements from the standard
-    input, or has a prompt on a terminal.
+    The tables are messages, all_messages (with system topics), queues, segments, and
+    one for each topic. Without QUERY and -f the command reads statements from standard
+    input, or shows a prompt on a terminal.
 
     \b
     rmq sql 'SELECT topic, count(*) FROM messages GROUP BY topic'
@@ -122,12 +122,12 @@ def sql(
     logging.basicConfig(format="rmq: %(message)s", level=logging.WARNING)
     if query is not None and script is not None:
         raise click.UsageError("give a query or -f, not both")
-    output = _output(form, path)
-    with _sentences():
-        database = _open(stores, given)
+    output = _choose_output(form, path)
+    with _report_failures():
+        database = _open_database(stores, given)
         try:
             if query is None and script is None and sys.stdin.isatty():
-                _prompt(database, output)
+                _run_prompt(database, output)
             else:
                 text = query if query is not None else _read(script or sys.stdin.buffer)
                 _run(database, text, output)
@@ -135,27 +135,29 @@ def sql(
             database.close()
 
 
-def _output(form: str | None, path: Path | None) -> Output:
-    """The format that is asked for, or the one that suits."""
+def _choose_output(form: str | None, path: Path | None) -> Output:
+    """Return the requested format, or the default for the target."""
     if form is None and path is not None:
         suffix = path.suffix.removeprefix(".").lower()
         form = suffix if suffix in FORMATS else "csv"
     if form is None:
         form = "table" if sys.stdout.isatty() else "csv"
     if form == "parquet" and path is None:
-        raise click.UsageError("parquet is written to a file: add -o FILE.parquet")
+        raise click.UsageError("parquet needs a file: add -o FILE.parquet")
     return Output(form, path)
 
 
-def _open(stores: Sequence[str], given: dict[str, Any]) -> "Database":
-    """The tables that the options name."""
+def _open_database(stores: Sequence[str], given: dict[str, Any]) -> "Database":
+    """Open the database over the stores or brokers of the options."""
     archive, name_servers = given["archive"], given["name_server"]
     if name_servers is not None and (stores or archive is not None):
-        raise click.UsageError("--name-server reads no --store and no --archive")
+        raise click.UsageError(
+            "--name-server cannot be combined with --store or --archive"
+        )
     origin = (
-        _stores(stores, given)
+        _open_stores(stores, given)
         if name_servers is None
-        else _live(name_servers, given["threads"])
+        else _open_live(name_servers, given["threads"])
     )
     from rmq_spark.sql.archive import Archive
     from rmq_spark.sql.database import Database
@@ -169,13 +171,15 @@ def _open(stores: Sequence[str], given: dict[str, Any]) -> "Database":
     )
 
 
-def _stores(stores: Sequence[str], given: dict[str, Any]) -> "Stores":
-    """The stores, whose logs are walked while DuckDB is imported."""
+def _open_stores(stores: Sequence[str], given: dict[str, Any]) -> "Stores":
+    """Open the stores; walks their logs while DuckDB is imported."""
     # imported on use: help needs no compiled decoder
     from rmq_spark.sql.log_snapshot import named_logs
 
     if not stores and not os.path.isdir(DEFAULT_STORE):
-        raise ConfigError(f"there is no {DEFAULT_STORE}: which store? --store DIR")
+        raise ConfigError(
+            f"there is no store at {DEFAULT_STORE}: name one with --store DIR"
+        )
     allow_loss = given["allow_loss"]
     logs = named_logs(stores or [DEFAULT_STORE], fails_on_loss=not allow_loss)
     with ThreadPoolExecutor(len(logs)) as pool:
@@ -191,10 +195,10 @@ def _stores(stores: Sequence[str], given: dict[str, Any]) -> "Stores":
     )
 
 
-def _live(name_servers: str, threads: int) -> "LiveTopics":
-    """The topics of brokers; user and TLS are those of all tools."""
+def _open_live(name_servers: str, threads: int) -> "LiveTopics":
+    """Open the topics of brokers; user and TLS are those of all tools."""
     _check_libraries()
-    # imported on use: most questions are for stores
+    # imported on use: most queries read stores
     from rmq.cli.tool_settings import connection_options, take_settings
     from rmq_spark.live.client import ClientSettings
     from rmq_spark.segments.selection import TopicSelection
@@ -208,7 +212,7 @@ def _live(name_servers: str, threads: int) -> "LiveTopics":
 
 
 def _check_libraries() -> None:
-    """Import what takes longest; a sentence says what is missing."""
+    """Import DuckDB and Arrow; ConfigError if one of them is missing."""
     try:
         import rmq_spark.sql.database  # noqa: F401 - used after this
     except ModuleNotFoundError as error:
@@ -226,18 +230,18 @@ def _read(file: Any) -> str:  # noqa: ANN401 - a file
     try:
         return str(data, "utf-8")
     except UnicodeDecodeError as error:
-        raise ConfigError(f"the script is no UTF-8: {error}") from error
+        raise ConfigError(f"the script is not UTF-8: {error}") from error
 
 
-def _prompt(database: "Database", output: Output) -> None:
-    # imported on use: most questions come as an argument
+def _run_prompt(database: "Database", output: Output) -> None:
+    # imported on use: most queries are arguments
     from rmq_spark.sql.prompt import run_prompt
 
     def run(text: str) -> None:
         try:
             _run(database, text, output)
         except RmqError as error:
-            _tell(error)
+            _report_error(error)
 
     run_prompt(run, database.tables, database.columns)
 
@@ -247,22 +251,22 @@ def _run(database: "Database", text: str, output: Output) -> None:
     from rmq_spark.sql.output import write_parquet, write_rows
 
     results = 0
-    for statement in database.statements(text):
+    for statement in database.split_statements(text):
         result = database.run(statement)
         if result is None:
             continue
         results += 1
         if results > 1 and output.path is not None:
-            raise ConfigError(f"{output.path} takes the rows of one statement only")
+            raise ConfigError(f"{output.path} can have the rows of one statement only")
         if output.form == "parquet" and output.path is not None:
             write_parquet(result, output.path)
             continue
-        with _opened(output.path) as out:
+        with _open_output(output.path) as out:
             write_rows(result, output.form, out)
 
 
 @contextmanager
-def _opened(path: Path | None) -> Iterator[TextIO]:
+def _open_output(path: Path | None) -> Iterator[TextIO]:
     if path is None:
         yield sys.stdout
         sys.stdout.flush()
@@ -272,22 +276,22 @@ def _opened(path: Path | None) -> Iterator[TextIO]:
 
 
 @contextmanager
-def _sentences() -> Iterator[None]:
-    """Turn an expected error into one sentence and an exit code."""
+def _report_failures() -> Iterator[None]:
+    """Report an expected error in one sentence, and exit."""
     try:
         yield
     except KeyboardInterrupt:
         click.echo("rmq: interrupted", err=True)
         sys.exit(INTERRUPTED)
     except RmqError as error:
-        _tell(error)
+        _report_error(error)
         sys.exit(FAILED)
     except OSError as error:
         if isinstance(error, BrokenPipeError) or not error.filename:
             raise
-        _tell(f"{error.filename}: {(error.strerror or str(error)).lower()}")
+        _report_error(f"{error.filename}: {(error.strerror or str(error)).lower()}")
         sys.exit(FAILED)
 
 
-def _tell(error: object) -> None:
+def _report_error(error: object) -> None:
     click.echo(f"rmq: {error}", err=True)

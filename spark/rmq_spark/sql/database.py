@@ -1,15 +1,15 @@
-"""Database: DuckDB with the tables of stores or brokers, and nothing else in reach.
+"""Database: DuckDB with the tables of stores or brokers, and access to nothing else.
 
-Tables: `messages`; `all_messages`, with topics of the system; `queues`; `segments`; and
-one for each topic, which is made when the topic is among the first or when a statement
-names it.  With an archive, `archive` has the exported messages, `after_archive` those
-of the logs that come after them, and `everything` both.
+Tables: `messages`; `all_messages`, with system topics; `queues`; `segments`; and one
+for each topic.  The database creates tables of the first topics at its start, and
+others when a statement names them.  With an archive, `archive` has the exported
+messages, `after_archive` those of the logs that come after them, and `everything` both.
 
-Where the messages come from is an `Origin`: stores, or running brokers.
+An `Origin` provides the messages: stores, or running brokers.
 
-SQL may come from anybody.  It reads neither files nor Python's variables, reaches no
-network, loads no extension, and changes no setting; its memory is limited, and nothing
-is spilled to a disk.
+The database does not trust SQL.  A statement reads neither files nor Python variables,
+uses no network, loads no extension, and changes no setting.  Its memory is limited, and
+DuckDB spills nothing to a disk.
 """
 
 import difflib
@@ -30,12 +30,12 @@ from rmq_spark.sql.dataset import MessageDataset
 from rmq_spark.sql.origin import Origin
 
 TOPICS_AT_START: Final = 100
-"""Topics with tables before a statement names them; each takes 0.3 ms."""
+"""Topics whose tables are created at the start; each takes 0.3 ms."""
 MAX_NEW_TABLES: Final = 1_000
 """Topics that one statement may name."""
 BATCH_ROWS: Final = 8_192
 INTERRUPT_S: Final = 0.05
-"""How often DuckDB is told of Ctrl-C: it forgets it when it comes before a start."""
+"""Interval of interrupts: DuckDB ignores one before the statement has started."""
 _CLOSED: Final = {
     "enable_external_access": "false",
     "python_enable_replacements": "false",
@@ -55,7 +55,7 @@ _OWN: Final = ("messages", "all_messages", "queues", "segments")
 _ARCHIVED: Final = ("archive", "after_archive", "everything")
 _GIVES_ROWS: Final = [duckdb.ExpectedResultType.QUERY_RESULT]
 _REPORTS: Final = (["Count"], ["Success"])
-"""The only column of what CREATE, INSERT or SET answer."""
+"""The columns of results of CREATE, INSERT and SET."""
 _MISSING: Final = re.compile(r"Table with name (.+?) does not exist")
 _log: Final = logging.getLogger(__name__)
 
@@ -65,14 +65,14 @@ class SqlError(RmqError):
 
 
 class Result(NamedTuple):
-    """The rows of a statement, which are read once."""
+    """The rows of a statement; they can be read once."""
 
     schema: pa.Schema
     batches: Iterator[pa.RecordBatch]
 
 
 class Database:
-    """The tables of an origin, which each statement sees as it was at one time."""
+    """The tables of an origin; each statement sees a snapshot of it."""
 
     def __init__(
         self,
@@ -98,12 +98,12 @@ class Database:
         try:
             self._connection = duckdb.connect(":memory:", config=settings)
         except duckdb.Error as error:
-            raise SqlError(f"memory limit {memory}: {_text(error)}") from error
+            raise SqlError(f"memory limit {memory}: {_error_text(error)}") from error
         self._datasets: list[MessageDataset] = [origin.messages, origin.all_messages]
         self._connection.execute("SET TimeZone = 'UTC'")
         for name, dataset in zip(_OWN, self._datasets, strict=False):
             self._connection.register(name, dataset)
-        self._connection.register("segments", origin.segments())
+        self._connection.register("segments", origin.list_segments())
         if origin.queues is None:
             self._connection.execute(_QUEUES)
         else:
@@ -122,23 +122,23 @@ class Database:
         self._connection.execute("SET lock_configuration = true")
 
     def close(self) -> None:
-        """Free what DuckDB holds."""
+        """Close DuckDB and the origin."""
         self._worker.shutdown()
         self._connection.close()
         self._origin.close()
 
-    def statements(self, text: str) -> list[str]:
-        """The statements of a text."""
-        with self._errors():
+    def split_statements(self, text: str) -> list[str]:
+        """Return the statements of a text."""
+        with self._convert_errors():
             parsed = self._connection.extract_statements(text)
             return [statement.query for statement in parsed]
 
     def run(self, statement: str) -> Result | None:
-        """Run one statement; None if it gives no rows, such as CREATE TABLE."""
+        """Run one statement; returns None if it has no rows, such as CREATE TABLE."""
         if self._timeout_s is not None:
             self._deadline_s = time.monotonic() + self._timeout_s
         self._freeze()
-        with self._errors():
+        with self._convert_errors():
             parsed = self._connection.extract_statements(statement)
             if len(parsed) != 1:
                 raise SqlError("give one statement")
@@ -148,31 +148,31 @@ class Database:
         always_rows = parsed[0].expected_result_type == _GIVES_ROWS
         if reader.schema.names in _REPORTS and not always_rows:
             return None
-        return Result(reader.schema, self._batches(reader))
+        return Result(reader.schema, self._read_batches(reader))
 
     def tables(self) -> list[str]:
-        """The names of all tables."""
+        """Return the names of all tables."""
         self._topics = self._origin.topics() | self._origin.recent_topics()
-        topics = sorted(name for name in self._topics if not self._twins(name))
+        topics = sorted(name for name in self._topics if not self._is_ambiguous(name))
         return [*self._own, *topics]
 
     def columns(self) -> list[str]:
-        """The names of the columns of messages."""
+        """Return the names of the columns of messages."""
         return list(self._datasets[0].schema.names)
 
     def _freeze(self) -> None:
-        # the archive first: it must not be newer than the logs
+        # freeze the archive first: it must not be newer than the logs
         archived = None if self._archive is None else self._archive.freeze()
         self._origin.freeze(archived)
         for dataset in self._datasets:
             dataset.failure = None
             dataset.left_out.clear()
-        self._connection.register("segments", self._origin.segments())
+        self._connection.register("segments", self._origin.list_segments())
         if archived is not None:
             self._connection.register("archive", archived.dataset)
 
     def _register_archive(self, archive: Archive) -> None:
-        """Make the table of exported messages, and the one that goes on to the end."""
+        """Create the tables of exported messages and of the messages after them."""
         dataset = archive.freeze().dataset
         self._connection.register("archive", dataset)
         self._connection.register("after_archive", self._datasets[-1])
@@ -184,41 +184,42 @@ class Database:
             f"UNION ALL SELECT {names} FROM after_archive"
         )
 
-    def _batches(self, reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
-        with self._errors():
+    def _read_batches(self, reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+        with self._convert_errors():
             while (batch := self._call(lambda: next(reader, None))) is not None:
                 yield batch
         self._origin.finish()
         for topic in sorted(self._datasets[0].left_out):
             _log.warning(
-                "messages has no topics of the system: %s is in all_messages", topic
+                "table messages has no system topics: %s is in table all_messages",
+                topic,
             )
 
     def _call(self, work: Callable[[], Any]) -> Any:  # noqa: ANN401 - what `work` has
-        """Let another thread work: DuckDB would keep Ctrl-C from this one."""
+        """Call `work` in another thread, because DuckDB would block Ctrl-C."""
         done = self._worker.submit(work)
         deadline_s = self._deadline_s
         left_s = None if deadline_s is None else max(0, deadline_s - time.monotonic())
         try:
             finished, _ = wait([done], left_s)
         except KeyboardInterrupt:
-            self._interrupt(done)
+            self._interrupt_statement(done)
             raise
         if not finished:
-            self._interrupt(done)
+            self._interrupt_statement(done)
             raise SqlError(
                 f"the statement was stopped after {self._timeout_s:g} s, --timeout"
             )
         return done.result()
 
-    def _interrupt(self, done: Future[Any]) -> None:
-        """End a statement; DuckDB forgets what comes before a start."""
+    def _interrupt_statement(self, done: Future[Any]) -> None:
+        """Interrupt a statement until it ends."""
         while not done.done():
             self._connection.interrupt()
             wait([done], INTERRUPT_S)
 
     def _reader(self, statement: str) -> pa.RecordBatchReader | None:
-        """Bind and start a statement, after the tables of its topics have been made."""
+        """Start a statement; creates the tables of topics that it names."""
         for _ in range(MAX_NEW_TABLES):
             try:
                 relation = self._connection.sql(statement)
@@ -237,16 +238,16 @@ class Database:
         found = sorted(each for each in self._topics if each.lower() == name.lower())
         if len(found) > 1:
             raise SqlError(
-                f"topics {' and '.join(found)} differ in case only, which SQL does "
-                f"not see: SELECT ... FROM messages WHERE topic = '{found[0]}'"
+                f"topics {' and '.join(found)} differ in case only, which SQL "
+                f"ignores: SELECT ... FROM messages WHERE topic = '{found[0]}'"
             )
         if not found or found[0] in self._tables:
             raise SqlError(_no_table(name, tables))
         self._make_table(found[0])
 
     def _make_table(self, topic: str) -> None:
-        """A view of a topic, with the body as text where it is UTF-8."""
-        if self._twins(topic):
+        """Create the view of a topic, with the body as text if it is UTF-8."""
+        if self._is_ambiguous(topic):
             return
         self._tables.add(topic)
         name, value = topic.replace('"', '""'), topic.replace("'", "''")
@@ -255,25 +256,25 @@ class Database:
             f"FROM all_messages WHERE topic = '{value}'"
         )
 
-    def _twins(self, topic: str) -> bool:
-        """Whether a table of another name is the same to SQL."""
+    def _is_ambiguous(self, topic: str) -> bool:
+        """Return whether another table differs in case only."""
         names = [*self._own, *self._topics]
         return sum(each.lower() == topic.lower() for each in names) > 1
 
     @contextmanager
-    def _errors(self) -> Iterator[None]:
-        """Turn what DuckDB and Arrow raise into the error that it was about."""
+    def _convert_errors(self) -> Iterator[None]:
+        """Convert errors of DuckDB and Arrow; raises the cause if a scan failed."""
         try:
             yield
         except (duckdb.Error, pa.ArrowException, OSError) as error:
             for dataset in self._datasets:
                 if dataset.failure is not None:
                     raise dataset.failure from error
-            raise SqlError(_text(error)) from error
+            raise SqlError(_error_text(error)) from error
 
 
 def _no_table(name: str, tables: Sequence[str]) -> str:
-    """A sentence that names the table nearest to a wrong name."""
+    """Return a sentence with the table that is most similar to a wrong name."""
     by_lower = {each.lower(): each for each in tables}
     near = difflib.get_close_matches(name.lower(), by_lower, n=1)
     if near:
@@ -281,15 +282,15 @@ def _no_table(name: str, tables: Sequence[str]) -> str:
     return f"there is no table {name}, and no topic of this name has messages"
 
 
-def _text(error: Exception) -> str:
-    """DuckDB's text, without the kind of the error and blank lines."""
+def _error_text(error: Exception) -> str:
+    """Return DuckDB's text, without the kind of the error and blank lines."""
     if isinstance(error, duckdb.PermissionException):
-        return "SQL reads the stores and nothing else: " + _plain(error)
+        return "SQL has access to the tables only: " + _strip_kind(error)
     if isinstance(error, duckdb.OutOfMemoryException):
         return "the statement needs more memory than --memory-limit allows"
-    return _plain(error)
+    return _strip_kind(error)
 
 
-def _plain(error: Exception) -> str:
+def _strip_kind(error: Exception) -> str:
     text = re.sub(r"^[A-Z][A-Za-z ]* Error: ", "", str(error))
     return "\n".join(line for line in text.splitlines() if line.strip())

@@ -1,9 +1,10 @@
-"""MessageDataset: messages as a dataset that DuckDB scans; LogDataset: those of logs.
+"""MessageDataset: messages as a dataset that DuckDB scans.  LogDataset: those of logs.
 
-DuckDB asks a `pyarrow.dataset.Dataset` for a scanner of some columns and with a filter.
-The columns that neither of both needs are not decoded.  DuckDB drops a filter that it
-has handed over, so every row passes through it here; to leave out splits and topics
-that it excludes is only a matter of speed.
+DuckDB requests a scanner of some columns with a filter from a
+`pyarrow.dataset.Dataset`.  The dataset decodes only the columns of the scan and of the
+filter.  DuckDB does not apply a filter that it has pushed down, so the dataset must
+filter every row.  In addition it skips the splits and topics that the filter excludes,
+for speed.
 """
 
 from collections import deque
@@ -26,31 +27,31 @@ from rmq_spark.sql.log_snapshot import LogSnapshot
 from rmq_spark.sql.prune import Pruner
 
 AHEAD_BYTES: Final = 32 << 20
-"""What a thread decodes before DuckDB takes it; a split of 16 MiB is seldom more."""
+"""Limit of decoded bytes per thread before DuckDB reads them; about two splits."""
 FIRST_BYTES: Final = 1 << 20
-"""The first batches come early: `LIMIT 1` needs no more."""
+"""Limit for the first batches, so that `LIMIT 1` is fast."""
 SOME_TOPIC: Final = "\0"
-"""No topic has this name: a filter that excludes it names the topics it wants."""
+"""Not a topic: a filter that excludes it selects topics by name."""
 _NO_COLUMN: Final = "queueId"
-"""Decoded for a count of rows."""
+"""The column that is decoded to count rows."""
 
 Batches = Iterator[pa.RecordBatch]
 
 
 class BrokerLog(NamedTuple):
-    """The log of one broker, frozen."""
+    """The snapshot of the log of one broker."""
 
     log: LogSnapshot
     broker_name: str
 
-    def after(self, archived: int) -> "BrokerLog":
-        """What an archive of this log, which ends at a place, does not have."""
-        return self._replace(log=self.log.beginning_at(archived, self.broker_name))
+    def after_archive(self, archived: int) -> "BrokerLog":
+        """Return the part of the log that comes after its archive."""
+        return self._replace(log=self.log.starting_at(archived, self.broker_name))
 
 
 @dataclass(frozen=True)
 class ScanSettings:
-    """How logs are read; `threads` decode, beside those of DuckDB."""
+    """How logs are scanned; `threads` decode, in addition to those of DuckDB."""
 
     threads: int = 1
     skip_corrupt: bool = False
@@ -58,7 +59,7 @@ class ScanSettings:
 
 
 class MessageDataset(ds.Dataset):  # type: ignore[misc] # pyarrow has no types
-    """Messages from somewhere; `failure` is why a scan ended."""
+    """Messages of an origin; `failure` is the error that ended a scan."""
 
     def __init__(self) -> None:
         names = [*(c.name for c in columns_of(options_of())), OFFSET_ID]
@@ -75,36 +76,38 @@ class MessageDataset(ds.Dataset):  # type: ignore[misc] # pyarrow has no types
         self,
         columns: Sequence[str] | None = None,
         filter: pc.Expression | None = None,  # noqa: A002 - pyarrow's name
-        **_: Any,  # noqa: ANN401 - what only speed depends on
+        **_: Any,  # noqa: ANN401 - hints for speed
     ) -> "_Scanner":
-        """What DuckDB reads the rows from."""
+        """Return an object from which DuckDB reads the rows."""
         wanted = self._schema.names if columns is None else list(columns)
         return _Scanner(self, wanted, filter)
 
-    def batches(self, wanted: list[str], rows: pc.Expression | None) -> Batches:
-        """The batches of a scan; the first failure is remembered."""
+    def scan_batches(self, wanted: list[str], rows: pc.Expression | None) -> Batches:
+        """Yield the batches of a scan; stores the error of a failed one."""
         try:
-            yield from self._batches(wanted, rows)
+            yield from self._scan_batches(wanted, rows)
         except RmqError as error:
             self.failure = error
             raise
 
-    def _batches(self, wanted: list[str], rows: pc.Expression | None) -> Batches:
-        """The batches of a scan; each kind of dataset has its own way."""
+    def _scan_batches(self, wanted: list[str], rows: pc.Expression | None) -> Batches:
+        """Yield the batches of a scan; each subclass implements it."""
         raise NotImplementedError
 
-    def _decoded(self, wanted: list[str], rows: pc.Expression | None) -> list[str]:
-        """The columns that must be decoded."""
+    def _needed_columns(
+        self, wanted: list[str], rows: pc.Expression | None
+    ) -> list[str]:
+        """Return the columns that must be decoded."""
         names = [*wanted, *(n for n in self._used_by(rows) if n not in wanted)]
         return names or [_NO_COLUMN]
 
     def _used_by(self, rows: pc.Expression | None) -> list[str]:
-        """The columns without which a table cannot be filtered."""
+        """Return the columns that the filter uses."""
         if rows is None:
             return []
-        return [name for name in self._schema.names if self._needs(rows, name)]
+        return [name for name in self._schema.names if self._uses_column(rows, name)]
 
-    def _needs(self, rows: pc.Expression, name: str) -> bool:
+    def _uses_column(self, rows: pc.Expression, name: str) -> bool:
         others = [field for field in self._schema if field.name != name]
         try:
             pa.schema(others).empty_table().filter(rows)
@@ -114,7 +117,7 @@ class MessageDataset(ds.Dataset):  # type: ignore[misc] # pyarrow has no types
 
 
 class LogDataset(MessageDataset):
-    """Messages of the logs in `sources`."""
+    """Messages of the logs in `sources`, which the owner updates."""
 
     def __init__(
         self,
@@ -128,17 +131,17 @@ class LogDataset(MessageDataset):
         self._limits = limits
         self._with_system = with_system
 
-    def _batches(self, wanted: list[str], rows: pc.Expression | None) -> Batches:
+    def _scan_batches(self, wanted: list[str], rows: pc.Expression | None) -> Batches:
         pruner = Pruner(rows, self._schema)
-        reading = self._reading(wanted, rows, pruner)
+        reading = self._read_settings(wanted, rows, pruner)
         scan = _Scan(reading, rows, wanted, self._limits.threads)
         for source in self._sources:
-            yield from scan.batches(source, pruner)
+            yield from scan.scan_batches(source, pruner)
 
-    def _reading(
+    def _read_settings(
         self, wanted: list[str], rows: pc.Expression | None, pruner: Pruner
     ) -> ReadSettings:
-        names = self._decoded(wanted, rows)
+        names = self._needed_columns(wanted, rows)
         options = options_of(names)
         return replace(
             read_settings(options, columns_of(options)),
@@ -168,19 +171,19 @@ class _Scanner:
         return pa.schema([fields.field(name) for name in self._wanted])
 
     def to_reader(self) -> pa.RecordBatchReader:
-        batches = self._dataset.batches(self._wanted, self._rows)
+        batches = self._dataset.scan_batches(self._wanted, self._rows)
         return pa.RecordBatchReader.from_batches(self.projected_schema, batches)
 
 
 class _Prefetched(NamedTuple):
-    """Batches of a range, and where the others come from if there may be more."""
+    """Batches that were read ahead, and the iterator of the remaining ones."""
 
     batches: list[pa.RecordBatch]
     more: Batches | None
 
 
 class _Scan:
-    """One pass over the logs: splits are decoded ahead, and come in their order."""
+    """One scan of the logs; threads decode splits ahead, in log order."""
 
     def __init__(
         self,
@@ -189,23 +192,23 @@ class _Scan:
         wanted: list[str],
         threads: int,
     ) -> None:
-        self._reading = reading
+        self._read_settings = reading
         self._rows = rows
         self._wanted = wanted
         self._threads = threads
         self._checks_crc = any(c.source == "body" for c in reading.columns)
 
-    def batches(self, source: BrokerLog, pruner: Pruner) -> Batches:
-        """The batches of one log."""
-        reading = replace(self._reading, broker_name=source.broker_name)
-        ranges = self._ranges(source, pruner)
+    def scan_batches(self, source: BrokerLog, pruner: Pruner) -> Batches:
+        """Yield the batches of one log."""
+        reading = replace(self._read_settings, broker_name=source.broker_name)
+        ranges = self._plan_ranges(source, pruner)
         yield from read_ahead(
             (self._read(reading, part) for part in ranges), self._threads
         )
 
-    def _ranges(self, source: BrokerLog, pruner: Pruner) -> Iterator[SegmentRange]:
-        for segment, splits in source.log.parts():
-            for split in pruner.splits(splits, source.broker_name):
+    def _plan_ranges(self, source: BrokerLog, pruner: Pruner) -> Iterator[SegmentRange]:
+        for segment, splits in source.log.segment_splits():
+            for split in pruner.matching_splits(splits, source.broker_name):
                 yield SegmentRange(
                     segment.path,
                     segment.base_offset,
@@ -216,14 +219,14 @@ class _Scan:
                 )
 
     def _read(self, reading: ReadSettings, part: SegmentRange) -> Batches:
-        """The rows of a range that pass the filter."""
-        return filtered(read_range(reading, part), self._rows, self._wanted)
+        """Yield the rows of a range that pass the filter."""
+        return filter_batches(read_range(reading, part), self._rows, self._wanted)
 
 
-def filtered(
+def filter_batches(
     batches: Iterable[pa.RecordBatch], rows: pc.Expression | None, wanted: list[str]
 ) -> Batches:
-    """The wanted columns of the rows that pass the filter."""
+    """Yield the selected columns of the rows that pass the filter."""
     for batch in batches:
         if rows is None:
             yield batch.select(wanted)
@@ -233,26 +236,26 @@ def filtered(
 
 
 def read_ahead(parts: Iterator[Batches], threads: int) -> Batches:
-    """The batches of parts in their order; threads read the next ones meanwhile."""
+    """Yield the batches of parts in their order, while threads read the next ones."""
     taken_ahead: deque[Future[_Prefetched]] = deque()
     pool = ThreadPoolExecutor(threads)
     room, size = 1, FIRST_BYTES
     try:
         while True:
             while len(taken_ahead) < room and (part := next(parts, None)) is not None:
-                taken_ahead.append(pool.submit(_take, part, size))
+                taken_ahead.append(pool.submit(_prefetch, part, size))
             if not taken_ahead:
                 return
             taken = taken_ahead.popleft().result()
             room, size = threads + 1, AHEAD_BYTES
             if taken.more is not None:
-                taken_ahead.appendleft(pool.submit(_take, taken.more, size))
+                taken_ahead.appendleft(pool.submit(_prefetch, taken.more, size))
             yield from taken.batches
     finally:
         pool.shutdown(cancel_futures=True)
 
 
-def _take(batches: Batches, limit: int) -> _Prefetched:
+def _prefetch(batches: Batches, limit: int) -> _Prefetched:
     taken, size = [], 0
     for batch in batches:
         taken.append(batch)
@@ -264,25 +267,25 @@ def _take(batches: Batches, limit: int) -> _Prefetched:
 
 @dataclass(frozen=True)
 class _FilteredTopics(TopicSelection):
-    """Topics whose rows may pass the filter."""
+    """The topics whose rows may pass the filter."""
 
     pruner: Pruner | None = None
     named: set[str] = field(default_factory=set, compare=False)
-    """Topics of the system that the filter wants, and that are left out."""
+    """System topics that the filter names, and that the table does not have."""
 
-    def wants(self, topic: str) -> bool:
-        """True if rows of this topic are read."""
+    def wants_topic(self, topic: str) -> bool:
+        """Return whether the rows of a topic are read."""
         if self.pruner is None:
-            return super().wants(topic)
-        if not self.pruner.keeps_topic(topic):
+            return super().wants_topic(topic)
+        if not self.pruner.matches_topic(topic):
             return False
-        if super().wants(topic):
+        if super().wants_topic(topic):
             return True
-        if not self.pruner.keeps_topic(SOME_TOPIC):
+        if not self.pruner.matches_topic(SOME_TOPIC):
             self.named.add(topic)
         return False
 
 
 def options_of(names: Sequence[str] = ("full",)) -> Options:
-    """The options of a reader of these columns."""
+    """Return the options of a reader of these columns."""
     return Options({"store": "-", "columns": ",".join(names)})

@@ -1,9 +1,9 @@
-"""Live: topics of running brokers as tables, read by pulls.
+"""LiveTopics: topics of running brokers as tables, read by pulls.
 
-A statement sees each queue as it was when the statement first asked for its topic; the
-messages of a queue come in the order of their offsets.  A filter leaves out topics,
-brokers, queues and offsets; the others are pulled whole, also if a store time excludes
-most of them, because only the record says its time.
+A statement sees each queue up to its end when the statement first read its topic.  The
+messages of a queue come in the order of their offsets.  A filter of topics, brokers,
+queues or offsets reduces the pulls.  A filter of store times does not, because store
+times are in the records only.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,7 +17,7 @@ import pyarrow.dataset as ds
 
 from rmq.client.admin import AdminClient
 from rmq_spark.live.client import ClientSettings, LiveClient
-from rmq_spark.live.plan import Bounds, MessageQueue, QueueRange, bundles
+from rmq_spark.live.plan import Bounds, MessageQueue, QueueRange, plan_bundles
 from rmq_spark.live.puller import EVERYTHING, PullSettings
 from rmq_spark.live.reader import read_bundle
 from rmq_spark.live.settings import TOOLS_GROUP
@@ -29,7 +29,7 @@ from rmq_spark.sql.dataset import (
     SOME_TOPIC,
     Batches,
     MessageDataset,
-    filtered,
+    filter_batches,
     options_of,
     read_ahead,
 )
@@ -37,10 +37,10 @@ from rmq_spark.sql.origin import segments_table
 from rmq_spark.sql.prune import Pruner
 
 PULL_MESSAGES: Final = 1_024
-"""Of one pull; brokers give what their limits allow."""
+"""Limit of one pull; brokers return less if their limits are lower."""
 IN_FLIGHT: Final = 64
 ROWS: Final = 100_000
-"""Of a bundle: each is pulled over a connection of its own."""
+"""Rows of a bundle, which has its own connection."""
 _QUEUES: Final = pa.schema(
     [
         ("topic", pa.string()),
@@ -54,7 +54,7 @@ _QUEUES: Final = pa.schema(
 
 
 class LiveTopics:
-    """The topics that name servers know; `settings` says whom to ask, and as whom."""
+    """The topics that are registered with name servers."""
 
     after_archive = None
 
@@ -70,55 +70,55 @@ class LiveTopics:
         self._bounds: dict[str, dict[MessageQueue, Bounds]] = {}
 
     def freeze(self, _: ArchiveSnapshot | None) -> None:
-        """Forget what the statement before has seen."""
+        """Discard the topics and bounds of the previous statement."""
         with self._lock:
             self._names = None
             self._bounds.clear()
 
-    def segments(self) -> pa.Table:
-        """No segment can be seen from afar."""
+    def list_segments(self) -> pa.Table:
+        """Return an empty table: brokers do not show their segments."""
         return segments_table([])
 
     def topics(self) -> set[str]:
-        """All topics."""
+        """Return all topics."""
         return set(self.names())
 
     def recent_topics(self) -> set[str]:
-        """All topics: name servers know a new one at once."""
+        """Return all topics: name servers have new ones at once."""
         return self.topics()
 
     def finish(self) -> None:
-        """Nothing is kept."""
+        """Do nothing: there is no cache to save."""
 
     def close(self) -> None:
-        """End the connection."""
+        """Close the connection."""
         self._admin.close()
 
     def names(self) -> list[str]:
-        """All topics, in order; asked once for each statement."""
+        """Return all topics, sorted; requested once per statement."""
         with self._lock:
             if self._names is None:
                 self._names = sorted(self._admin.topics())
             return self._names
 
-    def ranges(self, topics: Iterable[str]) -> list[QueueRange]:
-        """What brokers have of these topics; asked once for each statement."""
+    def queue_ranges(self, topics: Iterable[str]) -> list[QueueRange]:
+        """Return the ranges of these topics; requested once per statement."""
         wanted = sorted(set(topics))
         with self._lock:
             missing = [topic for topic in wanted if topic not in self._bounds]
             if missing:
-                self._ask(missing)
+                self._request_bounds(missing)
             return [
                 QueueRange(queue, bounds.first, bounds.end)
                 for topic in wanted
                 for queue, bounds in sorted(self._bounds[topic].items())
             ]
 
-    def _ask(self, topics: list[str]) -> None:
+    def _request_bounds(self, topics: list[str]) -> None:
         named = self.settings._replace(topics=TopicSelection(frozenset(topics)))
         client = LiveClient(named)
         try:
-            found = client.bounds(fails=True)
+            found = client.find_bounds(fails=True)
         finally:
             client.close()
         self._bounds.update((topic, {}) for topic in topics)
@@ -127,16 +127,16 @@ class LiveTopics:
 
 
 class LiveDataset(MessageDataset):
-    """Messages of live topics."""
+    """The messages of live topics."""
 
     def __init__(self, live: LiveTopics, *, with_system: bool) -> None:
         super().__init__()
         self._live = live
         self._topics = TopicSelection(with_system=with_system)
 
-    def _batches(self, wanted: list[str], rows: pc.Expression | None) -> Batches:
+    def _scan_batches(self, wanted: list[str], rows: pc.Expression | None) -> Batches:
         pruner = Pruner(rows, self._schema)
-        options = options_of(self._decoded(wanted, rows))
+        options = options_of(self._needed_columns(wanted, rows))
         reading = replace(
             read_settings(options, columns_of(options)),
             topics=TopicSelection(with_system=True),
@@ -146,45 +146,50 @@ class LiveDataset(MessageDataset):
             self._live.settings, TOOLS_GROUP, EVERYTHING, "TAG", PULL_MESSAGES,
             IN_FLIGHT, True,
         )  # fmt: skip
-        ranges = pruner.queues(self._live.ranges(self._chosen(pruner)))
+        ranges = pruner.matching_queues(
+            self._live.queue_ranges(self._selected_topics(pruner))
+        )
         parts = (
-            filtered(read_bundle(pulls, reading, bundle), rows, wanted)
-            for bundle in bundles(ranges, ROWS)
+            filter_batches(read_bundle(pulls, reading, bundle), rows, wanted)
+            for bundle in plan_bundles(ranges, ROWS)
         )
         yield from read_ahead(parts, self._live.threads)
 
-    def _chosen(self, pruner: Pruner) -> Iterator[str]:
-        """The topics whose messages are wanted; others of the system are named."""
-        names_topics = not pruner.keeps_topic(SOME_TOPIC)
-        for topic in pruner.kept_topics(self._live.names()):
-            if self._topics.wants(topic):
+    def _selected_topics(self, pruner: Pruner) -> Iterator[str]:
+        """Yield the selected topics.
+
+        System topics that the filter names are recorded.
+        """
+        names_topics = not pruner.matches_topic(SOME_TOPIC)
+        for topic in pruner.matching_topics(self._live.names()):
+            if self._topics.wants_topic(topic):
                 yield topic
             elif names_topics:
                 self.left_out.add(topic)
 
 
 class LiveQueues(ds.Dataset):  # type: ignore[misc] # pyarrow has no types
-    """The table of queues; brokers are asked when a statement reads it."""
+    """The table of queues; requested when a statement reads it."""
 
     def __init__(self, live: LiveTopics) -> None:
         self._live = live
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns."""
+        """The columns of the table."""
         return _QUEUES
 
     def scanner(
         self,
         columns: Sequence[str] | None = None,
         filter: pc.Expression | None = None,  # noqa: A002 - pyarrow's name
-        **_: Any,  # noqa: ANN401 - what only speed depends on
+        **_: Any,  # noqa: ANN401 - hints for speed
     ) -> ds.Scanner:
-        """What DuckDB reads the rows from."""
-        topics = Pruner(filter, _QUEUES).kept_topics(self._live.names())
+        """Return an object from which DuckDB reads the rows."""
+        topics = Pruner(filter, _QUEUES).matching_topics(self._live.names())
         rows = [
             (*each.queue, each.start, each.end, each.end - each.start)
-            for each in self._live.ranges(topics)
+            for each in self._live.queue_ranges(topics)
         ]
         columns_in = zip(*rows, strict=True) if rows else [[]] * len(_QUEUES)
         arrays = [

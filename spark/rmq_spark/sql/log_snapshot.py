@@ -1,4 +1,4 @@
-"""A log as one statement sees it: it ends where it ended when the statement began."""
+"""LogSnapshot: the log of a store as it was when a statement started."""
 
 import logging
 import os
@@ -22,13 +22,13 @@ from rmq_spark.segments.commit_log import (
 from rmq_spark.sql.splits import Split, SplitCache, walk_splits
 
 LOOK_AHEAD_BYTES: Final = 4 << 20
-"""How far after the end of a log records are looked for, to tell that it is damaged."""
+"""Bytes after the end that are searched for records, to detect damage."""
 _log: Final = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class LogSnapshot:
-    """Segments and the end of the records; `tail` are the splits of the last one."""
+    """Segments and the end of the log; `tail` has the splits of the last segment."""
 
     segments: list[Segment]
     end: int
@@ -37,21 +37,21 @@ class LogSnapshot:
     kept: SplitCache
     fails_on_loss: bool
     first: int | None = None
-    """Where the wanted part begins; None: with the first segment."""
+    """First physical offset of the scan; None for the first segment."""
 
-    def beginning_at(self, place: int, broker_name: str) -> "LogSnapshot":
-        """The part that an archive, which ends at a place, does not have."""
+    def starting_at(self, place: int, broker_name: str) -> "LogSnapshot":
+        """Return the part of the log after its archive, which ends at `place`."""
         if place > self.end:
             raise StoreError(
-                f"the archive of {broker_name} has come to {place}, and its log ends "
-                f"at {self.end}: they are not of one store"
+                f"the archive of {broker_name} reaches offset {place}, but the log "
+                f"ends at {self.end}: archive and store do not belong together"
             )
         return replace(self, first=place)
 
-    def parts(self) -> Iterator[tuple[Segment, list[Split] | Iterator[Split]]]:
-        """Each segment with its splits, which are walked to if they are not known.
+    def segment_splits(self) -> Iterator[tuple[Segment, list[Split] | Iterator[Split]]]:
+        """Yield each segment with its splits; walks segments without cached splits.
 
-        A missing segment is an error, or logged.
+        A missing segment is an error with `fails_on_loss`, else it is logged.
         """
         first = min_offset(self.segments)
         start = first if self.first is None else self.first
@@ -59,12 +59,15 @@ class LogSnapshot:
             self.segments, start, self.end, fail_on_loss=self.fails_on_loss
         ):
             is_tail = segment.base_offset == self.tail_base
-            splits = self.tail if is_tail else self.kept.of(segment)
-            yield segment, splits if at == segment.base_offset else _after(splits, at)
+            splits = self.tail if is_tail else self.kept.splits_of(segment)
+            yield (
+                segment,
+                splits if at == segment.base_offset else _splits_after(splits, at),
+            )
 
 
-def _after(splits: Iterable[Split], start: int) -> list[Split]:
-    """The splits from a record on."""
+def _splits_after(splits: Iterable[Split], start: int) -> list[Split]:
+    """Return the splits from a record on."""
     return [
         split._replace(start=max(split.start, start))
         for split in splits
@@ -73,7 +76,7 @@ def _after(splits: Iterable[Split], start: int) -> list[Split]:
 
 
 class StoreLog:
-    """The log of one store, frozen again for each statement."""
+    """The log of one store; each statement gets a new snapshot."""
 
     def __init__(
         self, store: Path, broker_name: str, *, fails_on_loss: bool = True
@@ -84,35 +87,35 @@ class StoreLog:
         self._fails_on_loss = fails_on_loss
         self._tail_path = ""
         self._tail: list[Split] = []
-        self._told_damage = -1
+        self._reported_damage = -1
         self._end = -1
         self._seen_s = 0.0
 
     def freeze(self) -> LogSnapshot:
-        """Find where the log ends now."""
+        """Return a snapshot with the current end of the log."""
         segments = find_segments(self.store)
         base = end = min_offset(segments)
         tail: list[Split] = []
         for segment in reversed(segments):
-            tail = self._walked_tail(segment)
+            tail = self._walk_tail(segment)
             if tail:
                 base, end = segment.base_offset, tail[-1].end
                 break
-        self._settle(end)
+        self._wait_for_writes(end)
         if tail:
             self._check_end(segment, end)
         return LogSnapshot(segments, end, base, tail, self.kept, self._fails_on_loss)
 
-    def _settle(self, end: int) -> None:
-        """If a broker may run, wait until copies of records before `end` are whole."""
+    def _wait_for_writes(self, end: int) -> None:
+        """Wait until a running broker has copied all records before `end`."""
         if end != self._end:
             self._end, self._seen_s = end, time.monotonic()
         wait_s = self._seen_s + SETTLE_MS / 1000 - time.monotonic()
         if wait_s > 0 and (self.store / "abort").exists():
             time.sleep(wait_s)
 
-    def _walked_tail(self, segment: Segment) -> list[Split]:
-        """The splits of the last segment; only what may have grown is walked again."""
+    def _walk_tail(self, segment: Segment) -> list[Split]:
+        """Return the splits of the last segment; walks the last split again."""
         known = self._tail[:-1] if segment.path == self._tail_path else []
         start = known[-1].end if known else segment.base_offset
         tail = [*known, *walk_splits(segment, start, check_crc=True)]
@@ -120,8 +123,11 @@ class StoreLog:
         return tail
 
     def _check_end(self, segment: Segment, end: int) -> None:
-        """Warn once if records come after the end: a broker would cut them off."""
-        if end == self._told_damage or end == segment.end_offset:
+        """Log a warning once if records follow the end.
+
+        A broker would truncate them.
+        """
+        if end == self._reported_damage or end == segment.end_offset:
             return
         with open_segment(segment.path) as descriptor:
             data = os.pread(descriptor, LOOK_AHEAD_BYTES, end - segment.base_offset)
@@ -131,10 +137,10 @@ class StoreLog:
             )
         found = find_record(data, 1, len(data), base_offset=end) if data else 0
         if found < len(data) and not has_grown:
-            self._told_damage = end
+            self._reported_damage = end
             _log.warning(
-                "%s is damaged at offset %d: a broker ends its log there, and so do "
-                "these tables; records follow from offset %d on",
+                "%s is damaged at offset %d: the log and these tables end there; more "
+                "records follow from offset %d on",
                 segment.path,
                 end,
                 end + found,
@@ -142,15 +148,13 @@ class StoreLog:
 
 
 def named_logs(stores: Sequence[str], *, fails_on_loss: bool = True) -> list[StoreLog]:
-    """Logs of stores, each given as DIR or NAME=DIR; without a name it is broker-a."""
+    """Return the logs of stores, each DIR or NAME=DIR; the default name is broker-a."""
     logs: dict[str, StoreLog] = {}
     for store in stores:
         name, equals, folder = store.partition("=")
         if not equals or "/" in name:
             name, folder = "broker-a", store
         if name in logs:
-            raise ConfigError(
-                f"two stores are called {name}: name them, --store NAME=DIR"
-            )
+            raise ConfigError(f"two stores have the name {name}: use --store NAME=DIR")
         logs[name] = StoreLog(Path(folder), name, fails_on_loss=fails_on_loss)
     return list(logs.values())

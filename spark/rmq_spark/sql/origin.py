@@ -1,4 +1,4 @@
-"""Origin: where the tables of a database come from; Stores: from folders of brokers."""
+"""Origin: provides the tables of a database.  Stores: the origin of local stores."""
 
 import contextlib
 import os
@@ -15,15 +15,15 @@ from rmq_spark.sql.dataset import BrokerLog, LogDataset, MessageDataset, ScanSet
 from rmq_spark.sql.log_snapshot import StoreLog
 
 RECENT_SPLITS: Final = 2
-"""Where topics are looked for that have no queue on the disk yet: 32 MiB."""
+"""Splits that are searched for topics without a queue on the disk: 32 MiB."""
 
 
 class Origin(Protocol):
-    """Messages of brokers, frozen for each statement."""
+    """Messages of brokers; each statement reads a snapshot."""
 
     @property
     def messages(self) -> MessageDataset:
-        """All messages but those of topics of the system."""
+        """All messages without those of system topics."""
 
     @property
     def all_messages(self) -> MessageDataset:
@@ -31,29 +31,29 @@ class Origin(Protocol):
 
     @property
     def after_archive(self) -> MessageDataset | None:
-        """The messages that an archive does not have, if that can be known."""
+        """The messages that an archive does not have; None without logs."""
 
     @property
     def queues(self) -> ds.Dataset | None:
-        """The table of queues; None: it is counted from all messages."""
+        """The table of queues; None if SQL computes it from all messages."""
 
     def freeze(self, archive: ArchiveSnapshot | None) -> None:
-        """Begin a statement: everything ends now."""
+        """Take the snapshot for a statement."""
 
-    def segments(self) -> pa.Table:
-        """The table of segments."""
+    def list_segments(self) -> pa.Table:
+        """Return the table of segments."""
 
     def topics(self) -> set[str]:
-        """Topics that are known at once."""
+        """Return the topics that are known without a scan."""
 
     def recent_topics(self) -> set[str]:
-        """Topics of the last messages; some are not among `topics` yet."""
+        """Return the topics of the last messages; some may be missing in `topics`."""
 
     def finish(self) -> None:
-        """End a statement that has given all its rows."""
+        """End a statement after all its rows were read."""
 
     def close(self) -> None:
-        """Free what it holds."""
+        """Close connections."""
 
 
 class Stores:
@@ -70,24 +70,24 @@ class Stores:
         self.after_archive = LogDataset(self._rest, limits, with_system=False)
 
     def freeze(self, archive: ArchiveSnapshot | None) -> None:
-        """Find where each log ends now, and where it goes on after the archive."""
+        """Take snapshots of all logs, and of their parts after the archive."""
         self._sources[:] = [
             BrokerLog(log.freeze(), log.broker_name) for log in self._logs
         ]
         ends = {} if archive is None else archive.ends
         self._rest[:] = [
-            source.after(ends[source.broker_name])
+            source.after_archive(ends[source.broker_name])
             if source.broker_name in ends
             else source
             for source in self._sources
         ]
 
-    def segments(self) -> pa.Table:
-        """The table of segments."""
+    def list_segments(self) -> pa.Table:
+        """Return the table of segments."""
         return segments_table(self._sources)
 
     def topics(self) -> set[str]:
-        """The topics with queues on the disk, where the newest may not be yet."""
+        """Return the topics with queues on the disk; the newest may be missing."""
         names: set[str] = set()
         for log in self._logs:
             with contextlib.suppress(OSError):  # a folder of segments has no queues
@@ -95,7 +95,7 @@ class Stores:
         return names
 
     def recent_topics(self) -> set[str]:
-        """The topics of the last messages of each log."""
+        """Return the topics of the last messages of each log."""
         names: set[str] = set()
         for source in self._sources:
             last = source.log.tail[-RECENT_SPLITS:]
@@ -103,21 +103,21 @@ class Stores:
                 is_recent = (pc.field(BROKER_NAME) == source.broker_name) & (
                     pc.field("physicalOffset") >= last[0].start
                 )
-                for batch in self.all_messages.batches(["topic"], is_recent):
+                for batch in self.all_messages.scan_batches(["topic"], is_recent):
                     names.update(pc.unique(batch.column(0)).to_pylist())
         return names
 
     def finish(self) -> None:
-        """Keep the store times that were found."""
+        """Save the cache of splits."""
         for log in self._logs:
             log.kept.save()
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: there is no connection."""
 
 
 def segments_table(sources: Sequence[BrokerLog]) -> pa.Table:
-    """The table of segments."""
+    """Return the table of segments."""
     rows = [
         {
             "brokerName": source.broker_name,

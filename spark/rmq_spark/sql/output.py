@@ -1,7 +1,7 @@
-r"""Rows of a statement as a table for people, CSV, JSON, JSON lines or Parquet.
+r"""Writes rows as a table for people, CSV, JSON, JSON lines or Parquet.
 
-Times are ISO in UTC.  Bytes are text; those that are no UTF-8 have the form `\xff`.  A
-null is nothing in a table and in CSV.  Parquet has the values as they are.
+Times are ISO 8601 in UTC.  Bytes are text; bytes that are not UTF-8 become `\xff`.
+Null is empty in a table and in CSV.  Parquet has the values unchanged.
 """
 
 import contextlib
@@ -22,17 +22,17 @@ from rmq.core.errors import StoreError
 from rmq_spark.sql.database import Result
 
 SHOWN_ROWS: Final = 1_000
-"""Rows of a table: more are for a file."""
+"""Limit of rows in a table for people."""
 Row = tuple[Any, ...]
 
 
 def write_rows(result: Result, form: str, out: TextIO) -> None:
-    """Write the rows as text in one of the formats."""
+    """Write the rows in one of the text formats."""
     _WRITERS[form](result, out)
 
 
 def write_parquet(result: Result, path: Path) -> None:
-    """Write a file that appears when it is whole."""
+    """Write a Parquet file, which appears when it is complete."""
     # imported on use: it takes 20 ms
     from pyarrow.parquet import ParquetWriter
 
@@ -55,22 +55,22 @@ def _write_table(result: Result, out: TextIO) -> None:
     rows = list(itertools.islice(_rows(result), SHOWN_ROWS + 1))
     width = shutil.get_terminal_size().columns if out.isatty() else 1 << 16
     names = [escape_controls(name) for name in result.schema.names]
-    shown = _fitting(len(names), width)
+    shown = _count_fitting(len(names), width)
     texts = [[_cell(value) for value in row[:shown]] for row in rows[:SHOWN_ROWS]]
     are_numbers = [_is_number(field.type) for field in result.schema][:shown]
     for line in align_columns(names[:shown], texts, are_numbers, width):
         print(line, file=out)
     if len(rows) > SHOWN_ROWS:
         print(
-            f"the first {SHOWN_ROWS:,} rows; LIMIT shows fewer, --format csv all",
+            f"only the first {SHOWN_ROWS:,} rows; --format csv prints all",
             file=out,
         )
     if shown < len(names):
-        print(f"no room for columns {', '.join(names[shown:])}", file=out)
+        print(f"columns that do not fit: {', '.join(names[shown:])}", file=out)
 
 
-def _fitting(count: int, width: int) -> int:
-    """How many columns have room, at least one."""
+def _count_fitting(count: int, width: int) -> int:
+    """Return how many columns fit, at least one."""
     return max(1, min(count, (width + 2) // (MIN_COLUMN_WIDTH + 2)))
 
 
@@ -84,14 +84,14 @@ def _write_csv(result: Result, out: TextIO) -> None:
 
 def _write_json(result: Result, out: TextIO) -> None:
     before = "["
-    for line in _objects(result):
+    for line in _json_objects(result):
         out.write(f"{before}\n{line}")
         before = ","
     out.write("[]\n" if before == "[" else "\n]\n")
 
 
 def _write_json_lines(result: Result, out: TextIO) -> None:
-    out.writelines(f"{line}\n" for line in _objects(result))
+    out.writelines(f"{line}\n" for line in _json_objects(result))
 
 
 _WRITERS: Final[dict[str, Callable[[Result, TextIO], None]]] = {
@@ -102,15 +102,15 @@ _WRITERS: Final[dict[str, Callable[[Result, TextIO], None]]] = {
 }
 
 
-def _objects(result: Result) -> Iterator[str]:
-    """Each row as a JSON object; an object has one value for each name."""
-    names = _unique(result.schema.names)
+def _json_objects(result: Result) -> Iterator[str]:
+    """Yield each row as a JSON object with unique names."""
+    names = _unique_names(result.schema.names)
     for row in _rows(result):
         yield escape_json(dict(zip(names, row, strict=True)))
 
 
-def _unique(names: list[str]) -> list[str]:
-    """The names, a repeated one with a number as DuckDB adds it."""
+def _unique_names(names: list[str]) -> list[str]:
+    """Return unique names; a repeated name gets a number, as in DuckDB."""
     seen: dict[str, int] = {}
     made = []
     for name in names:
@@ -125,23 +125,23 @@ def _rows(result: Result) -> Iterator[Row]:
 
 
 def _values(column: pa.Array) -> list[Any]:
-    """The values as JSON has them."""
+    """Convert the values of a column to JSON values."""
     kind = column.type
     if pa.types.is_timestamp(kind):
         texts = column.cast(pa.string()).to_pylist()
-        return [None if text is None else _iso(text) for text in texts]
-    return [_plain(value) for value in column.to_pylist(maps_as_pydicts="lossy")]
+        return [None if text is None else _iso_time(text) for text in texts]
+    return [_json_value(value) for value in column.to_pylist(maps_as_pydicts="lossy")]
 
 
-def _iso(text: str) -> str:
-    """Turn `2025-11-13 02:14:00.123000Z` into `2025-11-13T02:14:00.123Z`."""
+def _iso_time(text: str) -> str:
+    """Convert `2025-11-13 02:14:00.123000Z` to `2025-11-13T02:14:00.123Z`."""
     moment, dot, fraction = text.replace(" ", "T").removesuffix("Z").partition(".")
     kept = fraction[:3] + fraction[3:].rstrip("0")
     return moment + dot + kept + ("Z" if text.endswith("Z") else "")
 
 
-def _plain(value: object) -> Any:  # noqa: ANN401 - any JSON value
-    """A value as JSON has it, whatever it is made of."""
+def _json_value(value: object) -> Any:  # noqa: ANN401 - any JSON value
+    """Convert any value to a JSON value."""
     if value is None or isinstance(value, str | int):
         return value
     if isinstance(value, bytes):
@@ -151,9 +151,11 @@ def _plain(value: object) -> Any:  # noqa: ANN401 - any JSON value
     if isinstance(value, float):
         return value if isfinite(value) else None
     if isinstance(value, dict):
-        return {str(_plain(name)): _plain(each) for name, each in value.items()}
+        return {
+            str(_json_value(name)): _json_value(each) for name, each in value.items()
+        }
     if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
+        return [_json_value(each) for each in value]
     return str(value)
 
 

@@ -1,4 +1,4 @@
-"""The prompt of `rmq sql`: statements that end with a semicolon, and four words."""
+"""The prompt of `rmq sql`: statements that end with a semicolon, and dot commands."""
 
 import contextlib
 from collections.abc import Callable
@@ -9,10 +9,10 @@ import click
 from rmq.cli.terminal.text import escape_controls
 
 HELP: Final = """\
-A statement ends with ; and may have several lines. Ctrl-C ends it, Ctrl-D the prompt.
-.tables   all tables; those of topics are named like them: SELECT * FROM "my-topic"
-.columns  the columns of messages
-.quit     the end"""
+A statement ends with ; and may have several lines. Ctrl-C stops it, Ctrl-D quits.
+.tables   lists tables; each topic is a table: SELECT * FROM "my-topic"
+.columns  lists the columns of messages
+.quit     quits"""
 ENDS: Final = frozenset({".quit", ".exit", "\\q"})
 MAX_STATEMENT_CHARACTERS: Final = 1 << 20
 
@@ -24,39 +24,39 @@ def run_prompt(
 ) -> None:
     """Read and run statements until the end of the input; `run` reports its errors."""
     with contextlib.suppress(ImportError):
-        import readline  # noqa: F401 - input() then has its keys
+        import readline  # noqa: F401 - gives input() its editing keys
 
     words = {
         ".help": lambda: [HELP],
         ".tables": lambda: [escape_controls(name) for name in tables()],
         ".columns": columns,
     }
-    click.echo("rmq sql: .help says more, .quit ends", err=True)
+    click.echo("rmq sql: .help shows commands, .quit quits", err=True)
     while True:
         try:
-            text = _statement()
+            text = _read_statement()
             if text is None or text.strip().lower() in ENDS:
                 return
-            _serve(text, words, run)
+            _handle_line(text, words, run)
         except KeyboardInterrupt:  # while a statement runs, or just before
             click.echo("rmq: interrupted", err=True)
 
 
-def _serve(
+def _handle_line(
     text: str, words: dict[str, Callable[[], list[str]]], run: Callable[[str], None]
 ) -> None:
-    """Answer a word, or run a statement."""
+    """Run a dot command, or a statement."""
     word = text.strip().lower()
     if word in words:
         click.echo("\n".join(words[word]()))
     elif word.startswith((".", "\\")):
-        click.echo(f"rmq: {word} is unknown: .help", err=True)
+        click.echo(f"rmq: there is no command {word}; .help lists them", err=True)
     elif word:
         run(text)
 
 
-def _statement() -> str | None:
-    """The lines up to a semicolon, or one word; None at the end of the input."""
+def _read_statement() -> str | None:
+    """Read lines up to a semicolon, or one dot command; None at the end."""
     lines: list[str] = []
     size = 0
     while size < MAX_STATEMENT_CHARACTERS:

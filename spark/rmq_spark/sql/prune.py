@@ -1,7 +1,7 @@
-"""Pruner: which parts of a log a filter excludes, as pyarrow itself finds it.
+"""Pruner: finds the splits, queues and topics that a filter excludes.
 
-A fragment has an expression that holds for all its rows; a filter that contradicts it
-leaves the fragment out.  No fragment is ever opened.
+It lets pyarrow compare the filter with expressions that are true for all rows of a
+fragment.  It never opens a fragment.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,11 +18,11 @@ from rmq_spark.sql.splits import Split
 
 _TIME: Final = pa.timestamp("us", tz="UTC")
 _MOST_MS: Final = ((1 << 63) - 1) // 1000
-"""The decoder brings later store times down to this one."""
+"""The decoder clamps store times to this one."""
 
 
 class Pruner:
-    """Leaves out what contradicts one filter; without a filter, nothing."""
+    """Removes what one filter contradicts; without a filter it keeps everything."""
 
     def __init__(self, rows: pc.Expression | None, schema: pa.Schema) -> None:
         self._rows = rows
@@ -30,37 +30,41 @@ class Pruner:
         self._format = ds.IpcFileFormat()
         self._files = LocalFileSystem()
 
-    def keeps_topic(self, topic: str) -> bool:
-        """Whether rows of a topic may pass the filter."""
-        return bool(self._kept([pc.field("topic") == topic]))
+    def matches_topic(self, topic: str) -> bool:
+        """Return whether rows of a topic may pass the filter."""
+        return bool(self._matching_indices([pc.field("topic") == topic]))
 
-    def kept_topics(self, topics: Sequence[str]) -> list[str]:
-        """The topics whose rows may pass the filter."""
-        kept = self._kept([pc.field("topic") == topic for topic in topics])
+    def matching_topics(self, topics: Sequence[str]) -> list[str]:
+        """Return the topics whose rows may pass the filter."""
+        kept = self._matching_indices([pc.field("topic") == topic for topic in topics])
         return [topics[index] for index in kept]
 
-    def queues(self, ranges: Sequence[QueueRange]) -> list[QueueRange]:
-        """The ranges of queues in which rows may pass the filter."""
-        kept = self._kept([_is_within(each) for each in ranges])
+    def matching_queues(self, ranges: Sequence[QueueRange]) -> list[QueueRange]:
+        """Return the ranges of queues whose rows may pass the filter."""
+        kept = self._matching_indices([_range_filter(each) for each in ranges])
         return [ranges[index] for index in kept]
 
-    def splits(
+    def matching_splits(
         self, splits: Sequence[Split] | Iterator[Split], broker_name: str
     ) -> Iterator[Split]:
-        """The splits in which rows may pass the filter."""
+        """Yield the splits whose rows may pass the filter."""
         if self._rows is None:
             yield from splits
         elif isinstance(splits, Sequence):
-            if splits and self._kept([_holds(_hull(splits), broker_name)]):
-                kept = self._kept([_holds(split, broker_name) for split in splits])
+            if splits and self._matching_indices(
+                [_split_filter(_enclosing_split(splits), broker_name)]
+            ):
+                kept = self._matching_indices(
+                    [_split_filter(split, broker_name) for split in splits]
+                )
                 yield from (splits[index] for index in kept)
         else:
             for split in splits:
-                if self._kept([_holds(split, broker_name)]):
+                if self._matching_indices([_split_filter(split, broker_name)]):
                     yield split
 
-    def _kept(self, holding: Sequence[pc.Expression]) -> list[int]:
-        """Which of the expressions the filter does not contradict."""
+    def _matching_indices(self, holding: Sequence[pc.Expression]) -> list[int]:
+        """Return the indices of the expressions that the filter does not contradict."""
         if self._rows is None:
             return list(range(len(holding)))
         fragments = [
@@ -76,20 +80,20 @@ class Pruner:
         return sorted(int(fragment.path) for fragment in found)
 
 
-def _holds(split: Split, broker_name: str) -> pc.Expression:
-    """What is true for all rows of a split."""
+def _split_filter(split: Split, broker_name: str) -> pc.Expression:
+    """Return an expression that is true for all rows of a split."""
     place, time = pc.field("physicalOffset"), pc.field("storeTimestamp")
     return (
         (pc.field(BROKER_NAME) == broker_name)
         & (place >= split.start)
         & (place < split.end)
-        & (time >= _moment(split.least_ms))
-        & (time <= _moment(split.greatest_ms))
+        & (time >= _to_timestamp(split.least_ms))
+        & (time <= _to_timestamp(split.greatest_ms))
     )
 
 
-def _is_within(part: QueueRange) -> pc.Expression:
-    """What is true for all rows of a range of a queue."""
+def _range_filter(part: QueueRange) -> pc.Expression:
+    """Return an expression that is true for all rows of a range."""
     offset = pc.field("queueOffset")
     return (
         (pc.field("topic") == part.queue.topic)
@@ -100,7 +104,7 @@ def _is_within(part: QueueRange) -> pc.Expression:
     )
 
 
-def _hull(splits: Sequence[Split]) -> Split:
+def _enclosing_split(splits: Sequence[Split]) -> Split:
     return Split(
         splits[0].start,
         splits[-1].end,
@@ -109,5 +113,5 @@ def _hull(splits: Sequence[Split]) -> Split:
     )
 
 
-def _moment(at_ms: int) -> pa.Scalar:
+def _to_timestamp(at_ms: int) -> pa.Scalar:
     return pa.scalar(min(max(at_ms, -_MOST_MS), _MOST_MS) * 1000, _TIME)

@@ -1,4 +1,4 @@
-"""query: the rows of one statement as an Arrow table, for programs and notebooks."""
+"""query: runs one statement for programs and notebooks; returns an Arrow table."""
 
 import os
 
@@ -18,10 +18,10 @@ def query(
     timeout_s: float | None = None,
     archive: str | None = None,
 ) -> pa.Table:
-    """Ask stores, each DIR or NAME=DIR; `memory` is for sorting, joining and grouping.
+    """Query stores, each DIR or NAME=DIR; RmqError if that fails.
 
-    `archive` is the folder of an export, or s3://BUCKET/PREFIX.  An RmqError says in a
-    sentence what is wrong.
+    `memory` limits sorting, joining and grouping.  `archive` is the folder of an
+    export, or s3://BUCKET/PREFIX.
     """
     limits = ScanSettings(threads=len(os.sched_getaffinity(0)))
     origin = Stores(named_logs(stores), limits)
@@ -35,7 +35,7 @@ def query(
     try:
         result = database.run(statement)
         if result is None:
-            raise SqlError("the statement gives no rows")
+            raise SqlError("the statement has no rows")
         return pa.Table.from_batches(result.batches, result.schema)
     finally:
         database.close()

@@ -1,13 +1,13 @@
-"""Splits of a log with the store times in them, and a file that keeps them.
+"""Splits: ranges of a segment with the store times of their records, and their cache.
 
-A split is a part of one segment between two records.  It has the least and the greatest
-store time of its records, so that a reader can leave it out; both are true also where a
-clock was set back, because a walk looks at every record.
+A split lies between two record boundaries.  It has the least and the greatest store
+time of its records, so that a scan can skip it.  A walk reads every record, so both are
+right even if a clock was set back.
 
-A segment is closed when a later one has records: it does not change any more.  Its
-splits are kept in a file in the user's cache, under what the file system says of the
-segment (size, times of change, inode); if that differs, the segment is walked again.
-The file is only a matter of speed and may be removed at any time.
+A segment is closed when a later one has records; it does not change any more.  A file
+in the user's cache has the splits of closed segments, with the size, times and inode of
+each segment.  If these differ, the segment is walked again.  The cache may be deleted
+at any time.
 """
 
 import contextlib
@@ -24,12 +24,12 @@ from rmq_spark.segments.commit_log import open_segment, walk_open_segment
 
 SPLIT_BYTES: Final = 16 << 20
 MAX_FILE_BYTES: Final = 64 << 20
-"""A cache file larger than this is not read: it would have 400,000 splits (6 TB)."""
+"""A larger cache file is ignored; this one has 400,000 splits (6 TB)."""
 _EVER_MS: Final = (1 << 63) - 1
 
 
 class Split(NamedTuple):
-    """A part of the log, [start, end), and the store times of its records."""
+    """A range of the log, [start, end), and the store times of its records."""
 
     start: int
     end: int
@@ -37,21 +37,21 @@ class Split(NamedTuple):
     greatest_ms: int = _EVER_MS
 
 
-class _Kept(msgspec.Struct, array_like=True):
-    """The splits of a closed segment; `state` is the size, times and inode it had."""
+class _CachedSegment(msgspec.Struct, array_like=True):
+    """The splits of a closed segment; `state` is its size, times and inode."""
 
     state: list[int]
     splits: list[Split]
 
 
-_Table = dict[str, _Kept]
+_Table = dict[str, _CachedSegment]
 _decoder: Final = msgspec.json.Decoder(_Table)
 
 
 def walk_splits(
     segment: Segment, start: int, *, check_crc: bool = False
 ) -> Iterator[Split]:
-    """Follow the records of a segment to their end, which may be that of the file."""
+    """Yield the splits of a segment from `start` to its last record."""
     with open_segment(segment.path) as descriptor:
         at = start
         while at < segment.end_offset:
@@ -65,7 +65,7 @@ def walk_splits(
 
 
 class SplitCache:
-    """The splits of the closed segments of one store."""
+    """The cached splits of the closed segments of one store."""
 
     def __init__(self, store: Path, folder: Path | None = None) -> None:
         name = hashlib.sha256(os.fsencode(store.resolve())).hexdigest()[:32]
@@ -73,19 +73,23 @@ class SplitCache:
         self._table = self._read()
         self._is_changed = False
 
-    def of(self, segment: Segment) -> list[Split] | Iterator[Split]:
-        """The splits that cover a closed segment, a list if they are known."""
-        state = _state(segment)
+    def splits_of(self, segment: Segment) -> list[Split] | Iterator[Split]:
+        """Return the splits of a closed segment: a list if they are cached."""
+        state = _file_state(segment)
         kept = self._table.get(segment.path)
-        if kept is not None and kept.state == state and _covers(kept.splits, segment):
+        if (
+            kept is not None
+            and kept.state == state
+            and _cover_segment(kept.splits, segment)
+        ):
             return kept.splits
-        return self._walked(segment, state)
+        return self._walk_closed(segment, state)
 
-    def _walked(self, segment: Segment, state: list[int]) -> Iterator[Split]:
-        """Walk over a closed segment.
+    def _walk_closed(self, segment: Segment, state: list[int]) -> Iterator[Split]:
+        """Walk a closed segment and cache its splits.
 
-        If a place has no record, a split without known times goes from there to the
-        end of the segment: reading it gives the error.
+        After damage the last split reaches to the end of the segment, without times.
+        Reading it raises the error.
         """
         splits, at = [], segment.base_offset
         for split in walk_splits(segment, at):
@@ -95,11 +99,11 @@ class SplitCache:
         if at < segment.end_offset:
             yield Split(at, segment.end_offset)
         else:
-            self._table[segment.path] = _Kept(state, splits)
+            self._table[segment.path] = _CachedSegment(state, splits)
             self._is_changed = True
 
     def save(self) -> None:
-        """Write what is new; a cache that cannot be written is no failure."""
+        """Write new splits; ignores a failure."""
         if not self._is_changed:
             return
         self._is_changed = False
@@ -120,19 +124,19 @@ class SplitCache:
 
 
 def cache_folder() -> Path:
-    """Where the files are: below the user's cache."""
+    """Return the folder of cache files, below the user's cache."""
     home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     return Path(home, "rmq", "splits")
 
 
-def _state(segment: Segment) -> list[int]:
+def _file_state(segment: Segment) -> list[int]:
     with open_segment(segment.path) as descriptor:
         found = os.fstat(descriptor)
     return [found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino]
 
 
-def _covers(splits: list[Split], segment: Segment) -> bool:
-    """Whether the splits follow each other from the start to the end of a segment."""
+def _cover_segment(splits: list[Split], segment: Segment) -> bool:
+    """Return whether the splits are contiguous and cover the segment."""
     at = segment.base_offset
     for split in splits:
         if split.start != at or split.end <= at:

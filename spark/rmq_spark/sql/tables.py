@@ -1,8 +1,8 @@
-"""The files of an exported table that its own format names: a Delta log, or a snapshot.
+"""The files of an exported Delta or Iceberg table, from its log or its snapshot.
 
-Libraries merge, rewrite and remove files of such a table, which the manifests of the
-export do not see.  A table also says which batch of each broker it has, and that may be
-one whose manifest is not there yet.
+Other programs merge, rewrite and remove files of such a table, and manifests do not
+have these changes.  A table has the newest batch of each broker, too, which may be one
+whose manifest is not written yet.
 """
 
 from collections.abc import Hashable
@@ -30,26 +30,26 @@ class TableFile(NamedTuple):
     """A file that is part of a table."""
 
     path: str
-    """In the folder of the export."""
+    """Relative to the folder of the export."""
     holds: pc.Expression
-    """What is true for all its rows."""
+    """An expression that is true for all its rows."""
 
 
 class Table(Protocol):
-    """A table of a format other than rmq's own manifests."""
+    """A table whose own format has its list of files."""
 
-    def look(self) -> Hashable:
-        """Find the table as it is now; its version."""
+    def load_version(self) -> Hashable:
+        """Load the current table; returns its version."""
 
-    def batch(self, broker_name: str) -> int | None:
-        """The newest batch of a broker that it has."""
+    def newest_batch(self, broker_name: str) -> int | None:
+        """Return the newest batch of a broker in the table, or None."""
 
     def files(self) -> list[TableFile]:
-        """Its files."""
+        """Return the files of the table."""
 
 
 def table_of(job: ExportJob) -> Table | None:
-    """The table of an export; None if manifests alone define it."""
+    """Return the table of an export; None if manifests alone define it."""
     table_format = job.settings.table_format
     if table_format == "parquet":
         return None
@@ -58,14 +58,14 @@ def table_of(job: ExportJob) -> Table | None:
 
 
 class DeltaFiles:
-    """The files that the log of a Delta table has."""
+    """The files in the log of a Delta table."""
 
     def __init__(self, job: ExportJob) -> None:
         self._url = job.folder.url
         self._table: Any = None
 
-    def look(self) -> Hashable:
-        """Load the table; -1: there is none yet."""
+    def load_version(self) -> Hashable:
+        """Load the table; returns its version, -1 before the first batch."""
         from deltalake import DeltaTable
         from deltalake.exceptions import TableNotFoundError
 
@@ -75,15 +75,15 @@ class DeltaFiles:
             return -1
         return int(self._table.version())
 
-    def batch(self, broker_name: str) -> int | None:
-        """The version of the broker's application."""
+    def newest_batch(self, broker_name: str) -> int | None:
+        """Return the version of the broker's application."""
         if self._table is None:
             return None
         version: int | None = self._table.transaction_version(delta_app(broker_name))
         return version
 
     def files(self) -> list[TableFile]:
-        """What is added and not removed."""
+        """Return the files that were added and not removed."""
         if self._table is None:
             return []
         from deltalake.exceptions import DeltaProtocolError
@@ -91,13 +91,15 @@ class DeltaFiles:
         try:
             self._table.to_pyarrow_dataset()
         except DeltaProtocolError as error:
-            raise _unreadable(self._url, error) from error
+            raise _unreadable_error(self._url, error) from error
         actions = pa.table(self._table.get_add_actions(flatten=True)).to_pylist()
-        # paths in the log are escaped
-        return [TableFile(unquote(each["path"]), _holds(each)) for each in actions]
+        # the log has escaped paths
+        return [
+            TableFile(unquote(each["path"]), _action_filter(each)) for each in actions
+        ]
 
 
-def _holds(action: dict[str, Any]) -> pc.Expression:
+def _action_filter(action: dict[str, Any]) -> pc.Expression:
     holds = EVERYTHING
     if (topic := action.get("partition.topic")) is not None:
         holds = pc.field("topic") == topic
@@ -109,7 +111,7 @@ def _holds(action: dict[str, Any]) -> pc.Expression:
 
 
 class IcebergFiles:
-    """The files that the current snapshot of an Iceberg table has."""
+    """The files in the current snapshot of an Iceberg table."""
 
     def __init__(self, job: ExportJob) -> None:
         root = job.folder.url
@@ -118,26 +120,26 @@ class IcebergFiles:
         self._committer = IcebergCommitter(TableTarget(job, "", job.schema))
         self._table: Any = None
 
-    def look(self) -> Hashable:
-        """Load the table; None: there is none yet."""
+    def load_version(self) -> Hashable:
+        """Load the table; returns its version, None before the first batch."""
         self._table = self._committer.load()
         return None if self._table is None else str(self._table.metadata_location)
 
-    def batch(self, broker_name: str) -> int | None:
-        """The property with the number of the batch."""
+    def newest_batch(self, broker_name: str) -> int | None:
+        """Return the batch number in the property of the broker."""
         if self._table is None:
             return None
         number = self._table.properties.get(iceberg_property(broker_name))
         return None if number is None else int(number)
 
     def files(self) -> list[TableFile]:
-        """What the snapshot has, which must be whole files."""
+        """Return the files of the snapshot; StoreError if it has delete files."""
         if self._table is None:
             return []
         tasks = list(self._table.scan().plan_files())
         if any(task.delete_files for task in tasks):
-            raise _unreadable(
-                self._url, "it has files of deleted rows; rewrite its data files"
+            raise _unreadable_error(
+                self._url, "it has delete files; rewrite its data files"
             )
         return [
             TableFile(self._path(task.file.file_path), EVERYTHING) for task in tasks
@@ -146,12 +148,12 @@ class IcebergFiles:
     def _path(self, url: str) -> str:
         path = url.removeprefix(f"{self._root}/")
         if path == url:
-            raise _unreadable(self._url, f"{url} is not in its folder")
+            raise _unreadable_error(self._url, f"{url} is not in its folder")
         return path
 
 
-def _unreadable(url: str, problem: object) -> StoreError:
+def _unreadable_error(url: str, problem: object) -> StoreError:
     return StoreError(
-        f"the table in {url} was changed by another program, so that rmq sql cannot "
-        f"read it: {problem}"
+        f"another program has changed the table in {url}, so that rmq sql cannot read "
+        f"it: {problem}"
     )

@@ -73,7 +73,7 @@ def folder(tmp_path):
 
 def single_object(texts, schema_number, data):
     """Framed with the fingerprint that the reader knows for a schema of the folder."""
-    wanted = texts._by_number[schema_number]
+    wanted = texts._by_id[schema_number]
     (key,) = (k for k, v in texts._by_fingerprint.items() if v is wanted)
     return b"\xc3\x01" + struct.pack("<Q", key) + data
 
@@ -90,7 +90,7 @@ def test_both_framings_become_columns(folder):
         Bodies("avro", parse_fields(FIELDS), schemas=str(folder)), keeps_body=False
     )
     batch = pa.RecordBatch.from_pydict({"body": pa.array(bodies, pa.binary())})
-    rows = reader.fit(batch).rows.to_pylist()
+    rows = reader.parse_batch(batch).rows.to_pylist()
     assert (
         rows
         == [
@@ -114,8 +114,8 @@ def test_the_fingerprint_is_that_of_the_specification(folder):
         (b"{}", "neither framing"),
         (confluent(18, b""), "Avro schema 18 is unknown"),
         (b"\xc3\x01" + bytes(8), "fingerprint 0000000000000000 is unknown"),
-        (confluent(17, b""), "does not have its Avro schema"),
-        (confluent(17, encoded()[:-1]), "does not have its Avro schema"),
+        (confluent(17, b""), "does not match its Avro schema"),
+        (confluent(17, encoded()[:-1]), "does not match its Avro schema"),
         (confluent(17, encoded() + b"x"), "bytes follow"),
     ],
 )
@@ -146,7 +146,7 @@ def test_damaged_bodies_are_problems_of_their_rows(folder, seed):
         ("{", "is no Avro schema"),
         ('"strange"', "is no Avro schema"),
         ('{"type": "record", "name": "a.L", "fields": [{"name": "next", '
-         '"type": ["null", "L"]}]}', "has itself as a part"),
+         '"type": ["null", "L"]}]}', "contains itself"),
         ('{"type": "array", "items": "null"}', "take no bytes"),
         ('{"type": "array", "items": {"type": "record", "name": "E", "fields": []}}',
          "take no bytes"),
@@ -207,5 +207,5 @@ def test_a_registry_that_fails_quarantines_nothing(answer):
     problem = pytest.raises((ConnectFailed, ConfigError), match="/schemas/ids/7")
     with registry({"/schemas/ids/7": answer}) as (url, _), problem:
         read(url, confluent(7, b""))
-    with pytest.raises(ConnectFailed, match="cannot ask the registry"):
+    with pytest.raises(ConnectFailed, match="cannot reach the registry"):
         read(url, confluent(7, b""))

@@ -18,20 +18,20 @@ ALL = Bodies("json", [(f"a {kind}", kind) for kind in TYPES])
 NO_OBJECT = "the body is no JSON object"
 
 
-def fit(bodies, *texts, keeps_body=False):
+def parse_bodies(bodies, *texts, keeps_body=False):
     batch = pa.RecordBatch.from_pydict(
         {"place": list(range(len(texts))), "body": pa.array(texts, pa.binary())}
     )
     reader = BodyParser(bodies, keeps_body=keeps_body)
     try:
-        return reader.fit(batch)
+        return reader.parse_batch(batch)
     finally:
         reader.close()
 
 
 def one(kind, text):
     """The value of a column of this type for a JSON value; or the reason."""
-    fitted = fit(Bodies("json", [("c", kind)]), b'{"c": %s}' % text.encode())
+    fitted = parse_bodies(Bodies("json", [("c", kind)]), b'{"c": %s}' % text.encode())
     if fitted.misfits:
         return fitted.quarantined["error"][0].as_py()
     return fitted.rows["c"][0].as_py()
@@ -100,7 +100,7 @@ def test_values_that_do_not_fit(kind, text):
      b'\xef\xbb\xbf{"c": 1}', b'{"c": "\\ud800"}', b'{"c": 1}\0'],
 )  # fmt: skip
 def test_a_body_that_is_no_object(body):
-    fitted = fit(Bodies("json", [("c", "string")]), body)
+    fitted = parse_bodies(Bodies("json", [("c", "string")]), body)
     assert fitted.quarantined["error"].to_pylist() == [NO_OBJECT]
     assert fitted.rows.num_rows == 0
 
@@ -108,7 +108,7 @@ def test_a_body_that_is_no_object(body):
 def test_rows_keep_their_order_and_misfits_their_bodies():
     bodies = Bodies("json", [("c", "int"), ("d", "string")])
     texts = [b'{"c": 1}', b'{"c": "x", "d": "y"}', b' {"d": "z", "e": 0}\n', b"-"]
-    fitted = fit(bodies, *texts)
+    fitted = parse_bodies(bodies, *texts)
     assert fitted.rows.to_pylist() == [
         {"place": 0, "c": 1, "d": None},
         {"place": 2, "c": None, "d": "z"},
@@ -122,7 +122,7 @@ def test_rows_keep_their_order_and_misfits_their_bodies():
 
 def test_misfits_stay_with_null():
     bodies = Bodies("json", [("c", "int"), ("d", "string")], on_error="null")
-    fitted = fit(bodies, b'{"c": "x", "d": "y"}', b"-", keeps_body=True)
+    fitted = parse_bodies(bodies, b'{"c": "x", "d": "y"}', b"-", keeps_body=True)
     assert fitted.rows.to_pylist() == [
         {"place": 0, "body": b'{"c": "x", "d": "y"}', "c": None, "d": "y"},
         {"place": 1, "body": b"-", "c": None, "d": None},
@@ -134,13 +134,15 @@ def test_any_name_is_a_name():
     names = ["a b", 'a"b', "a'b", "select", "$.x", "t0", "é"]
     bodies = Bodies("json", [(name, "bigint") for name in names])
     body = json.dumps({name: number for number, name in enumerate(names)}).encode()
-    assert list(fit(bodies, body).rows.to_pylist()[0].values())[1:] == list(range(7))
+    assert list(parse_bodies(bodies, body).rows.to_pylist()[0].values())[1:] == list(
+        range(7)
+    )
 
 
 def test_deep_bodies_and_long_numbers_are_survived():
     bodies = Bodies("json", [("c", "string"), ("n", "bigint")])
     deep = b'{"c": ' + b"[" * 1_000_000 + b"]" * 1_000_000 + b"}"
-    fitted = fit(bodies, deep, b'{"n": ' + b"9" * 1_000_000 + b"}")
+    fitted = parse_bodies(bodies, deep, b'{"n": ' + b"9" * 1_000_000 + b"}")
     assert len(fitted.rows["c"][0].as_py()) == 2_000_000
     assert fitted.quarantined["error"].to_pylist() == ["column n is no bigint"]
 
@@ -195,7 +197,7 @@ def test_random_bodies_give_what_the_model_gives(seed):
             good.append({"place": place, **values})
         except Misfit:
             bad.append(place)
-    fitted = fit(ALL, *(json.dumps(row).encode() for row in rows))
+    fitted = parse_bodies(ALL, *(json.dumps(row).encode() for row in rows))
     assert fitted.rows.to_pylist() == good
     assert fitted.quarantined["place"].to_pylist() == bad
     assert good

@@ -24,7 +24,7 @@ from rmq_spark.export.follow import (
     QUIET_MS,
     ExportService,
     LowWatermark,
-    pages,
+    create_pages,
     run_all,
 )
 from rmq_spark.export.maintenance import compact_files
@@ -98,7 +98,7 @@ async def test_a_round_ends_where_the_log_ended_when_it_began(writer, out):
 
     def grow(position):
         if position:
-            writer.append(orders(1, start=log_of(out).last().seq + 100))
+            writer.append(orders(1, start=log_of(out).last_manifest().seq + 100))
 
     told = Told()
     await following(exporter(writer, out), told, grow).run()
@@ -201,7 +201,7 @@ async def test_small_files_are_merged_while_there_is_nothing_to_export(writer, o
     assert [at - begun for at in times] == [0, half, 3 * half]
     assert len(log_of(out).files()) == 4
     assert sum(file.rows for file in log_of(out).files().values()) == 1_000
-    lines = (await pages([follower])["/metrics"]()).body.decode().splitlines()
+    lines = (await create_pages([follower])["/metrics"]()).body.decode().splitlines()
     assert f"rmq_follow_merged_total{{}} {float(merged[0])}" in lines
 
 
@@ -215,7 +215,9 @@ async def test_health_is_red_when_nothing_goes_on(writer, out):
 
     told = Told(lambda: None)
     follower = following(exporter(writer, out), told, report, clock)
-    healthz, metrics = (pages([follower])[path] for path in ("/healthz", "/metrics"))
+    healthz, metrics = (
+        create_pages([follower])[path] for path in ("/healthz", "/metrics")
+    )
     assert (await healthz()).status == 200
     await follower.run()
     clock.ms += QUIET_MS
@@ -267,7 +269,7 @@ async def test_several_tables_are_filled_together_and_the_last_one_holds_the_log
     assert reported[0] == 0, "one table has not begun"
     assert reported == sorted(reported)
     assert reported[-1] == writer.end
-    serving = pages(followers)
+    serving = create_pages(followers)
     lines = (await serving["/metrics"]()).body.decode().splitlines()
     for each in outs:
         assert f'rmq_follow_rows_total{{table="{each}"}} 1000.0' in lines
@@ -303,12 +305,12 @@ def run(*arguments, code=0):
 
 def test_a_second_follower_is_refused(writer, out):
     writer.append(orders(10))
-    with open_folder(out).following("broker-a"):
+    with open_folder(out).service_lock("broker-a"):
         words = "--store", str(writer.root), "--out", str(out)
         result = run(*words, code=1)
     assert result.stderr == (
-        f"rmq-spark: {out} is filled by another rmq-spark follow, process "
-        f"{os.getpid()}: stop that one, or choose another folder\n"
+        f"rmq-spark: another rmq-spark follow, process {os.getpid()}, fills {out}: "
+        "stop it, or choose another folder\n"
     )
 
 
@@ -379,7 +381,7 @@ def test_a_service_runs_until_sigterm(writer, out, tmp_path):
         process.send_signal(signal.SIGTERM)
         _, problem = process.communicate(timeout=WAIT_S)
     assert (process.returncode, problem) == (0, "")
-    assert log_of(out).last().settings.properties_format == "string"
+    assert log_of(out).last_manifest().settings.properties_format == "string"
     assert Counter(line["problem"] for line in lines) == {None: len(lines)}
     check_exact(out, 1_500)
 

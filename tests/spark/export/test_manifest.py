@@ -17,7 +17,7 @@ from rmq_spark.export.manifest import (
     Manifest,
     MergePlan,
     Settings,
-    _crc,
+    _crc_of,
     brokers_of,
     table_files,
 )
@@ -51,13 +51,13 @@ def next_manifest(number, **changes):
 
 
 def test_plans_and_manifests_come_back(log):
-    assert log.last() is None
+    assert log.last_manifest() is None
     assert log.pending() is None
     assert log.write_plan(PLAN)
     assert log.pending() == PLAN
     assert log.write_manifest(MANIFEST)
     assert log.pending() is None
-    assert log.last() == MANIFEST
+    assert log.last_manifest() == MANIFEST
     assert log.write_plan(replace(MERGE, seq=1, last=None))
     assert log.pending() == replace(MERGE, seq=1, last=None)
 
@@ -65,7 +65,7 @@ def test_plans_and_manifests_come_back(log):
 def test_a_plan_of_an_older_version_is_read(log, chain):
     """It named the ranges and the merges of either kind."""
     older = msgspec.to_builtins(MERGE) | {"ranges": []}
-    text = json.dumps(older | {"format": 1, "crc": _crc(older)})
+    text = json.dumps(older | {"format": 1, "crc": _crc_of(older)})
     chain.mkdir()
     (chain / f"{0:020d}.plan").write_text(text)
     assert log.pending() == MERGE
@@ -77,7 +77,7 @@ def test_the_first_of_two_writers_wins(log):
     assert log.pending() == PLAN
     assert log.write_manifest(MANIFEST)
     assert not log.write_manifest(replace(MANIFEST, end=200))
-    assert log.last() == MANIFEST
+    assert log.last_manifest() == MANIFEST
 
 
 def test_nothing_but_named_files_is_left_or_looked_at(log, chain):
@@ -86,7 +86,7 @@ def test_nothing_but_named_files_is_left_or_looked_at(log, chain):
     assert [path.suffix for path in chain.iterdir()] == [".plan"]
     (chain / f"{0:020d}.json.host-1-ab.tmp").write_text("half a manif")
     (chain / "notes.json").write_text("?")
-    assert log.last() is None
+    assert log.last_manifest() is None
 
 
 def test_files_are_added_and_removed(log):
@@ -114,16 +114,16 @@ def test_an_edited_manifest_is_refused(log, chain, edit):
     path = chain / f"{0:020d}.json"
     path.write_text(edit(path.read_text()))
     with pytest.raises(StoreError, match=f"{path}.*(edited|cannot be read)"):
-        log.last()
+        log.last_manifest()
 
 
 def test_a_missing_manifest_is_noticed(log, chain):
     for number in range(3):
         log.write_manifest(next_manifest(number))
-    assert len(log.manifests()) == 3
+    assert len(log.read_manifests()) == 3
     (chain / f"{1:020d}.json").unlink()
     with pytest.raises(StoreError, match="was removed or changed"):
-        log.manifests()
+        log.read_manifests()
 
 
 def test_a_folder_with_something_else_is_refused(tmp_path):
@@ -142,10 +142,10 @@ def test_manifests_outside_of_the_folder_of_a_broker_are_refused(log):
 def test_each_broker_has_a_chain_of_its_own(log):
     other = ExportLog(log.folder, "b/c%")
     log.write_manifest(MANIFEST)
-    assert other.last() is None
+    assert other.last_manifest() is None
     theirs = replace(MANIFEST, added=[replace(FILE, path="theirs")])
     assert other.write_manifest(theirs)
-    assert log.last() == MANIFEST
+    assert log.last_manifest() == MANIFEST
     assert brokers_of(log.folder) == ["b/c%", "broker-a"]
     assert set(table_files(log.folder)) == {FILE.path, "theirs"}
 
@@ -155,13 +155,13 @@ def test_a_hint_shortens_the_listing_and_decides_nothing(log, chain, monkeypatch
         log.write_manifest(next_manifest(number))
     hinted = f"{HINT_EVERY - 1:020d}.json"
     assert (chain / "hint").read_text() == hinted
-    listed, real = [], DiskFolder.names
+    listed, real = [], DiskFolder.list_files
 
     def names(folder, path, after=""):
         listed.append(after)
         return real(folder, path, after)
 
-    monkeypatch.setattr(DiskFolder, "names", names)
+    monkeypatch.setattr(DiskFolder, "list_files", names)
     for text, begins in (
         (hinted, hinted),
         (f"{9_999:020d}.json", ""),
@@ -169,7 +169,7 @@ def test_a_hint_shortens_the_listing_and_decides_nothing(log, chain, monkeypatch
     ):
         (chain / "hint").write_text(text)
         again = ExportLog(log.folder, "broker-a")
-        assert again.last().seq == HINT_EVERY + 1
+        assert again.last_manifest().seq == HINT_EVERY + 1
         assert again.pending() is None
         assert listed == [begins, f"{HINT_EVERY + 1:020d}.json"]
         listed.clear()

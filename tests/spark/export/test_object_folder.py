@@ -109,7 +109,7 @@ def test_of_two_writers_the_first_wins(url):
     assert sorted(name for name, _ in won) == list(range(20))
     for name, number in won:
         assert folders[0].read(f"x/{name:02d}") == b"%d" % number
-    assert folders[0].names("x", "07") == [f"{n:02d}" for n in range(8, 20)]
+    assert folders[0].list_files("x", "07") == [f"{n:02d}" for n in range(8, 20)]
 
 
 def test_what_a_folder_has(url):
@@ -117,11 +117,11 @@ def test_what_a_folder_has(url):
     folder.prepare()
     for path in ("_rmq_manifest/a%2F/1", "topic=odd%25|x/dt=1/f.parquet", "other"):
         assert folder.create(path, b"1234")
-    assert folder.folders(MANIFESTS) == ["a%2F"]
-    assert folder.names(f"{MANIFESTS}/a%2F") == ["1"]
+    assert folder.list_folders(MANIFESTS) == ["a%2F"]
+    assert folder.list_files(f"{MANIFESTS}/a%2F") == ["1"]
     assert [f.path for f in folder.data_files()] == ["topic=odd%25|x/dt=1/f.parquet"]
     assert folder.size("other") == 4
-    assert not folder.has("oth")
+    assert not folder.file_exists("oth")
     folder.replace("other", b"56")
     assert folder.read("other") == b"56"
     folder.remove("other")
@@ -188,7 +188,7 @@ def test_a_store_that_is_down_is_a_sentence(behind_proxy, proxy):
     folder = ObjectFolder(url)
     proxy.fault = lambda *_: 500
     with pytest.raises(StoreError, match=f"^{url}: .*500 Internal Server Error"):
-        folder.has("x")
+        folder.file_exists("x")
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -277,7 +277,7 @@ def test_columns_of_bodies_and_their_quarantine_survive_kills(
 
 def files_of(url):
     """The files of the table, and those of its quarantine."""
-    manifests = ExportLog(open_folder(url), "broker-a").manifests()
+    manifests = ExportLog(open_folder(url), "broker-a").read_manifests()
     added = [file.path for manifest in manifests for file in manifest.added]
     return added, [file.path for m in manifests for file in m.quarantined]
 

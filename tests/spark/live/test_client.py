@@ -81,7 +81,7 @@ def ask():
 def test_bounds_of_whole_topics(ask):
     table = {QUEUES[0]: Bounds(3, 9), QUEUES[1]: Bounds(0, 0)}
     script = Script(c202=[(0, {}, statistics(table))])
-    assert ask(script, "bounds", fails=True) == table
+    assert ask(script, "find_bounds", fails=True) == table
     assert script.codes == [202]
 
 
@@ -92,7 +92,7 @@ def test_bounds_queue_by_queue_where_a_broker_does_not_know_202(ask, code):
         c31=[lambda r: (0, {"offset": r.ext_fields["queueId"]}, b"")],
         c30=[lambda r: (0, {"offset": 10 + int(r.ext_fields["queueId"])}, b"")],
     )
-    assert ask(script, "bounds", fails=True) == {
+    assert ask(script, "find_bounds", fails=True) == {
         queue: Bounds(queue.queue_id, 10 + queue.queue_id) for queue in QUEUES
     }
     assert sorted(script.codes) == [30, 30, 31, 31, 202]
@@ -102,23 +102,23 @@ def test_queues_that_are_gone_are_left_out(ask):
     """Brokers say so of a topic; its queues begin and end at 0, as they say."""
     zero = (0, {"offset": "0"}, b"")
     script = Script(c202=[(17, {}, b"")], c30=[zero], c31=[zero])
-    assert ask(script, "bounds", fails=True) == {}
+    assert ask(script, "find_bounds", fails=True) == {}
     assert script.codes == [202]
     script = Script(c202=[(1, {}, b"")], c30=[(17, {}, b"")], c31=[(17, {}, b"")])
-    assert ask(script, "bounds", fails=True) == {}
+    assert ask(script, "find_bounds", fails=True) == {}
     script = Script(c202=[(1, {}, b"")], c30=[(16, {}, b"")], c31=[(16, {}, b"")])
     with pytest.raises(AnswerRefused, match="16 NO_PERMISSION"):
-        ask(script, "bounds", fails=True)
+        ask(script, "find_bounds", fails=True)
 
 
 def test_a_broken_connection_is_asked_again_with_pauses(ask):
     script = Script(c202=[CUT, CUT, (0, {}, statistics({QUEUES[0]: Bounds(1, 2)}))],
                     c30=[(17, {}, b"")], c31=[(17, {}, b"")])  # fmt: skip
-    assert ask(script, "bounds", fails=True) == {QUEUES[0]: Bounds(1, 2)}
+    assert ask(script, "find_bounds", fails=True) == {QUEUES[0]: Bounds(1, 2)}
     assert ask.pauses == [0.01, 0.02]
     with pytest.raises(PeerError, match="closed the connection"):
-        ask(Script(c202=[CUT]), "bounds", fails=True)
-    assert ask(Script(c202=[CUT]), "bounds", fails=False) == {}
+        ask(Script(c202=[CUT]), "find_bounds", fails=True)
+    assert ask(Script(c202=[CUT]), "find_bounds", fails=False) == {}
 
 
 def test_offsets_of_times(ask):
@@ -165,7 +165,7 @@ def test_routes_stay_known_while_no_name_server_answers():
         first = client.queues()
     now[0] = 31.0
     assert client.queues() == first
-    assert client.bounds(fails=False) == {}
+    assert client.find_bounds(fails=False) == {}
     client.close()
 
 
@@ -236,6 +236,6 @@ def test_a_slave_that_lags_has_lost_nothing():
         )
         client = LiveClient(settings)
         assert all(source.is_slave for source in client.queues().values())
-        assert client.is_behind(QUEUES[0], 6, Bounds(0, 5))
-        assert not client.is_behind(QUEUES[0], 5, Bounds(0, 5))
+        assert client.is_ahead_of_slave(QUEUES[0], 6, Bounds(0, 5))
+        assert not client.is_ahead_of_slave(QUEUES[0], 5, Bounds(0, 5))
         client.close()

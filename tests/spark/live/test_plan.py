@@ -9,10 +9,10 @@ from rmq_spark.live.plan import (
     Bounds,
     MessageQueue,
     QueueRange,
-    bundles,
-    checked,
-    limited,
+    check_position,
+    limit_ends,
     offset_of,
+    plan_bundles,
     positions_of,
 )
 from rmq_spark.segments.commit_log import LostData
@@ -47,12 +47,12 @@ def test_a_checkpoint_of_segments_is_refused(offset):
 def test_a_limit_is_shared_by_lag(ranges, rows):
     starts = {queue: start for queue, (start, _) in ranges.items()}
     ends = {queue: start + lag for queue, (start, lag) in ranges.items()}
-    found = limited(starts, ends, rows)
+    found = limit_ends(starts, ends, rows)
     taken = {queue: found[queue] - starts[queue] for queue in found}
     assert all(starts[queue] <= found[queue] <= ends[queue] for queue in ends)
     assert all(taken[queue] for queue, (_, lag) in ranges.items() if lag)
     assert sum(taken.values()) <= rows + len(ranges)
-    assert limited(starts, ends, None) == ends
+    assert limit_ends(starts, ends, None) == ends
 
 
 @given(
@@ -62,7 +62,7 @@ def test_a_limit_is_shared_by_lag(ranges, rows):
 )
 def test_bundles_have_every_offset_once(ranges, rows, least):
     wanted = [QueueRange(queue, at, at + lag) for queue, (at, lag) in ranges.items()]
-    found = bundles(wanted, rows, least)
+    found = plan_bundles(wanted, rows, least)
     total = sum(lag for _, lag in ranges.values())
     sizes = [sum(r.end - r.start for r in bundle.ranges) for bundle in found]
     assert sum(sizes) == total
@@ -79,17 +79,20 @@ def test_bundles_have_every_offset_once(ranges, rows, least):
 
 @pytest.mark.parametrize(
     ("position", "text"),
-    [(4, "offsets 4 to 5 were removed"), (10, "position 10 is behind the end 9")],
+    [(4, "offsets 4 to 5 were removed"), (10, "position 10 is after the end 9")],
 )
 def test_loss_is_an_error_or_a_text(position, text):
     queue = QUEUES[0]
     with pytest.raises(LostData, match=f"queue 0 of topic A on broker-a: {text}"):
-        checked(position, Bounds(5, 9), queue, fails=True)
-    found, told = checked(position, Bounds(5, 9), queue, fails=False)
+        check_position(position, Bounds(5, 9), queue, fails=True)
+    found, told = check_position(position, Bounds(5, 9), queue, fails=False)
     assert found == 5
     assert text in told
 
 
 @pytest.mark.parametrize("position", [5, 7, 9])
 def test_no_loss(position):
-    assert checked(position, Bounds(5, 9), QUEUES[0], fails=True) == (position, "")
+    assert check_position(position, Bounds(5, 9), QUEUES[0], fails=True) == (
+        position,
+        "",
+    )

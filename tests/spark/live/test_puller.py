@@ -173,7 +173,7 @@ def test_only_so_many_pulls_are_on_their_way():
             "broker-a", (QueueRange(MessageQueue("T", "broker-a", 0), 0, 300),)
         )
         puller = Puller(settings_of(broker, batch_size=10, in_flight=4), bundle)
-        answers = puller.answers()
+        answers = puller.pull_records()
         for _ in range(5):
             next(answers)
         assert len(broker.requests) <= 5 + 4
@@ -189,10 +189,10 @@ def test_removed_messages_are_an_error_or_a_gap():
 
 
 def test_a_topic_that_was_made_again():
-    with pytest.raises(LostData, match="position 100 is behind the end 7"):
+    with pytest.raises(LostData, match="position 100 is after the end 7"):
         pull(Queues([7]), [(0, 50, 100)])
     assert pull(Queues([7]), [(0, 50, 100)], fails=False) == []
-    with pytest.raises(LostData, match="position 100 is behind the end 60"):
+    with pytest.raises(LostData, match="position 100 is after the end 60"):
         pull(Queues([60]), [(0, 50, 100)])
     found = pull(Queues([60]), [(0, 50, 100)], fails=False)
     assert found == all_of([(0, 50, 60)])
@@ -262,7 +262,7 @@ def test_no_broker(monkeypatched_pauses):
         pass
     bundle = Bundle("broker-a", (QueueRange(MessageQueue("T", "broker-a", 0), 0, 1),))
     with pytest.raises(PeerError, match="refuses the connection"):
-        list(Puller(settings_of(broker), bundle).answers())
+        list(Puller(settings_of(broker), bundle).pull_records())
 
 
 @pytest.mark.parametrize(
@@ -271,9 +271,12 @@ def test_no_broker(monkeypatched_pauses):
         ((0, {"nextBeginOffset": 0}, b""), "an end of 0"),
         ((0, {"nextBeginOffset": 5_000}, b""), "an end of 5000"),
         ((20, {"nextBeginOffset": 0}, b""), "no next offset"),
-        ((0, {"nextBeginOffset": 1}, record(0, 7)), "brought offset 7 where 0 was due"),
-        ((0, {"nextBeginOffset": 1}, record(0, 0)[:-1]), "is not readable"),
-        ((0, {"nextBeginOffset": 1}, record(0, 0) * 2), "brought offset 0 where 1"),
+        (
+            (0, {"nextBeginOffset": 1}, record(0, 7)),
+            "returned offset 7 where 0 was expected",
+        ),
+        ((0, {"nextBeginOffset": 1}, record(0, 0)[:-1]), "is damaged"),
+        ((0, {"nextBeginOffset": 1}, record(0, 0) * 2), "returned offset 0 where 1"),
     ],
 )
 def test_answers_that_make_no_sense(answer, reason):

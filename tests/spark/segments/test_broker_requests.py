@@ -8,7 +8,11 @@ import trio
 from rmq.core.errors import ConfigError, ConnectFailed, RemoteProtocolError, RmqError
 from rmq.protocol.frames import decode, encode
 from rmq.testing.broker import running_node
-from rmq_spark.segments.broker_requests import ask_end, forget_exporter, report_offset
+from rmq_spark.segments.broker_requests import (
+    forget_exporter,
+    report_offset,
+    request_end,
+)
 from rmq_spark.segments.commit_log import find_end
 from tests.interop.processes import free_port
 
@@ -38,13 +42,15 @@ def answering():
 
 def test_the_end_is_what_the_table_says(answering):
     body = json.dumps({"table": {"commitLogMaxOffset": "1234"}}).encode()
-    assert ask_end(answering(lambda request: encode(request.reply(body=body)))) == 1234
+    assert (
+        request_end(answering(lambda request: encode(request.reply(body=body)))) == 1234
+    )
 
 
 @pytest.mark.parametrize(
     ("answer", "error", "sentence"),
     [
-        (lambda r: encode(r.reply(1, "no")), RmqError, "does not say.*1 no"),
+        (lambda r: encode(r.reply(1, "no")), RmqError, "does not report.*1 no"),
         (lambda r: encode(r.reply(body=b"{}")), RemoteProtocolError, "without"),
         (lambda r: encode(r.reply(body=b"\xff")), RemoteProtocolError, "without"),
         (lambda _: b"", RemoteProtocolError, "closed the connection"),
@@ -53,7 +59,7 @@ def test_the_end_is_what_the_table_says(answering):
 )
 def test_a_wrong_answer_is_told_in_a_sentence(answering, answer, error, sentence):
     with pytest.raises(error, match=sentence):
-        ask_end(answering(answer))
+        request_end(answering(answer))
 
 
 def test_nobody_there_and_no_address():
@@ -61,16 +67,16 @@ def test_nobody_there_and_no_address():
     with pytest.raises(
         ConnectFailed, match=f"cannot ask the broker at 127.0.0.1:{port}"
     ):
-        ask_end(f"127.0.0.1:{port}")
+        request_end(f"127.0.0.1:{port}")
     for address in ("broker", ":1", "a:b"):
         with pytest.raises(ConfigError, match="is not host:port"):
-            ask_end(address)
+            request_end(address)
 
 
 async def test_a_broker_of_rmq_says_what_the_walk_finds(tmp_path):
     async with running_node(tmp_path) as node:
         address = node.address
-        end = await trio.to_thread.run_sync(ask_end, address)
+        end = await trio.to_thread.run_sync(request_end, address)
         assert end == await trio.to_thread.run_sync(find_end, tmp_path)
 
 

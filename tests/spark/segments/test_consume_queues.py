@@ -108,7 +108,7 @@ def test_a_segment_that_goes_after_the_plan(store, caplog):
         list(read_records(reading, part))
     options = Options({"store": str(store), "failOnDataLoss": "false"})
     assert list(read_records(read_settings(options, columns_of(options)), part)) == []
-    assert "is gone" in caplog.text
+    assert "does not exist any more" in caplog.text
 
 
 def test_topics_must_be_named_and_there(store):

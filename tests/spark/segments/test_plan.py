@@ -15,7 +15,7 @@ def store(writer):
     return writer.root
 
 
-def starts_of(store):
+def start_positions(store):
     """All boundaries between records, found record by record."""
     starts = []
     for segment in commit_log.find_segments(store):
@@ -37,7 +37,7 @@ def test_ranges_cover_the_log_between_records(store, split_bytes, use_queues):
     ranges = plan.plan_ranges(
         store, 0, end, split_bytes=split_bytes, use_queues=use_queues
     )
-    starts = set(starts_of(store))
+    starts = set(start_positions(store))
     assert ranges[0].start == 0
     assert ranges[-1].end == end
     for one, two in pairwise(ranges):
@@ -72,7 +72,7 @@ def test_queue_entries_are_hints_that_records_must_confirm(store):
 def test_the_end_is_where_the_walk_finds_no_record(store, writer):
     assert commit_log.find_end(store) == writer.end
     last = commit_log.find_segments(store)[-1]
-    before = starts_of(store)[-1]
+    before = start_positions(store)[-1]
     os.truncate(last.path, writer.end - last.base_offset - 1)
     assert commit_log.find_end(store) == before
     assert commit_log.find_end(store, confirm_offset=5) == 5
@@ -102,7 +102,7 @@ def test_a_running_broker_is_given_time(store, writer, monkeypatch):
 @pytest.mark.parametrize("seed", range(20))
 def test_a_batch_ends_at_a_boundary_within_its_limits(store, writer, seed):
     chance = random.Random(seed)
-    starts = [*starts_of(store), writer.end]
+    starts = [*start_positions(store), writer.end]
     start = chance.choice(starts[:-1])
     size = chance.randrange(1, 300_000)
     end = plan.align(store, start, writer.end, max_bytes=size, max_records=None)
@@ -122,7 +122,7 @@ def test_a_batch_has_as_many_records_as_allowed(store, writer):
 
 def test_last_record_of_any_part(store):
     segments = commit_log.find_segments(store)
-    starts = starts_of(store)
+    starts = start_positions(store)
     for n in range(0, len(starts) - 2, 7):
         before, place, end = starts[n : n + 3]
         offset, data = commit_log.last_record(segments, 0, end)
@@ -153,7 +153,7 @@ def test_missing_segments_are_an_error_or_passed_over(store, writer, caplog):
         store, 0, writer.end, split_bytes=1 << 20, fail_on_loss=False
     )
     assert segments[2].base_offset not in {part.base_offset for part in ranges}
-    assert "is gone" in caplog.text
+    assert "is missing" in caplog.text
 
 
 def test_a_wrong_path_is_told_in_a_sentence(tmp_path):

@@ -85,7 +85,7 @@ def test_every_good_row_once_where_it_belongs(given_rows):
             row["body"] = f"{number:04d}{row['body']}"
     batch = pa.RecordBatch.from_pylist(given_rows, SCHEMA)
     found = {}
-    for frame in maker_of().frames(*sink_columns(SCHEMA.names, batch)):
+    for frame in maker_of().make_frames(*sink_columns(SCHEMA.names, batch)):
         items = items_of(frame)
         assert len(items) == frame.rows
         numbers = [int(item.body[:4]) for item in items]
@@ -109,17 +109,17 @@ def test_every_good_row_once_where_it_belongs(given_rows):
 def test_rows_are_numbered_over_batches_and_bad_ones_are_named():
     maker = maker_of(policy="fail", topic="A")
     batch = pa.RecordBatch.from_pydict({"body": ["a", "b"]})
-    (frame,) = maker.frames(*sink_columns(["body"], batch))
+    (frame,) = maker.make_frames(*sink_columns(["body"], batch))
     assert (frame.first_row, frame.last_row) == (0, 1)
     batch = pa.RecordBatch.from_pydict({"body": ["c", None, ""]})
     with pytest.raises(BadRow, match="row 3 of the task cannot be sent: its body is"):
-        list(maker.frames(*sink_columns(["body"], batch)))
+        list(maker.make_frames(*sink_columns(["body"], batch)))
 
 
 def test_large_bodies_are_compressed_alone():
     maker = maker_of(compress_from=100, topic="A")
     batch = pa.RecordBatch.from_pydict({"body": ["a", "b" * 100, "c"]})
-    frames = list(maker.frames(*sink_columns(["body"], batch)))
+    frames = list(maker.make_frames(*sink_columns(["body"], batch)))
     assert sorted(frame.rows for frame in frames) == [1, 2]
     (alone,) = (frame for frame in frames if not frame.is_batch)
     assert alone.sys_flag & 1

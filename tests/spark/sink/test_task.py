@@ -202,8 +202,8 @@ BAD = {
     "separator": ({"tags": "a\x02b"}, "byte 1 or 2"),
     "topic": ({"topic": "no such/name"}, "illegal characters"),
     "no topic": ({"topic": None}, "blank"),
-    "retry": ({"topic": "%RETRY%group"}, "belongs to brokers"),
-    "system": ({"topic": "SCHEDULE_TOPIC_XXXX"}, "belongs to brokers"),
+    "retry": ({"topic": "%RETRY%group"}, "is a system topic"),
+    "system": ({"topic": "SCHEDULE_TOPIC_XXXX"}, "is a system topic"),
     "queue": ({"queueId": 70_000}, "no such queue"),
     "negative queue": ({"queueId": -1}, "no such queue"),
     "level": ({"delayTimeLevel": 19}, "not 1 to 18"),
@@ -269,11 +269,11 @@ def test_a_topic_that_nobody_has(tmp_path):
     [
         ([("bdy", "binary")], {"topic": "T"}, "no column bdy .did you mean body"),
         ([("topic", "string")], {}, "no column body .or value. to send"),
-        ([("body", "binary")], {}, "which topic"),
-        ([("body", "int")], {"topic": "T"}, "body is int, the sink takes string or"),
-        ([("body", "binary"), ("value", "binary")], {"topic": "T"}, "given twice"),
+        ([("body", "binary")], {}, "no topic is set"),
+        ([("body", "int")], {"topic": "T"}, "body is int, the sink accepts string or"),
+        ([("body", "binary"), ("value", "binary")], {"topic": "T"}, "occurs twice"),
         ([("body", "binary")], {"topc": "T"}, "no option topc; did you mean topic"),
-        ([("body", "binary")], {"topic": "%RETRY%x"}, "belongs to brokers"),
+        ([("body", "binary")], {"topic": "%RETRY%x"}, "is a system topic"),
         ([("body", "binary")], {"topic": "T", "badRows": "drop"}, "fail, skip or"),
         ([("body", "binary")], {"topic": "T", "maxInFlight": "9999"}, "at most 256"),
         ([("body", "binary")], {"topic": "T", "batchBytes": "1g"}, "at most"),
@@ -287,5 +287,5 @@ def test_what_is_wrong_is_said_before_anything_is_sent(fields, given, reason):
 def test_the_sink_needs_a_name_server():
     with pytest.raises(ConfigError, match="option nameServer"):
         SinkOptions({"topic": "T"})
-    with pytest.raises(ConfigError, match="host:port, several"):
+    with pytest.raises(ConfigError, match="host:port; separate"):
         SinkOptions({"nameServer": "nowhere"})

@@ -106,12 +106,12 @@ def test_what_does_not_fit_is_refused(tmp_path, writer, out, export, opened):
     other = StoreWriter(tmp_path / "other", 100_000)
     other.append(orders(100))
     database = opened(archive=Archive(str(out)), a=other.root)
-    with pytest.raises(StoreError, match="not of one store"):
+    with pytest.raises(StoreError, match="archive and store do not belong together"):
         rows(database, f"{KEYS} everything")
     writer.append(orders(1_500, start=900))
     writer.delete_before(400_000)
     database = opened(archive=Archive(str(out)), a=writer.root)
-    with pytest.raises(LostData, match="is gone"):
+    with pytest.raises(LostData, match="is missing"):
         rows(database, f"{KEYS} everything")
     with pytest.raises(ConfigError, match="has no finished export"):
         opened(archive=Archive(str(tmp_path / "none")), a=writer.root)

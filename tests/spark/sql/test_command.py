@@ -93,9 +93,7 @@ def test_stores_have_names(run, writer):
     statement = "SELECT DISTINCT brokerName FROM messages ORDER BY 1"
     assert run(*words, statement, store=False).stdout == "brokerName\na\nb\n"
     result = run(*words[:2], *words[:2], "SELECT 1", store=False, code=1)
-    assert (
-        result.stderr == "rmq: two stores are called a: name them, --store NAME=DIR\n"
-    )
+    assert result.stderr == "rmq: two stores have the name a: use --store NAME=DIR\n"
 
 
 @pytest.mark.parametrize(
@@ -107,7 +105,7 @@ def test_stores_have_names(run, writer):
         ),
         (["FROM '/etc/passwd'"], "there is no table /etc/passwd"),
         (["SELECT 1", "-o", "/none/x.csv"], "/none/x.csv: no such file"),
-        (["SELECT 1; SELECT 2", "-o", "x.csv"], "x.csv takes the rows of one"),
+        (["SELECT 1; SELECT 2", "-o", "x.csv"], "x.csv can have the rows of one"),
         (["--memory-limit", "lots", "SELECT 1"], "memory limit lots: "),
         (["--store", "x=/none", "SELECT 1"], "there is no store at /none"),
         (["--store", "x=/usr", "SELECT 1"], "/usr is not a store"),
@@ -131,11 +129,13 @@ def test_wrong_usage(run, arguments):
 def test_without_a_store_the_default_is_named(run, monkeypatch):
     monkeypatch.setattr(command, "DEFAULT_STORE", "/none/store")
     result = run("SELECT 1", store=False, code=1)
-    assert "there is no /none/store: which store? --store DIR" in result.stderr
+    assert (
+        "there is no store at /none/store: name one with --store DIR" in result.stderr
+    )
 
 
 def test_a_script_that_is_no_text_or_too_long_is_refused(run, monkeypatch):
-    assert "no UTF-8" in run(input=b"\xff", code=1).stderr
+    assert "not UTF-8" in run(input=b"\xff", code=1).stderr
     monkeypatch.setattr(command, "MAX_SCRIPT_BYTES", 5)
     assert "at most 5 bytes" in run(input="SELECT 1", code=1).stderr
 

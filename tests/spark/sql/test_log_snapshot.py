@@ -8,7 +8,7 @@ from tests.spark.stores import orders
 
 
 def places(frozen):
-    return [(s.start, s.end) for _, splits in frozen.parts() for s in splits]
+    return [(s.start, s.end) for _, splits in frozen.segment_splits() for s in splits]
 
 
 def test_a_frozen_log_keeps_its_end(writer):
@@ -42,10 +42,10 @@ def test_an_empty_store_ends_at_its_start(writer):
 def test_missing_segments_are_an_error_or_logged(writer, caplog):
     writer.append(orders(2_000))
     os.remove(find_segments(writer.root)[2].path)
-    with pytest.raises(LostData, match=r"is gone.*--allow-loss"):
+    with pytest.raises(LostData, match=r"is missing.*--allow-loss"):
         places(StoreLog(writer.root, "a").freeze())
     places(StoreLog(writer.root, "a", fails_on_loss=False).freeze())
-    assert "is gone" in caplog.text
+    assert "is missing" in caplog.text
 
 
 def test_records_after_the_end_are_told_once(writer, caplog):

@@ -97,8 +97,8 @@ def test_a_table_says_what_it_does_not_show(text, monkeypatch):
     *table, rows, columns = terminal.getvalue().splitlines()
     assert len(table) == 11
     assert all(len(line) <= 40 for line in table)
-    assert rows.startswith("the first 10 rows")
-    assert columns == "no room for columns body"
+    assert rows.startswith("only the first 10 rows")
+    assert columns == "columns that do not fit: body"
 
 
 def test_foreign_text_does_not_drive_a_terminal(text):

@@ -31,7 +31,7 @@ def test_rows_are_an_arrow_table(store):
 def test_several_stores(store):
     statement = "SELECT DISTINCT brokerName FROM messages ORDER BY 1"
     assert query(statement, f"a={store}", f"b={store}")[0].to_pylist() == ["a", "b"]
-    with pytest.raises(ConfigError, match="two stores are called broker-a"):
+    with pytest.raises(ConfigError, match="two stores have the name broker-a"):
         query(statement, store, store)
 
 
@@ -45,7 +45,7 @@ def test_archive_and_log(store, writer, tmp_path):
 
 
 def test_a_statement_without_rows_is_refused(store):
-    with pytest.raises(SqlError, match="gives no rows"):
+    with pytest.raises(SqlError, match="has no rows"):
         query("CREATE TABLE x AS SELECT 1", store)
 
 

@@ -37,9 +37,9 @@ def test_a_clock_that_was_set_back_is_in_the_times(writer):
 def test_closed_segments_are_walked_once(store, cache):
     first, *_ = find_segments(store)
     kept = SplitCache(store)
-    walked = list(kept.of(first))
+    walked = list(kept.splits_of(first))
     kept.save()
-    again = SplitCache(store).of(first)
+    again = SplitCache(store).splits_of(first)
     assert isinstance(again, list), "known, not walked"
     assert again == walked
     assert len(list(cache.iterdir())) == 1
@@ -48,10 +48,10 @@ def test_closed_segments_are_walked_once(store, cache):
 def test_a_segment_that_changed_is_walked_again(store):
     first, *_ = find_segments(store)
     kept = SplitCache(store)
-    list(kept.of(first))
-    assert isinstance(kept.of(first), list)
+    list(kept.splits_of(first))
+    assert isinstance(kept.splits_of(first), list)
     os.utime(first.path, ns=(1, 1))
-    assert not isinstance(kept.of(first), list)
+    assert not isinstance(kept.splits_of(first), list)
 
 
 @pytest.mark.parametrize(
@@ -61,21 +61,21 @@ def test_a_segment_that_changed_is_walked_again(store):
 def test_a_damaged_cache_is_made_again(store, cache, text):
     first, *_ = find_segments(store)
     kept = SplitCache(store)
-    expected = list(kept.of(first))
+    expected = list(kept.splits_of(first))
     kept.save()
     (file,) = cache.iterdir()
     file.write_bytes(text.replace(b"PATH", first.path.encode()))
-    assert list(SplitCache(store).of(first)) == expected
+    assert list(SplitCache(store).splits_of(first)) == expected
 
 
 def test_splits_that_leave_a_gap_are_not_believed(store):
     first, *_ = find_segments(store)
     kept = SplitCache(store)
-    whole = list(kept.of(first))
+    whole = list(kept.splits_of(first))
     (entry,) = kept._table.values()
     for wrong in (whole[1:], whole[:-1], [whole[0], *whole[2:]], []):
         entry.splits = wrong
-        assert list(kept.of(first)) == whole
+        assert list(kept.splits_of(first)) == whole
         (entry,) = kept._table.values()
 
 
@@ -84,7 +84,7 @@ def test_a_cache_that_cannot_be_written_is_no_failure(store, cache):
     cache.parent.mkdir(parents=True)
     cache.write_text("a file where the folder should be")
     kept = SplitCache(store)
-    list(kept.of(first))
+    list(kept.splits_of(first))
     kept.save()
     assert cache.is_file()
 
@@ -96,7 +96,7 @@ def test_a_damaged_segment_is_covered_to_its_end_and_not_kept(store, cache):
         file.seek(damaged.start + 4)
         file.write(b"\xff")
     kept = SplitCache(store)
-    found = list(kept.of(first))
+    found = list(kept.splits_of(first))
     assert found[-1] == Split(damaged.start, first.end_offset)
     kept.save()
     assert not cache.exists()
