@@ -52,7 +52,7 @@ async def save_changes(table: JsonTable, interval_s: float) -> None:
     """Save a table in a worker thread when it changes, at most once in `interval_s`.
 
     A change requested by an admin tool is saved before it is acknowledged; see
-    `JsonTable.kept`.
+    `JsonTable.wait_saved`.
     """
     pause_s = interval_s
     while True:

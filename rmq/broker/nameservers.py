@@ -288,11 +288,11 @@ class NameServers:
         if is_soon:
             self._newest_change = self._topics.data_version.counter
 
-    def is_told(self, name: str) -> bool:
+    def is_propagated(self, name: str) -> bool:
         """Whether the name servers know the topic as it is, or do not answer."""
         return name not in self._untold
 
-    async def told(self, answer: T) -> T:
+    async def wait_propagated(self, answer: T) -> T:
         """Return the answer when the name servers know the latest change.
 
         After TOLD_WAIT_S it is returned anyway; nobody waits for those that are down.

@@ -28,11 +28,11 @@ class Replicas:
     def master_flushed_offset(self, offset: int) -> None:
         self._store.checkpoint.master_flushed_offset = offset
 
-    def slaves(self) -> "Sequence[SlaveStatus]":
+    def slave_statuses(self) -> "Sequence[SlaveStatus]":
         """Return the slaves that are connected."""
         return self._replication.primary.statuses()
 
-    def refusals(self) -> list[str]:
+    def recent_refusals(self) -> list[str]:
         """Return why slaves were refused lately."""
         return self._replication.primary.refusals
 
@@ -59,7 +59,7 @@ class Replicas:
         tables = self._replication.tables.tables
         return {table.code: table.error for table in tables if table.error}
 
-    def epochs(self) -> "Sequence[EpochStart] | None":
+    def epoch_starts(self) -> "Sequence[EpochStart] | None":
         """Return the epochs of the log; None in a group without a controller."""
         control = self._replication.control
         return None if control is None else control.epochs.all()

@@ -13,7 +13,7 @@ class AllRights:
     def __init__(self) -> None:
         self.on_change: list[Callable[[], object]] = []
 
-    def check(self, _request: Command, _connection: Connection) -> None:
+    def check_request(self, _request: Command, _connection: Connection) -> None:
         """Everything is allowed."""
 
     def authorize(self, _user: str, _request: Command, _connection: Connection) -> None:
@@ -28,7 +28,7 @@ class AllRights:
     ) -> None:
         """Everything is allowed."""
 
-    def may(
+    def is_allowed(
         self, _user: str, _connection: Connection, _topic: str, *_actions: Action
     ) -> bool:
         """Everything is allowed."""

@@ -1,11 +1,11 @@
 """CopiedTables: what a slave copies from its master beside the log.
 
 Topics, groups and offsets are the broker's own; a plugin adds its tables with
-`Register.copied`.  Each is asked for as soon as the log is proven to be a copy of the
-master's, because the topics that a master of another group lacks would be deleted here;
-then again and again, after a pause of 20 times what it took: so a large table costs the
-master a twentieth of its time at most.  A table that fails is logged once, and the
-others go on.
+`Register.copied_table`.  Each is asked for as soon as the log is proven to be a copy of
+the master's, because the topics that a master of another group lacks would be deleted
+here; then again and again, after a pause of 20 times what it took: so a large table
+costs the master a twentieth of its time at most.  A table that fails is logged once,
+and the others go on.
 
 Offsets say what is done: delivered, committed, taken up again.  The records of that are
 in the master's log before; a slave that had the offsets first, and became the master,

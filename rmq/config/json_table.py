@@ -177,7 +177,7 @@ class JsonTable(ABC):
             pieces[:1] = members.in_file.fill(pieces[0], name)
         return pieces
 
-    async def filled(self, document: Body) -> bytes:
+    async def fill_document(self, document: Body) -> bytes:
         """Return a document of a request or an answer, with its large objects."""
         pieces = [document.encode()]
         for name, members in self._large.items():
@@ -216,7 +216,7 @@ class JsonTable(ABC):
         for members in self._large.values():
             await encode_in_turns(members.in_file)
 
-    async def kept(self, answer: T) -> T:
+    async def wait_saved(self, answer: T) -> T:
         """Return the answer to a change when the file holds the change.
 
         RequestRejected if it cannot be written.

@@ -57,13 +57,13 @@ class ReplacedOffsets(JsonTable):
         if len(self._resets) > MAX_RESETS:
             del self._resets[next(iter(self._resets))]
         self.touch()
-        return await self.kept(key)
+        return await self.wait_saved(key)
 
     async def drop(self, key: str) -> None:
         """Forget a reset that was refused."""
         self._resets.pop(key, None)
         self.touch()
-        await self.kept(None)
+        await self.wait_saved(None)
 
     def get(self, key: str) -> Reset | None:
         """Return a reset; None if it is forgotten."""

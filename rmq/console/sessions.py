@@ -118,7 +118,7 @@ class Sessions:
 
     def _check(self, proof: Command, address: str) -> None:
         # a guard reads only the address of a connection
-        self._rights.check(proof, cast("Connection", Caller(address)))
+        self._rights.check_request(proof, cast("Connection", Caller(address)))
 
     def _check_pace(self, address: str) -> None:
         wrong = self._wrong.get(host_of(address), deque())

@@ -432,7 +432,7 @@ class NameServerHandlers:
         """Put a change into the routes now; answer when the file holds it."""
         if namespace == ORDER_TOPIC_CONFIG:
             self.answers.forget(key)
-        return self._kv.kept(request.reply())
+        return self._kv.wait_saved(request.reply())
 
     def kv_namespace(self, request: Command, connection: Connection) -> Command:
         """219: all values of a namespace."""

@@ -179,11 +179,11 @@ class KVConfig(JsonTable):
             self._sorted.remove(namespace)
         self.changed.set()
 
-    async def kept(self, answer: T) -> T:
+    async def wait_saved(self, answer: T) -> T:
         """Return the answer to a change when the file holds it, see `JsonTable`."""
         self._waiting += 1
         try:
-            return await super().kept(answer)
+            return await super().wait_saved(answer)
         finally:
             self._waiting -= 1
 

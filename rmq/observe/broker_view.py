@@ -221,7 +221,7 @@ class OffsetsView(Protocol):
         """Return a committed offset, or -1."""
         ...
 
-    def reached(self, group: str, topic: str, queue_id: int) -> int:
+    def next_offset_of(self, group: str, topic: str, queue_id: int) -> int:
         """Return the committed or popped offset, or -1."""
         ...
 

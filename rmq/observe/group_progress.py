@@ -153,7 +153,7 @@ class Progress:
             queue = broker.store.queues.get(topic, queue_id)
             if queue is None:
                 continue
-            reached = broker.offsets.reached(group, topic, queue_id)
+            reached = broker.offsets.next_offset_of(group, topic, queue_id)
             found = self._look_at_queue(
                 broker, group, queue, reached, before.get(queue_id)
             )

@@ -105,7 +105,7 @@ class Arrivals(Protocol):
 
 
 class Directory(Protocol):
-    """What the name servers know of other brokers."""
+    """Other brokers, as the name servers know them."""
 
     async def route(self, topic: str) -> "TopicRouteData":
         """Return a topic's route; PeerError if no name server knows it."""
@@ -127,15 +127,15 @@ class NameServers(Protocol):
 
     @property
     def directory(self) -> Directory:
-        """What they know of other brokers."""
+        """Other brokers, as they know them."""
 
     async def ask(self, address: str, request: Command, timeout_ms: int) -> Command:
         """Send a request to another broker, signed if this one has credentials."""
 
-    def is_told(self, name: str) -> bool:
+    def is_propagated(self, name: str) -> bool:
         """Return whether the name servers know the topic, or do not answer."""
 
-    async def told(self, answer: T) -> T:
+    async def wait_propagated(self, answer: T) -> T:
         """Return the answer when the name servers know the latest change.
 
         A name server that is down delays it only a little.

@@ -52,14 +52,14 @@ class MethodOnUse:
         self.made = made
         self.name = name
 
-    def method(self) -> Handler:
+    def resolve(self) -> Handler:
         """Return the handler itself."""
         handler: Handler = getattr(self.made(), self.name)
         return handler
 
     def __call__(self, request: Command, connection: Connection) -> Result:
         """Handle a request."""
-        return self.method()(request, connection)
+        return self.resolve()(request, connection)
 
 
 class Register:
@@ -160,7 +160,7 @@ class Register:
         """
         self._check_call("native", make)
         self._check_ports(ports)
-        named = self._named(f"the compiled handler of {int(code)}", make)
+        named = self._with_name(f"the compiled handler of {int(code)}", make)
         self._all.natives.append(NativeClaim(self.plugin, tuple(ports), code, named))
 
     def interceptor(
@@ -174,9 +174,9 @@ class Register:
         """Check or change messages with one of these properties before they are stored.
 
         `intercept(message)` may change the message, or refuse it with
-        `RequestRejected`.  Interceptors with `first` run before the others.  Compiled
-        sends do what `native` says with messages that have just one of the properties,
-        and with others that it does not decline; there is one for all plugins.
+        `RequestRejected`.  Interceptors with `first` run before the others.  `native`
+        is the same rule for compiled sends; they use it for messages with exactly one
+        of the properties.  Only one plugin may have it.
         """
         self._check_call("interceptor", intercept)
         names = frozenset(() if isinstance(properties, str) else properties)
@@ -185,7 +185,9 @@ class Register:
                 "an interceptor names the properties that concern it as a set, such "
                 f'as {{"level"}}, not {properties!r}'
             )
-        named = self._named(f"the interceptor of {', '.join(sorted(names))}", intercept)
+        named = self._with_name(
+            f"the interceptor of {', '.join(sorted(names))}", intercept
+        )
         interceptors, firsts = self._all.interceptors, self._all.first_count
         place = firsts if first else len(interceptors)
         interceptors.insert(place, PutInterceptor(names, named, native))
@@ -211,7 +213,7 @@ class Register:
         if rights is not None:
             self._all.rights = self.plugin, rights
         self._all.grants.append(grants)
-        self._all.guards.append(self._named("a guard", check))
+        self._all.guards.append(self._with_name("a guard", check))
 
     def service(
         self, run: Service, *, restart: bool = False, masters_only: bool = False
@@ -236,7 +238,7 @@ class Register:
         Its argument is {(topic, queue id): visible end offset} of the touched queues.
         """
         self._check_call("arrivals", listener)
-        self._all.listeners.append(self._named("a listener of arrivals", listener))
+        self._all.listeners.append(self._with_name("a listener of arrivals", listener))
 
     def table(self, table: JsonTable, *, interval_s: float = SAVE_INTERVAL_S) -> None:
         """Load a table now; save it after changes at this interval, and at the stop."""
@@ -246,21 +248,21 @@ class Register:
         table.load()
         self._all.tables.append((table, interval_s))
 
-    def copied(self, code: int, apply: Callable[[bytes], object]) -> None:
+    def copied_table(self, code: int, apply: Callable[[bytes], object]) -> None:
         """On a slave, copy a table from the master, again and again.
 
         `apply(body)` takes the body of the master's answer to the request `code`, which
         has no fields; it raises `RequestRejected` if the body cannot be used.
         """
-        self._check_call("copied", apply)
+        self._check_call("copied_table", apply)
         what = f"the copy of {int(code)}"
-        self._all.copied.append((what, int(code), self._named(what, apply)))
+        self._all.copied.append((what, int(code), self._with_name(what, apply)))
 
     def config(self, kind: type[T]) -> T:
         """Return the plugin's keys with their values: an instance of `kind`.
 
-        `kind` is a `Configuration` (or a frozen dataclass) of `option()` fields and a
-        name of the plugin's module, so that `rmq config check` finds its keys there
+        `kind` is a `Configuration` (or a frozen dataclass) of `option()` fields.  The
+        plugin's module must have it as a name: there `rmq config check` finds its keys
         without a broker.
         """
         self._check_call("config")
@@ -279,17 +281,17 @@ class Register:
     def on_close(self, forget: Callable[[Connection], object]) -> None:
         """Call `forget(connection)` when a connection is closed."""
         self._check_call("on_close", forget)
-        self._all.on_close.append(self._named("a listener of on_close", forget))
+        self._all.on_close.append(self._with_name("a listener of on_close", forget))
 
     def on_stop(self, end: Callable[[], object]) -> None:
         """Call `end()` at the begin of a stop, while services still run."""
         self._check_call("on_stop", end)
-        self._all.on_stop.append(self._named("a listener of on_stop", end))
+        self._all.on_stop.append(self._with_name("a listener of on_stop", end))
 
     def on_config(self, changed: Callable[[Collection[str]], object]) -> None:
         """Call `changed(keys)` when keys get new values while the broker runs."""
         self._check_call("on_config", changed)
-        self._all.on_config.append(self._named("a listener of on_config", changed))
+        self._all.on_config.append(self._with_name("a listener of on_config", changed))
 
     def facts(self, name: str, tell: Callable[[], Facts]) -> None:
         """Let `broker.facts(name)` return the result of `tell()` to other plugins."""
@@ -297,10 +299,10 @@ class Register:
         holder = self._all.facts.get(name)
         if holder is not None:
             raise self._error(f"the facts {name} belong to plugin {holder[0]}")
-        self._all.facts[name] = self.plugin, self._named(f"the facts {name}", tell)
+        self._all.facts[name] = self.plugin, self._with_name(f"the facts {name}", tell)
 
     def pop_progress(self, progress: PopProgress) -> None:
-        """Let `broker.offsets.reached` see how far groups have popped a queue.
+        """Let `broker.offsets.next_offset_of` see how far groups have popped a queue.
 
         `progress(group, topic, queue_id)` returns the offset after the last message
         that the group popped, or -1.
@@ -309,7 +311,7 @@ class Register:
         if self._all.pop_progress is not None:
             holder = self._all.pop_progress[0]
             raise self._error(f"the progress of POP belongs to plugin {holder}")
-        named = self._named("pop_progress", progress)
+        named = self._with_name("pop_progress", progress)
         self._all.pop_progress = self.plugin, named
 
     def send_fields(self, topic: str, fields: SendFields) -> None:
@@ -322,7 +324,7 @@ class Register:
         holder = self._all.send_fields.get(topic)
         if holder is not None:
             raise self._error(f"the topic {topic} belongs to plugin {holder[0]}")
-        named = self._named(f"the fields of sends to {topic}", fields)
+        named = self._with_name(f"the fields of sends to {topic}", fields)
         self._all.send_fields[topic] = self.plugin, named
 
     def hold_log(self, needed_from: Callable[[], int | None]) -> None:
@@ -332,7 +334,7 @@ class Register:
         it before it deletes a file of the log.
         """
         self._check_call("hold_log", needed_from)
-        self._all.holds.append(self._named("hold_log", needed_from))
+        self._all.holds.append(self._with_name("hold_log", needed_from))
 
     def _check_call(self, call: str, function: object = print) -> None:
         """Make the checks that hold for every call, and count the call."""
@@ -352,12 +354,12 @@ class Register:
     def _error(self, reason: str) -> PluginError:
         return PluginError(self.plugin, reason)
 
-    def _named(self, what: str, function: Callable[P, R]) -> Callable[P, R]:
+    def _with_name(self, what: str, function: Callable[P, R]) -> Callable[P, R]:
         """Return the function; its errors name the plugin."""
         plugin = self.plugin
 
         @wraps(function)
-        def named(*arguments: P.args, **keywords: P.kwargs) -> R:
+        def name_errors(*arguments: P.args, **keywords: P.kwargs) -> R:
             try:
                 return function(*arguments, **keywords)
             except (RequestRejected, PluginError):
@@ -365,4 +367,4 @@ class Register:
             except Exception as error:  # the supervisor of what plugins registered
                 raise PluginError(plugin, f"{what} failed: {error!r}") from error
 
-        return named
+        return name_errors

@@ -48,7 +48,7 @@ class PutInterceptor(NamedTuple):
     triggers: frozenset[str]
     intercept: Callable[[Message], object]
     native: TimedSends | None = None
-    """What compiled sends do in its place."""
+    """The same rule for compiled sends."""
 
 
 class Claim(NamedTuple):

@@ -273,10 +273,10 @@ def key_problems(module: object, name: str) -> Iterator[str]:
 
 def installed_plugins() -> tuple[EntryPoint, ...]:
     """Return the entry points of installed plugins, in the order of names."""
-    return _installed(tuple(sys.path))
+    return _points_on_path(tuple(sys.path))
 
 
 @cache
-def _installed(_path: tuple[str, ...]) -> tuple[EntryPoint, ...]:
+def _points_on_path(_path: tuple[str, ...]) -> tuple[EntryPoint, ...]:
     """Search the path once, because that is slow."""
     return tuple(sorted(entry_points(group=GROUP), key=lambda point: point.name))

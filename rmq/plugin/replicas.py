@@ -62,7 +62,7 @@ class MasterLink(NamedTuple):
     master: str
     is_following: bool
     state: str
-    """What it does, for people."""
+    """Its state, for people."""
 
     last_read_ms: int
     last_write_ms: int
@@ -76,10 +76,10 @@ class Replicas(Protocol):
     master_flushed_offset: int
     """How far the master had flushed its log, on a slave."""
 
-    def slaves(self) -> Sequence[SlaveStatus]:
+    def slave_statuses(self) -> Sequence[SlaveStatus]:
         """Return the slaves that are connected."""
 
-    def refusals(self) -> list[str]:
+    def recent_refusals(self) -> list[str]:
         """Return why slaves were refused lately; the newest is the last."""
 
     def link(self) -> MasterLink | None:
@@ -88,7 +88,7 @@ class Replicas(Protocol):
     def copy_errors(self) -> dict[int, str]:
         """Return why tables of the master were not copied, by request code."""
 
-    def epochs(self) -> Sequence[EpochStart] | None:
+    def epoch_starts(self) -> Sequence[EpochStart] | None:
         """Return the epochs of the log; None in a group without a controller."""
 
     def check_role(self) -> None:

@@ -21,7 +21,7 @@ class RequestRights(Protocol):
     on_change: list[Callable[[], object]]
     """Called after each change of users or rules."""
 
-    def check(self, request: Command, connection: Connection) -> None:
+    def check_request(self, request: Command, connection: Connection) -> None:
         """Raise `RequestRejected` unless the user may send this request now."""
         ...
 
@@ -42,7 +42,7 @@ class RequestRights(Protocol):
         """Raise `RequestRejected` unless the user may do one of the actions."""
         ...
 
-    def may(
+    def is_allowed(
         self, user: str, connection: Connection, topic: str, *actions: Action
     ) -> bool:
         """Whether a user at this connection may do one of the actions."""

@@ -25,10 +25,10 @@ class SavedTable(Protocol):
     def data_version(self) -> DataVersion:
         """The version, which every change raises."""
 
-    async def filled(self, document: Body) -> bytes:
+    async def fill_document(self, document: Body) -> bytes:
         """Return the document with the table in it, encoded in turns."""
 
-    async def kept(self, answer: T) -> T:
+    async def wait_saved(self, answer: T) -> T:
         """Return the answer when the last change is on the disk."""
 
     async def save(self) -> float:
@@ -91,7 +91,7 @@ class Groups(SavedTable, Protocol):
     on_change: list[Callable[[str], None]]
 
     @property
-    def forbidden(self) -> dict[str, dict[str, int]]:
+    def forbidden_topics(self) -> dict[str, dict[str, int]]:
         """Topics that groups may not read, by group."""
 
     def get(self, name: str) -> SubscriptionGroupConfig | None:
@@ -135,7 +135,7 @@ class Offsets(SavedTable, Protocol):
         """How many pairs of topic and group there are."""
 
     @property
-    def compiled(self) -> CommitTable:
+    def commit_table(self) -> CommitTable:
         """The table of offsets that compiled handlers commit."""
 
     def query(self, group: str, topic: str, queue_id: int) -> int:
@@ -144,7 +144,7 @@ class Offsets(SavedTable, Protocol):
     def queues(self, group: str, topic: str) -> dict[int, int]:
         """Return the committed offsets by queue id."""
 
-    def reached(self, group: str, topic: str, queue_id: int) -> int:
+    def next_offset_of(self, group: str, topic: str, queue_id: int) -> int:
         """Return the offset of the next message that the group gets, -1 without one.
 
         For a group that pops, this is more than the committed offset.

@@ -268,11 +268,11 @@ async def test_an_answer_waits_until_the_name_server_knows_the_topic(
 ):
     """The Go client asked once, right after the answer, and found no route."""
     told.update(TopicConfig(topic_name="New"))
-    assert not names.is_told("New")
+    assert not names.is_propagated("New")
     assert direct.routes.route("New") is None
-    assert await names.told("answer") == "answer"
+    assert await names.wait_propagated("answer") == "answer"
     assert direct.routes.route("New") is not None
-    assert names.is_told("New")
+    assert names.is_propagated("New")
 
 
 async def test_a_silent_name_server_delays_an_answer_by_a_second(
@@ -284,9 +284,9 @@ async def test_a_silent_name_server_delays_an_answer_by_a_second(
     monkeypatch.setattr(direct, "invoke", never)
     told.update(TopicConfig(topic_name="New"))
     began = trio.current_time()
-    await names.told(None)
+    await names.wait_propagated(None)
     assert trio.current_time() - began == pytest.approx(TOLD_WAIT_S)
-    assert names.is_told("New"), "later sends do not wait again"
+    assert names.is_propagated("New"), "later sends do not wait again"
 
 
 async def test_nobody_waits_for_a_name_server_that_is_down(
@@ -298,9 +298,9 @@ async def test_nobody_waits_for_a_name_server_that_is_down(
     monkeypatch.setattr(direct, "invoke", refused)
     told.update(TopicConfig(topic_name="New"))
     began = trio.current_time()
-    await names.told(None)
+    await names.wait_propagated(None)
     told.update(TopicConfig(topic_name="Newer"))
-    await names.told(None)
+    await names.wait_propagated(None)
     assert trio.current_time() == began
 
 
@@ -311,9 +311,9 @@ async def test_a_deleted_topic_is_gone_before_its_answer(
     """If the name server takes the table of a broker for all that it has."""
     monkeypatch.setattr(direct.routes, "keeps_unregistered_topics", not forgets)
     told.update(TopicConfig(topic_name="Gone"))
-    await names.told(None)
+    await names.wait_propagated(None)
     told.delete("Gone")
-    await names.told(None)
+    await names.wait_propagated(None)
     assert (direct.routes.route("Gone") is None) is forgets
 
 
@@ -322,11 +322,11 @@ async def test_a_large_table_is_not_sent_for_each_deletion(
 ):
     monkeypatch.setattr("rmq.broker.nameservers.TOLD_AT_ONCE", 3)
     told.update(TopicConfig(topic_name="Gone"))
-    await names.told(None)
+    await names.wait_propagated(None)
     direct.take()
     told.delete("Gone")
     began = trio.current_time()
-    await names.told(None)
+    await names.wait_propagated(None)
     assert trio.current_time() == began
     assert direct.take() == []
 

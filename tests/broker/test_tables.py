@@ -265,7 +265,7 @@ def test_groups_come_into_being_where_that_is_allowed(tmp_path, clock):
 def test_what_a_group_may_not_read_is_kept_and_goes_with_it(tmp_path, clock):
     groups = GroupTable(tmp_path, clock, BrokerConfig())
     groups.find("G")
-    groups.forbidden["G"] = {"T": 4}
+    groups.forbidden_topics["G"] = {"T": 4}
     groups.write(groups.snapshot())
     again = GroupTable(tmp_path, clock, BrokerConfig())
     again.load()
@@ -381,8 +381,8 @@ async def test_a_full_disk_at_the_stop_hinders_no_other_table(tmp_path, clock, c
 
 
 def filled(table, body):
-    """Return what `JsonTable.filled` returns."""
-    return trio.run(table.filled, body)
+    """Return what `JsonTable.fill_document` returns."""
+    return trio.run(table.fill_document, body)
 
 
 CHANGES = st.lists(
@@ -422,11 +422,11 @@ def test_groups_are_written_and_sent_byte_by_byte_as_a_whole(changes):
         wrapper = SubscriptionGroupWrapper(
             data_version=table.data_version,
             subscription_group_table=table.all(),
-            forbidden_table=table.forbidden,
+            forbidden_table=table.forbidden_topics,
         )
         assert b"".join(table.snapshot()) == fastjson.dumps_pretty(wrapper)
     body = SubscriptionGroupWrapper(
-        data_version=table.data_version, forbidden_table=table.forbidden
+        data_version=table.data_version, forbidden_table=table.forbidden_topics
     )
     text = filled(table, body)
     body.subscription_group_table = table.all()

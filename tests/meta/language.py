@@ -44,31 +44,33 @@ ONE_WORD = frozenset(
     configs connect connection consume contains content context copy cost count counts
     create decide decline decode decompress decorated delete deliver describe detach
     digest discard dispatch divide drain drop dump duration elect emit encode encrypt
-    end enqueue enter epoch error escape evict exchange exists expand expire explain
-    export expose extend facts fail families fence fetch fields fileno files fill filter
-    find finish fits flag flush folder follow format freeze get greet group groups grow
-    guard handle handler handlers hash header health heartbeat hide hint host identity
-    index inflate info insert inspect interceptor invalid invoke items iterate join keep
-    key keys kill language length level limit limits lines link listen load lock log
-    lookup lower main make map mark match matches measure members memory merge message
-    messages metadata metrics missing move name names native next notify observe offer
-    offset offsets oneway open optimize options order overview pack page pairs parent
-    parse path pause peek pending perform pin plan plugins poll pop position positions
-    post prefetch prepare print problems properties prune publish pull push put pwrite
-    query queue queues rank rate ratio read readable readiness ready reap rebuild recall
-    receive reconnect record recover redirect refresh refuse register reject release
-    reload remark remove rename renew repair replace reply report request require
-    reserve reset resolve resource respond restore result resume retry revive revoke
-    rewind rewrite roll rollback route rows run sample save scan schema search seek
-    select send serve service set share shutdown sign size skip sleep snapshot spawn
-    split stage start statistics status step stop store subscribe subscription suspend
-    swap sweep sync table tables tail target text tick time topic topics touch trace
-    translate trigger truncate try type unescape unlink unlock unquote unregister
-    unsubscribe unwrap update user users vacuum validate value values verify version
-    versions view visible wait wake walk watch withdraw wrap write zero
+    end enqueue ensure enter epoch error escape evict exchange exists expand expire
+    explain export expose extend facts fail families fence fetch fields fileno files
+    fill filter find finish fits flag flush folder follow format freeze get greet group
+    groups grow guard handle handler handlers hash header health heartbeat hide hint
+    host identity index inflate info insert inspect interceptor invalid invoke items
+    iterate join keep key keys kill language length level limit limits lines link listen
+    load lock log lookup lower main make map mark match matches measure members memory
+    merge message messages metadata metrics missing move name names native next notify
+    observe offer offset offsets oneway open optimize options order overview pack page
+    pairs parent parse path pause peek pending perform pin plan plugins poll pop
+    position positions post prefetch prepare print problems properties prune publish
+    pull push put pwrite query queue queues rank rate ratio read readable readiness
+    ready reap rebuild recall receive reconnect record recover redirect refresh refuse
+    register reject release reload remark remove rename renew repair replace reply
+    report request require reserve reset resolve resource respond restore result resume
+    retry revive revoke rewind rewrite roll rollback route rows run sample save scan
+    schema search seek select send serve service set share shutdown sign size skip sleep
+    snapshot spawn split stage start statistics status step stop store subscribe
+    subscription suspend swap sweep sync table tables tail target text tick time topic
+    topics touch trace translate trigger truncate try type unescape unlink unlock
+    unquote unregister unsubscribe unwrap update user users vacuum validate value values
+    verify version versions view visible wait wake walk watch withdraw wrap write zero
     """.split()  # noqa: SIM905 - a list of words
 )
 """Verbs and nouns that are clear alone; other functions have two words or more."""
+
+PARTICIPLE = re.compile(r"\w+ed|kept|told|made|given|taken|held|known|shown|found|sent")
 
 FOREIGN = frozenset(
     """
@@ -205,13 +207,15 @@ def problems_of_text(path: Path, text: Text) -> Iterator[Problem]:
 
 
 def problems_of_names(path: Path) -> Iterator[Problem]:
-    """Yield functions with one word that is not on the list."""
+    """Yield functions with one word that is not on the list; properties are nouns."""
     source = path.read_text()
     found: list[tuple[int, str]] = []
     if path.suffix in (".py", ".pyi"):
         for node in ast.walk(ast.parse(source)):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                found.append((node.lineno, node.name))
+                decorators = [ast.unparse(each) for each in node.decorator_list]
+                if "property" not in decorators or PARTICIPLE.fullmatch(node.name):
+                    found.append((node.lineno, node.name))
     else:
         for match in FUNCTION.finditer(source):
             found.append((source.count("\n", 0, match.start(1)) + 1, match[1]))

@@ -129,7 +129,7 @@ def test_many_changes_share_a_write_and_each_is_kept(path, monkeypatch):
 
     async def put(number):
         config.put("N", f"k{number}", "v")
-        await config.kept(number)
+        await config.wait_saved(number)
         assert any(f'"k{number}"'.encode() in text for text in texts)
 
     async def all_at_once():
@@ -162,7 +162,7 @@ def test_what_cannot_be_written_is_said_and_tried_again(path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(config, "write", fail)
         with pytest.raises(RequestRejected, match="not saved: No space"):
-            trio.run(config.kept, None)
+            trio.run(config.wait_saved, None)
     trio.run(config.save)
     assert loaded(path) == {"k": "v"}
 
@@ -177,7 +177,7 @@ async def test_a_change_that_cannot_wait_is_refused_and_not_made(path):
     async with trio.open_nursery() as nursery:
         for number in range(module.MAX_WAITING):
             config.put("N", f"k{number}", "v")
-            nursery.start_soon(config.kept, None)
+            nursery.start_soon(config.wait_saved, None)
         for _ in range(2):  # tasks of one turn run in any order
             await trio.lowlevel.checkpoint()
         for change in (

@@ -129,7 +129,7 @@ class Caller:
         """Return the object of a plugin whose method is a handler or a service."""
         functions = [
             *(
-                each.method() if isinstance(each, MethodOnUse) else each
+                each.resolve() if isinstance(each, MethodOnUse) else each
                 for each in self.handlers.values()
             ),
             *(service.run for service in self.registered.services),

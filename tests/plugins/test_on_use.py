@@ -49,7 +49,7 @@ def test_every_method_that_is_made_on_use_exists(caller):
         each for each in caller.handlers.values() if isinstance(each, MethodOnUse)
     ]
     assert len(on_use) > 50
-    assert all(callable(each.method()) for each in on_use)
+    assert all(callable(each.resolve()) for each in on_use)
 
 
 def test_codes_of_one_object_share_it(caller):

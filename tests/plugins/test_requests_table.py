@@ -22,7 +22,7 @@ def test_table_is_true(caller):
     }
     registered = {}
     for code, claimed in caller.handlers.items():
-        handler = claimed.method() if isinstance(claimed, MethodOnUse) else claimed
+        handler = claimed.resolve() if isinstance(claimed, MethodOnUse) else claimed
         *_, plugin, module = handler.__module__.split(".")
         registered[code] = (
             (OwnRequestCode if code in OWN else RequestCode)(code).name,

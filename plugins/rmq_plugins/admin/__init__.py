@@ -110,7 +110,7 @@ def rmq_setup(broker: BrokerContext, register: Register) -> None:
     modes = RequestModeHandler(broker)
     register.table(modes.table)
     register.facts("requestModes", modes.table.facts)
-    register.copied(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE, modes.table.copy)
+    register.copied_table(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE, modes.table.copy)
     register.handler(RequestCode.SET_MESSAGE_REQUEST_MODE, modes.set)
     register.handler(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE, modes.all)
     rates = StoreRates(broker)

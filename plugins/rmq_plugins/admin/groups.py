@@ -43,7 +43,7 @@ class GroupHandler:
             config = SubscriptionGroupConfig.decode(request.body)
             with self._statistics.group_creations.timed():
                 self._update([config])
-        return self._groups.kept(request.reply())
+        return self._groups.wait_saved(request.reply())
 
     def update_list(self, request: Command, connection: Connection) -> Later:
         """Create or change several groups; an invalid one refuses all of them."""
@@ -55,7 +55,7 @@ class GroupHandler:
             )
         with self._statistics.group_creations.timed():
             self._update(configs)
-        return self._groups.kept(request.reply())
+        return self._groups.wait_saved(request.reply())
 
     def _update(self, configs: list[SubscriptionGroupConfig]) -> None:
         for config in configs:
@@ -75,7 +75,7 @@ class GroupHandler:
             self._offsets.remove_group(header.group_name)
         for _ in self._statistics.forget_group(header.group_name):
             await self._next_turn()
-        return await self._groups.kept(request.reply())
+        return await self._groups.wait_saved(request.reply())
 
     def forbid(self, request: Command, connection: Connection) -> Command:
         """Forbid or allow a topic to a group, and answer the present state."""
@@ -98,10 +98,10 @@ class GroupHandler:
         header = request.header(GetAllSubscriptionGroupRequestHeader)
         body = SubscriptionGroupWrapper(
             data_version=self._groups.data_version,
-            forbidden_table=self._groups.forbidden,
+            forbidden_table=self._groups.forbidden_topics,
         )
         if header.group_seq is None:
-            text = await self._groups.filled(body)
+            text = await self._groups.fill_document(body)
         else:
             body.subscription_group_table = page(
                 groups, header.group_seq, header.max_group_num

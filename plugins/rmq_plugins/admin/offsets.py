@@ -91,7 +91,7 @@ class OffsetHandler:
             data_version=self._offsets.data_version,
             group_topic_map=self._offsets.topics_by_group(),
         )
-        return request.reply(body=await self._offsets.filled(body))
+        return request.reply(body=await self._offsets.fill_document(body))
 
     def of_delays(self, request: Command, connection: Connection) -> Command:
         """Answer how far each delay level has been delivered."""

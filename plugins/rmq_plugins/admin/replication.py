@@ -54,9 +54,9 @@ class ReplicationHandler:
         body = HARuntimeInfo(
             master=self._role.is_master,
             master_commit_log_max_offset=self._log.end_offset,
-            refusals=self._replicas.refusals(),
+            refusals=self._replicas.recent_refusals(),
         )
-        for each in self._replicas.slaves():
+        for each in self._replicas.slave_statuses():
             body.ha_connection_info.append(
                 HAConnectionRuntimeInfo(
                     addr=each.address,
@@ -87,7 +87,7 @@ class ReplicationHandler:
 
     def epochs(self, request: Command, connection: Connection) -> Command:
         """Answer the epochs of the log, in a group with a controller."""
-        epochs = self._replicas.epochs()
+        epochs = self._replicas.epoch_starts()
         if epochs is None:
             raise RequestRejected(
                 ResponseCode.SYSTEM_ERROR, "this request only for controllerMode "

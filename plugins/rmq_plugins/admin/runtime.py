@@ -182,12 +182,12 @@ class RuntimeInfo:
         """Return what a slave does, and whom this broker let not follow."""
         facts = {
             "rmq.replica.address": self._name_servers.ha_address,
-            "rmq.replica.followers": str(len(self._replicas.slaves())),
+            "rmq.replica.followers": str(len(self._replicas.slave_statuses())),
         }
         link = self._replicas.link()
         if link is not None:
             facts["rmq.replica.state"] = link.state
-        for number, refusal in enumerate(self._replicas.refusals()):
+        for number, refusal in enumerate(self._replicas.recent_refusals()):
             facts[f"rmq.replica.refused.{number}"] = refusal
         for code, error in self._replicas.copy_errors().items():
             facts[f"rmq.replica.copy.{code}"] = error

@@ -104,7 +104,7 @@ class StatisticsHandler:
         }
 
     def _queue(self, group: str, topic: str, queue_id: int) -> OffsetWrapper:
-        consumed = self._offsets.reached(group, topic, queue_id)
+        consumed = self._offsets.next_offset_of(group, topic, queue_id)
         if topic not in self._mappings:  # tools look for the part that has an offset
             consumed = max(0, consumed)
         last_ms = 0

@@ -142,7 +142,9 @@ class TopicHandler:
 
     async def _known(self, answer: Command) -> Command:
         """Return the answer when the change is kept, and the name servers know it."""
-        return await self._name_servers.told(await self._topics.kept(answer))
+        return await self._name_servers.wait_propagated(
+            await self._topics.wait_saved(answer)
+        )
 
     async def all(self, request: Command, connection: Connection) -> Command:
         """Answer the table of topics, or the page of it that the header asks for."""
@@ -156,7 +158,7 @@ class TopicHandler:
             topic_queue_mapping_detail_map=self._mappings.all(),
         )
         if header.topic_seq is None:
-            text = await self._topics.filled(body)
+            text = await self._topics.fill_document(body)
         else:
             some = page(topics, header.topic_seq, header.max_topic_num)
             body.topic_config_table = some

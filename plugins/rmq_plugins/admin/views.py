@@ -39,7 +39,7 @@ class ViewHandler:
         rights, user = self._broker.rights, self._broker.rights.user_of(request)
 
         def may_read(topic: str) -> bool:
-            return rights.may(user, connection, topic, Action.GET, Action.SUB)
+            return rights.is_allowed(user, connection, topic, Action.GET, Action.SUB)
 
         found = await self._broker.monitor.follow(request.ext_fields, may_read)
         return request.reply(body=msgspec.json.encode(found))

@@ -93,7 +93,7 @@ def _guarded(
         Foreign(", ".join(map(str, supers))),
     )
     guard = AuthGuard(broker, config, users, acls)
-    register.guard(guard.check, rights=guard, grants=guard.grants)
+    register.guard(guard.check_request, rights=guard, grants=guard.grants)
     return users, acls
 
 

@@ -71,7 +71,7 @@ class AuthGuard:
         for listener in self.on_change:
             listener()
 
-    def check(self, request: Command, connection: Connection) -> None:
+    def check_request(self, request: Command, connection: Connection) -> None:
         """Raise `RequestRejected` unless the user may send the request."""
         try:
             if request.code not in self._unsigned:
@@ -129,7 +129,7 @@ class AuthGuard:
             _log(request, connection, refusal)
             raise
 
-    def may(
+    def is_allowed(
         self, user: str, connection: Connection, topic: str, *actions: Action
     ) -> bool:
         """Whether a user at this connection may do one of the actions."""

@@ -250,7 +250,7 @@ class AuthHandler:
 
     async def _kept(self, request: Command) -> Command:
         for table in (self._users, self._acls):
-            await table.kept(None)
+            await table.wait_saved(None)
         return request.reply()
 
 

@@ -38,15 +38,15 @@ class OffsetHandler:
         self._is_compiled = True
         self._topics.on_change.append(self._topic_changed)
         self._groups.on_change.append(self._group_changed)
-        return CommitPath(self._offsets.compiled, WIRE_VERSION)
+        return CommitPath(self._offsets.commit_table, WIRE_VERSION)
 
     def _topic_changed(self, name: str, topic: TopicConfig | None) -> None:
         if topic is None or name in self._mappings:
-            self._offsets.compiled.unregister_all()
+            self._offsets.commit_table.unregister_all()
 
     def _group_changed(self, name: str) -> None:
         if self._groups.get(name) is None:
-            self._offsets.compiled.unregister_all()
+            self._offsets.commit_table.unregister_all()
 
     def query(self, request: Command, connection: Connection) -> Command:
         """Answer the committed offset."""
@@ -110,5 +110,5 @@ class OffsetHandler:
             header.commit_offset,
         )
         if self._is_compiled and topic not in self._mappings:
-            self._offsets.compiled.register(group, topic, header.queue_id)
+            self._offsets.commit_table.register(group, topic, header.queue_id)
         return request.reply()

@@ -14,6 +14,6 @@ def rmq_setup(broker: BrokerContext, register: Register) -> None:
     register.table(deliveries.offsets, interval_s=interval_s)
     register.facts("delayOffset", deliveries.offsets.facts)
     register.interceptor({DELAY}, deliveries.put_aside)
-    register.copied(RequestCode.GET_ALL_DELAY_OFFSET, deliveries.offsets.copy)
+    register.copied_table(RequestCode.GET_ALL_DELAY_OFFSET, deliveries.offsets.copy)
     register.arrivals(deliveries.on_arrivals)
     register.service(deliveries.run, masters_only=True)

@@ -50,7 +50,7 @@ class SendAnswers:
 
     def is_settled(self, topic: str) -> bool:
         """Whether the topic is as durable as its messages, and name servers know it."""
-        return self._is_durable(topic) and self._name_servers.is_told(topic)
+        return self._is_durable(topic) and self._name_servers.is_propagated(topic)
 
     def _is_durable(self, topic: str) -> bool:
         return not self._is_sync_flush or not self._topics.is_unsaved(topic)
@@ -80,8 +80,8 @@ class SendAnswers:
 
     async def _settled(self, topic: str, answer: Command | Held) -> Command | Held:
         if isinstance(answer, Held) and not self._is_durable(topic):
-            answer = await self._topics.kept(answer)
-        return await self._name_servers.told(answer)
+            answer = await self._topics.wait_saved(answer)
+        return await self._name_servers.wait_propagated(answer)
 
     def refused(self, request: Command, code: int, remark: str) -> Command:
         """Answer a send that failed a check."""

@@ -44,4 +44,4 @@ def rmq_setup(broker: BrokerContext, register: Register) -> None:
     register.handler(RequestCode.GET_TIMER_METRICS, progress.metrics)
     register.facts("timer", progress.facts)
     register.table(progress.table)
-    register.copied(RequestCode.GET_TIMER_CHECK_POINT, progress.copy)
+    register.copied_table(RequestCode.GET_TIMER_CHECK_POINT, progress.copy)

@@ -136,7 +136,7 @@ class Checker:
 
     def _producer(self, group: str, topic: str) -> Connection | None:
         """Choose an online producer of the group that may see messages of the topic."""
-        may = self._broker.rights.may
+        may = self._broker.rights.is_allowed
         members = [
             connection
             for connection, member in self._producers.members(group).items()

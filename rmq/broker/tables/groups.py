@@ -53,7 +53,7 @@ class GroupTable(JsonTable):
         self._texts: LargeObject[SubscriptionGroupConfig] = LargeObject()
         self._large = {"subscriptionGroupTable": self._texts}
         self._quota = NamedQuota(MAX_GROUPS, "groups", "delete some first", clock)
-        self.forbidden: dict[str, dict[str, int]] = {}
+        self.forbidden_topics: dict[str, dict[str, int]] = {}
         self.on_change: list[Callable[[str], None]] = []
 
     def load(self) -> None:
@@ -71,7 +71,7 @@ class GroupTable(JsonTable):
         self.data_version = wrapper.data_version
         for name, group in wrapper.subscription_group_table.items():
             self._put(name, group)
-        self.forbidden.update(wrapper.forbidden_table)
+        self.forbidden_topics.update(wrapper.forbidden_table)
 
     def _put(self, name: str, group: SubscriptionGroupConfig) -> None:
         self._groups[name] = group
@@ -79,7 +79,7 @@ class GroupTable(JsonTable):
 
     def _content(self) -> SubscriptionGroupWrapper:
         return SubscriptionGroupWrapper(
-            data_version=self.data_version, forbidden_table=dict(self.forbidden)
+            data_version=self.data_version, forbidden_table=dict(self.forbidden_topics)
         )
 
     def all(self) -> dict[str, SubscriptionGroupConfig]:
@@ -135,7 +135,7 @@ class GroupTable(JsonTable):
 
     def delete(self, name: str) -> bool:
         """Remove a group and its forbidden topics; False if it does not exist."""
-        self.forbidden.pop(name, None)
+        self.forbidden_topics.pop(name, None)
         if self._groups.pop(name, None) is None:
             return False
         self._quota.leave(name)
@@ -163,21 +163,21 @@ class GroupTable(JsonTable):
             if name not in self._groups:
                 self._quota.enter(name)
             self._put(name, group)
-        self.forbidden = dict(wrapper.forbidden_table)
+        self.forbidden_topics = dict(wrapper.forbidden_table)
         self.adopt(wrapper.data_version)
         for name in (*gone, *changed):
             self._notify(name)
 
     def set_readable(self, group: str, topic: str, *, is_readable: bool) -> None:
         """Forbid a group to read a topic, or allow it again."""
-        topics = self.forbidden.get(group, {})
+        topics = self.forbidden_topics.get(group, {})
         bits = topics.get(topic, 0)
         changed = bits & ~_READ_BIT if is_readable else bits | _READ_BIT
         if changed == bits:
             return
         if group not in self._groups:
             raise RequestRejected(1, f"there is no group {group} in this broker")
-        self.forbidden[group] = {**topics, topic: changed}
+        self.forbidden_topics[group] = {**topics, topic: changed}
         self.touch()
         self._notify(group)
 
@@ -187,5 +187,5 @@ class GroupTable(JsonTable):
 
     def is_forbidden(self, group: str, topic: str) -> bool:
         """Return whether the group may not read the topic."""
-        bits = self.forbidden.get(group, {}).get(topic, 0)
+        bits = self.forbidden_topics.get(group, {}).get(topic, 0)
         return bool(bits & _READ_BIT)

@@ -65,7 +65,7 @@ class OffsetTable(JsonTable):
         self.pop_progress: Callable[[str, str, int], int] | None = None
         """Returns the offset of the next message that a group pops, or -1."""
 
-        self.compiled = CommitTable(self._commit_all)
+        self.commit_table = CommitTable(self._commit_all)
         self._version_step = version_step
         self.commits_here: CommitsHere | None = None
         """Of a slave: what its master may not have."""
@@ -168,7 +168,7 @@ class OffsetTable(JsonTable):
         """
         self.commit("a reset", group, topic, queue_id, offset)
         self._resets[group, topic, queue_id] = offset
-        self.compiled.unregister_all()
+        self.commit_table.unregister_all()
         for listener in self.on_reset:
             listener(group)
 
@@ -189,7 +189,7 @@ class OffsetTable(JsonTable):
             return -1
         return queues.get(self._queue_of(group, queue_id), -1)
 
-    def reached(self, group: str, topic: str, queue_id: int) -> int:
+    def next_offset_of(self, group: str, topic: str, queue_id: int) -> int:
         """Return the offset from which on a group lags behind, -1 if there is none.
 
         It is the committed one; for a group that pops, the one after the last message
@@ -258,7 +258,7 @@ class OffsetTable(JsonTable):
                 self._set("the master", key, queue_id, offset)
                 has_changed = True
         if has_changed:
-            self.compiled.unregister_all()
+            self.commit_table.unregister_all()
             self.adopt(document.data_version)
 
     def clip(self, end_of: Callable[[str, int], int | None]) -> int:
@@ -282,7 +282,7 @@ class OffsetTable(JsonTable):
                     self.commits_here.forget([key])
                 count += len(beyond)
         if count:
-            self.compiled.unregister_all()
+            self.commit_table.unregister_all()
             self.touch()
         return count
 
@@ -315,7 +315,7 @@ class OffsetTable(JsonTable):
         self._remove([(topic, group) for topic in self.topics_of(group)])
 
     def _remove(self, pairs: list[tuple[str, str]]) -> None:
-        self.compiled.unregister_all()
+        self.commit_table.unregister_all()
         if self.commits_here is not None:
             self.commits_here.forget(
                 [f"{topic}{SEPARATOR}{group}" for topic, group in pairs]

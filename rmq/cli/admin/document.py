@@ -221,7 +221,7 @@ async def _inspect_node(node: nodes.Node) -> Served:
     for claim in context.registered.claims.values():
         handler = claim.handler
         if isinstance(handler, MethodOnUse):
-            handler = handler.method()
+            handler = handler.resolve()
         module = handler.__module__.removeprefix("rmq_plugins.")
         handlers[claim.code] = f"{module}.{handler.__qualname__}"
         if handler.__qualname__ == "refuse":

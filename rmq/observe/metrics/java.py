@@ -342,7 +342,7 @@ def _of_pair(broker: BrokerView, topic: str, group: str) -> dict[str, str]:
 
 
 def _lag(broker: BrokerView) -> Iterator[Sample]:
-    max_offset, reached = broker.store.reads.max_offset, broker.offsets.reached
+    max_offset, reached = broker.store.reads.max_offset, broker.offsets.next_offset_of
     for topic, group in _pairs(broker):
         queues = broker.offsets.queues(group, topic)
         lag = sum(
@@ -357,7 +357,7 @@ def _lag_latency(broker: BrokerView) -> Iterator[Sample]:
         queues = broker.offsets.queues(group, topic)
         times = (
             broker.store.reads.store_time_at(
-                topic, q, QueueOffset(broker.offsets.reached(group, topic, q))
+                topic, q, QueueOffset(broker.offsets.next_offset_of(group, topic, q))
             )
             for q in queues
         )

@@ -61,7 +61,7 @@ def answer_to(broker, tmp_path, make_connection):
         request = Command(case["code"], fields, case.get("body", "").encode())
         fields["Signature"] = signature_of(signed_content(request), "pw")
         try:
-            guard.check(request, make_connection(host=case["source"]))
+            guard.check_request(request, make_connection(host=case["source"]))
         except RequestRejected as refusal:
             return refusal.remark
         return ""

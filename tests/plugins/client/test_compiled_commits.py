@@ -278,7 +278,7 @@ def test_a_pair_that_was_forgotten_for_another_is_served_again(sides):
     """Compiled code knows 65,536 pairs; one more takes the place of any other."""
     _, compiled = sides()
     prepare(compiled)
-    table = compiled.broker.offsets.compiled
+    table = compiled.broker.offsets.commit_table
     for n in range(65_536):
         table.register(f"group-{n}", "T", 0)
     offset = itertools.count(1)

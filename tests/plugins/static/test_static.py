@@ -360,7 +360,7 @@ def test_a_broker_that_does_not_answer_leaves_the_mapping(two):
 def test_compiled_code_forgets_a_topic_that_becomes_static(sides):
     """And it is shown nothing of a static one."""
     _, compiled = sides()
-    caller, pairs = compiled.caller, compiled.broker.offsets.compiled
+    caller, pairs = compiled.caller, compiled.broker.offsets.commit_table
     sends = caller.handlers[310].__self__.compiled(compiled.broker).table
     commit = {"consumerGroup": "G", "topic": "T", "commitOffset": 1}
 

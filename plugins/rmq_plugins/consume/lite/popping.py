@@ -120,7 +120,7 @@ class LitePops:
         request = held.request
         header = request.header(PopLiteMessageRequestHeader)
         try:
-            self._broker.rights.check(request, held.connection)
+            self._broker.rights.check_request(request, held.connection)
             self._check(header, held.connection)
             answer = self._collect(header)
         except RequestRejected as refusal:

@@ -113,7 +113,7 @@ class PopHandler:
         request = held.request
         header = request.header(PopMessageRequestHeader)
         try:
-            self._broker.rights.check(request, held.connection)
+            self._broker.rights.check_request(request, held.connection)
             plan = self._checks.pop(header, held.connection)
         except RequestRejected as refusal:
             return _refused(request, refusal)

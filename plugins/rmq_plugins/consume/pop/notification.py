@@ -67,7 +67,7 @@ class QuestionHandler:
         request = held.request
         header = request.header(NotificationRequestHeader)
         try:
-            self._broker.rights.check(request, held.connection)
+            self._broker.rights.check_request(request, held.connection)
             expression = header.exp, header.exp_type
             plan = self._checks.other(header, held.connection, expression)
         except RequestRejected as refusal:

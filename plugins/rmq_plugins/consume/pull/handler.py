@@ -296,7 +296,7 @@ class PullHandler:
         """Check and read; a held pull goes on after what was tested meanwhile."""
         try:
             if held is not None:
-                self._broker.rights.check(request, connection)
+                self._broker.rights.check_request(request, connection)
             plan = self._checks.plan(request, header, connection)
             tag_codes = plan.filter.tag_codes
             if held is not None and held.tag_codes == tag_codes is not None:

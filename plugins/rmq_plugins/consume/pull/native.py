@@ -39,7 +39,7 @@ class NativePulls:
         broker.statistics.sources.append(self._count)
         self.table: PullTable = broker.messages.pull_table(
             version=WIRE_VERSION,
-            commits=broker.offsets.compiled,
+            commits=broker.offsets.commit_table,
             on_work=on_work,
         )
         self.path = PullPath(self.table)

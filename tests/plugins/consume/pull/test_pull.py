@@ -234,7 +234,7 @@ def test_forbidden_broadcast(caller):
 
 def test_forbidden_subscription(caller):
     subscribe(caller, SubscriptionData(topic="T", sub_string="*"))
-    caller.broker.groups.forbidden["G"] = {"T": 4}
+    caller.broker.groups.forbidden_topics["G"] = {"T": 4}
     answer = caller.pull(sysFlag=0)
     assert (answer.code, answer.ext_fields) == (16, {"forbiddenType": "5"})
 
