@@ -21,6 +21,7 @@ from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.command import Command
 from rmq.protocol.properties import encode_properties
 from rmq.testing import RawClient, running_node
+from tests.waiting import until
 
 FORBIDDEN = 16
 SUSPENDS, SUBSCRIBES = 2, 4
@@ -94,12 +95,6 @@ async def caller(tmp_path):
         yield caller
 
 
-async def until(condition, timeout_s=5):
-    with trio.fail_after(timeout_s):
-        while not await condition():  # noqa: ASYNC110 - a server tells no event
-            await trio.sleep(0.01)
-
-
 async def test_the_permission_of_a_broker_is_announced_at_once(caller):
     await caller.make_topic("T")
 
@@ -109,7 +104,7 @@ async def test_the_permission_of_a_broker_is_announced_at_once(caller):
     await until(partial(is_told, 6))
     for permission in (4, 2, 6):
         await caller.change(brokerPermission=permission)
-        await until(partial(is_told, permission), timeout_s=2)
+        await until(partial(is_told, permission), limit_s=2)
 
 
 async def test_a_broker_that_may_not_be_read_refuses_pulls_at_once(caller):

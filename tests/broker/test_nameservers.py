@@ -31,6 +31,7 @@ from rmq.protocol.topics import SELF_TEST_TOPIC
 from rmq.store.config import StoreConfig
 from rmq.testing import ManualClock, RawClient, running_name_server, running_node
 from tests.interop.processes import free_port
+from tests.waiting import until
 
 
 @contextmanager
@@ -38,12 +39,6 @@ def silent_server():
     """Accepts connections and never answers."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         yield f"127.0.0.1:{listening.getsockname()[1]}"
-
-
-async def until(is_so):
-    with trio.fail_after(5):
-        while not is_so():
-            await trio.lowlevel.checkpoint()
 
 
 @pytest.mark.slow

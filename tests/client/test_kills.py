@@ -13,6 +13,7 @@ from rmq.client import ClientError, Message
 from rmq.client.blocking import Consumer, Producer
 from tests.history import History
 from tests.interop.processes import Server, broker_arguments, free_port
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(120)]
 
@@ -20,7 +21,6 @@ KILLS = int(os.environ.get("RMQ_CRASH_ROUNDS", "100"))
 STEP = 20
 """Messages that are stored, and as many that arrive, between two kills."""
 
-STALL_LIMIT_S = 40
 CONSUME = """
 import asyncio, sys
 from rmq.client import Consumer
@@ -84,14 +84,6 @@ class Program:
         self._process.stdout.close()
 
 
-def until(condition, what):
-    """Wait for progress of other processes."""
-    end = time.monotonic() + STALL_LIMIT_S
-    while not condition():
-        assert time.monotonic() < end, what
-        time.sleep(0.02)
-
-
 def grown(said):
     wanted = len(said) + STEP
     return lambda: len(said) >= wanted
@@ -121,8 +113,8 @@ def test_nothing_that_was_acknowledged_is_lost(disk_path):
     producer = Program(sends.hear, PRODUCE, server.namesrv, "0")
     consumer = Program(said.setdefault, CONSUME, server.namesrv)
     for kill in range(KILLS):
-        until(grown(sends.stored), f"messages are stored before kill {kill}")
-        until(grown(said), f"messages arrive before kill {kill}")
+        wait_until(grown(sends.stored), f"messages are stored before kill {kill}")
+        wait_until(grown(said), f"messages arrive before kill {kill}")
         if kill % 3 == 0:
             server.kill()
             server = Server(*arguments)
@@ -134,7 +126,7 @@ def test_nothing_that_was_acknowledged_is_lost(disk_path):
             first = str(1_000_000 * (kill + 1))
             producer = Program(sends.hear, PRODUCE, server.namesrv, first)
     producer.end()
-    until(lambda: sends.stored <= said.keys(), "all that was stored arrives")
+    wait_until(lambda: sends.stored <= said.keys(), "all that was stored arrives")
     consumer.end(signal.SIGTERM)
     server.stop()
     assert sends.history.faults((text, None) for text in said) == []

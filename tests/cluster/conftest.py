@@ -162,12 +162,6 @@ async def peer_of(port):
             yield Peer(stream)
 
 
-async def until(condition):
-    with trio.fail_after(10):
-        while not condition():  # noqa: ASYNC110 - any condition
-            await trio.sleep(0.002)
-
-
 class FixedUpstream:
     """A master at a port; its log ends far away unless `bounds` says where."""
 

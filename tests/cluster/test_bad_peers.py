@@ -17,8 +17,9 @@ from rmq.client.admin import AdminClient
 from rmq.outgoing.identity import Identity
 from rmq.protocol.codes import RequestCode
 from rmq.testing import BrokerThread, ClusterThreads, NameServerThread
-from tests.cluster.test_pair import QUICK, SYNC, ask, context_of, send, until
+from tests.cluster.test_pair import QUICK, SYNC, ask, context_of, send
 from tests.history import History, Place
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -137,7 +138,7 @@ def test_a_pair_goes_on_beside_a_bad_peer(tmp_path, caplog, how, sentence):
             attack(cluster.master, how)
             send_some(cluster.master, history, 10 * number)
         cluster.catch_up()
-        until(lambda: len(ha_status(cluster.master)["refusals"]) == 3)
+        wait_until(lambda: len(ha_status(cluster.master)["refusals"]) == 3)
         said = ha_status(cluster.master)["refusals"]
         assert all(sentence in each for each in said), said
         [problem] = doctor_says(cluster.master.name_server)
@@ -203,7 +204,7 @@ class Group:
         with self.master() as master, self.slave() as slave:
             self.send(master, count, size)
             end = context_of(master).store.log.end_offset
-            until(lambda: context_of(slave).store.log.end_offset == end, 20)
+            wait_until(lambda: context_of(slave).store.log.end_offset == end)
 
 
 def is_ahead(group):
@@ -272,7 +273,7 @@ def test_a_slave_that_must_not_follow_says_why(
         caplog.clear()
         slave = opened.enter_context(group.slave(**keys))
         link = context_of(slave).replication.replica
-        until(lambda: sentence in link.state, 20)
+        wait_until(lambda: sentence in link.state)
         before = context_of(slave).store.log.end_offset
         assert_nobody_spins()
         assert sentence in ha_status(slave)["haClientRuntimeInfo"]["notFollowing"]
@@ -295,10 +296,10 @@ def test_a_slave_of_two_masters_keeps_its_log(tmp_path, caplog):
         slave = opened.enter_context(group.slave())  # the other one registered last
         end = context_of(slave).store.log.end_offset
         link = context_of(slave).replication.replica
-        until(lambda: sentence in link.state)
+        wait_until(lambda: sentence in link.state)
         assert_nobody_spins()
         assert sentence in ha_status(slave)["haClientRuntimeInfo"]["notFollowing"]
         assert any(sentence in text for text in doctor_says(namesrv.address))
         assert context_of(slave).store.log.end_offset == end
-        until(lambda: len(slave.messages("T")) == 10)  # its queues follow its log
+        wait_until(lambda: len(slave.messages("T")) == 10)  # its queues follow its log
     assert sum(sentence in each for each in caplog.messages) == 1

@@ -19,8 +19,8 @@ from tests.cluster.conftest import (
     following,
     put,
     serving,
-    until,
 )
+from tests.waiting import until
 
 
 class FakeMaster:

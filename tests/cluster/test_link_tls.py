@@ -11,16 +11,9 @@ from rmq.config.option import build
 from rmq.core.errors import ConfigError
 from rmq.remoting.tls import TlsConfig, TlsMode
 from rmq.testing import ClusterThreads
-from tests.cluster.conftest import (
-    LOCAL,
-    bytes_of,
-    following,
-    peer_of,
-    put,
-    serving,
-    until,
-)
+from tests.cluster.conftest import LOCAL, bytes_of, following, peer_of, put, serving
 from tests.cluster.test_fetcher import bounds_of
+from tests.waiting import until
 
 
 class Keys:

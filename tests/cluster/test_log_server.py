@@ -10,14 +10,8 @@ from rmq._fastpath import Watermark
 from rmq.cluster import session
 from rmq.cluster.session import Follower
 from rmq.core.errors import ConnectFailed
-from tests.cluster.conftest import (
-    FILE_SIZE,
-    bytes_of,
-    peer_of,
-    put,
-    serving,
-    until,
-)
+from tests.cluster.conftest import FILE_SIZE, bytes_of, peer_of, put, serving
+from tests.waiting import until
 
 
 def acknowledged(primary):

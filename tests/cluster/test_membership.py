@@ -23,10 +23,11 @@ from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.store.checkpoint import Checkpoint
 from rmq.testing import BrokerThread, NameServerThread
 from tests.observe.test_pages import OF_A_GROUP
+from tests.waiting import wait_until
 
 from .conftest import put
 from .controller import Controller
-from .test_pair import ask, context_of, log_of, pull, send, until
+from .test_pair import ask, context_of, log_of, pull, send
 
 QUICK = {
     "haSendHeartbeatInterval": "200", "brokerHeartbeatInterval": "50",
@@ -97,10 +98,10 @@ class Group:
             is_it = context.role.is_master and control.epoch == self.controller.epoch
             return is_it and send_to(self.brokers[number]) == ResponseCode.SUCCESS
 
-        until(is_master)
+        wait_until(is_master)
 
     def await_set(self, *numbers):
-        until(lambda: set(self.controller.members) == set(numbers))
+        wait_until(lambda: set(self.controller.members) == set(numbers))
 
     def pair(self, **more):
         self.start(1, **SLAVE_READS | more)
@@ -137,7 +138,7 @@ def end_of(group, number):
 
 
 def caught_up(group, *numbers):
-    until(lambda: len({end_of(group, number) for number in numbers}) == 1)
+    wait_until(lambda: len({end_of(group, number) for number in numbers}) == 1)
 
 
 @pytest.mark.slow
@@ -179,7 +180,7 @@ def test_a_role_that_is_over_leaves_nothing_in_memory(group):
     store = weakref.ref(group.context(1).store)
     group.controller.elect(1)
     group.await_master(1)
-    until(lambda: store() is None)
+    wait_until(lambda: store() is None)
 
 
 @pytest.mark.slow
@@ -188,7 +189,7 @@ def test_a_new_master_has_the_last_commits_of_the_master_before(group):
     group.pair()
     for number in range(5):
         assert send_to(group.brokers[1]) == ResponseCode.SUCCESS, number
-    until(lambda: pull(group.brokers[1]).code == ResponseCode.SUCCESS)
+    wait_until(lambda: pull(group.brokers[1]).code == ResponseCode.SUCCESS)
     fields = {"consumerGroup": "G", "topic": "T", "queueId": 0, "commitOffset": 3}
     answer = ask(group.brokers[1], RequestCode.UPDATE_CONSUMER_OFFSET, fields)
     assert answer.code == ResponseCode.SUCCESS, answer.remark
@@ -210,7 +211,7 @@ def test_nothing_is_acknowledged_that_a_broker_of_the_set_lacks(group):
     assert send_to(group.brokers[1]) == ResponseCode.FLUSH_SLAVE_TIMEOUT
     group.controller.is_silent = False
     group.await_set(1)
-    until(lambda: send_to(group.brokers[1]) == ResponseCode.SUCCESS)
+    wait_until(lambda: send_to(group.brokers[1]) == ResponseCode.SUCCESS)
     assert [1] in group.controller.asked
 
 
@@ -226,7 +227,7 @@ def test_readers_do_not_see_what_a_failover_may_take_away(group):
     assert found.code != ResponseCode.SUCCESS
     group.controller.is_silent = False
     group.await_set(1)
-    until(lambda: pull(group.brokers[1], offset=seen).code == ResponseCode.SUCCESS)
+    wait_until(lambda: pull(group.brokers[1], offset=seen).code == ResponseCode.SUCCESS)
 
 
 def forget_confirmed(folder):
@@ -254,8 +255,8 @@ def test_a_master_that_is_alone_after_a_start_shows_its_whole_log(group, is_alon
     group.controller.is_silent = False
     forget_confirmed(group.store(1))
     group.start(1, **SLAVE_READS)
-    until(lambda: group.context(1).role.is_master)  # its store of before is closed
-    until(lambda: len(group.brokers[1].messages("T")) == count)
+    wait_until(lambda: group.context(1).role.is_master)  # its store of before is closed
+    wait_until(lambda: len(group.brokers[1].messages("T")) == count)
     context = group.context(1)
     assert context.store.positions.visible == context.store.log.end_offset
 
@@ -271,7 +272,7 @@ def test_readers_of_a_slave_see_a_message_before_the_next_one(group, flush):
         assert send_to(group.brokers[1]) == ResponseCode.SUCCESS
         offset = seen + number
         found = lambda at=offset: pull(slave, offset=at).code  # noqa: E731
-        until(lambda found=found: found() == ResponseCode.SUCCESS, 2)
+        wait_until(lambda found=found: found() == ResponseCode.SUCCESS)
 
 
 @pytest.mark.slow
@@ -311,11 +312,11 @@ def test_a_master_that_is_cut_off_takes_nothing(group):
     group.await_set(1, 2)
     group.controller.is_silent = True
     group.stop(2)
-    until(lambda: send_to(group.brokers[1]) == ResponseCode.SERVICE_NOT_AVAILABLE)
+    wait_until(lambda: send_to(group.brokers[1]) == ResponseCode.SERVICE_NOT_AVAILABLE)
     answer, _ = send(group.brokers[1])
     assert "no controller has confirmed" in answer.remark
     group.controller.is_silent = False
-    until(lambda: send_to(group.brokers[1]) == ResponseCode.SUCCESS)
+    wait_until(lambda: send_to(group.brokers[1]) == ResponseCode.SUCCESS)
 
 
 @pytest.mark.slow
@@ -334,13 +335,13 @@ def test_a_group_without_its_controller_goes_on(group):
 @pytest.mark.slow
 def test_too_few_in_sync(group):
     group.start(1, minInSyncReplicas="2")
-    until(lambda: group.context(1).role.is_master)
-    until(lambda: send_to(group.brokers[1]) == ResponseCode.SERVICE_NOT_AVAILABLE)
+    wait_until(lambda: group.context(1).role.is_master)
+    wait_until(lambda: send_to(group.brokers[1]) == ResponseCode.SERVICE_NOT_AVAILABLE)
     answer, _ = send(group.brokers[1])
     assert "in-sync replicas not enough" in answer.remark
     group.start(2)
     group.await_set(1, 2)
-    until(lambda: send_to(group.brokers[1]) == ResponseCode.SUCCESS)
+    wait_until(lambda: send_to(group.brokers[1]) == ResponseCode.SUCCESS)
 
 
 @pytest.mark.slow
@@ -376,7 +377,7 @@ def test_a_request_whose_answer_is_lost_counts_until_it_is_known(group):
     assert send_to(group.brokers[1]) == ResponseCode.FLUSH_SLAVE_TIMEOUT
     group.controller.lost_codes = ()
     group.await_set(1)
-    until(lambda: send_to(group.brokers[1]) == ResponseCode.SUCCESS)
+    wait_until(lambda: send_to(group.brokers[1]) == ResponseCode.SUCCESS)
 
 
 @pytest.mark.slow
@@ -417,8 +418,10 @@ def test_what_metrics_say_of_a_group(group):
         "rmq_sync_set_size": 2,
         "rmq_sync_set_absent": 0,
     }
-    until(lambda: metrics(group, 2)["rmq_unconfirmed_bytes"] == 0)
-    until(lambda: metrics(group, 1) == of_all | of_master)  # it is told after the set
+    wait_until(lambda: metrics(group, 2)["rmq_unconfirmed_bytes"] == 0)
+    wait_until(
+        lambda: metrics(group, 1) == of_all | of_master
+    )  # it is told after the set
     assert metrics(group, 1).keys() == OF_A_GROUP
     assert metrics(group, 2) == of_all | {"rmq_group_master": 0}
     shown = group_of(group.context(1))
@@ -430,14 +433,14 @@ def test_what_metrics_say_of_a_group(group):
     assert (shown["epoch"], shown["is_master"], shown["members"]) == (1, False, None)
     group.controller.is_silent = True
     group.stop(2)
-    until(lambda: metrics(group, 1)["rmq_sync_set_absent"] == 1)
+    wait_until(lambda: metrics(group, 1)["rmq_sync_set_absent"] == 1)
     lost = group_of(group.context(1))["members"][1]
     assert (lost["id"], lost["in_set"], lost["behind"]) == (2, True, None)
     assert send_to(group.brokers[1]) == ResponseCode.FLUSH_SLAVE_TIMEOUT
     assert metrics(group, 1)["rmq_unconfirmed_bytes"] > 0
     group.controller.is_silent = False
     group.await_set(1)
-    until(lambda: metrics(group, 1)["rmq_sync_set_size"] == 1)
+    wait_until(lambda: metrics(group, 1)["rmq_sync_set_size"] == 1)
 
 
 @pytest.mark.slow

@@ -18,17 +18,11 @@ from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.command import Command
 from rmq.store.config import BrokerRole, StoreConfig
 from rmq.testing import BrokerThread, ClusterThreads, NameServerThread
+from tests.waiting import wait_until
 
 QUICK = {"haSendHeartbeatInterval": "200"}
 BUSY = "[REJECTREQUEST]system busy, start flow control for a while"
 OF_MASTER = "please execute it from master broker."
-
-
-def until(condition, limit_s=10):
-    end = time.monotonic() + limit_s
-    while not condition():
-        assert time.monotonic() < end, "it did not happen in time"
-        time.sleep(0.005)
 
 
 def context_of(broker):
@@ -99,8 +93,8 @@ def test_a_slave_gets_what_was_and_what_comes(tmp_path):
             for number in range(50):
                 master.send("T", b"after %d" % number, queue_id=number % 4)
             end = context_of(master).store.log.end_offset
-            until(lambda: context_of(copy).store.log.end_offset == end)
-            until(lambda: context_of(copy).topics.get("T") is not None)
+            wait_until(lambda: context_of(copy).store.log.end_offset == end)
+            wait_until(lambda: context_of(copy).topics.get("T") is not None)
             theirs = [message.body for message in master.messages("T")]
             assert [message.body for message in copy.messages("T")] == theirs
     assert log_of(tmp_path / "slave", end) == log_of(tmp_path / "master", end)
@@ -212,7 +206,7 @@ def test_a_stop_leaves_the_slave_with_everything(tmp_path):
         master = stopping.enter_context(BrokerThread(tmp_path / "master", settings))
         copy = opened.enter_context(BrokerThread(tmp_path / "slave", slave))
         master.send("T", b"first")
-        until(lambda: context_of(copy).store.log.end_offset)
+        wait_until(lambda: context_of(copy).store.log.end_offset)
         for _ in range(300):
             send(master, body=b"x" * 500)
         end = context_of(master).store.log.end_offset
@@ -225,7 +219,7 @@ def test_what_tools_see(rmq_cluster):
     master.send("T", b"one")
     rmq_cluster.catch_up()
     end = context_of(master).store.log.end_offset
-    until(lambda: context_of(master).replication.primary.acks.in_sync(end, 1) == 1)
+    wait_until(lambda: context_of(master).replication.primary.acks.in_sync(end, 1) == 1)
     info = json.loads(ask(master, RequestCode.GET_BROKER_HA_STATUS).body)
     assert (info["master"], info["masterCommitLogMaxOffset"]) == (True, end)
     [row] = info["haConnectionInfo"]
@@ -281,7 +275,7 @@ def test_a_sync_master_waits_for_its_slave(tmp_path, flush, native):
             "namesrvAddr": master.name_server,
         }  # fmt: skip
         with BrokerThread(tmp_path / "slave", slave) as copy:
-            until(
+            wait_until(
                 lambda: (
                     context_of(copy).store.log.end_offset
                     == context_of(master).store.log.end_offset
@@ -343,7 +337,7 @@ def test_an_old_master_comes_back_as_a_slave_without_what_it_alone_had(
                 for number in range(20):
                     send(old, body=b"both %d" % number)
                 end = context_of(old).store.log.end_offset
-                until(lambda: context_of(slave).store.log.end_offset == end)
+                wait_until(lambda: context_of(slave).store.log.end_offset == end)
             for number in range(10):
                 send(old, body=b"alone %d" % number)
             context_of(old).offsets.commit("test", *group, 0, 30)
@@ -353,12 +347,12 @@ def test_an_old_master_comes_back_as_a_slave_without_what_it_alone_had(
             with BrokerThread(tmp_path / "a", as_slave) as copy:
                 new_end = context_of(master).store.log.end_offset
                 replica = context_of(copy).replication.replica
-                until(lambda: replica.is_following, 20)
-                until(lambda: context_of(copy).store.log.end_offset == new_end)
+                wait_until(lambda: replica.is_following)
+                wait_until(lambda: context_of(copy).store.log.end_offset == new_end)
                 assert context_of(copy).offsets.query(*group, 0) == 20
                 send(master, body=b"newer")
                 new_end = context_of(master).store.log.end_offset
-                until(lambda: context_of(copy).store.log.end_offset == new_end)
+                wait_until(lambda: context_of(copy).store.log.end_offset == new_end)
                 assert [m.body for m in copy.messages("T")] == [
                     m.body for m in master.messages("T")
                 ]
@@ -396,9 +390,9 @@ def test_a_returning_master_gets_what_was_committed_at_its_slave(tmp_path, caplo
                 assert commit(master, 5, queue_id) == 0
             with BrokerThread(tmp_path / "b", slave) as copy:
                 replica = context_of(copy).replication.replica
-                until(lambda: replica.is_following)
+                wait_until(lambda: replica.is_following)
                 offsets = context_of(copy).offsets
-                until(lambda: offsets.queues("Group", "T") == {0: 5, 1: 5, 2: 5})
+                wait_until(lambda: offsets.queues("Group", "T") == {0: 5, 1: 5, 2: 5})
         with BrokerThread(tmp_path / "b", slave) as copy:  # alone
             assert commit(copy, 9, 0) == commit(copy, 2, 1) == 0
             assert commit(copy, 7, 3, "Other") == 0
@@ -408,7 +402,9 @@ def test_a_returning_master_gets_what_was_committed_at_its_slave(tmp_path, caplo
             BrokerThread(tmp_path / "a", settings) as master,
         ):
             theirs = context_of(master).offsets
-            until(lambda: "2 offsets that consumers committed here" in caplog.text, 20)
+            wait_until(
+                lambda: "2 offsets that consumers committed here" in caplog.text, 20
+            )
             assert theirs.queues("Other", "T") == {3: 7}
             assert theirs.queues("Group", "T") == {0: 9, 1: 5, 2: 5}
             assert commit(master, 4, 0) == 0  # a consumer that goes back
@@ -435,7 +431,7 @@ def test_a_slave_of_another_group_begins_anew_when_it_is_told_to(tmp_path, caplo
         }  # fmt: skip
         with BrokerThread(tmp_path / "b", slave) as copy:
             replica = context_of(copy).replication.replica
-            until(lambda: "rmq.replicaReseed=true" in replica.state)
+            wait_until(lambda: "rmq.replicaReseed=true" in replica.state)
             answer = ask(copy, RequestCode.GET_BROKER_HA_STATUS)
             link = json.loads(answer.body)["haClientRuntimeInfo"]
             assert "rmq.replicaReseed=true" in link["notFollowing"]
@@ -445,14 +441,14 @@ def test_a_slave_of_another_group_begins_anew_when_it_is_told_to(tmp_path, caplo
         with BrokerThread(
             tmp_path / "b", slave | {"rmq.replicaReseed": "true"}
         ) as copy:
-            until(lambda: context_of(copy).store.log.end_offset == end, 20)
+            wait_until(lambda: context_of(copy).store.log.end_offset == end)
             assert context_of(copy).replication.replica.is_following
-            until(lambda: context_of(copy).topics.get("T") is not None)
+            wait_until(lambda: context_of(copy).topics.get("T") is not None)
             assert len(copy.messages("T")) == 30
             assert context_of(copy).store.queues.get("Other", 0) is None
             assert context_of(copy).offsets.query("cluster", "Other", 0) == -1
         with BrokerThread(tmp_path / "b", slave) as copy:
-            until(lambda: context_of(copy).replication.replica.is_following)
+            wait_until(lambda: context_of(copy).replication.replica.is_following)
     assert log_of(tmp_path / "b", end) == log_of(tmp_path / "a", end)
     assert "the log of before is in " in caplog.text
     [kept] = (tmp_path / "b" / "aside").iterdir()
@@ -470,7 +466,7 @@ def test_doctor_checks_both_ends(tmp_path):
         }  # fmt: skip
         send(master, body=b"x" * 1000)
         with BrokerThread(tmp_path / "slave", slave) as copy:
-            until(lambda: context_of(copy).replication.replica.is_following)
+            wait_until(lambda: context_of(copy).replication.replica.is_following)
             with AdminClient([master.name_server], Identity()) as admin:
                 found = list(check_groups(admin, admin.brokers()))
     texts = " | ".join(f"{each.subject}: {each.text}" for each in found)

@@ -7,7 +7,8 @@ import pytest
 
 from rmq.protocol.codes import RequestCode
 from rmq.testing import ClusterThreads
-from tests.cluster.test_pair import QUICK, ask, context_of, pull, until
+from tests.cluster.test_pair import QUICK, ask, context_of, pull
+from tests.waiting import wait_until
 
 FAR = {"accessMessageInMemoryMaxRatio": "0", "rmq.nativeHandlers": "true"}
 READS = QUICK | FAR | {"slaveReadEnable": "true"}
@@ -42,14 +43,14 @@ def cluster(tmp_path, request):
         for number in range(40):
             threads.master.send("T", b"%d" % number, queue_id=0)
         threads.catch_up()
-        until(lambda: context_of(threads.slave).topics.get("T") is not None)
+        wait_until(lambda: context_of(threads.slave).topics.get("T") is not None)
         yield threads
 
 
 def test_a_slave_that_serves_is_suggested_to_who_is_far_behind(cluster):
     make_group(cluster.master)
     assert settles_at(cluster.master, 1) <= {0, 1}
-    until(lambda: context_of(cluster.slave).groups.get("G") is not None)
+    wait_until(lambda: context_of(cluster.slave).groups.get("G") is not None)
     assert suggested(cluster.slave) == 1
 
 

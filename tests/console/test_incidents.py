@@ -16,8 +16,9 @@ import pytest
 from tests.console.doors import TIMES, Incident, watched
 from tests.interop import wire
 from tests.interop.conftest import prepared
-from tests.interop.drivers import driving, eventually
+from tests.interop.drivers import driving
 from tests.interop.toolchains import MQADMIN, Go, Java, run
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
 
@@ -77,7 +78,7 @@ class World:
         given = f"group={GROUP}", f"instance=i{before}", *options
         driver = self.drive(client, "push", *given)
         driver.wait_ready()
-        eventually(lambda: len(self.members()) > before, "it is a member")
+        wait_until(lambda: len(self.members()) > before, "it is a member")
         return driver
 
     def members(self):
@@ -87,7 +88,7 @@ class World:
         """A sender that goes on; it has sent something."""
         topic = f"topic?name={TOPIC}"
         driver = self.drive(client, "send", *options)
-        eventually(lambda: self.doors.api(topic)["row"]["kept"] > 0, "it sends")
+        wait_until(lambda: self.doors.api(topic)["row"]["kept"] > 0, "it sends")
         return driver
 
 

@@ -17,6 +17,7 @@ from rmq.testing import NameServerThread
 from tests.crash.laboratory import Load, broker, check
 from tests.crash.test_kill_replicas import GROUP, log_of, state_of, wait_for_slave
 from tests.interop import wire
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(300)]
 
@@ -26,13 +27,6 @@ FULL = "no disk space for"
 def end_of(address):
     answer = wire.call("{}:{}".format(*address), RequestCode.GET_BROKER_RUNTIME_INFO)
     return int(json.loads(answer.body)["table"]["commitLogMaxOffset"])
-
-
-def until(condition, limit_s=30):
-    end = time.monotonic() + limit_s
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.05)
 
 
 def doctor_says(name_server):
@@ -63,16 +57,16 @@ def test_a_full_slave_acknowledges_nothing_until_it_has_room(tmp_path, fault):
             while not load.refused and time.monotonic() < end:
                 load.run(address, 0.1)
             assert {answer.code for answer in load.refused} == {12}
-            until(lambda: FULL in state_of(slave_address))
+            wait_until(lambda: FULL in state_of(slave_address))
             assert any(FULL in text for text in doctor_says(namesrv.address))
             before = len(load.acknowledged)
             load.run(address, 0.1)
             assert len(load.acknowledged) == before
             control.unlink()
-            until(lambda: end_of(slave_address) == end_of(address))
+            wait_until(lambda: end_of(slave_address) == end_of(address))
             load.run(address, 0.3)
             assert len(load.acknowledged) > before
-            until(lambda: end_of(slave_address) == end_of(address))
+            wait_until(lambda: end_of(slave_address) == end_of(address))
             end = end_of(address)
             for child in (master, slave):
                 child.kill()

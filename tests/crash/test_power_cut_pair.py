@@ -18,7 +18,7 @@ from rmq.cluster.upstream import Bounds
 from rmq.core.clock import SystemClock
 from rmq.store.message_store import MessageStore
 from rmq.testing import NameServerThread
-from tests.cluster.conftest import following, serving, until
+from tests.cluster.conftest import following, serving
 from tests.crash.laboratory import (
     Load,
     broker,
@@ -33,6 +33,7 @@ from tests.crash.power_cut import Disk
 from tests.crash.test_kill_replicas import GROUP, log_of, wait_for_slave
 from tests.crash.test_power_cut import FILE_SIZES, judge, traced
 from tests.history import Kind
+from tests.waiting import until
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(3600)]
 

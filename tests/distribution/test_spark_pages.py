@@ -22,11 +22,11 @@ from typing import NamedTuple
 import pytest
 
 from tests.interop import wire
-from tests.interop.drivers import eventually
 from tests.interop.processes import broker_arguments, free_port, serving
 from tests.interop.test_name_servers import java_broker_with_rmq_name_server
 from tests.interop.toolchains import JavaServers
 from tests.meta.test_commands_of_pages import REMARK
+from tests.waiting import wait_until
 
 if find_spec("pyarrow") is None:
     pytest.skip("pyarrow is missing", allow_module_level=True)
@@ -77,7 +77,7 @@ BODIES = block(SPARK, "as a gift", "json").splitlines()
 
 def send(world, topic, rows):
     """Send bodies with keys and tags; the sink knows the route at once, or waits."""
-    eventually(lambda: wire.route(world.name_server, topic) is not None, "route")
+    wait_until(lambda: wire.route(world.name_server, topic) is not None, "route")
     options = SinkOptions({"nameServer": world.name_server, "topic": topic})
     table = pa.table(rows)
     kinds = {"body": "binary", "keys": "string", "tags": "string"}

@@ -27,7 +27,6 @@ the `total` before it seeks.
 import json
 import subprocess
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -144,11 +143,3 @@ def send(
     texts = [f"{name}={value}" for name, value in options.items()]
     with driving(client, home, "send", namesrv, topic, count, *texts) as driver:
         assert driver.finish()["count"] == count, driver.story()
-
-
-def eventually(condition: Callable[[], bool], what: str, timeout_s: float = 45) -> None:
-    """Ask again and again until it is so."""
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, f"{what}: not in {timeout_s} s"
-        time.sleep(0.2)

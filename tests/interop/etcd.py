@@ -5,7 +5,8 @@ import signal
 import subprocess
 import urllib.request
 
-from .drivers import eventually
+from tests.waiting import wait_until
+
 from .machines import HERE
 from .processes import free_port
 
@@ -41,7 +42,7 @@ class Etcd:
         for name in self._ports:
             self.start(name)
         for endpoint in self.endpoints:
-            eventually(lambda url=endpoint: is_healthy(url), f"{endpoint} serves")
+            wait_until(lambda url=endpoint: is_healthy(url), f"{endpoint} serves")
         return self
 
     def __exit__(self, *_):

@@ -15,9 +15,9 @@ from functools import partial
 from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.records import decode_stored
 from tests.history import History, Place
+from tests.waiting import wait_until
 
 from . import wire
-from .drivers import eventually
 from .etcd import Etcd
 from .interchange import Line, java_side, rmq_side
 from .machines import HERE
@@ -74,7 +74,7 @@ def leading(home, address, settings, machine):
             assert process.poll() is None, "the controller ended"
             return leads(address)
 
-        eventually(is_up, "the controller leads", 60)
+        wait_until(is_up, "the controller leads", 60)
         yield
 
 
@@ -90,7 +90,7 @@ def leads(address):
 def rmq_controller(home, machines=(HERE,)):
     settings = f"controllerStorePath={home / 'store'}"
     with serving(*arguments(machines[0], settings), inside=machines[0].inside) as one:
-        eventually(lambda: leads(one.controller), "the controller leads", 60)
+        wait_until(lambda: leads(one.controller), "the controller leads", 60)
         yield [one.controller], None
 
 
@@ -110,7 +110,7 @@ def etcd_controllers(home, machines=(HERE,) * 3):
             ).controller
             for each in machines
         ]
-        eventually(lambda: any(map(leads, addresses)), "a controller leads", 60)
+        wait_until(lambda: any(map(leads, addresses)), "a controller leads", 60)
         yield addresses, etcd
 
 
@@ -240,10 +240,10 @@ class Group:
 
     def await_all(self):
         wanted = {self.address(name) for name in self._kinds}
-        eventually(lambda: self.in_sync() == wanted, "all are in the set", 90)
+        wait_until(lambda: self.in_sync() == wanted, "all are in the set", 90)
 
     def await_master(self, *, after=0):
-        eventually(
+        wait_until(
             lambda: self.epoch() > after and self.master() and self.takes(),
             "there is a master",
             90,
@@ -330,11 +330,11 @@ class Load:
         """Wait until so many more are acknowledged, and read."""
         read = len(self.reads)
         self.await_acknowledged(count)
-        eventually(lambda: len(self.reads) >= read + count, f"{count} more read", 90)
+        wait_until(lambda: len(self.reads) >= read + count, f"{count} more read", 90)
 
     def await_acknowledged(self, count):
         sent = self.count()
-        eventually(
+        wait_until(
             lambda: self.count() >= sent + count, f"{count} more acknowledged", 90
         )
 
@@ -344,7 +344,7 @@ class Load:
         for thread in self._threads:
             thread.join(30)
             assert not thread.is_alive()
-        eventually(
+        wait_until(
             lambda: len({key for key, _ in self.reads}) >= self.count(),
             "everything is read",
             90,

@@ -20,9 +20,9 @@ from rmq.protocol.command import FLAG_ONEWAY, Command
 from rmq.protocol.frames import FrameDecoder, encode
 from rmq.protocol.records import StoredMessage, decode_stored
 from tests.history import History, Place
+from tests.waiting import wait_until
 
 from . import wire
-from .drivers import eventually
 from .processes import Server, broker_arguments, free_port
 from .test_name_servers import java_server
 from .toolchains import JavaServers
@@ -422,7 +422,7 @@ def java_side(
             process.kill()
             process.wait()
 
-        eventually(lambda: is_served(address, process), "Java serves", 90)
+        wait_until(lambda: is_served(address, process), "Java serves", 90)
         yield Side(address, kill)
 
 
@@ -463,7 +463,7 @@ def kill_under_load(side: Side, traffic: Traffic) -> None:
     sender = threading.Thread(target=traffic.run_until_gone, args=(side.address,))
     known = len(traffic.plain)
     sender.start()
-    eventually(lambda: len(traffic.plain) > known + 200, "200 more messages")
+    wait_until(lambda: len(traffic.plain) > known + 200, "200 more messages")
     side.kill()
     sender.join(30)
     assert not sender.is_alive()

@@ -28,11 +28,12 @@ if __name__ == "__main__":
 from rmq.protocol.codes import RequestCode, ResponseCode  # noqa: E402
 from tests.history import Fault, History, Place, Read  # noqa: E402
 from tests.interop import wire  # noqa: E402
-from tests.interop.drivers import Driver, eventually  # noqa: E402
+from tests.interop.drivers import Driver  # noqa: E402
 from tests.interop.interchange import Line  # noqa: E402
 from tests.interop.messages import NAME, body_of  # noqa: E402
 from tests.interop.processes import Server, broker_arguments, free_port  # noqa: E402
 from tests.interop.toolchains import Java  # noqa: E402
+from tests.waiting import wait_until  # noqa: E402
 
 TOPIC, GROUP, QUEUES = "T", "G", 4
 MOST_CONSUMERS = 3
@@ -231,7 +232,7 @@ def play(folder: Path, java: Java, seconds: float, seed: int) -> Verdict:
             running.step()
         sender.stop()
         count = stored(running.address)
-        eventually(
+        wait_until(
             lambda: len(set(received(running.consumers))) == count,
             f"{count} messages are consumed",
             SETTLE_S,

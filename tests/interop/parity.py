@@ -13,9 +13,9 @@ from rmq.protocol.command import Command
 from rmq.protocol.properties import KEYS, TAGS
 from rmq.protocol.records import StoredMessage
 from rmq.testing.threads import send_request
+from tests.waiting import wait_until
 
 from . import wire
-from .drivers import eventually
 from .processes import broker_arguments, free_port, serving
 from .test_name_servers import is_up, java_server
 from .toolchains import JavaServers, OldJavaServers
@@ -43,7 +43,7 @@ class RemoteBroker:
     def create_topic(self, name: str, queues: int = 4) -> None:
         """Create a topic; when this returns, the name server has its route."""
         wire.make_topic(self.address, name, queues)
-        eventually(lambda: self._queues(name) == queues, f"the route of {name}")
+        wait_until(lambda: self._queues(name) == queues, f"the route of {name}")
 
     def _queues(self, topic: str) -> int:
         route = wire.route(self.name_server, topic)
@@ -104,8 +104,8 @@ def java_broker(folder: Path, servers: JavaServers) -> Iterator[RemoteBroker]:
                 java_server(folder / home, main_class, keys, servers=servers)
             )
             if home == "namesrv":
-                eventually(lambda: is_up(namesrv), "Java's name server serves", 90)
-        eventually(
+                wait_until(lambda: is_up(namesrv), "Java's name server serves", 90)
+        wait_until(
             lambda: wire.route(namesrv, SETTINGS["brokerName"]) is not None,
             "Java's broker is known",
             90,

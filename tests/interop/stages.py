@@ -11,9 +11,10 @@ from contextlib import ExitStack, contextmanager
 import pytest
 
 from rmq.protocol.codes import RequestCode, ResponseCode
+from tests.waiting import wait_until
 
 from . import wire
-from .drivers import driving, eventually
+from .drivers import driving
 from .five import JavaProxy, group_body
 from .processes import Server, broker_arguments, free_port
 from .test_name_servers import is_up, java_server
@@ -72,7 +73,7 @@ class JavaBelow:
                     home, "namesrv.NamesrvStartup", {"listenPort": namesrv_port}
                 )
             )
-            eventually(lambda: is_up(self.namesrv), "Java's name server serves", 60)
+            wait_until(lambda: is_up(self.namesrv), "Java's name server serves", 60)
         settings = self._settings | {
             "listenPort": port, "haListenPort": port - 1, "brokerIP1": "127.0.0.1",
             "namesrvAddr": self.namesrv, "storePathRootDir": self._folder / "store",
@@ -80,7 +81,7 @@ class JavaBelow:
         self._broker.enter_context(
             java_server(self._folder / "broker", "broker.BrokerStartup", settings)
         )
-        eventually(
+        wait_until(
             lambda: wire.route(self.namesrv, CLUSTER) is not None, "registered", 90
         )
 

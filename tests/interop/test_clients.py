@@ -4,9 +4,11 @@ import time
 
 import pytest
 
+from tests.waiting import wait_until
+
 from . import wire
 from .conftest import needs
-from .drivers import driving, eventually, send
+from .drivers import driving, send
 from .messages import digest_of_stored, digests
 from .processes import broker_arguments, free_port, serving
 
@@ -67,7 +69,7 @@ def test_send(client, server, made_topic, tmp_path, mode):
     if mode != "sync":
         needs(client, mode)
     send(client, tmp_path, server.namesrv, made_topic, COUNT, mode=mode)
-    eventually(
+    wait_until(
         lambda: stored_digests(server, made_topic) == digests(range(COUNT)),
         "all messages stored",
         5,
@@ -105,7 +107,7 @@ def test_push_concurrent(client, server, made_topic, tmp_path):
         consumer.wait_received(COUNT)
         consumer.finish()
     assert sorted(consumer.digests) == digests(range(COUNT))
-    eventually(lambda: not wire.members(server.address, made_topic), "unregistered", 5)
+    wait_until(lambda: not wire.members(server.address, made_topic), "unregistered", 5)
 
 
 def test_push_orderly(client, server, made_topic, tmp_path):
@@ -181,7 +183,7 @@ def test_offsets_survive_restarts(client, topic, tmp_path):
             consumer.wait_ready()
             send(client, tmp_path, server.namesrv, topic, step, first=first)
             consumer.wait_received(step)
-            eventually(
+            wait_until(
                 lambda: (
                     wire.committed(server.address, topic, topic, QUEUES) == first + step
                 ),
@@ -211,7 +213,7 @@ def test_two_consumers_share_and_take_over(client, server, made_topic, tmp_path)
         second.wait_ready()
         for _ in range(10):
             numbers = send_round()
-            eventually(
+            wait_until(
                 lambda: numbers <= {*first.numbers, *second.numbers},  # noqa: B023
                 "a round consumed",
             )
@@ -223,7 +225,7 @@ def test_two_consumers_share_and_take_over(client, server, made_topic, tmp_path)
         assert not shares[0] & shares[1], "some came twice"
         first.kill()
         numbers = send_round()
-        eventually(lambda: numbers <= set(second.numbers), "the other took over")
+        wait_until(lambda: numbers <= set(second.numbers), "the other took over")
         assert len(wire.members(server.address, made_topic)) == 1
         second.finish()
 

@@ -5,10 +5,11 @@ import re
 import pytest
 
 from tests.console.doors import Top, watched
+from tests.waiting import wait_until
 
 from . import wire
 from .conftest import prepared
-from .drivers import driving, eventually, send
+from .drivers import driving, send
 from .processes import free_port
 from .test_name_servers import brokers, java_server
 from .toolchains import Go, Java
@@ -32,7 +33,7 @@ def cluster(tmp_path_factory):
         }  # fmt: skip
         with java_server(folder / "java", "broker.BrokerStartup", settings):
             namesrv = doors.server.namesrv
-            eventually(lambda: NAME in brokers(namesrv), "registered", 60)
+            wait_until(lambda: NAME in brokers(namesrv), "registered", 60)
             yield doors, f"127.0.0.1:{port}"
 
 
@@ -48,7 +49,7 @@ def test_a_group_on_a_broker_of_java(cluster, tmp_path, kind):
     client, namesrv = prepared(kind()), doors.server.namesrv
     topic, group = f"{TOPIC}-{kind.__name__}", f"{GROUP}-{kind.__name__}"
     wire.make_topic(address, topic, 4)
-    eventually(lambda: wire.route(namesrv, topic) is not None, "route")
+    wait_until(lambda: wire.route(namesrv, topic) is not None, "route")
     home = tmp_path / "in"
     with driving(client, home, "push", namesrv, topic, 0, f"group={group}") as one:
         one.wait_ready()
@@ -59,7 +60,7 @@ def test_a_group_on_a_broker_of_java(cluster, tmp_path, kind):
     top = Top(namesrv)
     sentence = f"Nobody consumes; {MORE} messages wait."
     try:
-        eventually(lambda: sentence in top.screen, "rmq top", 30)
+        wait_until(lambda: sentence in top.screen, "rmq top", 30)
         name, lag, _, out, clients, *_, why = row_of(top.screen, group)
         assert (name, lag, out, clients, why) == (group, str(MORE), "0", "0", sentence)
         name, _, _, lag, kept, queues = row_of(top.screen, topic)
@@ -73,7 +74,7 @@ def test_a_group_on_a_broker_of_java(cluster, tmp_path, kind):
         rows = doors.api(path)["groups"]
         return next((row for row in rows if row["name"] == group), {"say": ""})
 
-    eventually(lambda: told_row()["say"] == sentence, "the console", 30)
+    wait_until(lambda: told_row()["say"] == sentence, "the console", 30)
     assert (told_row()["lag"], told_row()["clients"]) == (MORE, 0)
     told = doors.api(path)
     assert (told["node"], told["told_by"]) == (NAME, "java")

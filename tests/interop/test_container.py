@@ -5,8 +5,10 @@ import signal
 
 import pytest
 
+from tests.waiting import wait_until
+
 from .conftest import prepared
-from .drivers import driving, eventually
+from .drivers import driving
 from .messages import digests
 from .processes import serving
 from .test_name_servers import brokers
@@ -89,7 +91,7 @@ def test_clients_lose_nothing_when_a_broker_is_killed(container, tmp_path):
         "2",
     )
     assert made.count("success") >= len(NAMES)
-    eventually(lambda: len(brokers(namesrv)) == len(NAMES), "all are registered")
+    wait_until(lambda: len(brokers(namesrv)) == len(NAMES), "all are registered")
     with (
         driving(
             java, tmp_path / "in", "push", namesrv, "Spread", 0, "group=Spread"

@@ -24,10 +24,10 @@ from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.command import Command
 from rmq.protocol.frames import encode
 from tests.history import History, Kind, Place
+from tests.waiting import wait_until
 
 from . import wire
 from .conftest import prepared
-from .drivers import eventually
 from .etcd import Etcd
 from .interchange import SETTINGS, is_served, on_host
 from .processes import free_port, serving
@@ -96,7 +96,7 @@ class Brokers:
         server = java_server(home, "broker.BrokerStartup", settings)
         process = self.processes[name] = opened.enter_context(server)
         address = self.addresses[name] = f"127.0.0.1:{port}"
-        eventually(lambda: is_served(address, process), "Java serves", 90)
+        wait_until(lambda: is_served(address, process), "Java serves", 90)
 
     def kill(self, name):
         self.processes[name].kill()
@@ -192,7 +192,7 @@ class Sender(threading.Thread):
     def wait_for(self, count):
         """Wait until so many more are acknowledged."""
         wanted = len(self.acknowledged) + count
-        eventually(lambda: len(self.acknowledged) >= wanted, f"{count} more", 60)
+        wait_until(lambda: len(self.acknowledged) >= wanted, f"{count} more", 60)
 
     def longest_gap_since(self, moment):
         """The longest time without an acknowledged message."""
@@ -209,7 +209,7 @@ class Sender(threading.Thread):
 def assert_kept(brokers, history):
     """Both have everything acknowledged, where the answer said, and nothing else."""
     for name, address in brokers.addresses.items():
-        eventually(  # a slave shows its end a moment later
+        wait_until(  # a slave shows its end a moment later
             lambda at=address: Kind.LOST not in kinds(history, at), f"all is on {name}"
         )
         assert not history.faults(reads(address))
@@ -242,7 +242,7 @@ def running_group(folder, engine):
         try:
             for name in ("a", "b"):
                 brokers.start(name)
-            eventually(lambda: in_sync(addresses) == [1, 2], "both are in sync", 120)
+            wait_until(lambda: in_sync(addresses) == [1, 2], "both are in sync", 120)
             yield brokers, addresses, processes, etcd
         finally:
             brokers.close()
@@ -255,7 +255,7 @@ def test_masters_are_killed_under_load(tmp_path, engine):
         sender = Sender(controllers)
         sender.start()
         for number in range(KILLS):
-            eventually(lambda: in_sync(controllers) == [1, 2], "both are in sync", 120)
+            wait_until(lambda: in_sync(controllers) == [1, 2], "both are in sync", 120)
             sender.wait_for(100)
             if etcd is not None:
                 disturb(etcd, number)
@@ -269,7 +269,7 @@ def test_masters_are_killed_under_load(tmp_path, engine):
             assert after["masterBrokerId"] != before["masterBrokerId"]
             assert after["masterEpoch"] == before["masterEpoch"] + 1
             brokers.start(name)
-        eventually(lambda: in_sync(controllers) == [1, 2], "both are in sync", 120)
+        wait_until(lambda: in_sync(controllers) == [1, 2], "both are in sync", 120)
         assert_kept(brokers, sender.stop())
 
 
@@ -284,13 +284,13 @@ def test_a_master_that_is_cut_off_under_load(tmp_path):
         cut = time.monotonic()
         brokers.pause(name)
         epoch = before["masterEpoch"] + 1
-        eventually(
+        wait_until(
             lambda: replicas(controllers).get("masterEpoch") == epoch, "a master"
         )
         print(f"another master after {time.monotonic() - cut:.2f} s")
         sender.wait_for(100)
         brokers.resume(name)
-        eventually(lambda: in_sync(controllers) == [1, 2], "both are in sync", 120)
+        wait_until(lambda: in_sync(controllers) == [1, 2], "both are in sync", 120)
         assert replicas(controllers)["masterEpoch"] == epoch
         assert_kept(brokers, sender.stop())
 
@@ -301,7 +301,7 @@ def disturb(etcd, number):
         etcd.kill("m0")
     elif number % 3 == 1:
         etcd.start("m0")
-        eventually(etcd.leader, "etcd has a leader")
+        wait_until(etcd.leader, "etcd has a leader")
         etcd.paused = etcd.leader()
         etcd.pause(etcd.paused)
     else:
@@ -313,14 +313,14 @@ def test_the_leading_controller_is_killed_and_then_a_master(tmp_path):
         leader = metadata(controllers)
         killed = time.monotonic()
         next(each for each in processes if each.controller == leader).kill()
-        eventually(
+        wait_until(
             lambda: metadata(controllers) not in (None, leader), "another one leads", 30
         )
         print(f"another controller leads after {time.monotonic() - killed:.2f} s")
         before = replicas(controllers)
         assert before["masterBrokerId"] is not None
         brokers.kill(brokers.named(before["masterAddress"]))
-        eventually(
+        wait_until(
             lambda: (
                 replicas(controllers).get("masterEpoch") == before["masterEpoch"] + 1
             ),
@@ -408,7 +408,7 @@ class Beating:
 def test_a_leader_that_was_stopped_believes_and_changes_nothing(tmp_path):
     with rmq_controllers(tmp_path / "state", "etcd", 2) as (processes, _):
         addresses = [each.controller for each in processes]
-        eventually(lambda: metadata(addresses), "one leads")
+        wait_until(lambda: metadata(addresses), "one leads")
         old = metadata(addresses)
         registered(old, 1, 2)
         process = next(each for each in processes if each.controller == old)
@@ -416,7 +416,7 @@ def test_a_leader_that_was_stopped_believes_and_changes_nothing(tmp_path):
         with Beating(addresses, [1, 2], 1):
             assert alter(old, [1, 2], 1, 1, 1).code == ResponseCode.SUCCESS
             process.pause()
-            eventually(lambda: metadata([other]) == other, "the other one leads", 30)
+            wait_until(lambda: metadata([other]) == other, "the other one leads", 30)
             assert elect(other, 2, wanted=True).ext_fields["masterEpoch"] == "2"
             process.resume()
             for _ in range(20):  # from its first moment on
@@ -424,7 +424,7 @@ def test_a_leader_that_was_stopped_believes_and_changes_nothing(tmp_path):
                 assert answer.code == ResponseCode.CONTROLLER_NOT_LEADER
                 answer = elect(old, 1, wanted=True)
                 assert answer.code == ResponseCode.CONTROLLER_NOT_LEADER
-            eventually(lambda: metadata([old]) == other, "it knows who leads")
+            wait_until(lambda: metadata([old]) == other, "it knows who leads")
             found = replicas(addresses)
             assert (found["masterBrokerId"], found["masterEpoch"]) == (2, 2)
 
@@ -433,7 +433,7 @@ def test_a_full_etcd_changes_nothing_and_its_leader_goes_on(tmp_path):
     quota = 1 << 20
     with rmq_controllers(tmp_path / "state", "etcd", quota=quota) as (processes, etcd):
         (address,) = (each.controller for each in processes)
-        eventually(lambda: metadata([address]), "it leads")
+        wait_until(lambda: metadata([address]), "it leads")
         registered(address, 1, 2)
         fill(etcd, quota)
         with Beating([address], [1, 2], 1):
@@ -462,14 +462,14 @@ def fill(etcd, size):
 def test_etcd_is_restored_from_an_old_copy(tmp_path):
     with rmq_controllers(tmp_path / "state", "etcd", 1) as (processes, etcd):
         (address,) = (each.controller for each in processes)
-        eventually(lambda: metadata([address]), "it leads")
+        wait_until(lambda: metadata([address]), "it leads")
         registered(address, 1, 2)
         with Beating([address], [1, 2], 1):
             assert alter(address, [1, 2], 1, 1, 1).code == ResponseCode.SUCCESS
             etcd.save(tmp_path / "copy")
             assert elect(address, 2, wanted=True).ext_fields["masterEpoch"] == "2"
         etcd.restore(tmp_path / "copy")
-        eventually(lambda: metadata([address]), "it leads again", 30)
+        wait_until(lambda: metadata([address]), "it leads again", 30)
         assert replicas([address])["masterEpoch"] == 1
         with Beating([address], [2], 2):  # its master of then is dead
             time.sleep(12)

@@ -20,8 +20,9 @@ from random import randrange
 
 import pytest
 
+from tests.waiting import wait_until
+
 from .conftest import prepared
-from .drivers import eventually
 from .etcd import Etcd
 from .groups import CONTROLLERS, Group, Load
 from .machines import HERE, Network, network
@@ -90,7 +91,7 @@ def judge(group, load):
     """Everything is there, on all brokers alike."""
     load.finish()
     names = sorted(group.sides)
-    eventually(
+    wait_until(
         lambda: len({end_of(group.address(name)) for name in names}) == 1,
         "the slaves have caught up",
         60,
@@ -178,7 +179,7 @@ class Machines:
             self._net.cut(etcd.machines[leader])
             yield
             self._net.heal(etcd.machines[leader])
-        eventually(etcd.is_whole, "etcd has all members", 60)
+        wait_until(etcd.is_whole, "etcd has all members", 60)
 
 
 CUTS = [(*row, "off") for row in ROWS] + [

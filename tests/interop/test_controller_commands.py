@@ -12,8 +12,9 @@ from functools import cache
 
 import pytest
 
+from tests.waiting import wait_until
+
 from .conftest import prepared
-from .drivers import eventually
 from .groups import CONTROLLERS, NAME, Group
 from .processes import ROOT, serving
 from .toolchains import MQADMIN, Java, JavaServers, plain_environment
@@ -130,7 +131,7 @@ def run_all(found, group):
     found.run("getBrokerEpoch", "-b", NAME)
     for name, number, tool in (("b", "2", "mqadmin"), ("a", "1", "rmq admin")):
         found.run("electMaster", "-b", number, *of_group, tools=[tool])
-        eventually(lambda each=name: group.master() == each, f"{name} is master", 60)
+        wait_until(lambda each=name: group.master() == each, f"{name} is master", 60)
         group.await_all()
     found.run("electMaster", "-b", "1", *of_group, note="again")
     found.run("electMaster", "-b", "9", *of_group, note="of a stranger")
@@ -145,7 +146,7 @@ def run_all(found, group):
     found.run("getControllerConfig")
     address = group.address("b")
     group.kill("b")
-    eventually(lambda: group.is_dead(address), "broker 2 is dead and out", 60)
+    wait_until(lambda: group.is_dead(address), "broker 2 is dead and out", 60)
     found.run(*clean, note="of the dead")
     found.run("getSyncStateSet", "-b", NAME, note="at the end")
 

@@ -10,7 +10,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from .drivers import eventually
+from tests.waiting import wait_until
+
 from .etcd import Etcd
 from .groups import CONTROLLERS, Group, Load
 from .machines import HERE, Machine
@@ -118,7 +119,7 @@ def test_two_lists_of_controllers_that_do_not_know_of_each_other(tmp_path):
         words = [w for k, v in settings.items() for w in ("--set", f"{k}={v}")]
         with serving("broker", *words) as broker:
             said = "controllerAddr has controllers that do not know of each other"
-            eventually(lambda: said in "".join(broker.lines), "it says so")
+            wait_until(lambda: said in "".join(broker.lines), "it says so")
             line = next(each for each in broker.lines if said in each)
             assert one in line
             assert other in line

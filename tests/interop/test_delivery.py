@@ -13,10 +13,11 @@ import pytest
 
 from rmq.protocol.bodies.queues import GetConsumerStatusBody
 from rmq.protocol.codes import RequestCode
+from tests.waiting import wait_until
 
 from . import wire
 from .conftest import needs, prepared
-from .drivers import driving, eventually, send
+from .drivers import driving, send
 from .interchange import is_served
 from .messages import digest_of_stored, digests
 from .processes import broker_arguments, free_port, serving
@@ -80,7 +81,7 @@ class Broker:
         self._java = self._running.enter_context(
             java_server(self._folder / "java", "broker.BrokerStartup", settings)
         )
-        eventually(self._is_java_known, "Java serves", 90)
+        wait_until(self._is_java_known, "Java serves", 90)
 
     def _is_java_known(self):
         """Java serves before the name server hears of it, seconds on a busy machine."""
@@ -178,9 +179,9 @@ def test_dead_letters(client, broker, tmp_path):
     with pushing(client, tmp_path / "in", broker, fail=99, max=1) as consumer:
         consumer.wait_received(COUNT)
         if isinstance(client, Node):  # it drops what it cannot give back for 10 s
-            eventually(lambda: len(given_back(broker)) >= COUNT, "all are given back")
+            wait_until(lambda: len(given_back(broker)) >= COUNT, "all are given back")
         broker.interrupt()
-        eventually(lambda: len(dead_letters(broker)) == COUNT, "all are dead", 90)
+        wait_until(lambda: len(dead_letters(broker)) == COUNT, "all are dead", 90)
         consumer.finish()
     assert dead_letters(broker) == set(digests(range(COUNT)))
 
@@ -226,7 +227,7 @@ def test_transactions(client, broker, tmp_path, how):
         producer.wait(lambda: bool(producer.of("sent")), "sent")
         broker.interrupt()
         consumer.wait_received(len(expected), 90)
-        eventually(lambda: not open_halves(broker), "no transaction is open", 90)
+        wait_until(lambda: not open_halves(broker), "no transaction is open", 90)
         assert producer.finish()["count"] == COUNT
         consumer.finish()
     assert set(consumer.digests) == set(digests(expected))
@@ -278,7 +279,7 @@ def test_request_and_reply(client, broker, tmp_path):
             assert sorted(producer.digests) == digests(range(first, first + 10))
             if not first:
                 broker.interrupt()
-                eventually(
+                wait_until(
                     lambda: len(wire.members(broker.address, "G")) == 1,
                     "the consumer is back",
                 )

@@ -8,9 +8,10 @@ from collections import defaultdict
 
 import pytest
 
+from tests.waiting import wait_until
+
 from . import wire
 from .conftest import needs, prepared
-from .drivers import eventually
 from .five import SDKS
 from .messages import digests
 from .stages import COUNT, Stage, proxy_over, servers_below, settled, stage_name
@@ -55,7 +56,7 @@ def test_push(stage, client):
         settled(consumer)
         stage.send()
         consumer.wait_received(COUNT)
-        eventually(lambda: stage.committed == COUNT, "all acked", 15)
+        wait_until(lambda: stage.committed == COUNT, "all acked", 15)
         consumer.finish()
     assert sorted(consumer.digests) == digests(range(COUNT))
     assert {each["attempt"] for each in consumer.of("received")} == {1}
@@ -69,7 +70,7 @@ def test_simple_consumer(stage):
         consumer.wait(lambda: bool(consumer.of("done")), "all acked")
         assert consumer.finish()["count"] == COUNT
     assert sorted(consumer.digests) == digests(range(COUNT))
-    eventually(lambda: stage.committed == COUNT, "all acks reached the broker", 15)
+    wait_until(lambda: stage.committed == COUNT, "all acks reached the broker", 15)
 
 
 @pytest.mark.parametrize(
@@ -179,7 +180,7 @@ def test_failure_is_delivered_again(stage, client):
         settled(consumer)
         stage.send(count)
         consumer.wait(lambda: len(consumer.numbers) == 2 * count, "each came twice")
-        eventually(lambda: stage.committed >= count, "all acked", 30)
+        wait_until(lambda: stage.committed >= count, "all acked", 30)
     assert sorted(set(consumer.digests)) == digests(range(count))
 
 
@@ -191,7 +192,7 @@ def test_dead_letters(stage, client):
         settled(consumer)
         stage.send(count)
         dead = f"%DLQ%{stage.name}"
-        eventually(lambda: len(records(stage, dead)) == count, "all given up")
+        wait_until(lambda: len(records(stage, dead)) == count, "all given up")
     assert {each["attempt"] for each in consumer.of("received")} == {1, 2}
     numbers = {int(each.properties["number"]) for each in records(stage, dead)}
     assert numbers == set(range(count))

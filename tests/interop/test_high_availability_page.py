@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from .drivers import eventually
+from tests.waiting import wait_until
+
 from .etcd import Etcd
 from .machines import HERE, Network, network
 from .test_pages import blocks_of
@@ -105,7 +106,7 @@ def members(shown):
 def wait_until_sent(terminals, command):
     """Send again and again, as a client does; how long it took."""
     begun = time.monotonic()
-    eventually(lambda: terminals.run(command) is not None, command, 60)
+    wait_until(lambda: terminals.run(command) is not None, command, 60)
     return time.monotonic() - begun
 
 
@@ -117,7 +118,7 @@ def test_five_minutes_on_one_machine(tmp_path, net):
         for command in commands_of(servers):
             here.start(command)
         shows, sends = commands_of(questions)
-        eventually(lambda: len(members(here.run(shows))) == 2, "both are in sync", 60)
+        wait_until(lambda: len(members(here.run(shows))) == 2, "both are in sync", 60)
         wait_until_sent(here, sends)
         master = members(here.run(shows))[0]
         number = {"127.0.0.1:10911": 1, "127.0.0.1:10921": 2}[master]
@@ -129,7 +130,7 @@ def test_five_minutes_on_one_machine(tmp_path, net):
         assert "before" in shown
         assert "after" in shown
         here.start(killed)
-        eventually(lambda: len(members(here.run(shows))) == 2, "both are in sync", 60)
+        wait_until(lambda: len(members(here.run(shows))) == 2, "both are in sync", 60)
         assert members(here.run(shows))[0] != master
     finally:
         here.close()
@@ -153,7 +154,7 @@ def test_three_machines(tmp_path, net):
             for command in commands_of(servers):
                 at.start(command)
         leads, shows, exports, sends = commands_of(questions)
-        eventually(lambda: len(members(client.run(shows))) == 3, "all in sync", 90)
+        wait_until(lambda: len(members(client.run(shows))) == 3, "all in sync", 90)
         assert client.run(leads).count(":9878") >= 3
         wait_until_sent(client, f"{exports}\n{sends}")
         for at in places.values():
@@ -169,7 +170,7 @@ def test_three_machines(tmp_path, net):
         assert "before" in shown
         assert "after" in shown
         net.heal(lost)
-        eventually(lambda: len(members(client.run(shows))) == 3, "all in sync", 90)
+        wait_until(lambda: len(members(client.run(shows))) == 3, "all in sync", 90)
         assert not members(client.run(shows))[0].startswith(f"{host}:")
     finally:
         for at in places.values():

@@ -6,10 +6,11 @@ import pytest
 
 from rmq.protocol.batch import BatchItem, encode_batch
 from rmq.protocol.codes import RequestCode
+from tests.waiting import wait_until
 
 from . import wire
 from .conftest import prepared
-from .drivers import driving, eventually, send
+from .drivers import driving, send
 from .interchange import java_side, rmq_side
 from .processes import broker_arguments, serving
 from .toolchains import Java, JavaServers
@@ -39,7 +40,7 @@ def test_java_s_client_sends_and_unwraps(tmp_path):
         assert {record.sys_flag & 0xC0 for record in records} == {0xC0}
         assert sum(int(r.properties["INNER_NUM"]) for r in records) == COUNT
         wanted = server.address, "inner", TOPIC, QUEUES
-        eventually(lambda: wire.committed(*wanted) == COUNT, "all offsets committed")
+        wait_until(lambda: wire.committed(*wanted) == COUNT, "all offsets committed")
 
 
 def put(address, number):
@@ -108,7 +109,7 @@ def test_a_directory_changes_hands(tmp_path, is_killed):
             ends = ends_of(running.address)
             for each in range(30):
                 put(running.address, number * 30 + each)
-            eventually(partial(has_grown, running.address, ends), "all is dispatched")
+            wait_until(partial(has_grown, running.address, ends), "all is dispatched")
             before = state(running.address)
             if is_killed:
                 running.kill()

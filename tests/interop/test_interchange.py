@@ -17,10 +17,10 @@ from rmq.tools.repair import repair
 from rmq.tools.settle import settle
 from rmq.tools.store_files import StoreFiles
 from rmq.tools.verify import Verification
+from tests.waiting import wait_until
 
 from . import wire
 from .conftest import prepared
-from .drivers import eventually
 from .interchange import (
     DELAY_TOPIC,
     LONG_TOPIC,
@@ -103,7 +103,7 @@ def test_the_directory_changes_hands(tmp_path, host):
             if number == 0:
                 make_topics(side.address)
             else:
-                eventually(
+                wait_until(
                     lambda: before.items() <= served(side.address).items(),  # noqa: B023
                     f"round {number} serves what was served before",
                 )
@@ -264,7 +264,7 @@ def test_java_opens_what_repair_mended(tmp_path):
     repair(StoreFiles(store), {})
     assert_sound(store)
     with java_side(store, tmp_path / "home1") as side:
-        eventually(
+        wait_until(
             lambda: before.items() <= served(side.address).items(),
             "Java serves what was there before the damage",
         )

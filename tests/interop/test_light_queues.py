@@ -3,10 +3,10 @@
 import pytest
 
 from rmq.protocol.codes import RequestCode
+from tests.waiting import wait_until
 
 from . import wire
 from .conftest import prepared
-from .drivers import eventually
 from .interchange import java_side, rmq_side
 from .toolchains import JavaServers
 
@@ -81,7 +81,7 @@ def test_a_directory_changes_hands(tmp_path, is_killed):
                 put(address, count)
                 count += 1
             wanted = [-(-count // (place + 1)) for place in range(len(LIGHT))]
-            eventually(lambda a=address, w=wanted: ends(a) == w, "all is dispatched")
+            wait_until(lambda a=address, w=wanted: ends(a) == w, "all is dispatched")
             commit(address, number + 1)
             before = served(address)
             if is_killed:

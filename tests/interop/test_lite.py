@@ -8,10 +8,10 @@ from collections import defaultdict
 import pytest
 
 from rmq.protocol.codes import RequestCode, ResponseCode
+from tests.waiting import wait_until
 
 from . import wire
 from .conftest import prepared
-from .drivers import eventually
 from .five import JavaSdk, group_body
 from .messages import digests
 from .stages import (
@@ -93,7 +93,7 @@ def test_each_consumer_gets_its_lite_topics_in_order(stage):
         stage.send(kind="lite")
         one.wait_received(COUNT // 2)
         other.wait_received(COUNT // 2)
-        eventually(
+        wait_until(
             lambda: [stage.committed_of(name) for name in LITES] == [COUNT // 4] * 4,
             "all acked",
             15,
@@ -114,7 +114,7 @@ def test_failure_is_delivered_again(stage):
         settled(consumer)
         stage.send(4, kind="lite")
         consumer.wait(lambda: len(consumer.numbers) == 8, "each came twice", 100)
-        eventually(
+        wait_until(
             lambda: [stage.committed_of(name) for name in LITES] == [1] * 4, "acked", 30
         )
     attempts = defaultdict(list)
@@ -167,12 +167,12 @@ def test_restart_of_the_broker(stage):
         stage.send(20, kind="lite")
         consumer.wait_received(20)
         done = [5] * 4
-        eventually(
+        wait_until(
             lambda: [stage.committed_of(name) for name in LITES] == done, "acked", 15
         )
         stage.below.stop()
         stage.below.start()
-        eventually(lambda: wire.route(stage.below.namesrv, stage.name), "registered")
+        wait_until(lambda: wire.route(stage.below.namesrv, stage.name), "registered")
         stage.send(20, kind="lite", first=20, retry=1)
         consumer.wait_received(40, 90)
     assert len(consumer.numbers) == 40

@@ -7,8 +7,10 @@ import time
 
 import pytest
 
+from tests.waiting import wait_until
+
 from .conftest import prepared
-from .drivers import driving, eventually, send
+from .drivers import driving, send
 from .messages import digests
 from .parity import SETTINGS, broker_of, servers_of
 from .toolchains import Java, OldJava, Rmq
@@ -90,7 +92,7 @@ def test_members_of_one_group(java, server, topic, tmp_path):
         for first in range(0, 20 * COUNT, COUNT):
             send(Rmq(), tmp_path, server.name_server, topic, COUNT, first=first)
             numbers = set(range(first, first + COUNT))
-            eventually(
+            wait_until(
                 lambda: numbers <= {*one.numbers, *two.numbers},  # noqa: B023
                 "a round consumed",
             )
@@ -102,5 +104,5 @@ def test_members_of_one_group(java, server, topic, tmp_path):
         one.kill()
         send(Rmq(), tmp_path, server.name_server, topic, COUNT, first=5_000)
         later = set(range(5_000, 5_000 + COUNT))
-        eventually(lambda: later <= set(two.numbers), "Python takes over")
+        wait_until(lambda: later <= set(two.numbers), "Python takes over")
         two.finish()

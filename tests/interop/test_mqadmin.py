@@ -21,10 +21,11 @@ from rmq.protocol.command import Command
 from rmq.protocol.frames import encode
 from rmq.protocol.properties import encode_properties
 from tests.golden.recordings import read_rows
+from tests.waiting import wait_until
 
 from . import wire
 from .conftest import prepared
-from .drivers import driving, eventually
+from .drivers import driving
 from .processes import broker_arguments, serving
 from .toolchains import Java, OldJava, plain_environment
 
@@ -267,11 +268,11 @@ def test_every_recorded_call(recording, golden, tmp_path, capsys):
             ) as consumer,
         ):
             consumer.wait_ready()
-            eventually(lambda: wire.members(broker, group), "consumer")
+            wait_until(lambda: wire.members(broker, group), "consumer")
             (client_id,) = wire.members(broker, group)
-            eventually(lambda: wire.committed(broker, group, stay, 2) == 12, "offsets")
+            wait_until(lambda: wire.committed(broker, group, stay, 2) == 12, "offsets")
             retry = f"%RETRY%{group}"
-            eventually(lambda: wire.holds(broker, group, client_id, retry), "retry", 90)
+            wait_until(lambda: wire.holds(broker, group, client_id, retry), "retry", 90)
             if recording.has_retried:
                 fields = {"consumerGroup": group, "topic": retry}
                 wire.call(broker, 15, {**fields, "queueId": 0, "commitOffset": 0})

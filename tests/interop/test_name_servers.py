@@ -10,10 +10,11 @@ from contextlib import contextmanager
 import pytest
 
 from rmq.protocol.codes import RequestCode, ResponseCode
+from tests.waiting import wait_until
 
 from . import wire
 from .conftest import prepared
-from .drivers import driving, eventually, send
+from .drivers import driving, send
 from .messages import digests
 from .processes import broker_arguments, free_port, serving
 from .toolchains import MQADMIN, Java, JavaServers, plain_environment, run
@@ -80,12 +81,12 @@ def rmq_broker_with_java_name_server(folder):
     namesrv = f"127.0.0.1:{free_port()}"
     settings = {"listenPort": namesrv.rpartition(":")[2]}
     with java_server(folder / "namesrv", "namesrv.NamesrvStartup", settings):
-        eventually(lambda: is_up(namesrv), "the name server listens")
+        wait_until(lambda: is_up(namesrv), "the name server listens")
         arguments = broker_arguments(folder / "store", f"brokerName={NAME}")
         with serving(*arguments, "-n", namesrv) as broker:
             yield namesrv, broker.address
             assert broker.stop() == 0
-        eventually(lambda: not brokers(namesrv), "the broker has unregistered", 5)
+        wait_until(lambda: not brokers(namesrv), "the broker has unregistered", 5)
 
 
 @contextmanager
@@ -101,7 +102,7 @@ def java_broker_with_rmq_name_server(folder):
         namesrv = server.namesrv
         settings["namesrvAddr"] = namesrv
         with java_server(folder / "broker", "broker.BrokerStartup", settings):
-            eventually(lambda: brokers(namesrv) == {NAME: address}, "registered", 60)
+            wait_until(lambda: brokers(namesrv) == {NAME: address}, "registered", 60)
             yield namesrv, address
         assert brokers(namesrv) == {}
         assert server.stop() == 0
@@ -124,7 +125,7 @@ def test_send_and_push(client, mix, tmp_path):
     namesrv, broker = mix
     topic = "Mixed-" + "".join(each for each in client.name if each.isalnum())
     wire.make_topic(broker, topic, QUEUES)
-    eventually(lambda: wire.route(namesrv, topic) is not None, "route")
+    wait_until(lambda: wire.route(namesrv, topic) is not None, "route")
     with driving(
         client, tmp_path / "in", "push", namesrv, topic, 0, f"group={topic}"
     ) as consumer:
@@ -158,7 +159,7 @@ def test_commands(mix):
     namesrv, broker = mix
     topic = "Commands"
     wire.make_topic(broker, topic, QUEUES)
-    eventually(lambda: wire.route(namesrv, topic) is not None, "route")
+    wait_until(lambda: wire.route(namesrv, topic) is not None, "route")
 
     def rmq(command, *words):
         line = [sys.executable, "-m", "rmq", command, *words, "-n", namesrv]

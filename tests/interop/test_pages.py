@@ -17,10 +17,11 @@ import pytest
 
 from tests.history import History, Place
 from tests.meta.test_commands_of_pages import FENCE, REMARK
+from tests.waiting import wait_until
 
 from . import wire
 from .conftest import prepared
-from .drivers import driving, eventually, send
+from .drivers import driving, send
 from .interchange import is_served
 from .processes import ROOT, Server, free_port, serving
 from .test_name_servers import is_up, java_server
@@ -117,7 +118,7 @@ def test_two_brokers_in_five_minutes(tmp_path, opened):
         path.write_text(reader.here(path.read_text()))
     _, master, slave = (reader.serve(line) for line in servers)
     status, brokers, doctor = checks
-    eventually(lambda: lacks_nothing(reader, status), "the slave follows")
+    wait_until(lambda: lacks_nothing(reader, status), "the slave follows")
     listed = reader.run(brokers)
     assert master.address in listed
     assert slave.address in listed
@@ -127,8 +128,8 @@ def test_two_brokers_in_five_minutes(tmp_path, opened):
     assert [line[1] for line in lines if line[:1] == ["PROBLEM"]] == ["access"]
     send, consume = example
     reader.run(send)
-    eventually(lambda: lacks_nothing(reader, status), "the slave has it")
-    eventually(lambda: has_topic(slave.address, "Hello"), "the slave has the topic")
+    wait_until(lambda: lacks_nothing(reader, status), "the slave has it")
+    wait_until(lambda: has_topic(slave.address, "Hello"), "the slave has the topic")
     assert master.stop() == 0
     assert "hello, slave" in reader.run(consume)
 
@@ -148,7 +149,7 @@ def test_both_groups_start_from_their_files(tmp_path, opened, name):
     for master in ("broker-a", "broker-b"):
         address = brokers[master].address
         status = f"rmq admin haStatus -b {address}"
-        eventually(lambda s=status: lacks_nothing(reader, s), f"{master} has a slave")
+        wait_until(lambda s=status: lacks_nothing(reader, s), f"{master} has a slave")
         wire.make_topic(address, TOPIC, QUEUES)
         assert send_one(address, topic=TOPIC)[0] == 0
     listed = reader.run("rmq admin clusterList")
@@ -216,7 +217,7 @@ def test_from_java_to_rmq_without_a_stop(tmp_path, opened):
     opened.enter_context(
         java_server(tmp_path / "namesrv", "namesrv.NamesrvStartup", settings)
     )
-    eventually(lambda: is_up(namesrv), "the name server listens")
+    wait_until(lambda: is_up(namesrv), "the name server listens")
     address = f"127.0.0.1:{ports['_10911']}"
     settings = {
         "brokerClusterName": "DefaultCluster", "brokerName": "broker-a",
@@ -228,21 +229,21 @@ def test_from_java_to_rmq_without_a_stop(tmp_path, opened):
     master = opened.enter_context(
         java_server(tmp_path / "home", "broker.BrokerStartup", settings)
     )
-    eventually(lambda: is_served(address, master), "Java serves", 90)
+    wait_until(lambda: is_served(address, master), "Java serves", 90)
     wire.make_topic(address, TOPIC, QUEUES)
     consumer = opened.enter_context(
         driving(java, tmp_path / "in", "push", namesrv, TOPIC, 0, f"group={GROUP}")
     )
     consumer.wait_ready()
     with producing(java, namesrv) as (history, stored):
-        eventually(grows(stored), "messages before the slave is there")
+        wait_until(grows(stored), "messages before the slave is there")
         reader.write("rmq.properties", properties + HERE)
         slave = reader.serve(serve)
-        eventually(lambda: has_topic(slave.address, TOPIC), "the slave has the topic")
-        eventually(grows(stored), "messages while the slave is there")
+        wait_until(lambda: has_topic(slave.address, TOPIC), "the slave has the topic")
+        wait_until(grows(stored), "messages while the slave is there")
         for line in stops_writes.splitlines():
             reader.run(line)
-        eventually(lambda: lacks_nothing(reader, status), "the slave has everything")
+        wait_until(lambda: lacks_nothing(reader, status), "the slave has everything")
         at_java = len(stored)
         master.send_signal(signal.SIGTERM)
         master.wait(60)
@@ -251,8 +252,8 @@ def test_from_java_to_rmq_without_a_stop(tmp_path, opened):
         master_s = master_s.replace("brokerId=1", "brokerId=0")
         reader.write("rmq.properties", master_s + HERE)
         reader.serve(serve)
-        eventually(grows(stored), "messages are stored by rmq", 120)
-    eventually(lambda: set(stored) <= set(consumer.numbers), "all of them arrive", 120)
+        wait_until(grows(stored), "messages are stored by rmq", 120)
+    wait_until(lambda: set(stored) <= set(consumer.numbers), "all of them arrive", 120)
     repeats = len(consumer.numbers) - len(set(consumer.numbers))
     print(
         f"{at_java} messages stored by Java, {len(stored) - at_java} by rmq; 0 lost, "
@@ -290,12 +291,12 @@ def test_a_directory_moves_to_rmq_and_back(tmp_path, opened):
                 server = running.enter_context(
                     java_server(home, "broker.BrokerStartup", settings)
                 )
-                eventually(lambda s=server: is_served(address, s), "Java serves", 90)
+                wait_until(lambda s=server: is_served(address, s), "Java serves", 90)
             else:
                 server = follow_migrate(reader, store)
             if number == 0:
                 wire.make_topic(address, TOPIC, QUEUES)
-            eventually(lambda: wire.route(namesrv, TOPIC), "clients find it")
+            wait_until(lambda: wire.route(namesrv, TOPIC), "clients find it")
             home = tmp_path / f"clients{number}"
             send(java, home, namesrv, TOPIC, 50, first=100 * number)
             words = ["push", namesrv, TOPIC, 0, f"group={GROUP}", "heartbeat=1000"]

@@ -9,7 +9,8 @@ from random import randrange
 
 import pytest
 
-from .drivers import eventually
+from tests.waiting import wait_until
+
 from .processes import free_port
 from .proxies import proxies
 
@@ -57,7 +58,7 @@ def echo(machine):
     """A server on a machine; it listens on all addresses, as Java's brokers do."""
     where = machine.host, free_port()
     with started(machine, ECHO, where[1]) as process:
-        eventually(lambda: not is_closed(where), "it is served")
+        wait_until(lambda: not is_closed(where), "it is served")
         yield where, process
 
 
@@ -131,4 +132,4 @@ def test_the_port_of_a_process_that_has_ended_is_closed(net):
     machine = net.machine()
     with echo(machine) as (where, process):
         process.kill()
-        eventually(lambda: is_closed(where), "nobody serves it")
+        wait_until(lambda: is_closed(where), "nobody serves it")

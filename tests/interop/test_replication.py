@@ -21,12 +21,13 @@ from rmq.protocol.topics import SCHEDULE_TOPIC
 from rmq.tools.store_files import StoreFiles
 from rmq.tools.verify import Verification
 from tests.history import History, Place
+from tests.waiting import wait_until
 
 from . import test_inner_batches as inner
 from . import test_light_queues as light
 from . import wire
 from .conftest import prepared
-from .drivers import driving, eventually, send
+from .drivers import driving, send
 from .interchange import (
     GROUP,
     LOG_FILE_SIZE,
@@ -149,7 +150,7 @@ def catch_up(group):
     def is_equal():
         return end_of(group.address("slave")) == end_of(group.address("master"))
 
-    eventually(is_equal, "the slave has caught up", CATCH_UP_S)
+    wait_until(is_equal, "the slave has caught up", CATCH_UP_S)
 
 
 def log_bytes(store, end):
@@ -185,7 +186,7 @@ def test_the_copy_is_equal_and_serves_alone(tmp_path, group, master, slave):
     part = MESSAGES // (2 * ROUNDS + 2)
     if slave != "rmq":  # it has to ask before the log has a second file
         group.start("slave", "SLAVE")
-        eventually(lambda: has_asked(group.address("master")), "the slave asks")
+        wait_until(lambda: has_asked(group.address("master")), "the slave asks")
     traffic.run(group.address("master"), part)
     if slave == "rmq":
         group.start("slave", "SLAVE")
@@ -202,7 +203,7 @@ def test_the_copy_is_equal_and_serves_alone(tmp_path, group, master, slave):
     traffic.run(group.address("master"), part)
     time.sleep(3)  # delays and retries
     catch_up(group)
-    eventually(
+    wait_until(
         lambda: topics_of(group.address("slave")) >= set(traffic.topics),
         "the slave has the topics",
         120,
@@ -286,22 +287,22 @@ def test_queues_of_other_forms_are_equal(group, master, slave, kind):
     group.start("master", "ASYNC_MASTER")
     make(group.address("master"))
     group.start("slave", "SLAVE")
-    eventually(lambda: has_asked(group.address("master")), "the slave asks")
+    wait_until(lambda: has_asked(group.address("master")), "the slave asks")
     if slave != "rmq":
-        eventually(lambda: has_topic(group.address("slave"), topic), "it has it", 120)
+        wait_until(lambda: has_topic(group.address("slave"), topic), "it has it", 120)
     put(group.address("master"), range(30))
     catch_up(group)
     group.kill("slave")
     put(group.address("master"), range(30, 60))
     group.start("slave", "SLAVE")
-    eventually(lambda: has_topic(group.address("slave"), topic), "it has it", 120)
+    wait_until(lambda: has_topic(group.address("slave"), topic), "it has it", 120)
     catch_up(group)
     group.kill("master")
     group.start("master", "ASYNC_MASTER")
     put(group.address("master"), range(60, 90))
     catch_up(group)
     expected = state(group.address("master"))
-    eventually(lambda: state(group.address("slave")) == expected, "they are equal")
+    wait_until(lambda: state(group.address("slave")) == expected, "they are equal")
     group.stop("master")
     group.stop("slave")
     files = queue_files(group.store("slave"))
@@ -365,13 +366,13 @@ def test_a_master_takes_back_what_its_slave_has(tmp_path, group, master, slave):
     group.start("master", "SYNC_MASTER")
     make_topics(group.address("master"))
     group.start("slave", "SLAVE")
-    eventually(lambda: has_asked(group.address("master")), "the slave asks")
+    wait_until(lambda: has_asked(group.address("master")), "the slave asks")
     acknowledged(group, 50)
     catch_up(group)
     group.stop("master")
     shutil.copytree(group.store("master"), tmp_path / "image")
     group.start("master", "SYNC_MASTER")
-    eventually(lambda: has_asked(group.address("master")), "the slave is back")
+    wait_until(lambda: has_asked(group.address("master")), "the slave is back")
     acknowledged(group, 200)
     catch_up(group)
     end = end_of(group.address("slave"))
@@ -381,7 +382,7 @@ def test_a_master_takes_back_what_its_slave_has(tmp_path, group, master, slave):
     (group.store("master") / "abort").touch()
     group.start("master", "SYNC_MASTER")
     assert end_of(group.address("master")) == end
-    eventually(lambda: has_asked(group.address("master")), "the slave follows")
+    wait_until(lambda: has_asked(group.address("master")), "the slave follows")
     acknowledged(group, 1)
     records = wire.pull(group.address("master"), "SwapTx", queues=4)
     assert len(records) == 251
@@ -398,16 +399,16 @@ def test_a_returning_master_gets_what_was_committed_at_its_slave(group, master, 
     assert answer.code == ResponseCode.SUCCESS, answer.remark
     catch_up(group)
     assert committed(group.address("master"), 2) == 2
-    eventually(
+    wait_until(
         lambda: offset_at(group.address("slave")) == 2, "the slave has the offset", 120
     )
     saved = group.store("master") / "config" / "consumerOffset.json"
-    eventually(lambda: saved_offset(saved) == "2", "the master has saved it", 30)
+    wait_until(lambda: saved_offset(saved) == "2", "the master has saved it", 30)
     group.kill("master")
     assert committed(group.address("slave"), 7) == 7
     group.start("master", "ASYNC_MASTER")
     assert offset_at(group.address("master")) in (2, 7)
-    eventually(lambda: offset_at(group.address("master")) == 7, "the master has it", 60)
+    wait_until(lambda: offset_at(group.address("master")) == 7, "the master has it", 60)
 
 
 def committed(address, offset):
@@ -496,7 +497,7 @@ def test_a_consumer_reads_on_from_the_slave(tmp_path, group, client):
     group.start("slave", "SLAVE")
     send(client, tmp_path / "out", namesrv, "T", READ_ON)
     catch_up(group)
-    eventually(lambda: has_topic(group.address("slave"), "T"), "the slave has it")
+    wait_until(lambda: has_topic(group.address("slave"), "T"), "the slave has it")
     words = ["push", namesrv, "T", 0, "group=G", "heartbeat=1000"]
     with driving(client, tmp_path / "in", *words) as consumer:
         consumer.wait_received(200)

@@ -57,20 +57,6 @@ def serving():
 
 
 @pytest.fixture
-def until():
-    """Wait for a condition in real time: other tasks and sockets make it true."""
-
-    async def wait(condition):
-        for _ in range(200_000):
-            if condition():
-                return
-            await trio.lowlevel.checkpoint()
-        raise AssertionError("it did not come true")
-
-    return wait
-
-
-@pytest.fixture
 def request_of():
     def make(code, body=b"", **fields):
         return Command(code, {k: str(v) for k, v in fields.items()}, body)

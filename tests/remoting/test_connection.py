@@ -15,6 +15,7 @@ from rmq.remoting.dispatch import HandlerTable
 from rmq.remoting.loop_clock import now_ms
 from rmq.remoting.server import IDLE_SCAN_INTERVAL_S
 from rmq.testing import RawClient
+from tests.waiting import until
 
 PROBE = 99
 ASK = 220
@@ -215,7 +216,7 @@ LONG_HEADER = "a header is longer than its frame, or than 1 MiB"
     ],
 )
 async def test_what_cannot_be_framed_closes_with_a_warning(
-    server, client, until, caplog, data, reason
+    server, client, caplog, data, reason
 ):
     await client.send_bytes(data)
     assert await client.stream.receive_some() == b""
@@ -225,7 +226,7 @@ async def test_what_cannot_be_framed_closes_with_a_warning(
     assert caplog.records[-1].message.endswith(reason)
 
 
-async def test_a_client_that_leaves_is_no_warning(server, client, until, caplog):
+async def test_a_client_that_leaves_is_no_warning(server, client, caplog):
     await client.stream.aclose()
     await until(lambda: server.closed)
     assert server.reasons() == ["closed by the peer"]
@@ -233,7 +234,7 @@ async def test_a_client_that_leaves_is_no_warning(server, client, until, caplog)
 
 
 async def test_a_client_that_does_not_read_is_not_read_either(
-    server, client, request_of, until
+    server, client, request_of
 ):
     handled = []
 
@@ -274,7 +275,7 @@ async def test_a_client_that_never_reads_what_it_is_told_is_closed(
 
 
 async def test_a_silent_connection_is_closed_after_its_listeners_time(
-    serving, until, request_of, mock_clock
+    serving, request_of, mock_clock
 ):
     async with serving(idle_timeout_s=20) as served:
         served.register(PROBE, probe)
@@ -315,7 +316,7 @@ async def test_a_second_listener_has_handlers_of_its_own(server, request_of):
     assert list(server.server.connections("main")) == []
 
 
-async def test_a_bound_address_waits_until_it_is_served(server, request_of, until):
+async def test_a_bound_address_waits_until_it_is_served(server, request_of):
 
     table = HandlerTable()
     table.register(PROBE, probe)

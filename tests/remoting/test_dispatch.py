@@ -14,6 +14,7 @@ from rmq.protocol.frames import MAX_FRAME_SIZE, encode
 from rmq.remoting.dispatch import LONG_BODY, OVERLOAD_REMARK, HandlerTable, Held
 from rmq.store.commit_log import CommitLog
 from rmq.testing import RawClient, running_node
+from tests.waiting import until
 
 CODE = 10
 PROBE = 99
@@ -251,9 +252,7 @@ async def test_a_guard_refuses_before_the_handler_is_asked(server, client, reque
 # -- limits
 
 
-async def test_coroutines_of_a_code_run_up_to_its_limit(
-    server, client, request_of, until
-):
+async def test_coroutines_of_a_code_run_up_to_its_limit(server, client, request_of):
     gate, free = Gate(), Gate()
     free.opened.set()
     server.register(CODE, gate.handle, max_running=2, max_waiting=3)
@@ -292,9 +291,7 @@ async def test_an_overloaded_oneway_request_is_dropped(server, client, request_o
     assert gate.started == [1]
 
 
-async def test_a_drain_ends_with_its_time(
-    server, client, request_of, until, mock_clock
-):
+async def test_a_drain_ends_with_its_time(server, client, request_of, mock_clock):
     gate = Gate()
     server.register(CODE, gate.handle)
     await client.send_bytes(numbered(request_of(CODE), 1))
@@ -476,7 +473,7 @@ async def test_a_wrecked_header_with_a_number_is_answered(
 @pytest.mark.parametrize(
     "header", [b"", b"{", b'{"opaque":9999999999,', b"\0" * 30], ids=repr
 )
-async def test_a_wrecked_header_without_a_number_closes(server, client, until, header):
+async def test_a_wrecked_header_without_a_number_closes(server, client, header):
     await client.send_bytes(frame(header))
     assert await client.stream.receive_some(100) == b""
     await until(lambda: server.closed)

@@ -18,6 +18,7 @@ from rmq.remoting.listener import BACK_OFF_S, open_listener
 from rmq.remoting.proxy_header import V2_START
 from rmq.remoting.server import TABLE_DESCRIPTORS, raise_descriptor_limit
 from rmq.remoting.sniffer import HEADER_LIMIT_S
+from tests.waiting import until
 
 CODE = 10
 V1 = b"PROXY TCP4 10.1.2.3 10.0.0.1 40001 10911\r\n"
@@ -83,7 +84,7 @@ async def test_a_grpc_client_is_told_what_to_do(serving, caplog):
 
 
 async def test_without_descriptors_the_caller_waits_and_is_then_served(
-    serving, until, request_of, caplog, mock_clock
+    serving, request_of, caplog, mock_clock
 ):
     def complaints():
         return [r for r in caplog.records if "cannot accept" in r.message]
@@ -118,7 +119,7 @@ async def test_frames_are_served_as_they_are(serving, request_of):
 @pytest.mark.parametrize("header", [V1, V2], ids=["v1", "v2"])
 @pytest.mark.parametrize("cut", [0, 1, 5, 13, 27])
 async def test_a_proxy_header_names_the_client(
-    serving, until, request_of, mock_clock, header, cut
+    serving, request_of, mock_clock, header, cut
 ):
     async with serving() as served, served.client() as client:
         served.register(CODE, echo)
@@ -168,7 +169,7 @@ async def test_bad_first_bytes_close_that_connection_only(
 
 
 async def test_a_caller_that_leaves_before_its_first_byte_is_forgotten(
-    serving, until, request_of, caplog
+    serving, request_of, caplog
 ):
     caplog.set_level(logging.DEBUG)
     async with serving() as served:
@@ -181,7 +182,7 @@ async def test_a_caller_that_leaves_before_its_first_byte_is_forgotten(
 
 
 async def test_a_caller_that_resets_before_its_first_byte_is_forgotten(
-    serving, until, request_of, caplog
+    serving, request_of, caplog
 ):
     caplog.set_level(logging.DEBUG)
     async with serving() as served:
@@ -214,7 +215,7 @@ def test_no_connection_waits_until_the_table_of_descriptors_has_grown():
     assert size >= min(hard, TABLE_DESCRIPTORS)
 
 
-async def test_a_caller_that_says_nothing_is_closed(serving, until, caplog, mock_clock):
+async def test_a_caller_that_says_nothing_is_closed(serving, caplog, mock_clock):
     caplog.set_level(logging.INFO)
     async with serving(idle_timeout_s=7) as served, served.client() as silent:
         for _ in range(50):
@@ -228,9 +229,7 @@ async def test_a_caller_that_says_nothing_is_closed(serving, until, caplog, mock
         assert "sent nothing for 7.0 s" in caplog.text
 
 
-async def test_half_a_proxy_header_has_three_seconds(
-    serving, until, caplog, mock_clock
-):
+async def test_half_a_proxy_header_has_three_seconds(serving, caplog, mock_clock):
     caplog.set_level(logging.INFO)
     async with serving(idle_timeout_s=7) as served, served.client() as slow:
         await slow.send_bytes(V1[:12])

@@ -20,6 +20,7 @@ from rmq.remoting.client import RemotingClient
 from rmq.remoting.proxy_header import V2_START
 from rmq.remoting.tls import TlsConfig, read_tls_config, server_context
 from rmq.testing.broker import running_name_server, running_node
+from tests.waiting import until
 
 
 class Authority:
@@ -100,13 +101,6 @@ async def is_closed(stream):
                 return await stream.receive_some() == b""
             except trio.BrokenResourceError:
                 return True
-
-
-async def until(holds):
-    """Wait for what another task does, or fail."""
-    with trio.fail_after(20):
-        while not holds():  # noqa: ASYNC110 - a file and a log tell no event
-            await trio.sleep(0.01)
 
 
 def runtime():

@@ -4,7 +4,6 @@ import struct
 from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
-import trio
 
 from rmq.protocol.codes import RequestCode
 from rmq.protocol.command import Command
@@ -54,14 +53,6 @@ class Scene:
         self._sent += 1
         assert answer.code == 0, answer.remark
         assert self.context.store.reads.max_offset("T", 0) == self._sent
-
-    async def until(self, is_so) -> None:
-        """Let the node go on until something is so."""
-        with trio.fail_after(5):
-            while True:
-                if is_so():
-                    break
-                await trio.sleep(0.001)
 
     @property
     def open_count(self) -> int:

@@ -8,6 +8,7 @@ from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import Command
 from rmq.protocol.frames import FrameDecoder, encode
 from rmq.testing import RawClient
+from tests.waiting import until
 
 
 async def test_a_conversation_byte_by_byte(scene, requests):
@@ -32,7 +33,7 @@ async def test_a_reset_at_every_byte(scene, requests):
         async with RawClient.connect(scene.node.address) as client:
             await client.send_bytes(frame[:size])
             requests.reset(client)
-    await scene.until(lambda: scene.open_count == before)
+    await until(lambda: scene.open_count == before)
     assert scene.context.topics.get("Cut") is None
     assert scene.buffer_bytes == 0
     await scene.assert_unhurt()
@@ -44,7 +45,7 @@ async def test_a_reset_while_the_answer_is_on_its_way(scene, requests):
         async with RawClient.connect(scene.node.address) as client:
             await client.send_bytes(encode(requests.send(b"z", topic="Late")))
             requests.reset(client)
-    await scene.until(lambda: scene.open_count == before)
+    await until(lambda: scene.open_count == before)
     await scene.assert_unhurt()
 
 
@@ -53,7 +54,7 @@ async def test_a_frame_has_its_buffer_only_as_its_bytes_come(scene):
     for liar in liars:
         await liar.send_bytes((16_777_216).to_bytes(4, "big") + b"\0\0\0\x10half")
     await scene.assert_unhurt()
-    await scene.until(lambda: scene.buffer_bytes > 0)
+    await until(lambda: scene.buffer_bytes > 0)
     assert scene.buffer_bytes <= 100 * 16 * 1024
 
 
@@ -96,7 +97,7 @@ async def test_a_pull_held_for_a_client_that_vanished_is_dropped(scene, requests
             if number % 2:
                 await scene.friend.call(Command(9_999))
             requests.reset(client)
-    await scene.until(lambda: scene.open_count == 1 + registered(scene))
+    await until(lambda: scene.open_count == 1 + registered(scene))
     await scene.assert_unhurt()
 
 

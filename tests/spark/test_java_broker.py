@@ -18,9 +18,9 @@ from rmq_spark.segments.selection import TopicSelection
 from rmq_spark.sink.options import SinkOptions
 from rmq_spark.sink.task import sink_task, task_digits
 from tests.interop import wire
-from tests.interop.drivers import eventually
 from tests.interop.test_name_servers import NAME, java_broker_with_rmq_name_server
 from tests.interop.toolchains import JavaServers
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
 COUNT = 20_000
@@ -42,7 +42,7 @@ def topic(java, request):
     namesrv, broker = java
     name = request.node.name[:100]
     wire.make_topic(broker, name, QUEUES)
-    eventually(lambda: wire.route(namesrv, name) is not None, "route")
+    wait_until(lambda: wire.route(namesrv, name) is not None, "route")
     return name
 
 
@@ -80,7 +80,7 @@ def read(namesrv, topic, count, move=None, **given):
     """
     options = Options({"nameServer": namesrv, "subscribe": topic, **given})
     task = live_read_settings(options, columns_of(options))
-    eventually(
+    wait_until(
         lambda: sum(each.end for each in bounds_of(task).values()) == count,
         "all messages are in their queues",
     )

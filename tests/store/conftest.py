@@ -116,11 +116,3 @@ def run_for(monkeypatch, works_in_loop):
         return watch
 
     return run
-
-
-async def until(is_so):
-    """Look again and again: a worker thread does what is waited for."""
-    is_over = is_so()
-    while not is_over:
-        await trio.sleep(0.01)
-        is_over = is_so()

@@ -14,7 +14,7 @@ from rmq.store.commit_log import CommitLog
 from rmq.store.config import FlushDiskType
 from rmq.store.results import PutStatus
 from rmq.store.service import StoreService
-from tests.store.conftest import until
+from tests.waiting import until
 
 
 async def test_a_flush_needs_no_turn_of_the_loop(open_store, make_message, nursery):

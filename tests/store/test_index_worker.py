@@ -5,8 +5,8 @@ import trio
 
 from rmq.store import index_worker, worker
 from rmq.store.service import StoreService
-from tests.store.conftest import until
 from tests.store.steps import result_of
+from tests.waiting import until
 
 
 @pytest.mark.parametrize("max_lag", [1 << 20, -1])

@@ -26,8 +26,8 @@ from rmq.store.config import FlushDiskType, StoreConfig
 from rmq.store.results import PutStatus
 from rmq.store.service import StoreService
 from tests.conftest import RING_SIZE as EVERY_RING
-from tests.store.conftest import until
 from tests.store.steps import result_of
+from tests.waiting import until
 
 FILE_SIZE = 65536
 RING_SIZE = 1 << 20
