@@ -1,7 +1,6 @@
-"""Completion of names that only the servers know: topics, groups, brokers.
+"""Shell completion of topics, groups and brokers, which it asks the servers for.
 
-A shell asks while a person types, so nothing is said about errors, and an answer that
-takes long is not waited for.
+A person is typing meanwhile: errors are ignored, and the timeout is short.
 """
 
 from collections.abc import Callable, Iterable
@@ -24,7 +23,7 @@ def _make_completer(names: Callable[[AdminClient], Iterable[str]]) -> Complete:
     ) -> list[str]:
         options: dict[str, Any] = {**ctx.params, "timeout": TIMEOUT_S}
         try:
-            with take_settings(options).admin() as admin:
+            with take_settings(options).admin_client() as admin:
                 return [each for each in names(admin) if each.startswith(incomplete)]
         except RmqError:
             return []
@@ -33,7 +32,7 @@ def _make_completer(names: Callable[[AdminClient], Iterable[str]]) -> Complete:
 
 
 def _topics(admin: AdminClient) -> list[str]:
-    """Return the topics that people made."""
+    """Return the topics of users, without internal ones."""
     brokers = admin.brokers()
     own = {name for each in brokers for name in (each.cluster, each.name)}
     own |= {reply_topic(each.cluster) for each in brokers}

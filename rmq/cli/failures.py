@@ -1,10 +1,10 @@
-"""Failures: what went wrong, why, and what to do, on stderr; and the exit codes.
+"""Failures on stderr: problem, reason and remedy; and the exit codes.
 
     rmq: 127.0.0.1:9876 refuses the connection
-         nothing listens there
+         no process listens there
       -> rmq broker, or -n HOST:9876
 
-Errors that people meet often have all three lines, the others have their own text.
+Frequent errors have all three lines, others only the first.
 """
 
 import re
@@ -29,15 +29,18 @@ from rmq.protocol.codes import ResponseCode
 FAILED: Final = 1
 UNREACHABLE: Final = 3
 INTERRUPTED: Final = 130
-"""As a shell reports Ctrl-C."""
+"""The exit code of shells for Ctrl-C."""
 
 HTTP_AS_LENGTH: Final = str(int.from_bytes(b"HTTP"))
 
 _CERTIFICATE_FAILURES: Final = {
-    "expired": ("", "renew it; the server reads it again by itself"),
-    "early": ("one of two clocks is wrong, or it is new", "let NTP set both clocks"),
-    "name": ("", "--tls-name NAME, a name in the certificate; * accepts any"),
-    "signer": ("", "--ca FILE, the certificate of who signed it"),
+    "expired": ("", "renew it; the server reloads it without a restart"),
+    "early": (
+        "it is new, or one of the two clocks is wrong",
+        "synchronise both clocks by NTP",
+    ),
+    "name": ("", "--tls-name NAME with a name in the certificate; * accepts any name"),
+    "signer": ("", "--ca FILE with the CA bundle that signed the certificate"),
 }
 _NO_PERMISSION: Final = re.compile(
     r"User:(\S+) has no permission to access (\S+) from (\S+), (.*)", re.DOTALL
@@ -45,18 +48,18 @@ _NO_PERMISSION: Final = re.compile(
 
 
 _NOT_SIGNED: Final = (
-    (re.compile("username cannot be null"), "this broker wants a user",
+    (re.compile("username cannot be null"), "this broker requires a user",
      "RMQ_USER and RMQ_PASSWORD_FILE"),
     (re.compile("check signature failed"), "the password is wrong",
      "RMQ_PASSWORD_FILE"),
-    (re.compile(r"User:(\S+) is not found"), r"no user is called \1",
+    (re.compile(r"User:(\S+) is not found"), r"there is no user \1",
      "RMQ_USER, or rmq admin createUser"),
 )  # fmt: skip
-"""Java's remarks, which are all that tells these refusals apart, also from Java."""
+"""Java's remarks: these refusals share one code, and only the remark differs."""
 
 
 class Failure(NamedTuple):
-    """Three lines, of which the second and third may be empty."""
+    """Problem, reason and remedy; reason and remedy may be empty."""
 
     what: str
     why: str = ""
@@ -64,12 +67,12 @@ class Failure(NamedTuple):
 
 
 class Subject(NamedTuple):
-    """The names that a command was about, as far as it had some."""
+    """Topic, group and action of a failed command, as far as known."""
 
     topic: str = ""
     group: str = ""
     action: str = "…"
-    """What an access rule must allow: Pub, Sub or others."""
+    """The action that an access rule must allow: Pub, Sub or others."""
 
 
 NO_SUBJECT: Final = Subject()
@@ -78,7 +81,7 @@ NO_SUBJECT: Final = Subject()
 def explain(
     error: RmqError, admin: AdminClient | None = None, subject: Subject = NO_SUBJECT
 ) -> Failure:
-    """Return the lines of an error; `admin` is asked for names that are similar."""
+    """Return the lines of an error; `admin` looks up similar names."""
     text = str(error)
     if isinstance(error, NotTrusted):
         return Failure(text, *_CERTIFICATE_FAILURES[error.kind])
@@ -93,10 +96,14 @@ def explain(
         return _explain_refusal(error, admin, subject)
     if "does not speak the protocol of RocketMQ" in text:
         is_web = HTTP_AS_LENGTH in text
-        why = "it answers in HTTP: it is a web server" if is_web else ""
-        return Failure(text.partition(": ")[0], why, "-n HOST:9876, a name server")
+        why = "it is a web server: it answers in HTTP" if is_web else ""
+        return Failure(
+            text.partition(": ")[0],
+            why,
+            "-n HOST:9876 with the address of a name server",
+        )
     if isinstance(error, CertificateWanted):
-        why = "it seems to want the certificate of a client"
+        why = "it probably requires a client certificate"
         return Failure(text, why, "--tls-cert FILE --tls-key FILE")
     return Failure(text)
 
@@ -104,11 +111,13 @@ def explain(
 def _explain_connect_failure(error: ConnectFailed) -> Failure:
     text, cause = str(error), error.__cause__
     if isinstance(cause, ConnectionRefusedError):
-        return Failure(text, "nothing listens there", "rmq broker, or -n HOST:9876")
+        return Failure(text, "no process listens there", "rmq broker, or -n HOST:9876")
     if isinstance(cause, ValueError):
-        return Failure(text, "", "-n and -b take HOST:PORT, -B the name of a broker")
+        return Failure(
+            text, "", "-n and -b take HOST:PORT, -B takes the name of a broker"
+        )
     if "does not offer TLS" in text:
-        return Failure(text, "", "leave out --tls, or give the server a certificate")
+        return Failure(text, "", "omit --tls, or configure a certificate at the server")
     return Failure(text)
 
 
@@ -119,12 +128,12 @@ def _explain_refusal(
         return _explain_no_permission(error, subject)
     if error.code == ResponseCode.TOPIC_NOT_EXIST and subject.topic and admin:
         hint = suggest_name("topic", subject.topic, admin.topics)
-        return Failure(f"no topic is called {subject.topic}", *hint)
+        return Failure(f"there is no topic {subject.topic}", *hint)
     if error.code == ResponseCode.CONSUMER_NOT_ONLINE and subject.group and admin:
         hint = suggest_name("group", subject.group, admin.groups)
         if not hint[1]:
             hint = error.remark.strip(), ""
-        return Failure(f"nobody consumes as {subject.group} now", *hint)
+        return Failure(f"group {subject.group} has no consumer online", *hint)
     return Failure(str(error))
 
 
@@ -137,7 +146,7 @@ def _explain_no_permission(error: AnswerRefused, subject: Subject) -> Failure:
     if match := _NO_PERMISSION.search(remark):
         user, resource, source, reason = match.groups()
         return Failure(
-            f"{user} has no right to do this with {resource}",
+            f"user {user} has no permission for this on {resource}",
             f"from {source}: {reason}",
             f"rmq admin createAcl -s User:{user} -r {resource} -a {subject.action} "
             "-d Allow",
@@ -148,7 +157,7 @@ def _explain_no_permission(error: AnswerRefused, subject: Subject) -> Failure:
 def suggest_name(
     kind: str, name: str, names: Callable[[], Iterable[str]]
 ) -> tuple[str, str]:
-    """Return how many names are known, and the one most like `name` as a question."""
+    """Return the number of known names, and the most similar one with `?`."""
     # imported on use: few names are wrong
     from rmq.config.option import nearest
 
@@ -157,13 +166,15 @@ def suggest_name(
     except RmqError:
         return "", ""
     near = nearest(name, known)
-    count = f"{len(known)} {kind}{' is' if len(known) == 1 else 's are'} known"
+    count = f"there {'is' if len(known) == 1 else 'are'} {len(known)} {kind}" + "s" * (
+        len(known) != 1
+    )
     return count, f"{near}?" if near else ""
 
 
 def print_failure(failure: Failure) -> None:
-    """Write the lines to stderr."""
-    # imported on use: an answer needs no logging
+    """Print the lines to stderr."""
+    # imported on use: success needs no logging
     from rmq.core.logs import escaped
 
     marks = "rmq: ", "     ", "  -> "
@@ -175,6 +186,6 @@ def print_failure(failure: Failure) -> None:
 def exit_with_error(
     error: RmqError, admin: AdminClient | None = None, subject: Subject = NO_SUBJECT
 ) -> NoReturn:
-    """Explain an error and end with its exit code."""
+    """Print an explanation of an error and exit with its code."""
     print_failure(explain(error, admin, subject))
     sys.exit(UNREACHABLE if isinstance(error, PeerError) else FAILED)

@@ -1,8 +1,8 @@
-"""ToolSettings: whom a tool asks, as whom, and how long it waits.
+"""ToolSettings: name servers, user, TLS and timeout of a command.
 
-Flags come first, then the environment (`NAMESRV_ADDR`, `RMQ_USER` with
-`RMQ_PASSWORD_FILE`), then `~/.config/rmq/tools.toml`, then `conf/tools.yml` of mqadmin
-in `$ROCKETMQ_HOME`. A password never comes from the command line, where others see it.
+Order of precedence: flags; the environment (`NAMESRV_ADDR`, `RMQ_USER` with
+`RMQ_PASSWORD_FILE`); `~/.config/rmq/tools.toml`; `conf/tools.yml` of mqadmin in
+`$ROCKETMQ_HOME`. There is no flag for a password: other users could see it.
 """
 
 import os
@@ -27,62 +27,68 @@ FILE_KEYS: Final = (
     "tls_name",
 )  # fmt: skip
 OTHERS_MODE_BITS: Final = 0o077
-"""The bits of a file's mode by which others than its owner may read or change it."""
+"""Mode bits by which other users may read or change a file."""
 
 _JAVA_LINE: Final = re.compile(r"\s*(accessKey|secretKey)\s*:\s*(.*?)\s*")
 
 
 class ToolSettings(NamedTuple):
-    """Addresses of name servers, the user and TLS, and a time limit per answer."""
+    """Name servers, user, TLS, and the timeout of a request in seconds."""
 
     name_servers: tuple[str, ...] = ()
     identity: Identity = Identity()
     timeout_s: float = 5.0
 
-    def admin(self) -> AdminClient:
-        """Return a client; it connects when it is used."""
-        return AdminClient(self._servers, self.identity, timeout_s=self.timeout_s)
+    def admin_client(self) -> AdminClient:
+        """Return a blocking client; it connects at the first request."""
+        return AdminClient(
+            self._server_addresses, self.identity, timeout_s=self.timeout_s
+        )
 
-    def client(self) -> "Client":
-        """Return a client for an event loop, to be opened there."""
-        # imported on use: most commands ask without an event loop
+    def async_client(self) -> "Client":
+        """Return a client for an event loop, which opens it."""
+        # imported on use: most commands need no event loop
         from rmq.client import Client, Credentials
 
         user, password, trust = self.identity
         read_credentials = Credentials(user, password) if user else None
-        return Client(self._servers, tls=trust, credentials=read_credentials)
+        return Client(self._server_addresses, tls=trust, credentials=read_credentials)
 
     @property
-    def _servers(self) -> tuple[str, ...]:
+    def _server_addresses(self) -> tuple[str, ...]:
         return self.name_servers or (DEFAULT_NAME_SERVER,)
 
 
 def connection_options() -> list[click.Parameter]:
-    """Return the options of every command that asks name servers and brokers."""
+    """Return the options of every command that connects to servers."""
     return [
         click.Option(
             ["-n", "--namesrvAddr", "namesrv"], envvar="NAMESRV_ADDR",
-            metavar="HOST:PORT;…", help=f"Name servers; default {DEFAULT_NAME_SERVER}.",
+            metavar="HOST:PORT;…",
+            help=f"Name servers. [default: {DEFAULT_NAME_SERVER}]",
         ),
         click.Option(["--tls"], is_flag=True, help="Connect with TLS."),
         click.Option(
-            ["--ca"], metavar="FILE", help="Who signs servers, PEM."
+            ["--ca"], metavar="FILE",
+            help="CA bundle (PEM) that signs server certificates.",
         ),
-        click.Option(["--tls-cert"], metavar="FILE", help="Our certificate, PEM."),
-        click.Option(["--tls-key"], metavar="FILE", help="Its private key, PEM."),
+        click.Option(["--tls-cert"], metavar="FILE", help="Client certificate (PEM)."),
+        click.Option(
+            ["--tls-key"], metavar="FILE", help="Key (PEM) of the client certificate."
+        ),
         click.Option(
             ["--tls-name"], metavar="NAME",
-            help="Name in the servers' certificates, if it is not the host; * for any.",
+            help="Name in server certificates, * for any. [default: the host]",
         ),
         click.Option(
             ["--timeout"], type=click.FloatRange(0.1), default=5.0, show_default=True,
-            metavar="SECONDS", help="Longest wait for an answer.",
+            metavar="SECONDS", help="Timeout of a request.",
         ),
     ]  # fmt: skip
 
 
 def with_settings(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the connection options; the command gets them as `settings`."""
+    """Add the connection options; pass them to the command as `settings`."""
 
     def run(**options: Any) -> object:  # noqa: ANN401 - one for each option
         return command(settings=settings_or_exit(options), **options)
@@ -94,7 +100,7 @@ def with_settings(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def settings_or_exit(options: dict[str, Any]) -> ToolSettings:
-    """Take the connection options out of those of a command; end if they are wrong."""
+    """Remove the connection options from `options`; exit if they are wrong."""
     try:
         return take_settings(options)
     except RmqError as error:
@@ -102,7 +108,7 @@ def settings_or_exit(options: dict[str, Any]) -> ToolSettings:
 
 
 def take_settings(options: dict[str, Any]) -> ToolSettings:
-    """Take the connection options out of a command's; ConfigError if they are wrong."""
+    """Remove the connection options from `options`; ConfigError if they are wrong."""
     stored = read_settings_file(os.environ)
     namesrv, is_tls, *files = (
         options.pop(name) or stored.get(name, "")
@@ -120,7 +126,7 @@ def take_settings(options: dict[str, Any]) -> ToolSettings:
 def read_credentials(
     environ: Mapping[str, str], stored: Mapping[str, Any]
 ) -> tuple[str, str]:
-    """Return the user and the password; both empty if requests are not signed."""
+    """Return user and password; both empty for unsigned requests."""
     user = environ.get("RMQ_USER") or stored.get("user", "")
     if not user:
         return _java_credentials(environ)
@@ -133,12 +139,12 @@ def read_credentials(
     if is_stored and "password" in stored:
         return user, stored["password"]
     raise ConfigError(
-        f"the user {user} has no password: name its file with RMQ_PASSWORD_FILE"
+        f"user {user} has no password: set RMQ_PASSWORD_FILE to a file with it"
     )
 
 
 def read_settings_file(environ: Mapping[str, str]) -> dict[str, Any]:
-    """Read tools.toml; ConfigError names what is wrong with it."""
+    """Read tools.toml; ConfigError names the wrong key or value."""
     base = environ.get("XDG_CONFIG_HOME") or Path("~/.config").expanduser()
     path = Path(base, "rmq", "tools.toml")
     if not path.exists():
@@ -156,11 +162,11 @@ def read_settings_file(environ: Mapping[str, str]) -> dict[str, Any]:
                 f"{path}: unknown key {key}; known: {', '.join(FILE_KEYS)}"
             )
         if type(value) is not (bool if key == "tls" else str):
-            kind = "true or false" if key == "tls" else "a text in quotes"
+            kind = "true or false" if key == "tls" else "a string"
             raise ConfigError(f"{path}: {key} must be {kind}")
     if "password" in values and path.stat().st_mode & OTHERS_MODE_BITS:
         raise ConfigError(
-            f"{path} has a password and others may read it: chmod 600 {path}"
+            f"{path} has a password, and other users may read it: chmod 600 {path}"
         )
     return values
 

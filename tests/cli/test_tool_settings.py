@@ -33,7 +33,7 @@ def taken(**given):
 def test_nothing_is_set(write):
     settings = taken()
     assert settings == ((), ("", "", None), 2.0)
-    assert settings.admin().name_servers == ("127.0.0.1:9876",)
+    assert settings.admin_client().name_servers == ("127.0.0.1:9876",)
 
 
 def test_flags_win_over_the_file(write):

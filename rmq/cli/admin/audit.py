@@ -1,4 +1,4 @@
-"""The command that shows who changed what."""
+"""The command that shows the audit log."""
 
 import click
 
@@ -17,10 +17,14 @@ from rmq.protocol.codes import OwnRequestCode
 @register_command("auditLog")
 @broker_option
 @click.option(
-    "-c", "--count", type=click.IntRange(1, 10_000), default=100, show_default=True
+    "-c",
+    "--count",
+    type=click.IntRange(1, 10_000),
+    default=100,
+    show_default=True,
+    help="Most changes to show.",
 )
 def audit_log(admin: AdminClient, broker: str | None, count: int) -> Output:
-    """Show who changed topics, groups, offsets, keys and users in the last week."""
     asked = resolve_brokers(admin, broker, None) if broker else admin.masters()
     rows: list[tuple[object, ...]] = []
     for each in asked:

@@ -1,4 +1,4 @@
-"""Commands about users and access rules."""
+"""Commands for users and access rules."""
 
 from typing import BinaryIO
 
@@ -11,14 +11,17 @@ from rmq.cli.admin.base import (
     broker_or_cluster,
     register_command,
     resolve_brokers,
+    send_to_brokers,
 )
 from rmq.client.admin import AdminClient
 from rmq.outgoing.refused import AnswerRefused
 from rmq.protocol import fastjson
 from rmq.protocol.codes import RequestCode, ResponseCode
 
-user_option = click.option("-u", "--username", "user", required=True)
-subject_option = click.option("-s", "--subject", required=True, metavar="User:NAME")
+user_option = click.option("-u", "--username", "user", required=True, help="User.")
+subject_option = click.option(
+    "-s", "--subject", required=True, metavar="User:NAME", help="User."
+)
 
 
 def _send_change(
@@ -29,12 +32,10 @@ def _send_change(
     fields: dict[str, object],
     value: dict[str, object] | None = None,
 ) -> list[str]:
-    """Send one change to every broker of -b or -c."""
+    """Send a change to the broker of -b, or to all brokers of -c."""
     body = b"" if value is None else fastjson.dumps(value)
-    asked = resolve_brokers(admin, broker, cluster, slaves=True)
-    for each in asked:
-        admin.ask(each.address, code, fields, body)
-    return [f"{each.address} success." for each in asked]
+    brokers = resolve_brokers(admin, broker, cluster, slaves=True)
+    return send_to_brokers(admin, brokers, code, fields, body, text="{} success.")
 
 
 def _user_body(
@@ -47,20 +48,20 @@ def _user_body(
 
 
 def password_options(function: Function) -> Function:
-    """Add mqadmin's -p, which others on the machine can see, and a file instead."""
+    """Add mqadmin's -p, which other users can see, and a file as the safe way."""
     shown = click.option(
-        "-p", "--password", help="Others on the machine can see it here."
+        "-p", "--password", help="Password; other users of the machine can see it here."
     )
     hidden = click.option(
         "--password-file", type=click.File("rb"), metavar="FILE",
-        help="A file with the password in its only line; - is stdin.",
+        help="File with the password in its only line; - reads stdin.",
     )  # fmt: skip
     decorated: Function = shown(hidden(function))
     return decorated
 
 
 def _read_password(shown: str | None, file: BinaryIO | None) -> str | None:
-    """Return the password of one of the two options, if any."""
+    """Return the password of one of the two options; None without both."""
     if file is None:
         return shown
     if shown is not None:
@@ -72,7 +73,13 @@ def _read_password(shown: str | None, file: BinaryIO | None) -> str | None:
 @broker_or_cluster
 @user_option
 @password_options
-@click.option("-t", "--userType", "kind", type=click.Choice(["Normal", "Super"]))
+@click.option(
+    "-t",
+    "--userType",
+    "kind",
+    type=click.Choice(["Normal", "Super"]),
+    help="Type of the user.",
+)
 def create_user(
     admin: AdminClient,
     broker: str | None,
@@ -82,10 +89,9 @@ def create_user(
     password_file: BinaryIO | None,
     kind: str | None,
 ) -> Output:
-    """Create a user."""
     password = _read_password(password, password_file)
     if password is None:
-        raise click.UsageError("name the password's file with --password-file")
+        raise click.UsageError("give the password with --password-file")
     value = _user_body(user, password, kind, None)
     code = RequestCode.AUTH_CREATE_USER
     return _send_change(admin, broker, cluster, code, {"username": user}, value)
@@ -95,8 +101,20 @@ def create_user(
 @broker_or_cluster
 @user_option
 @password_options
-@click.option("-t", "--userType", "kind", type=click.Choice(["Normal", "Super"]))
-@click.option("-s", "--userStatus", "status", type=click.Choice(["enable", "disable"]))
+@click.option(
+    "-t",
+    "--userType",
+    "kind",
+    type=click.Choice(["Normal", "Super"]),
+    help="Type of the user.",
+)
+@click.option(
+    "-s",
+    "--userStatus",
+    "status",
+    type=click.Choice(["enable", "disable"]),
+    help="Status of the user.",
+)
 def update_user(
     admin: AdminClient,
     broker: str | None,
@@ -107,7 +125,6 @@ def update_user(
     kind: str | None,
     status: str | None,
 ) -> Output:
-    """Change a user's password, type or status."""
     value = _user_body(user, _read_password(password, password_file), kind, status)
     code = RequestCode.AUTH_UPDATE_USER
     return _send_change(admin, broker, cluster, code, {"username": user}, value)
@@ -119,7 +136,6 @@ def update_user(
 def delete_user(
     admin: AdminClient, broker: str | None, cluster: str | None, user: str
 ) -> Output:
-    """Delete a user."""
     code = RequestCode.AUTH_DELETE_USER
     return _send_change(admin, broker, cluster, code, {"username": user})
 
@@ -130,7 +146,6 @@ def delete_user(
 def get_user(
     admin: AdminClient, broker: str | None, cluster: str | None, user: str
 ) -> Output:
-    """Show a user."""
     address = resolve_brokers(admin, broker, cluster)[0].address
     body = admin.ask(address, RequestCode.AUTH_GET_USER, {"username": user}).body
     return _user_table([fastjson.loads(body)] if body else [])
@@ -138,11 +153,10 @@ def get_user(
 
 @register_command("listUser")
 @broker_or_cluster
-@click.option("-f", "--filter", "text", help="Part of the name.")
+@click.option("-f", "--filter", "text", help="Only users whose name contains this.")
 def list_user(
     admin: AdminClient, broker: str | None, cluster: str | None, text: str | None
 ) -> Output:
-    """Show all users."""
     address = resolve_brokers(admin, broker, cluster)[0].address
     fields = {"filter": text} if text else {}
     body = admin.ask(address, RequestCode.AUTH_LIST_USER, fields).body
@@ -170,19 +184,42 @@ def _policy_body(
     return {"subject": subject, "policies": policies}
 
 
-def _acl_command(name: str, code: int, text: str) -> None:
-    """Create createAcl or updateAcl, which differ only in these arguments."""
+def _register_acl_command(name: str, code: int) -> None:
+    """Register createAcl or updateAcl, which differ only in these arguments."""
 
     @register_command(name)
     @broker_or_cluster
     @subject_option
-    @click.option("-r", "--resources", "resource", required=True, metavar="Topic:T,…")
-    @click.option("-a", "--actions", required=True, metavar="Pub,Sub,…")
     @click.option(
-        "-d", "--decision", type=click.Choice(["Allow", "Deny"]), required=True
+        "-r",
+        "--resources",
+        "resource",
+        required=True,
+        metavar="Topic:T,…",
+        help="Resources, such as Topic:Orders or Group:*.",
     )
-    @click.option("-i", "--sourceIp", "sources", metavar="IP,…")
-    def change(
+    @click.option(
+        "-a",
+        "--actions",
+        required=True,
+        metavar="Pub,Sub,…",
+        help="Actions: Pub, Sub, Create, Update, Delete, Get, List, Any or All.",
+    )
+    @click.option(
+        "-d",
+        "--decision",
+        type=click.Choice(["Allow", "Deny"]),
+        required=True,
+        help="Effect of the rule.",
+    )
+    @click.option(
+        "-i",
+        "--sourceIp",
+        "sources",
+        metavar="IP,…",
+        help="Client addresses that the rule covers; default all.",
+    )
+    def change_acl(
         admin: AdminClient,
         broker: str | None,
         cluster: str | None,
@@ -195,20 +232,15 @@ def _acl_command(name: str, code: int, text: str) -> None:
         value = _policy_body(subject, resource, actions, decision, sources)
         return _send_change(admin, broker, cluster, code, {"subject": subject}, value)
 
-    from rmq.cli.admin.base import registry
 
-    change.__doc__ = text
-    registry[name].help = text
-
-
-_acl_command("createAcl", RequestCode.AUTH_CREATE_ACL, "Create rules for a user.")
-_acl_command("updateAcl", RequestCode.AUTH_UPDATE_ACL, "Change rules of a user.")
+_register_acl_command("createAcl", RequestCode.AUTH_CREATE_ACL)
+_register_acl_command("updateAcl", RequestCode.AUTH_UPDATE_ACL)
 
 
 @register_command("deleteAcl")
 @broker_or_cluster
 @subject_option
-@click.option("-r", "--resources", "resource", help="Only the rules on this resource.")
+@click.option("-r", "--resources", "resource", help="Only the rules for this resource.")
 def delete_acl(
     admin: AdminClient,
     broker: str | None,
@@ -216,7 +248,6 @@ def delete_acl(
     subject: str,
     resource: str | None,
 ) -> Output:
-    """Delete rules of a user."""
     fields: dict[str, object] = {"subject": subject, "policyType": "Custom"}
     if resource:
         fields["resource"] = resource
@@ -229,7 +260,6 @@ def delete_acl(
 def get_acl(
     admin: AdminClient, broker: str | None, cluster: str | None, subject: str
 ) -> Output:
-    """Show the rules of a user."""
     address = resolve_brokers(admin, broker, cluster)[0].address
     body = admin.ask(address, RequestCode.AUTH_GET_ACL, {"subject": subject}).body
     return _rule_table([fastjson.loads(body)] if body else [])
@@ -237,8 +267,8 @@ def get_acl(
 
 @register_command("listAcl")
 @broker_or_cluster
-@click.option("-s", "--subject", "subject", metavar="User:NAME")
-@click.option("-r", "--resources", "resource")
+@click.option("-s", "--subject", "subject", metavar="User:NAME", help="Only this user.")
+@click.option("-r", "--resources", "resource", help="Only this resource.")
 def list_acl(
     admin: AdminClient,
     broker: str | None,
@@ -246,7 +276,6 @@ def list_acl(
     subject: str | None,
     resource: str | None,
 ) -> Output:
-    """Show all rules."""
     address = resolve_brokers(admin, broker, cluster)[0].address
     wanted = {"subjectFilter": subject, "resourceFilter": resource}
     fields = {name: value for name, value in wanted.items() if value}
@@ -266,13 +295,26 @@ def _rule_table(infos: list[dict[str, object]]) -> Table:
 
 
 @register_command("copyUser")
-@click.option("-f", "--fromBroker", "source", required=True, metavar="HOST:PORT")
-@click.option("-t", "--toBroker", "target", required=True, metavar="HOST:PORT")
-@click.option("-u", "--usernames", "names", help="Only these, separated by ,")
+@click.option(
+    "-f",
+    "--fromBroker",
+    "source",
+    required=True,
+    metavar="HOST:PORT",
+    help="Broker to copy from.",
+)
+@click.option(
+    "-t",
+    "--toBroker",
+    "target",
+    required=True,
+    metavar="HOST:PORT",
+    help="Broker to copy to.",
+)
+@click.option("-u", "--usernames", "names", help="Only these, separated by commas.")
 def copy_user(
     admin: AdminClient, source: str, target: str, names: str | None
 ) -> Output:
-    """Copy users from one broker to another."""
     body = admin.ask(source, RequestCode.AUTH_LIST_USER).body
     wanted = set(names.split(",")) if names else None
     codes = RequestCode.AUTH_UPDATE_USER, RequestCode.AUTH_CREATE_USER
@@ -284,13 +326,26 @@ def copy_user(
 
 
 @register_command("copyAcl")
-@click.option("-f", "--fromBroker", "source", required=True, metavar="HOST:PORT")
-@click.option("-t", "--toBroker", "target", required=True, metavar="HOST:PORT")
-@click.option("-s", "--subjects", "subjects", help="Only these, separated by ,")
+@click.option(
+    "-f",
+    "--fromBroker",
+    "source",
+    required=True,
+    metavar="HOST:PORT",
+    help="Broker to copy from.",
+)
+@click.option(
+    "-t",
+    "--toBroker",
+    "target",
+    required=True,
+    metavar="HOST:PORT",
+    help="Broker to copy to.",
+)
+@click.option("-s", "--subjects", "subjects", help="Only these, separated by commas.")
 def copy_acl(
     admin: AdminClient, source: str, target: str, subjects: str | None
 ) -> Output:
-    """Copy rules from one broker to another."""
     body = admin.ask(source, RequestCode.AUTH_LIST_ACL).body
     wanted = set(subjects.split(",")) if subjects else None
     codes = RequestCode.AUTH_UPDATE_ACL, RequestCode.AUTH_CREATE_ACL
@@ -308,7 +363,7 @@ def _update_or_create(
     fields: dict[str, str],
     value: dict[str, object],
 ) -> str:
-    """Change the objects that exist, and create the others."""
+    """Update a user or a rule; create it if it does not exist."""
     update, create = codes
     body = fastjson.dumps(value)
     try:

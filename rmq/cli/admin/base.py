@@ -1,18 +1,19 @@
 """The common part of all `rmq admin` commands: options, errors, output.
 
-A command is a function of an `AdminClient` and its options that returns its output: a
-`Table`, a dictionary, or lines. Exit codes: 0 success, 1 refused or failed, 2 usage, 3
-not reachable.
+A command is a function of an `AdminClient` and its options. It returns a `Table`, a
+dictionary or lines. Its help text is in the catalogue. Exit codes: 0 success, 1 refused
+or failed, 2 usage, 3 unreachable.
 """
 
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import click
 
 from rmq.cli import completion
+from rmq.cli.admin.catalogue import ENTRIES
 from rmq.cli.failures import Subject, exit_with_error
 from rmq.cli.terminal.table import Table, cell_text, json_value, plain_text
 from rmq.cli.terminal.text import escape_controls, escape_json
@@ -30,7 +31,7 @@ Function = Callable[..., Output]
 
 
 def register_command(name: str) -> Callable[[Function], Function]:
-    """Register a function as the command of this name."""
+    """Register a function as the command of this name in the catalogue."""
 
     def register(function: Function) -> Function:
         own: list[click.Parameter] = getattr(function, "__click_params__", [])
@@ -43,7 +44,7 @@ def register_command(name: str) -> Callable[[Function], Function]:
             broker_name: str | None = None,
             **options: Any,  # noqa: ANN401 - one for each option
         ) -> None:
-            with settings_or_exit(options).admin() as admin:
+            with settings_or_exit(options).admin_client() as admin:
                 try:
                     if broker_name:
                         options["broker"] = admin.address_of(broker_name)
@@ -61,7 +62,7 @@ def register_command(name: str) -> Callable[[Function], Function]:
             name,
             callback=run,
             params=[*_common_options(), *reversed(own)],
-            help=function.__doc__,
+            help=ENTRIES[name].help,
             context_settings={"help_option_names": ["-h", "--help"]},
         )
         return function
@@ -72,12 +73,16 @@ def register_command(name: str) -> Callable[[Function], Function]:
 def _common_options() -> list[click.Parameter]:
     return [
         *connection_options(),
-        click.Option(["--json", "as_json"], is_flag=True, help="One JSON document."),
+        click.Option(["--json", "as_json"], is_flag=True, help="Print JSON."),
         click.Option(
-            ["--mqadmin", "as_mqadmin"], is_flag=True, help="mqadmin's raw columns."
+            ["--mqadmin", "as_mqadmin"],
+            is_flag=True,
+            help="Print as mqadmin.",
         ),
         click.Option(
-            ["-H", "--no-header", "no_header"], is_flag=True, help="Rows only."
+            ["-H", "--no-header", "no_header"],
+            is_flag=True,
+            help="Print no titles.",
         ),
     ]
 
@@ -85,7 +90,7 @@ def _common_options() -> list[click.Parameter]:
 def print_output(
     shown: Output, *, as_json: bool, as_mqadmin: bool = False, header: bool = True
 ) -> None:
-    """Print the output of a command."""
+    """Print the output of a command in one of its forms."""
     if as_json:
         value = shown.as_json() if isinstance(shown, Table) else shown
         if isinstance(value, list) and value and isinstance(value[0], str):
@@ -120,38 +125,55 @@ def _output_lines(shown: Output, *, as_mqadmin: bool, header: bool) -> list[str]
     return [escape_controls(line) for line in shown]
 
 
-# -- options that several commands have
+# -- options of several commands
 
 
 def broker_option(function: Function) -> Function:
-    """Add -b with an address, and -B with a name."""
+    """Add -b with the address of a broker, and -B with its name."""
     name = click.option(
-        "-B", "--brokerName", "broker_name", metavar="NAME",
+        "-B", "--brokerName", "broker_name", metavar="NAME", help="Name of a broker.",
         shell_complete=completion.brokers,
     )  # fmt: skip
     address = click.option(
-        "-b", "--brokerAddr", "--broker", "broker", metavar="HOST:PORT"
+        "-b",
+        "--brokerAddr",
+        "--broker",
+        "broker",
+        metavar="HOST:PORT",
+        help="Address of a broker.",
     )
     decorated: Function = address(name(function))
     return decorated
 
 
-cluster_option = click.option("-c", "--clusterName", "cluster", metavar="NAME")
+cluster_option = click.option(
+    "-c", "--clusterName", "cluster", metavar="NAME", help="Name of a cluster."
+)
 topic_option = click.option(
-    "-t", "--topic", "topic", required=True, shell_complete=completion.topics
+    "-t",
+    "--topic",
+    "topic",
+    required=True,
+    help="Topic.",
+    shell_complete=completion.topics,
 )
 group_option = click.option(
-    "-g", "--groupName", "group", required=True, shell_complete=completion.groups
+    "-g",
+    "--groupName",
+    "group",
+    required=True,
+    help="Consumer group.",
+    shell_complete=completion.groups,
 )
 
 
 def bool_option(*names: str, default: bool | None = None) -> Callable[..., Any]:
-    """Declare an option that takes true or false, as in mqadmin."""
+    """Return an option with the value true or false, as in mqadmin."""
     return click.option(*names, type=click.BOOL, default=default, metavar="true|false")
 
 
 def broker_or_cluster(function: Function) -> Function:
-    """Add -b and -c, of which one must be given."""
+    """Add -b, -B and -c; `resolve_brokers` requires one of them."""
     return broker_option(cluster_option(function))
 
 
@@ -162,17 +184,34 @@ def resolve_brokers(
     *,
     slaves: bool = False,
 ) -> list[BrokerAddress]:
-    """Return the brokers of -b or -c."""
+    """Return the broker of -b, or the masters of -c; with `slaves` all of -c."""
     if broker:
         return [BrokerAddress("", broker, "0", broker)]
     if not cluster:
-        raise click.UsageError("name the broker with -b or -B, or the cluster with -c")
+        raise click.UsageError("give a broker with -b or -B, or a cluster with -c")
     found = admin.brokers(cluster) if slaves else admin.masters(cluster)
     if not found:
-        raise click.UsageError(f"the name server knows no broker of cluster {cluster}")
+        raise click.UsageError(f"no broker of cluster {cluster} is registered")
     return found
 
 
+def send_to_brokers(
+    admin: AdminClient,
+    brokers: Iterable[BrokerAddress],
+    code: int,
+    fields: Mapping[str, object] | None = None,
+    body: bytes = b"",
+    *,
+    text: str = "{} success",
+) -> list[str]:
+    """Send one request to each broker; return a line for each, from its address."""
+    lines = []
+    for each in brokers:
+        admin.ask(each.address, code, fields, body)
+        lines.append(text.format(each.address))
+    return lines
+
+
 def sort_rows(rows: Iterable[Sequence[object]]) -> list[Sequence[object]]:
-    """Return rows in the order of their cells."""
+    """Return rows in the order of the texts of their cells."""
     return sorted(rows, key=lambda row: [str(cell) for cell in row])

@@ -1,4 +1,4 @@
-"""Commands about brokers and clusters."""
+"""Commands for brokers and clusters."""
 
 import re
 import time
@@ -15,6 +15,7 @@ from rmq.cli.admin.base import (
     print_output,
     register_command,
     resolve_brokers,
+    send_to_brokers,
     sort_rows,
 )
 from rmq.client.admin import AdminClient, BrokerAddress
@@ -24,15 +25,14 @@ from rmq.protocol.codes import RequestCode
 
 
 @register_command("clusterList")
-@click.option("-m", "--moreStats", "more", is_flag=True, help="Totals by day.")
+@click.option("-m", "--moreStats", "more", is_flag=True, help="Show totals by day.")
 @click.option(
-    "-i", "--interval", type=click.FloatRange(0), help="Print again and again."
+    "-i", "--interval", type=click.FloatRange(0), help="Repeat every so many seconds."
 )
 @cluster_option
 def cluster_list(
     admin: AdminClient, interval: float | None, cluster: str | None, *, more: bool
 ) -> Output:
-    """Show all brokers with their traffic."""
     make = _daily_totals if more else _traffic_table
     while interval is not None:
         print_output(make(admin, cluster), as_json=False)
@@ -41,7 +41,7 @@ def cluster_list(
 
 
 def _runtime_info(admin: AdminClient, address: str) -> dict[str, str]:
-    """Return the runtime facts of a broker, empty if it does not answer."""
+    """Return the runtime information of a broker; empty if it does not answer."""
     try:
         table = admin.value(address, RequestCode.GET_BROKER_RUNTIME_INFO)["table"]
     except PeerError:
@@ -75,7 +75,7 @@ def _traffic_table(admin: AdminClient, cluster: str | None) -> Table:
 
 
 def _shortest_rate(rates: str | None) -> float:
-    """Return the rate over the shortest time; a Java broker has none at first."""
+    """Return the rate over the shortest time; a new Java broker reports no rate."""
     return float(((rates or "").split() or ["0"])[0])
 
 
@@ -104,7 +104,6 @@ def _daily_totals(admin: AdminClient, cluster: str | None) -> Table:
 def broker_status(
     admin: AdminClient, broker: str | None, cluster: str | None
 ) -> Output:
-    """Show the runtime facts of brokers."""
     asked = resolve_brokers(admin, broker, cluster, slaves=True)
     code = RequestCode.GET_BROKER_RUNTIME_INFO
     found = {each.address: admin.value(each.address, code)["table"] for each in asked}
@@ -115,8 +114,8 @@ def broker_status(
 
 @register_command("brokerConsumeStats")
 @broker_option
-@click.option("-t", "--timeoutMillis", "timeout_ms", type=int, help="Not used.")
-@click.option("-l", "--level", type=int, default=0, help="Least difference to show.")
+@click.option("-t", "--timeoutMillis", "timeout_ms", type=int, help="Ignored.")
+@click.option("-l", "--level", type=int, default=0, help="Least lag to show.")
 @bool_option("-o", "--order", default=False)
 def broker_consume_stats(
     admin: AdminClient,
@@ -126,7 +125,6 @@ def broker_consume_stats(
     *,
     order: bool,
 ) -> Output:
-    """Show how far every group is behind on one broker."""
     (host,) = resolve_brokers(admin, broker, None)
     code = RequestCode.GET_BROKER_CONSUME_STATS
     answer = admin.value(host.address, code, {"isOrder": order})
@@ -148,11 +146,10 @@ def broker_consume_stats(
 
 @register_command("getBrokerConfig")
 @broker_or_cluster
-@click.option("-k", "--key", "pattern", help="Only keys that match this expression.")
+@click.option("-k", "--key", "pattern", metavar="REGEX", help="Only these keys.")
 def get_broker_config(
     admin: AdminClient, broker: str | None, cluster: str | None, pattern: str | None
 ) -> Output:
-    """Show the configuration of brokers."""
     asked = resolve_brokers(admin, broker, cluster, slaves=True)
     code = RequestCode.GET_BROKER_CONFIG
     found = {
@@ -167,7 +164,7 @@ def get_broker_config(
 
 
 def parse_config(body: bytes) -> dict[str, str]:
-    """Read `key=value` lines as servers write them."""
+    """Parse the `key=value` lines of a server; sort by key."""
     lines = body.decode("utf-8", "replace").splitlines()
     pairs = (line.partition("=") for line in lines if "=" in line)
     return {key: value for key, _, value in sorted(pairs)}
@@ -175,8 +172,8 @@ def parse_config(body: bytes) -> dict[str, str]:
 
 @register_command("updateBrokerConfig")
 @broker_or_cluster
-@click.option("-k", "--key", required=True)
-@click.option("-v", "--value", required=True)
+@click.option("-k", "--key", required=True, help="Key to change.")
+@click.option("-v", "--value", required=True, help="New value.")
 @click.option("-a", "--updateAllBroker", "every", is_flag=True, help="Slaves too.")
 def update_broker_config(
     admin: AdminClient,
@@ -187,7 +184,6 @@ def update_broker_config(
     *,
     every: bool,
 ) -> Output:
-    """Change one key of running brokers."""
     body = f"{key}={value}\n".encode()
     asked = resolve_brokers(admin, broker, cluster, slaves=every)
     for each in asked:
@@ -201,7 +197,6 @@ def update_broker_config(
 @click.option("-b", "--brokerAddr", "broker", required=True)
 @click.option("-o", "--offset", type=int, required=True)
 def reset_master_flush_offset(admin: AdminClient, broker: str, offset: int) -> Output:
-    """Store at a slave up to where its master had flushed; only haStatus shows it."""
     fields = {"masterFlushOffset": offset}
     admin.ask(broker, RequestCode.RESET_MASTER_FLUSH_OFFSET, fields)
     return [f"master flush offset of {broker} is {offset}"]
@@ -213,21 +208,16 @@ def reset_master_flush_offset(admin: AdminClient, broker: str, offset: int) -> O
 def export_pop_record(
     admin: AdminClient, broker: str | None, cluster: str | None, *, is_dry: bool
 ) -> Output:
-    """Let a broker store what it keeps of POP for Java's other form; rmq has one.
-
-    A dry run only lists the brokers.
-    """
-    asked = resolve_brokers(admin, broker, cluster)
-    for each in asked:
-        if not is_dry:
-            admin.ask(each.address, RequestCode.POP_ROLLBACK)
-    return [f"{each.address} success" for each in asked]
+    brokers = resolve_brokers(admin, broker, cluster)
+    if is_dry:
+        return [f"{each.address} success" for each in brokers]
+    return send_to_brokers(admin, brokers, RequestCode.POP_ROLLBACK)
 
 
 @register_command("haStatus")
 @broker_or_cluster
 @click.option(
-    "-i", "--interval", type=click.FloatRange(0), help="Print again and again."
+    "-i", "--interval", type=click.FloatRange(0), help="Repeat every so many seconds."
 )
 def ha_status(
     admin: AdminClient,
@@ -235,7 +225,6 @@ def ha_status(
     cluster: str | None,
     interval: float | None,
 ) -> Output:
-    """Show the replicas of masters and their progress, or the master of a slave."""
     asked = resolve_brokers(admin, broker, cluster)
     while interval is not None:
         print_output(_slave_table(admin, asked), as_json=False)

@@ -6,6 +6,7 @@ from rmq.cli.admin.base import (
     cluster_option,
     register_command,
     resolve_brokers,
+    send_to_brokers,
 )
 from rmq.client.admin import AdminClient
 from rmq.protocol.codes import RequestCode
@@ -17,7 +18,6 @@ from rmq.protocol.codes import RequestCode
 def clean_unused_topic(
     admin: AdminClient, broker: str | None, cluster: str | None
 ) -> Output:
-    """Remove the queues of topics that a broker does not know any more."""
     return request_cleanup(admin, RequestCode.CLEAN_UNUSED_TOPIC, broker, cluster)
 
 
@@ -27,7 +27,6 @@ def clean_unused_topic(
 def clean_expired_cq(
     admin: AdminClient, broker: str | None, cluster: str | None
 ) -> Output:
-    """Remove queue files whose messages are deleted."""
     return request_cleanup(
         admin, RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE, broker, cluster
     )
@@ -39,19 +38,17 @@ def clean_expired_cq(
 def delete_expired_commit_log(
     admin: AdminClient, broker: str | None, cluster: str | None
 ) -> Output:
-    """Let brokers delete expired log files at any hour."""
     return request_cleanup(admin, RequestCode.DELETE_EXPIRED_COMMITLOG, broker, cluster)
 
 
 def request_cleanup(
     admin: AdminClient, code: int, broker: str | None, cluster: str | None
 ) -> Output:
-    """Ask brokers to clean up; without -b and -c all of them."""
-    asked = (
+    """Send a request to the broker of -b, to all brokers of -c, or to all brokers."""
+    is_chosen = broker or cluster
+    brokers = (
         resolve_brokers(admin, broker, cluster, slaves=True)
-        if broker or cluster
+        if is_chosen
         else admin.brokers()
     )
-    for each in asked:
-        admin.ask(each.address, code)
-    return [f"{each.address} success" for each in asked]
+    return send_to_brokers(admin, brokers, code)

@@ -24,7 +24,6 @@ from rmq.protocol.codes import RequestCode, ResponseCode
 @group_option
 @broker_option
 def consumer_connection(admin: AdminClient, group: str, broker: str | None) -> Output:
-    """Show the members of a consumer group and their subscriptions."""
     if broker:
         code = RequestCode.GET_CONSUMER_CONNECTION_LIST
         found = admin.value(broker, code, {"consumerGroup": group})
@@ -38,7 +37,6 @@ def consumer_connection(admin: AdminClient, group: str, broker: str | None) -> O
 @group_option
 @topic_option
 def producer_connection(admin: AdminClient, group: str, topic: str) -> Output:
-    """Show the members of a producer group, on the brokers of a topic."""
     rows: list[tuple[object, ...]] = []
     refusal: AnswerRefused | None = None
     for host in admin.hosts(topic):
@@ -61,7 +59,6 @@ def _client_row(each: dict[str, Any]) -> tuple[object, ...]:
 @register_command("producer")
 @broker_option
 def list_producers(admin: AdminClient, broker: str | None) -> Output:
-    """Show every producer of a broker by group."""
     (host,) = resolve_brokers(admin, broker, None)
     data = (
         admin.value(host.address, RequestCode.GET_ALL_PRODUCER_INFO).get("data") or {}
@@ -80,7 +77,7 @@ def list_producers(admin: AdminClient, broker: str | None) -> Output:
 def running_infos(
     admin: AdminClient, group: str, *, client: str | None = None, jstack: bool = False
 ) -> dict[str, dict[str, Any]]:
-    """Ask the members of a group, or one of them, for their state."""
+    """Return the state that clients of a group report, by client id."""
     found: dict[str, dict[str, Any]] = {}
     for member in admin.consumers(group)["connectionSet"]:
         name = member["clientId"]
@@ -97,10 +94,10 @@ def running_infos(
 
 
 @register_command("consumerStatus")
-@click.option("-g", "--consumerGroup", "group", required=True)
-@click.option("-i", "--clientId", "client")
+@click.option("-g", "--consumerGroup", "group", required=True, help="Consumer group.")
+@click.option("-i", "--clientId", "client", help="Only this client.")
 @broker_option
-@click.option("-s", "--jstack", "jstack", is_flag=True, help="With stacks of threads.")
+@click.option("-s", "--jstack", "jstack", is_flag=True, help="Include thread stacks.")
 def consumer_status(
     admin: AdminClient,
     group: str,
@@ -109,7 +106,6 @@ def consumer_status(
     *,
     jstack: bool,
 ) -> Output:
-    """Show the state that the members of a group report."""
     if broker and client:
         code = RequestCode.GET_CONSUMER_RUNNING_INFO
         fields = {"consumerGroup": group, "clientId": client, "jstackEnable": jstack}

@@ -1,6 +1,4 @@
-"""Thresholds of groups for old messages, and the kernel's read-ahead in the log."""
-
-from collections.abc import Mapping
+"""Commands for cold-data thresholds of groups, and for read-ahead in the log."""
 
 import click
 
@@ -9,11 +7,14 @@ from rmq.cli.admin.base import (
     broker_or_cluster,
     register_command,
     resolve_brokers,
+    send_to_brokers,
 )
 from rmq.client.admin import AdminClient
 from rmq.protocol.codes import RequestCode
 
-consumer_group = click.option("-g", "--consumerGroup", "group", required=True)
+consumer_group = click.option(
+    "-g", "--consumerGroup", "group", required=True, help="Consumer group."
+)
 
 
 @register_command("getColdDataFlowCtrInfo")
@@ -21,7 +22,6 @@ consumer_group = click.option("-g", "--consumerGroup", "group", required=True)
 def get_cold_data_info(
     admin: AdminClient, broker: str | None, cluster: str | None
 ) -> Output:
-    """Show the groups with a threshold for old messages, which slows nobody down."""
     code = RequestCode.GET_COLD_DATA_FLOW_CTR_INFO
     return {
         each.address: admin.value(each.address, code)
@@ -32,7 +32,10 @@ def get_cold_data_info(
 @register_command("updateColdDataFlowCtrGroupConfig")
 @broker_or_cluster
 @consumer_group
-@click.option("-v", "--threshold", type=click.IntRange(0), required=True)
+@click.option(
+    "-v", "--threshold", type=click.IntRange(0), required=True,
+    help="Bytes of cold data a second.",
+)  # fmt: skip
 def update_cold_data_group(
     admin: AdminClient,
     broker: str | None,
@@ -40,11 +43,10 @@ def update_cold_data_group(
     group: str,
     threshold: int,
 ) -> Output:
-    """Set a group's threshold for old messages, which slows nobody down."""
-    return _told(
-        admin, broker, cluster, RequestCode.UPDATE_COLD_DATA_FLOW_CTR_CONFIG,
-        body=f"{group}={threshold}\n".encode(),
-    )  # fmt: skip
+    brokers = resolve_brokers(admin, broker, cluster)
+    code = RequestCode.UPDATE_COLD_DATA_FLOW_CTR_CONFIG
+    body = f"{group}={threshold}\n".encode()
+    return send_to_brokers(admin, brokers, code, body=body)
 
 
 @register_command("removeColdDataFlowCtrGroupConfig")
@@ -53,39 +55,20 @@ def update_cold_data_group(
 def remove_cold_data_group(
     admin: AdminClient, broker: str | None, cluster: str | None, group: str
 ) -> Output:
-    """Remove a group's threshold for old messages."""
-    return _told(
-        admin, broker, cluster, RequestCode.REMOVE_COLD_DATA_FLOW_CTR_CONFIG,
-        body=group.encode(),
-    )  # fmt: skip
+    brokers = resolve_brokers(admin, broker, cluster)
+    code = RequestCode.REMOVE_COLD_DATA_FLOW_CTR_CONFIG
+    return send_to_brokers(admin, brokers, code, body=group.encode())
 
 
 @register_command("setCommitLogReadAheadMode")
 @broker_or_cluster
 @click.option(
     "-m", "--commitLogReadAheadMode", "mode", type=click.Choice(["0", "1"]),
-    required=True,
+    required=True, help="0 on, 1 off.",
 )  # fmt: skip
 def set_read_ahead_mode(
     admin: AdminClient, broker: str | None, cluster: str | None, mode: str
 ) -> Output:
-    """Let the kernel read ahead in the log (0), or not (1)."""
-    return _told(
-        admin, broker, cluster, RequestCode.SET_COMMITLOG_READ_MODE,
-        fields={"READ_AHEAD_MODE": mode},
-    )  # fmt: skip
-
-
-def _told(
-    admin: AdminClient,
-    broker: str | None,
-    cluster: str | None,
-    code: int,
-    *,
-    fields: Mapping[str, object] | None = None,
-    body: bytes = b"",
-) -> Output:
-    asked = resolve_brokers(admin, broker, cluster)
-    for each in asked:
-        admin.ask(each.address, code, fields, body)
-    return [f"{each.address} success" for each in asked]
+    brokers = resolve_brokers(admin, broker, cluster)
+    fields = {"READ_AHEAD_MODE": mode}
+    return send_to_brokers(admin, brokers, RequestCode.SET_COMMITLOG_READ_MODE, fields)

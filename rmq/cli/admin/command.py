@@ -1,6 +1,6 @@
-"""`rmq admin`: mqadmin's commands by their names and flags.
+"""`rmq admin`: the commands of mqadmin with their names and flags.
 
-A command's module is imported when it is called, so that commands start fast.
+The module of a command is imported when it is called, so that commands start fast.
 """
 
 from importlib import import_module
@@ -12,10 +12,7 @@ from rmq.cli.admin.catalogue import ENTRIES, UNSERVED
 from rmq.cli.lazy_group import LazyGroup, write_commands
 
 SUMMARIES: Final = {
-    name: f"Not served by rmq (request {UNSERVED[name]}); names the alternative."
-    if name in UNSERVED
-    else entry.sentence
-    for name, entry in sorted(ENTRIES.items())
+    name: entry.help.partition("\n")[0] for name, entry in sorted(ENTRIES.items())
 }
 
 
@@ -28,16 +25,16 @@ def load(name: str) -> click.Command:
 
 
 class AdminGroup(LazyGroup):
-    """Commands that rmq serves, and those of mqadmin that it does not."""
+    """The commands of mqadmin; help lists separately those that rmq does not serve."""
 
     def format_commands(
         self, ctx: click.Context, formatter: click.HelpFormatter
     ) -> None:
-        """Write the commands that rmq serves, then the names of the others."""
+        """Write the served commands with summaries, then the names of the others."""
         served = {k: text for k, text in SUMMARIES.items() if k not in UNSERVED}
         with formatter.section("Commands"):
             write_commands(formatter, served)
-        with formatter.section("Not served by rmq; each names the alternative"):
+        with formatter.section("Not served by rmq; each prints the alternative"):
             formatter.write_text(", ".join(sorted(UNSERVED)))
 
 
@@ -45,10 +42,10 @@ admin_command = AdminGroup(
     "admin",
     summaries=SUMMARIES,
     load=load,
-    help="""Look at running brokers and name servers, and change them.
+    help="""Inspect and change running brokers and name servers.
 
-    The commands and flags are those of mqadmin. Name servers: -n or NAMESRV_ADDR, else
-    127.0.0.1:9876; -b takes the address of a broker, -B its name.
+    The commands and flags are those of mqadmin. Name servers come from -n or
+    NAMESRV_ADDR, else 127.0.0.1:9876. -b takes the address of a broker, -B its name.
 
     \b
     rmq admin clusterList
@@ -56,7 +53,7 @@ admin_command = AdminGroup(
     rmq admin topicStatus -t Orders --json
     rmq admin consumerProgress -g billing
 
-    Exit codes: 0 success, 1 refused or failed, 2 usage, 3 not reachable.
+    Exit codes: 0 success, 1 refused or failed, 2 usage, 3 unreachable.
     """,
     context_settings={"help_option_names": ["-h", "--help"]},
 )

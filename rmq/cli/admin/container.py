@@ -1,4 +1,4 @@
-"""Commands to containers."""
+"""Commands for containers."""
 
 import click
 
@@ -12,13 +12,14 @@ IDENTITY_PARTS = 3
 @register_command("addBroker")
 @click.option("-c", "--brokerContainerAddr", "container", required=True)
 @click.option(
-    "-b", "--brokerConfigPath", "path", required=True, help="On the container's host."
+    "-b",
+    "--brokerConfigPath",
+    "path",
+    required=True,
+    metavar="FILE",
+    help="Configuration file on the host of the container.",
 )
 def add_broker(admin: AdminClient, container: str, path: str) -> Output:
-    """Add a broker to a container.
-
-    It starts the broker of a configuration file on the container's host.
-    """
     admin.ask(container, RequestCode.ADD_BROKER, {"configPath": path})
     return [f"add broker to {container} success"]
 
@@ -29,10 +30,6 @@ def add_broker(admin: AdminClient, container: str, path: str) -> Output:
     "-b", "--brokerIdentity", "identity", required=True, metavar="CLUSTER:NAME:ID"
 )
 def remove_broker(admin: AdminClient, container: str, identity: str) -> Output:
-    """Remove a broker from a container.
-
-    It stops in order, and starts again with the container if the file names it.
-    """
     parts = identity.split(":")
     if len(parts) != IDENTITY_PARTS or not parts[2].isdecimal():
         raise click.BadParameter("write CLUSTER:NAME:ID", param_hint="-b")

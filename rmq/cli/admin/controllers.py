@@ -1,4 +1,4 @@
-"""Commands to controllers. -a is any of them; the one that leads is asked."""
+"""Commands for controllers: -a names some of them, and the leader answers."""
 
 import time
 from typing import Any
@@ -26,7 +26,6 @@ controller_option = click.option(
 @register_command("getControllerMetaData")
 @controller_option
 def get_controller_meta_data(admin: AdminClient, controllers: str) -> Output:
-    """Show which controllers run, and which of them leads."""
     fields = _metadata(admin, controllers)
     peers = (fields.get("peers") or "").strip(";")
     return {
@@ -44,9 +43,8 @@ def get_controller_meta_data(admin: AdminClient, controllers: str) -> Output:
 def get_sync_state_set(
     admin: AdminClient, controllers: str, name: str | None, cluster: str | None
 ) -> Output:
-    """Show master, set and epochs of one group or of a cluster's groups."""
     if not name and not cluster:
-        raise click.UsageError("name the group with -b, or the cluster with -c")
+        raise click.UsageError("give a group with -b, or a cluster with -c")
     names = [name] if name else sorted({each.name for each in admin.brokers(cluster)})
     code = RequestCode.CONTROLLER_GET_SYNC_STATE_DATA
     leader = _find_leader(admin, controllers)
@@ -81,17 +79,16 @@ def _member_rows(name: str, info: dict[str, Any]) -> list[tuple[object, ...]]:
 @click.option("-b", "--brokerName", "name", metavar="NAME")
 @cluster_option
 @click.option(
-    "-i", "--interval", type=click.FloatRange(0), help="Print again and again."
+    "-i", "--interval", type=click.FloatRange(0), help="Repeat every so many seconds."
 )
 def get_broker_epoch(
     admin: AdminClient, name: str | None, cluster: str | None, interval: float | None
 ) -> Output:
-    """Show how far the log of each broker of a group goes, epoch by epoch."""
     if not name and not cluster:
-        raise click.UsageError("name the group with -b, or the cluster with -c")
+        raise click.UsageError("give a group with -b, or a cluster with -c")
     asked = [each for each in admin.brokers(cluster) if name in (None, each.name)]
     if not asked:
-        raise click.ClickException(f"no name server knows a broker of {name}")
+        raise click.ClickException(f"no broker of {name} is registered")
     while interval is not None:
         print_output(_epoch_table(admin, asked), as_json=False)
         time.sleep(interval)
@@ -123,7 +120,6 @@ def _epoch_table(admin: AdminClient, asked: list[BrokerAddress]) -> Table:
 def elect_master(
     admin: AdminClient, controllers: str, broker_id: int, name: str, cluster: str
 ) -> Output:
-    """Make a broker the master of its group; it must live and be in the set."""
     fields = {
         "clusterName": cluster, "brokerName": name, "brokerId": broker_id,
         "designateElect": "true",
@@ -154,7 +150,6 @@ def clean_broker_metadata(
     *,
     is_living: bool,
 ) -> Output:
-    """Let controllers forget brokers that are gone for good, or a whole group."""
     fields: dict[str, object] = {
         "brokerName": name, "isCleanLivingBroker": str(is_living).lower(),
     }  # fmt: skip
@@ -169,7 +164,6 @@ def clean_broker_metadata(
 @register_command("getControllerConfig")
 @controller_option
 def get_controller_config(admin: AdminClient, controllers: str) -> Output:
-    """Show the configuration of controllers."""
     code = RequestCode.GET_CONTROLLER_CONFIG
     found = {
         each: parse_config(admin.ask(each, code).body)
@@ -185,7 +179,6 @@ def get_controller_config(admin: AdminClient, controllers: str) -> Output:
 def update_controller_config(
     admin: AdminClient, controllers: str, key: str, value: str
 ) -> Output:
-    """Change one key of running controllers."""
     body = f"{key}={value}\n".encode()
     addresses = controllers.split(";")
     for each in addresses:
@@ -194,7 +187,7 @@ def update_controller_config(
 
 
 def _metadata(admin: AdminClient, controllers: str) -> dict[str, str]:
-    """Ask until one names the leader: one that is cut off does not know it."""
+    """Return metadata from the first controller that knows the leader."""
     code = RequestCode.CONTROLLER_GET_METADATA_INFO
     found: dict[str, str] | None = None
     failure: ConnectFailed | None = None
@@ -207,7 +200,7 @@ def _metadata(admin: AdminClient, controllers: str) -> dict[str, str]:
         if found.get("controllerLeaderAddress"):
             break
     if found is None:
-        assert failure is not None, "a text has a first part"
+        assert failure is not None, "there is at least one address"
         raise failure
     return found
 
@@ -215,5 +208,5 @@ def _metadata(admin: AdminClient, controllers: str) -> dict[str, str]:
 def _find_leader(admin: AdminClient, controllers: str) -> str:
     leader = _metadata(admin, controllers).get("controllerLeaderAddress")
     if not leader:
-        raise click.ClickException(f"no controller of {controllers} leads now")
+        raise click.ClickException(f"the controllers {controllers} have no leader")
     return leader

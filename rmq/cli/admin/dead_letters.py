@@ -1,4 +1,4 @@
-"""The command that sends dead letters again."""
+"""The command that resends dead letters."""
 
 import click
 
@@ -17,10 +17,12 @@ from rmq.protocol.codes import OwnRequestCode
 @register_command("resendDeadLetters")
 @broker_option
 @group_option
-@click.option("-o", "--offsets", help="Only these offsets, with commas between.")
-@click.option("-t", "--topic", help="Only those of this topic; with --tag.")
-@click.option("--tag", help="Only those with this tag; with -t. '' is no tag.")
-@click.option("--all", "is_all", is_flag=True, help="All of them, at most 10,000.")
+@click.option(
+    "-o", "--offsets", metavar="N,…", help="Offsets in the dead-letter queue."
+)
+@click.option("-t", "--topic", help="Original topic; with --tag.")
+@click.option("--tag", help="Tag; with -t. '' selects messages without a tag.")
+@click.option("--all", "is_all", is_flag=True, help="All dead letters, at most 10,000.")
 def resend_dead_letters(
     admin: AdminClient,
     broker: str | None,
@@ -31,7 +33,6 @@ def resend_dead_letters(
     *,
     is_all: bool,
 ) -> Output:
-    """Send dead letters of a group again, to this group alone."""
     chosen = bool(offsets) + (topic is not None and tag is not None) + is_all
     if chosen != 1:
         raise click.UsageError("give --offsets, or -t and --tag, or --all")

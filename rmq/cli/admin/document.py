@@ -1,8 +1,7 @@
-"""docs/operate/admin.md: the requests that each command makes, and the plugins that
-serve them.
+"""The page admin.md: the requests of each command, and the handlers of these.
 
-Run `python -m rmq.cli.admin.document` to print it. It starts a broker with a name
-server in a temporary directory and asks it for the registrations of its plugins.
+`python -m rmq.cli.admin.document` prints it. It starts a broker with a name server in
+a temporary directory and reads the registrations of its plugins.
 """
 
 import sys
@@ -28,20 +27,20 @@ from rmq.store.config import StoreConfig
 NAME_SERVER_CODES: Final = frozenset(
     {100, 101, 102, 105, 106, 205, 206, 216, 318, 319, 327}
 )
-"""Codes of tools that go to name servers; all others go to brokers."""
+"""Request codes for name servers; all others are for brokers."""
 
 ELSEWHERE: Final = {
     "container": "`rmq container`",
     "controllers": "`rmq controller`",
 }
-"""Modules of commands that do not go to brokers and name servers, and who serves."""
+"""Servers of the commands that are not for brokers and name servers, by module."""
 
 HEAD: Final = """\
 # Administration
 
 `mqadmin` of RocketMQ works against rmq unmodified, and `rmq admin` has its commands
 by the same names and flags. `rmq admin` prints tables, or one document with `--json`;
-its exit codes are 0 success, 1 refused or failed, 2 usage, 3 not reachable. `-B`
+its exit codes are 0 success, 1 refused or failed, 2 usage, 3 unreachable. `-B`
 takes the name of a broker where `-b` takes its address. On a terminal tables fit its
 width and times are local; in a pipe columns are separated by tabs, times are ISO in
 UTC, and the header (`-H` leaves it out) has the keys of `--json`. `--mqadmin` prints
@@ -60,17 +59,17 @@ All commands of `rmq` that ask servers connect in the same way:
 | user | | `RMQ_USER` | `user = "alice"` |
 | password | | `RMQ_PASSWORD_FILE`, a file | `password_file = "…"` or `password = "…"` |
 | TLS | `--tls` | | `tls = true` |
-| who signs the servers | `--ca FILE` | | `ca = "…"` |
-| our certificate | `--tls-cert`, `--tls-key` | | `tls_cert = "…"`, `tls_key = "…"` |
-| another name than the host | `--tls-name NAME` | | `tls_name = "…"` |
+| CA bundle for servers | `--ca FILE` | | `ca = "…"` |
+| client certificate | `--tls-cert`, `--tls-key` | | `tls_cert = "…"`, `tls_key = "…"` |
+| name in the certificate, if not the host | `--tls-name NAME` | | `tls_name = "…"` |
 
 Flags come before variables, and variables before the file. A file with a password must
 be readable by its owner only (`chmod 600`). Without a user, `conf/tools.yml` of mqadmin
-in `$ROCKETMQ_HOME` is read. The tools check who signed a server's certificate, and that
-it is for the host they asked for; brokers often register addresses as numbers, so use
-certificates with these addresses, or `--tls-name`: `'*'` accepts every name that a
-trusted authority has signed. `rmq doctor -c broker.conf` also uses the certificates and
-the user of that file.
+in `$ROCKETMQ_HOME` is read. The tools verify who signed the certificate of a server,
+and that it is for the requested host. Brokers often register IP addresses: use
+certificates with these addresses, or `--tls-name`; `'*'` accepts every name that a
+trusted CA signed. `rmq doctor -c broker.conf` also uses the certificates and the user
+of that file.
 
 ## Messages
 
@@ -85,8 +84,8 @@ the user of that file.
 
 `rmq consume` without `-g` joins no group and commits nothing. With `-g` it is a
 member of the group: it gets its share of the queues, commits what it has written, and
-leaves the group at the end; a message that it has received but not written comes to
-another member. A new group begins at the first message. `--delay` uses a level of
+leaves the group at the end; another member gets the messages that it received but did
+not write. A new group begins at the first message. `--delay` uses a level of
 `messageDelayLevel` if its default has one, and else a timer, which not every broker
 serves.
 
@@ -95,8 +94,8 @@ stay as they are: topic, queue, offset, message id and time for `rmq send`; time
 queue, offset, keys, tags and body for `rmq consume`. Control characters and marks of
 direction in bodies, keys and tags are written as escapes; `--raw` writes bodies as
 they are, but not to a terminal. Ctrl-C ends `rmq consume` with exit code 0, and `rmq
-send --lines` with 130 after it has said how many messages were sent. If a broker stops,
-`rmq consume` says so, waits until it is back, and continues where it was; with `-e` it
+send --lines` with 130 after it has printed the number of sent messages. If a broker
+stops, `rmq consume` reports it, waits until it is back, and continues; with `-e` it
 ends with exit code 3.
 
 `queryMsgById` and `queryMsgByUniqueKey` show which groups have consumed a message;
@@ -122,14 +121,14 @@ that were idle for a day.
 
 
 class Served(NamedTuple):
-    """What a running node serves; `advice` by each code that it refuses."""
+    """Handlers of a running node by code, and advice for the codes that it refuses."""
 
     handlers: Mapping[int, str]
     advice: Mapping[int, str]
     name_server: frozenset[int]
 
-    def who(self, code: int) -> str:
-        """Return the handler of a code, or the reason why there is no handler."""
+    def handler_of(self, code: int) -> str:
+        """Return the handler of a code, or why there is no handler."""
         if code in NAME_SERVER_CODES:
             return "name server" if code in self.name_server else "not served yet"
         if code in self.advice:
@@ -137,8 +136,8 @@ class Served(NamedTuple):
         handler = self.handlers.get(code)
         return f"`{handler}`" if handler else "not served yet"
 
-    def has(self, code: int) -> bool:
-        """Return whether a code is served."""
+    def is_served(self, code: int) -> bool:
+        """Whether a handler serves a code."""
         if code in NAME_SERVER_CODES:
             return code in self.name_server
         return code in self.handlers and code not in self.advice
@@ -155,7 +154,7 @@ def render_page(served: Served) -> str:
     ]
     for name in sorted(ENTRIES):
         codes = ENTRIES[name].codes
-        missing = [str(code) for code in codes if not served.has(code)]
+        missing = [str(code) for code in codes if not served.is_served(code)]
         if ENTRIES[name].module in ELSEWHERE:
             status = f"served by {ELSEWHERE[ENTRIES[name].module]}"
         elif name in UNSERVED:
@@ -182,12 +181,12 @@ def render_page(served: Served) -> str:
         commands = "most" if len(users) > 20 else ", ".join(users)
         own = code in {*OwnRequestCode}
         name = (OwnRequestCode if own else RequestCode)(code).name
-        lines.append(f"| {code} | {name} | {served.who(code)} | {commands} |")
+        lines.append(f"| {code} | {name} | {served.handler_of(code)} | {commands} |")
     return "\n".join(lines) + "\n"
 
 
 async def inspect_server() -> Served:
-    """Start a node, and find out what it serves."""
+    """Start a node and return what it serves."""
     with tempfile.TemporaryDirectory() as folder:
         values = {
             "listenPort": "0",

@@ -1,4 +1,4 @@
-"""Commands that write the tables and figures of brokers into files."""
+"""Commands that export tables and figures of brokers to files."""
 
 import json
 import time
@@ -29,7 +29,7 @@ folder_option = click.option(
 
 
 def write(folder: Path, name: str, value: object) -> list[str]:
-    """Write one JSON file; return a line with its path."""
+    """Write a JSON file; return a line with its path."""
     path = folder / name
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -49,10 +49,12 @@ def _tables(admin: AdminClient, address: str) -> tuple[dict[str, Any], dict[str,
 
 @register_command("exportMetadata")
 @broker_or_cluster
-@click.option("-t", "--topic", "topics_only", is_flag=True)
-@click.option("-g", "--subscriptionGroup", "groups_only", is_flag=True)
+@click.option("-t", "--topic", "topics_only", is_flag=True, help="Topics only.")
 @click.option(
-    "-s", "--specialTopic", "special", is_flag=True, help="System topics too."
+    "-g", "--subscriptionGroup", "groups_only", is_flag=True, help="Groups only."
+)
+@click.option(
+    "-s", "--specialTopic", "special", is_flag=True, help="Include system topics."
 )
 @folder_option
 def export_metadata(
@@ -65,7 +67,6 @@ def export_metadata(
     groups_only: bool,
     special: bool,
 ) -> Output:
-    """Write topics and groups into a JSON file."""
     topics: dict[str, Any] = {}
     groups: dict[str, Any] = {}
     for each in wanted_brokers(admin, broker, cluster):
@@ -93,7 +94,6 @@ def export_metadata(
 @cluster_option
 @folder_option
 def export_configs(admin: AdminClient, cluster: str | None, folder: Path) -> Output:
-    """Write the configurations of a cluster's brokers into a JSON file."""
     brokers = wanted_brokers(admin, None, cluster, slaves=True)
     code = RequestCode.GET_BROKER_CONFIG
     value = {
@@ -113,7 +113,6 @@ def export_configs(admin: AdminClient, cluster: str | None, folder: Path) -> Out
 @cluster_option
 @folder_option
 def export_metrics(admin: AdminClient, cluster: str | None, folder: Path) -> Output:
-    """Write sizes and traffic of a cluster's brokers into a JSON file."""
     reports = {}
     for each in wanted_brokers(admin, None, cluster):
         topics, groups = _tables(admin, each.address)

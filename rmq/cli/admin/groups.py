@@ -1,4 +1,4 @@
-"""Commands about consumer groups and clients."""
+"""Commands for consumer groups."""
 
 from typing import Any
 
@@ -11,6 +11,7 @@ from rmq.cli.admin.base import (
     group_option,
     register_command,
     resolve_brokers,
+    send_to_brokers,
     topic_option,
 )
 from rmq.cli.admin.topics import read_json_list
@@ -41,7 +42,6 @@ def update_sub_group(
     group: str,
     **options: Any,  # noqa: ANN401 - one for each option
 ) -> Output:
-    """Create a consumer group or change it."""
     config = {
         "groupName": group,
         "consumeEnable": options["consume"],
@@ -59,12 +59,13 @@ def update_sub_group(
     if options["attributes"]:
         parts = (each.partition("=") for each in options["attributes"].split(","))
         config["attributes"] = {name.strip(): value for name, _, value in parts}
-    asked = resolve_brokers(admin, broker, cluster)
-    body = fastjson.dumps(config)
-    code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
-    for each in asked:
-        admin.ask(each.address, code, body=body)
-    return [f"create subscription group to {each.address} success." for each in asked]
+    return send_to_brokers(
+        admin,
+        resolve_brokers(admin, broker, cluster),
+        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
+        body=fastjson.dumps(config),
+        text="create subscription group to {} success.",
+    )
 
 
 @register_command("updateSubGroupList")
@@ -75,14 +76,12 @@ def update_sub_group(
 def update_sub_group_list(
     admin: AdminClient, broker: str | None, cluster: str | None, filename: str
 ) -> Output:
-    """Create or change the groups of a JSON file, a list of configurations."""
     configs = read_json_list(filename)
     body = fastjson.dumps({"groupConfigList": configs})
     code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST
-    asked = resolve_brokers(admin, broker, cluster)
-    for each in asked:
-        admin.ask(each.address, code, body=body)
-    return [f"{len(configs)} groups to {each.address} success." for each in asked]
+    brokers = resolve_brokers(admin, broker, cluster)
+    text = f"{len(configs)} groups to {{}} success."
+    return send_to_brokers(admin, brokers, code, body=body, text=text)
 
 
 @register_command("deleteSubGroup")
@@ -97,7 +96,6 @@ def delete_sub_group(
     *,
     remove: bool,
 ) -> Output:
-    """Delete a group; with -c its retry and dead-letter topics too."""
     fields = {"groupName": group, "cleanOffset": remove}
     asked = resolve_brokers(admin, broker, cluster)
     for each in asked:
@@ -119,12 +117,11 @@ def delete_sub_group(
 @register_command("getConsumerConfig")
 @group_option
 def get_consumer_config(admin: AdminClient, group: str) -> Output:
-    """Show the configuration of a group on each broker."""
     return fetch_group_configs(admin, group)
 
 
 def fetch_group_configs(admin: AdminClient, group: str) -> dict[str, Any]:
-    """Return the configuration of a group by the brokers that have it."""
+    """Return the configurations of a group by `cluster:broker`."""
     found = {}
     for each in admin.masters():
         code = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
@@ -149,7 +146,6 @@ def set_consume_mode(
     mode: str,
     share: int,
 ) -> Output:
-    """Choose whether a group pulls a topic or pops it."""
     body = fastjson.dumps(
         {
             "topic": topic,
@@ -158,7 +154,7 @@ def set_consume_mode(
             "popShareQueueNum": share,
         }
     )
-    asked = resolve_brokers(admin, broker, cluster)
-    for each in asked:
-        admin.ask(each.address, RequestCode.SET_MESSAGE_REQUEST_MODE, body=body)
-    return [f"set consume mode to {each.address} success." for each in asked]
+    brokers = resolve_brokers(admin, broker, cluster)
+    code = RequestCode.SET_MESSAGE_REQUEST_MODE
+    text = "set consume mode to {} success."
+    return send_to_brokers(admin, brokers, code, body=body, text=text)

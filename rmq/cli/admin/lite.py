@@ -1,4 +1,4 @@
-"""Commands about lite topics, the small queues below a parent topic."""
+"""Commands for lite topics: small queues of a parent topic."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -28,7 +28,7 @@ group_option = click.option(
 def _ask_each_broker(
     admin: AdminClient, topic: str, code: int, fields: dict[str, object]
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the names of the parent topic's brokers with their answers."""
+    """Yield the answer of each broker of a parent topic, with the broker's name."""
     for broker in admin.hosts(topic):
         yield broker.name, admin.value(broker.address, code, fields)
 
@@ -39,7 +39,6 @@ def _ask_each_broker(
 def broker_info(
     admin: AdminClient, broker: str | None, cluster: str | None, *, detail: bool
 ) -> Output:
-    """Show what brokers keep of lite topics; -d with parent topics and groups."""
     columns = (
         "broker", "storeType", "maxLmqNum", "currentLmqNum", "liteSubscriptionCount",
         "orderInfoCount", "cqTableSize", "offsetTableSize", "eventMapSize",
@@ -55,7 +54,6 @@ def broker_info(
 @register_command("getParentTopicInfo")
 @parent_option
 def parent_info(admin: AdminClient, topic: str) -> Output:
-    """Show the groups of a parent topic, and how many lite topics it has."""
     columns = "ttl", "liteTopicCount", "lmqNum", "groups"
     code = RequestCode.GET_PARENT_TOPIC_INFO
     rows = [
@@ -72,7 +70,6 @@ def parent_info(admin: AdminClient, topic: str) -> Output:
 def topic_info(
     admin: AdminClient, topic: str, lite: str, *, show_clients: bool
 ) -> Output:
-    """Show the offsets of a lite topic, and how many clients take it."""
     columns = (
         "brokerName", "minOffset", "maxOffset", "lastUpdateTimestamp",
         "shardingToBroker", "subscriberCount",
@@ -82,8 +79,8 @@ def topic_info(
     rows = []
     fields: dict[str, object] = {"parentTopic": topic, "liteTopic": lite}
     for name, answer in _ask_each_broker(admin, topic, code, fields):
-        offsets, takers = answer["topicOffset"], answer.get("subscriber") or []
-        names = [f"{each['clientId']}@{each['group']}" for each in takers]
+        offsets, subscribers = answer["topicOffset"], answer.get("subscriber") or []
+        names = [f"{each['clientId']}@{each['group']}" for each in subscribers]
         row = (name, *map(offsets.get, columns[1:4]), answer["shardingToBroker"])
         rows.append((*row, len(names), *((sorted(names),) if show_clients else ())))
     return Table(columns, rows)
@@ -97,7 +94,6 @@ def topic_info(
 def client_info(
     admin: AdminClient, topic: str, group: str, client_id: str, *, detail: bool
 ) -> Output:
-    """Show how many lite topics a client takes, and when it asked last; -s which."""
     columns = (
         "liteTopicCount", "lastAccessTime", "lastConsumeTime",
         *(("liteTopicSet",) if detail else ()),
@@ -115,12 +111,11 @@ def client_info(
 @register_command("getLiteGroupInfo")
 @parent_option
 @group_option
-@click.option("-l", "--liteTopic", "lite", help="One lite topic instead of the worst.")
+@click.option("-l", "--liteTopic", "lite", help="Only this lite topic.")
 @click.option("-k", "--topK", "most", type=click.IntRange(1), default=20)
 def group_info(
     admin: AdminClient, topic: str, group: str, lite: str | None, most: int
 ) -> Output:
-    """Show the lite topics in which a group is most behind, or one of them."""
     code = RequestCode.GET_LITE_GROUP_INFO
     fields: dict[str, object] = {"group": group, "topK": most}
     if lite:
@@ -145,8 +140,8 @@ def group_info(
 @register_command("triggerLiteDispatch")
 @parent_option
 @group_option
-@click.option("-c", "--clientId", "client_id", help="One client of the group.")
-@click.option("-b", "--brokerName", "broker", help="One broker of the parent topic.")
+@click.option("-c", "--clientId", "client_id", help="Only this client of the group.")
+@click.option("-b", "--brokerName", "broker", help="Only this broker.")
 def trigger(
     admin: AdminClient,
     topic: str,
@@ -154,7 +149,6 @@ def trigger(
     client_id: str | None,
     broker: str | None,
 ) -> Output:
-    """Let brokers look at all lite topics of a group for messages to deliver."""
     fields = {"group": group} | ({"clientId": client_id} if client_id else {})
     rows = []
     for each in admin.hosts(topic):

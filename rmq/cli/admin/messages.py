@@ -1,4 +1,4 @@
-"""Commands that look for messages, print them and send some."""
+"""Commands that find messages by id, key or offset."""
 
 from typing import Any, Final
 
@@ -32,7 +32,7 @@ PULL_OFFSET_MOVED: Final = ResponseCode.PULL_OFFSET_MOVED
 def describe_message(
     record: StoredMessage, body_format: str = "utf8"
 ) -> dict[str, Any]:
-    """Return the members of a message that tools show."""
+    """Return the fields of a message to print."""
     return {
         "msgId": record.properties.get("UNIQ_KEY", record.offset_msg_id),
         "offsetMsgId": record.offset_msg_id,
@@ -54,7 +54,7 @@ def describe_message(
 
 
 def format_body(record: StoredMessage, body_format: str) -> str:
-    """Return the body as text; bytes that are no text are escaped."""
+    """Return the body as text with escapes for other bytes, or as hexadecimal."""
     body = plain_body(record)
     if body_format == "hex":
         return body.hex()
@@ -67,10 +67,10 @@ format_option = click.option(
 
 
 @register_command("queryMsgById")
-@click.option("-i", "--msgId", "message_ids", required=True, help="Several with ,")
-@click.option("-t", "--topic", help="Topic to search, for ids of clients.")
+@click.option("-i", "--msgId", "message_ids", required=True, metavar="ID,…")
+@click.option("-t", "--topic", help="Topic to search for a unique key.")
 @click.option("-g", "--consumerGroup", "group")
-@click.option("-d", "--clientId", "client", help="Let this client consume it.")
+@click.option("-d", "--clientId", "client", help="Let this client consume it; with -g.")
 @format_option
 def query_msg_by_id(
     admin: AdminClient,
@@ -80,7 +80,6 @@ def query_msg_by_id(
     client: str | None,
     body_format: str,
 ) -> Output:
-    """Show a message by the id that a send returned."""
     found = []
     for message_id in message_ids.split(","):
         record = find_by_id(admin, message_id.strip(), topic)
@@ -91,7 +90,7 @@ def query_msg_by_id(
 
 
 def find_by_id(admin: AdminClient, message_id: str, topic: str | None) -> StoredMessage:
-    """Find a message by its offset id, or by its unique key in a topic."""
+    """Return a message by its unique key in a topic, or by its offset id."""
     if topic:
         records = find_by_key(admin, topic, message_id, unique=True)
         if records:
@@ -101,7 +100,7 @@ def find_by_id(admin: AdminClient, message_id: str, topic: str | None) -> Stored
     except ValueError:
         packed = b""
     if len(packed) not in (16, 28):
-        raise click.UsageError(f"{message_id} is no message id of 32 or 56 digits")
+        raise click.UsageError(f"{message_id} is not a message id of 32 or 56 digits")
     offset = int.from_bytes(packed[-8:])
     fields = {"offset": offset, "topic": topic or ""}
     host, port = packed[:-12], int.from_bytes(packed[-12:-8])
@@ -121,7 +120,7 @@ def find_by_key(
     count: int = 64,
     key_type: str | None = None,
 ) -> list[StoredMessage]:
-    """Ask all brokers of a topic for messages with a key."""
+    """Return the messages with a key from all brokers of a topic."""
     fields: dict[str, object] = {
         "topic": topic,
         "key": key,
@@ -147,7 +146,7 @@ def find_by_key(
 def consume_directly(
     admin: AdminClient, group: str, client: str, record: StoredMessage
 ) -> dict[str, Any]:
-    """Let one client of a group consume a message, and return the result."""
+    """Make a client of a group consume a message; return the result."""
     fields = {
         "consumerGroup": group,
         "clientId": client,
@@ -161,7 +160,7 @@ def consume_directly(
 
 
 def _messages(admin: AdminClient, found: list[dict[str, Any]]) -> Output:
-    """Show one message in full with who has consumed it, several as a table."""
+    """Return one message with the groups that consumed it, or several as a table."""
     if len(found) == 1:
         message = found[0]
         message["consumers"] = _consumed_by_group(admin, message)
@@ -184,7 +183,7 @@ def message_table(found: list[dict[str, Any]]) -> Table:
 
 
 def _consumed_by_group(admin: AdminClient, message: dict[str, Any]) -> dict[str, str]:
-    """Return, for each group of the topic, whether it has consumed the message."""
+    """Return for each group of the topic whether it has consumed the message."""
     tracks = {}
     for group in groups_of(admin, message["topic"]):
         for queue, each in queue_progress(admin, group, message["topic"]):
@@ -201,7 +200,7 @@ def _consumed_by_group(admin: AdminClient, message: dict[str, Any]) -> dict[str,
 @click.option("-e", "--endTimestamp", "end", default=str(LAST_MS))
 @click.option("-c", "--maxNum", "count", type=click.IntRange(1), default=64)
 @click.option("-p", "--keyType", "key_type", type=click.Choice(["K", "T"]))
-@click.option("-l", "--lastKey", "last_key", help="Not used.")
+@click.option("-l", "--lastKey", "last_key", help="Ignored.")
 def query_msg_by_key(
     admin: AdminClient,
     topic: str,
@@ -212,7 +211,6 @@ def query_msg_by_key(
     key_type: str | None,
     last_key: str | None,
 ) -> Output:
-    """Show messages by a key that their producer set, or by tags (-p T)."""
     begin_ms, end_ms = parse_time_ms(begin), parse_time_ms(end)
     records = find_by_key(
         admin, topic, key, begin_ms=begin_ms, end_ms=end_ms, count=count,
@@ -225,7 +223,7 @@ def query_msg_by_key(
 @click.option("-i", "--msgId", "key", required=True)
 @topic_option
 @click.option("-g", "--consumerGroup", "group")
-@click.option("-d", "--clientId", "client", help="Let this client consume it.")
+@click.option("-d", "--clientId", "client", help="Let this client consume it; with -g.")
 @click.option("-a", "--showAll", "every", is_flag=True)
 @cluster_option
 @click.option("-s", "--startTime", "begin", default="0")
@@ -242,7 +240,6 @@ def query_msg_by_unique_key(  # noqa: PLR0913 - one parameter for each option
     *,
     every: bool,
 ) -> Output:
-    """Show a message by the unique key that its producer made."""
     begin_ms, end_ms = parse_time_ms(begin), parse_time_ms(end)
     records = find_by_key(
         admin, topic, key, unique=True, begin_ms=begin_ms, end_ms=end_ms
@@ -273,7 +270,6 @@ def query_msg_by_offset(
     route_topic: str | None,
     body_format: str,
 ) -> Output:
-    """Show the message at an offset of a queue."""
     for host in admin.hosts(route_topic or topic):
         if host.name == broker:
             queue = Queue(broker, host.address, queue_id)
@@ -281,7 +277,7 @@ def query_msg_by_offset(
             if code != ResponseCode.SUCCESS:
                 raise AnswerRefused(host.address, code, f"no message at {offset}")
             return describe_message(decode_stored(body)[0], body_format)
-    raise click.UsageError(f"the topic {topic} is not on a broker {broker}")
+    raise click.UsageError(f"broker {broker} has no topic {topic}")
 
 
 TRACE_PLACES: Final = {
@@ -293,7 +289,7 @@ TRACE_PLACES: Final = {
 }
 
 
-"""Fields of a line by its kind: time, group, topic and id; 99: it has none."""
+"""Positions of time, group, topic and id in a line of each type; 99: absent."""
 
 
 @register_command("queryMsgTraceById")
@@ -305,7 +301,6 @@ TRACE_PLACES: Final = {
 def query_msg_trace_by_id(
     admin: AdminClient, key: str, topic: str, begin: str, end: str, count: int
 ) -> Output:
-    """Show the trace of a message: who sent and who consumed it."""
     begin_ms, end_ms = parse_time_ms(begin), parse_time_ms(end)
     records = find_by_key(
         admin, topic, key, begin_ms=begin_ms, end_ms=end_ms, count=count

@@ -1,4 +1,4 @@
-"""Commands to name servers."""
+"""Commands for name servers."""
 
 import click
 
@@ -10,7 +10,6 @@ from rmq.protocol.codes import RequestCode
 
 @register_command("getNamesrvConfig")
 def get_namesrv_config(admin: AdminClient) -> Output:
-    """Show the configuration of the name servers."""
     code = RequestCode.GET_NAMESRV_CONFIG
     found = {
         each: parse_config(admin.ask(each, code).body) for each in admin.name_servers
@@ -22,7 +21,6 @@ def get_namesrv_config(admin: AdminClient) -> Output:
 @click.option("-k", "--key", required=True)
 @click.option("-v", "--value", required=True)
 def update_namesrv_config(admin: AdminClient, key: str, value: str) -> Output:
-    """Change one key of running name servers."""
     body = f"{key}={value}\n".encode()
     for each in admin.name_servers:
         admin.ask(each, RequestCode.UPDATE_NAMESRV_CONFIG, body=body)
@@ -36,7 +34,6 @@ def update_namesrv_config(admin: AdminClient, key: str, value: str) -> Output:
 def update_kv_config(
     admin: AdminClient, namespace: str, key: str, value: str
 ) -> Output:
-    """Set a key-value entry in the name servers."""
     fields = {"namespace": namespace, "key": key, "value": value}
     for each in admin.name_servers:
         admin.ask(each, RequestCode.PUT_KV_CONFIG, fields)
@@ -47,7 +44,6 @@ def update_kv_config(
 @click.option("-s", "--namespace", required=True)
 @click.option("-k", "--key", required=True)
 def delete_kv_config(admin: AdminClient, namespace: str, key: str) -> Output:
-    """Delete a key-value entry in the name servers."""
     for each in admin.name_servers:
         fields = {"namespace": namespace, "key": key}
         admin.ask(each, RequestCode.DELETE_KV_CONFIG, fields)
@@ -57,7 +53,6 @@ def delete_kv_config(admin: AdminClient, namespace: str, key: str) -> Output:
 @register_command("wipeWritePerm")
 @click.option("-b", "--brokerName", "broker", required=True)
 def wipe_write_perm(admin: AdminClient, broker: str) -> Output:
-    """Take the write permission from all topics of a broker."""
     return _write_perm(
         admin, broker, RequestCode.WIPE_WRITE_PERM_OF_BROKER, "wipe", "wipeTopicCount"
     )
@@ -66,7 +61,6 @@ def wipe_write_perm(admin: AdminClient, broker: str) -> Output:
 @register_command("addWritePerm")
 @click.option("-b", "--brokerName", "broker", required=True)
 def add_write_perm(admin: AdminClient, broker: str) -> Output:
-    """Give the write permission back to all topics of a broker."""
     return _write_perm(
         admin, broker, RequestCode.ADD_WRITE_PERM_OF_BROKER, "add", "addTopicCount"
     )

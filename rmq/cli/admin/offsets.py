@@ -1,4 +1,4 @@
-"""Commands that change the offsets of consumer groups."""
+"""Commands that reset or copy offsets of consumer groups."""
 
 import click
 
@@ -21,9 +21,15 @@ from rmq.protocol.codes import RequestCode
 @register_command("resetOffsetByTime")
 @click.option("-g", "--group", required=True)
 @topic_option
-@click.option("-s", "--timestamp", required=True, help="now, ms, or y-M-d#H:m:s:S")
+@click.option(
+    "-s",
+    "--timestamp",
+    required=True,
+    metavar="TIME",
+    help="now, milliseconds, 10m (ago), ISO, or Java's y-M-d#H:m:s:S.",
+)
 @bool_option("-f", "--force", default=True)
-@click.option("-c", "--cplus", is_flag=True, help="For consumers in C++.")
+@click.option("-c", "--cplus", is_flag=True, help="Ignored.")
 @broker_option
 @click.option("-q", "--queue", type=int, default=-1)
 @click.option("-o", "--offset", type=int, default=-1)
@@ -39,7 +45,6 @@ def reset_offset_by_time(  # noqa: PLR0913 - one parameter for each option
     force: bool,
     cplus: bool,
 ) -> Output:
-    """Let a group continue at a time, in all queues of a topic or in one."""
     if offset != -1 and (queue < 0 or broker is None):
         raise click.UsageError("-o needs -q and -b or -B, which name the queue")
     return _reset(
@@ -62,7 +67,6 @@ def reset_offset_by_time(  # noqa: PLR0913 - one parameter for each option
 def skip_accumulated_message(
     admin: AdminClient, group: str, topic: str, cluster: str | None, *, force: bool
 ) -> Output:
-    """Let a group continue at the end of a topic."""
     return _reset(admin, group, topic, -1, force=force)
 
 
@@ -104,7 +108,6 @@ def _reset(
 def clone_group_offset(
     admin: AdminClient, source: str, target: str, topic: str, *, offline: bool
 ) -> Output:
-    """Copy the offsets of one group in a topic to another group."""
     fields = {
         "srcGroup": source, "destGroup": target, "topic": topic, "offline": offline,
     }  # fmt: skip

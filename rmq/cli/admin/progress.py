@@ -47,7 +47,6 @@ def consumer_progress(
     *,
     show_clients: bool,
 ) -> Output:
-    """Show how far groups are behind; with -g queue by queue."""
     if not group:
         return _all_progress(admin, cluster)
     clients = _clients_by_queue(admin, group) if show_clients else {}
@@ -74,7 +73,7 @@ def queue_progress(
     topic: str | None = None,
     cluster: str | None = None,
 ) -> list[tuple[Any, dict[str, Any]]]:
-    """Return the queues of a group with its offsets, over all brokers."""
+    """Return the queues of a group with their offsets, from all brokers."""
     return [
         item
         for stats in _consume_stats(admin, group, topic, cluster)
@@ -85,7 +84,7 @@ def queue_progress(
 def _consume_stats(
     admin: AdminClient, group: str, topic: str | None, cluster: str | None
 ) -> list[dict[str, Any]]:
-    """Return what each broker knows of a group's offsets and rate."""
+    """Return offsets and rate of a group from each broker."""
     fields = {"consumerGroup": group} | ({"topic": topic} if topic else {})
     code = RequestCode.GET_CONSUME_STATS
     return [admin.value(each.address, code, fields) for each in admin.masters(cluster)]
@@ -94,7 +93,7 @@ def _consume_stats(
 def _clients_by_queue(
     admin: AdminClient, group: str
 ) -> dict[tuple[str, str, int], str]:
-    """Return the client of each queue, as reported by the clients."""
+    """Return the client of each queue, as the clients report it."""
     found = {}
     for client, info in running_infos(admin, group).items():
         for queue in info.get("mqTable") or {}:
@@ -148,7 +147,7 @@ def _one_progress(
 
 
 def _oldest_wait_ms(queues: list[dict[str, Any]], now_ms: int) -> int | None:
-    """Return how old the last message is that was consumed where others wait."""
+    """Return the age of the oldest last consumed message of lagging queues; or None."""
     times = [
         each["lastTimestamp"]
         for each in queues
@@ -171,10 +170,22 @@ def _library_text(members: list[dict[str, Any]]) -> str:
 
 
 @register_command("startMonitoring")
-@click.option("-i", "--interval", type=click.FloatRange(0), default=60.0)
-@click.option("-a", "--amount", type=click.IntRange(0), default=0, help="0: for ever.")
+@click.option(
+    "-i",
+    "--interval",
+    type=click.FloatRange(0),
+    default=60.0,
+    show_default=True,
+    help="Seconds between two prints.",
+)
+@click.option(
+    "-a",
+    "--amount",
+    type=click.IntRange(0),
+    default=0,
+    help="Stop after N; 0: never.",
+)
 def start_monitoring(admin: AdminClient, interval: float, amount: int) -> Output:
-    """Print repeatedly how far groups are behind."""
     rounds = 0
     while True:
         rounds += 1
@@ -189,7 +200,6 @@ def start_monitoring(admin: AdminClient, interval: float, amount: int) -> Output
 @bool_option("-a", "--activeTopic", "active_only", default=False)
 @click.option("-t", "--topic", "wanted")
 def stats_all(admin: AdminClient, wanted: str | None, *, active_only: bool) -> Output:
-    """Show the traffic of topics and groups: last minute, and last 24 hours."""
     columns = (
         "topic", "consumerGroup", "accumulation", "inTPS", "outTPS", "inMsg24Hour",
         "outMsg24Hour",

@@ -23,12 +23,12 @@ from rmq.protocol.records import StoredMessage, decode_stored
 
 @register_command("printMsg")
 @topic_option
-@click.option("-c", "--charsetName", "charset", help="Not used; UTF-8.")
+@click.option("-c", "--charsetName", "charset", help="Ignored: UTF-8.")
 @click.option("-s", "--subExpression", "expression", default="*")
 @click.option("-b", "--beginTimestamp", "begin")
 @click.option("-e", "--endTimestamp", "end")
 @bool_option("-d", "--printBody", "with_body", default=True)
-@click.option("-l", "--lmqParentTopic", "parent", help="Not used.")
+@click.option("-l", "--lmqParentTopic", "parent", help="Ignored.")
 def print_msg(
     admin: AdminClient,
     topic: str,
@@ -40,7 +40,6 @@ def print_msg(
     *,
     with_body: bool,
 ) -> Output:
-    """Show the messages of a topic, from time -b to time -e if given."""
     return _print_table(
         [
             record
@@ -55,7 +54,7 @@ def print_msg(
 @topic_option
 @click.option("-a", "--brokerName", "broker", required=True)
 @click.option("-i", "--queueId", "queue_id", type=int, required=True)
-@click.option("-c", "--charsetName", "charset", help="Not used; UTF-8.")
+@click.option("-c", "--charsetName", "charset", help="Ignored: UTF-8.")
 @click.option("-s", "--subExpression", "expression", default="*")
 @click.option("-b", "--beginTimestamp", "begin")
 @click.option("-e", "--endTimestamp", "end")
@@ -76,14 +75,13 @@ def print_msg_by_queue(  # noqa: PLR0913 - one parameter for each option
     with_body: bool,
     counts: bool,
 ) -> Output:
-    """Show the messages of one queue; with -f the number of messages by tag."""
     for queue in admin.queues(topic):
         if (queue.broker, queue.queue_id) == (broker, queue_id):
             found = read_queue(admin, topic, queue, begin, end, expression)
             if counts:
                 return _tag_counts(found)
             return _print_table(list(found) if wanted else [], with_body=with_body)
-    raise click.UsageError(f"{topic} has no queue {queue_id} on a broker {broker}")
+    raise click.UsageError(f"broker {broker} has no queue {queue_id} of {topic}")
 
 
 def _tag_counts(records: Iterator[StoredMessage]) -> Table:
@@ -112,7 +110,7 @@ def read_queue(
     expression: str = "*",
     offset: int | None = None,
 ) -> Iterator[StoredMessage]:
-    """Read a queue from an offset or a time up to its present end."""
+    """Yield the messages of a queue from an offset or a time to its present end."""
     if offset is None:
         offset = _find_offset(admin, topic, queue, begin, RequestCode.GET_MIN_OFFSET)
     last = _find_offset(admin, topic, queue, end, RequestCode.GET_MAX_OFFSET)
@@ -134,7 +132,7 @@ def read_queue(
 def _find_offset(
     admin: AdminClient, topic: str, queue: Queue, text: str | None, code: int
 ) -> int:
-    """Return the offset at a time; without a time, the answer to request `code`."""
+    """Return the offset at a time, or the answer to request `code` without a time."""
     if text is None:
         return admin.offset(code, topic, queue)
     at_ms = parse_time_ms(text)
@@ -148,7 +146,7 @@ def _find_offset(
 @click.option("-o", "--offset", type=int)
 @click.option("-i", "--queueId", "queue_id", type=int)
 @click.option("-c", "--MessageNumber", "count", type=click.IntRange(1), default=128)
-@click.option("-g", "--consumerGroup", "group", help="Not used; nothing is committed.")
+@click.option("-g", "--consumerGroup", "group", help="Ignored: nothing is committed.")
 @click.option("-s", "--beginTimestamp", "begin")
 @click.option("-e", "--endTimestamp", "end")
 def consume_message(  # noqa: PLR0913 - one parameter for each option
@@ -162,7 +160,6 @@ def consume_message(  # noqa: PLR0913 - one parameter for each option
     begin: str | None,
     end: str | None,
 ) -> Output:
-    """Show messages of a topic or of one queue, from an offset or a time."""
     found: list[dict[str, Any]] = []
     for queue in admin.queues(topic):
         if broker not in (None, queue.broker) or queue_id not in (None, queue.queue_id):
@@ -190,7 +187,6 @@ def query_cq(
     broker: str | None,
     group: str | None,
 ) -> Output:
-    """Show entries of a queue: the places of its messages in the log."""
     address = broker or admin.hosts(topic)[0].address
     fields: dict[str, object] = {
         "topic": topic, "queueId": queue_id, "index": index, "count": count,
@@ -199,7 +195,7 @@ def query_cq(
         fields["consumerGroup"] = group
     answer = admin.ask(address, RequestCode.QUERY_CONSUME_QUEUE, fields)
     if not answer.body:
-        raise RequestRejected(answer.code, answer.remark or "no entry there")
+        raise RequestRejected(answer.code, answer.remark or "no entry at this index")
     value = admin.value(address, RequestCode.QUERY_CONSUME_QUEUE, fields)
     columns = ("physicOffset", "physicSize", "tagsCode")
     return Table(columns, [[e[name] for name in columns] for e in value["queueData"]])

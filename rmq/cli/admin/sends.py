@@ -1,4 +1,4 @@
-"""Commands that send messages, and commands that measure the time of sends."""
+"""Commands that send messages, and measure their latency."""
 
 import time
 
@@ -21,9 +21,9 @@ from rmq.protocol.properties import encode_properties
 @click.option("-p", "--body", required=True)
 @click.option("-k", "--key")
 @click.option("-c", "--tags")
-@click.option("-b", "--broker", help="Name of the broker; with -i.")
+@click.option("-b", "--broker", metavar="NAME", help="Name of a broker; with -i.")
 @click.option("-i", "--qid", "queue_id", type=int)
-@click.option("-m", "--msgTraceEnable", "trace", is_flag=True, help="Not used.")
+@click.option("-m", "--msgTraceEnable", "trace", is_flag=True, help="Ignored.")
 def send_message(
     admin: AdminClient,
     topic: str,
@@ -35,7 +35,6 @@ def send_message(
     *,
     trace: bool,
 ) -> Output:
-    """Send one message."""
     if (broker is None) != (queue_id is None):
         raise click.UsageError("give both -b and -i, or neither")
     for queue in admin.writable_queues(topic):
@@ -47,7 +46,7 @@ def send_message(
             sent = admin.send(topic, queue, body.encode(), text, now_ms)
             row = (queue.broker, sent["queueId"], "SEND_OK", message_id)
             return Table(("brokerName", "queueId", "sendResult", "msgId"), [row])
-    raise RmqError(f"{topic} has no such queue that can be written")
+    raise RmqError(f"{topic} has no such writable queue")
 
 
 @register_command("checkMsgSendRT")
@@ -55,7 +54,6 @@ def send_message(
 @click.option("-a", "--amount", type=click.IntRange(1), default=100)
 @click.option("-s", "--size", type=click.IntRange(1), default=128)
 def check_msg_send_rt(admin: AdminClient, topic: str, amount: int, size: int) -> Output:
-    """Send messages to a topic and measure the time of each."""
     rows: list[tuple[object, ...]] = []
     queues = admin.writable_queues(topic)
     for number in range(amount):
@@ -69,9 +67,9 @@ def check_msg_send_rt(admin: AdminClient, topic: str, amount: int, size: int) ->
 @click.option("-a", "--amount", type=click.IntRange(1), default=100)
 @click.option("-s", "--size", type=click.IntRange(1), default=128)
 @cluster_option
-@click.option("-p", "--print", "log", type=click.BOOL, help="Not used.")
-@click.option("-m", "--machineRoom", "room", help="Not used.")
-@click.option("-i", "--interval", type=click.FloatRange(0), help="Not used.")
+@click.option("-p", "--print", "log", type=click.BOOL, help="Ignored.")
+@click.option("-m", "--machineRoom", "room", help="Ignored.")
+@click.option("-i", "--interval", type=click.FloatRange(0), help="Ignored.")
 def cluster_rt(
     admin: AdminClient,
     amount: int,
@@ -82,7 +80,6 @@ def cluster_rt(
     *,
     log: bool | None,
 ) -> Output:
-    """Measure how long sends to the brokers of each cluster take."""
     rows: list[tuple[object, ...]] = []
     for each in admin.masters(cluster):
         queue = Queue(each.name, each.address, 0)
@@ -96,7 +93,6 @@ def cluster_rt(
 @click.option("-s", "--messageSize", "size", type=click.IntRange(1), default=128)
 @click.option("-c", "--count", type=click.IntRange(1), default=50)
 def send_msg_status(admin: AdminClient, broker: str, size: int, count: int) -> Output:
-    """Send messages to the topic of a broker's name, and measure the time of each."""
     (queue, *_) = admin.writable_queues(broker)
     took = timed_sends(admin, broker, queue, count, size)
     return Table(("number", "rt"), list(enumerate(took, 1)))
@@ -105,7 +101,7 @@ def send_msg_status(admin: AdminClient, broker: str, size: int, count: int) -> O
 def timed_sends(
     admin: AdminClient, topic: str, queue: Queue, count: int, size: int
 ) -> list[float]:
-    """Send messages one by one; yield the milliseconds of each."""
+    """Send messages one after another; return the latency of each in milliseconds."""
     took = []
     for _ in range(count):
         start = time.perf_counter()

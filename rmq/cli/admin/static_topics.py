@@ -1,8 +1,8 @@
-"""Commands about static topics: logical queues are made, and moved to other brokers.
+"""Commands for static topics: create logical queues and move them to other brokers.
 
-A move has three steps.  Every broker hears of the new parts, which have no offset yet:
-from then on messages go to them.  What the old leaders hold decides where the new parts
-begin.  Then the new leaders hear of that, and consumers go on to them.
+A move has three steps. All brokers get the new parts without a start offset, and new
+messages go to these. The ends of the old parts determine the start offsets. The new
+leaders get these offsets, and consumers continue in the new parts.
 """
 
 import time
@@ -32,16 +32,19 @@ from rmq.protocol.bodies.topics import TopicConfigAndQueueMapping, TopicStatsTab
 from rmq.protocol.codes import RequestCode, ResponseCode
 
 BLOCK: Final = 10_000
-"""A new part begins at a multiple of it, at least half of it after the old one's end:
-messages may come to the old part until its broker hears of the new one."""
+"""A new part starts at a multiple of it, at least half of it after the old part's end.
+
+The old part gets messages until its broker knows the new one."""
 
 EPOCH_STEP: Final = 1_000
 
 Configs = dict[str, TopicConfigAndQueueMapping]
-"""The queues of a topic, and its mapping, by broker."""
+"""Configuration and queue mapping of a topic by broker name."""
 
-_brokers_option = click.option("-b", "--brokers", metavar="NAMES", help="broker-a,…")
-_clusters_option = click.option("-c", "--clusters", metavar="NAMES")
+_brokers_option = click.option(
+    "-b", "--brokers", metavar="NAMES", help="Brokers, separated by commas."
+)
+_clusters_option = click.option("-c", "--clusters", metavar="NAME,…", help="Clusters.")
 
 
 @register_command("updateStaticTopic")
@@ -59,7 +62,6 @@ def update_static_topic(
     *,
     force: bool,
 ) -> Output:
-    """Create a topic with so many logical queues on brokers, or give it more."""
     configs = _fetch_configs(admin, topic)
     names = _broker_names(admin, brokers, clusters)
     add_queues(topic, configs, names, count, _now_ms())
@@ -82,10 +84,6 @@ def remapping_static_topic(
     *,
     force: bool,
 ) -> Output:
-    """Spread the logical queues of a topic over brokers; messages stay where they are.
-
-    Those of other brokers get a new part on one of these.
-    """
     configs = _fetch_configs(admin, topic)
     if not configs:
         raise click.UsageError(f"no broker has a topic {topic}")
@@ -103,7 +101,7 @@ def remapping_static_topic(
 
 
 def queue_leaders(configs: Configs) -> dict[int, str]:
-    """Return the brokers that lead the logical queues."""
+    """Return the leader of each logical queue."""
     return {
         queue_id: name
         for name, config in configs.items()
@@ -115,10 +113,10 @@ def queue_leaders(configs: Configs) -> dict[int, str]:
 def add_queues(
     topic: str, configs: Configs, names: Iterable[str], count: int, now_ms: int
 ) -> None:
-    """Add logical queues up to `count`, each on the broker that leads the fewest."""
+    """Add logical queues up to `count`, each on the broker with the fewest."""
     led = queue_leaders(configs)
     if count <= len(led):
-        raise click.UsageError(f"topic {topic} has {len(led)} queues already")
+        raise click.UsageError(f"topic {topic} already has {len(led)} queues")
     load = Counter(led.values())
     for queue_id in range(len(led), count):
         name = min(sorted(names), key=load.__getitem__)
@@ -133,7 +131,7 @@ def add_queues(
 def move_queues(
     topic: str, configs: Configs, names: Iterable[str], now_ms: int
 ) -> dict[int, tuple[str, str]]:
-    """Spread the logical queues over brokers; return where they go, and from where."""
+    """Spread the logical queues over brokers; return new and old leaders of moved."""
     led, names = queue_leaders(configs), sorted(names)
     now = Counter(led.values())
     least, more = divmod(len(led), len(names))
@@ -161,7 +159,7 @@ def move_queues(
 
 
 def first_offset(end: int) -> int:
-    """Return where a part begins after one that ends at a logical offset.
+    """Return the start offset of a part after one that ends at `end`.
 
     >>> first_offset(4_999), first_offset(5_000)
     (10000, 20000)
@@ -176,7 +174,7 @@ def _set_start_offsets(
     configs: Configs,
     moved: dict[int, tuple[str, str]],
 ) -> None:
-    """Let the new parts begin after what the old leaders hold."""
+    """Set the start offsets of new parts after the ends of the old ones."""
     stats: dict[str, TopicStatsTable] = {}
     for queue_id, (new, old) in moved.items():
         if old not in stats:
@@ -193,7 +191,7 @@ def _set_start_offsets(
 
 
 def _fetch_configs(admin: AdminClient, topic: str) -> Configs:
-    """Ask all masters for the topic; UsageError if it is an ordinary one."""
+    """Return the topic from all masters; UsageError if it is not static."""
     found = {}
     for broker in admin.masters():
         where = {"topic": topic, "lo": "true"}
@@ -213,7 +211,7 @@ def _fetch_configs(admin: AdminClient, topic: str) -> Configs:
 def _broker_names(
     admin: AdminClient, brokers: str | None, clusters: str | None
 ) -> list[str]:
-    """Return the brokers that the options name."""
+    """Return the names of the brokers that the options select."""
     if brokers:
         names = [each.strip() for each in brokers.split(",")]
         for name in names:
@@ -222,12 +220,12 @@ def _broker_names(
     wanted = [each.strip() for each in (clusters or "").split(",") if each.strip()]
     names = [each.name for cluster in wanted for each in admin.masters(cluster)]
     if not names:
-        raise click.UsageError("name brokers with -b, or clusters with -c")
+        raise click.UsageError("give brokers with -b, or clusters with -c")
     return names
 
 
 def _add_other_brokers(admin: AdminClient, topic: str, configs: Configs) -> None:
-    """Add the other brokers of the clusters: they say that they have no queue."""
+    """Add the other brokers of the clusters without a queue."""
     masters = admin.masters()
     clusters = {each.cluster for each in masters if each.name in configs}
     total, epoch = next(

@@ -1,4 +1,4 @@
-"""Commands about topics."""
+"""Commands for topics."""
 
 import json
 from collections import Counter
@@ -17,6 +17,7 @@ from rmq.cli.admin.base import (
     cluster_option,
     register_command,
     resolve_brokers,
+    send_to_brokers,
     sort_rows,
     topic_option,
 )
@@ -32,7 +33,7 @@ from rmq.protocol.topics import DLQ_PREFIX, RETRY_PREFIX
 MAX_TOPICS_WITH_RATES: Final = 1_000
 
 
-"""Topics whose rates and groups are asked for one by one."""
+"""Above this, topicList shows no rates and groups: each costs requests a topic."""
 
 
 ORDER_NAMESPACE: Final = "ORDER_TOPIC_CONFIG"
@@ -64,7 +65,6 @@ def update_topic(  # noqa: PLR0913 - one parameter for each option
     unit: bool,
     unit_sub: bool,
 ) -> Output:
-    """Create a topic or change it, on one broker or on all masters of a cluster."""
     fields: dict[str, object] = {
         "topic": topic,
         "defaultTopic": "TBW102",
@@ -77,13 +77,13 @@ def update_topic(  # noqa: PLR0913 - one parameter for each option
     }
     if attributes:
         fields["attributes"] = attributes
-    asked = resolve_brokers(admin, broker, cluster)
-    for each in asked:
-        admin.ask(each.address, RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
+    brokers = resolve_brokers(admin, broker, cluster)
+    code, text = RequestCode.UPDATE_AND_CREATE_TOPIC, "create topic to {} success."
+    lines = send_to_brokers(admin, brokers, code, fields, text=text)
     if order and cluster:
-        text = ";".join(f"{each.name}:{writes}" for each in asked)
-        _put_order(admin, topic, text)
-    return [f"create topic to {each.address} success." for each in asked]
+        conf = ";".join(f"{each.name}:{writes}" for each in brokers)
+        _put_order(admin, topic, conf)
+    return lines
 
 
 @register_command("updateTopicList")
@@ -94,13 +94,12 @@ def update_topic(  # noqa: PLR0913 - one parameter for each option
 def update_topic_list(
     admin: AdminClient, broker: str | None, cluster: str | None, filename: str
 ) -> Output:
-    """Create or change the topics of a JSON file, a list of topic configurations."""
     configs = read_json_list(filename)
     body = fastjson.dumps({"topicConfigList": configs})
-    asked = resolve_brokers(admin, broker, cluster)
-    for each in asked:
-        admin.ask(each.address, RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, body=body)
-    return [f"{len(configs)} topics to {each.address} success." for each in asked]
+    brokers = resolve_brokers(admin, broker, cluster)
+    code = RequestCode.UPDATE_AND_CREATE_TOPIC_LIST
+    text = f"{len(configs)} topics to {{}} success."
+    return send_to_brokers(admin, brokers, code, body=body, text=text)
 
 
 def read_json_list(filename: str) -> list[object]:
@@ -120,7 +119,6 @@ def read_json_list(filename: str) -> list[object]:
 @cluster_option
 @topic_option
 def delete_topic(admin: AdminClient, cluster: str | None, topic: str) -> Output:
-    """Delete a topic on every broker of a cluster and in the name servers."""
     asked = resolve_brokers(admin, None, cluster, slaves=True)
     for each in asked:
         admin.ask(each.address, RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": topic})
@@ -140,7 +138,6 @@ def delete_topic(admin: AdminClient, cluster: str | None, topic: str) -> Output:
 def update_topic_perm(
     admin: AdminClient, broker: str | None, cluster: str | None, topic: str, perm: str
 ) -> Output:
-    """Change the permission of a topic: 2 write, 4 read, 6 both."""
     lines = []
     for each in resolve_brokers(admin, broker, cluster):
         where = {"topic": topic}
@@ -170,7 +167,6 @@ def update_topic_perm(
 @topic_option
 @click.option("-l", "--list", "as_list", is_flag=True, help="One line for each broker.")
 def topic_route(admin: AdminClient, topic: str, *, as_list: bool) -> Output:
-    """Show the brokers that have a topic, and the number of queues."""
     route = admin.route(topic)
     if not as_list:
         assert isinstance(route, dict), topic
@@ -204,7 +200,6 @@ def topic_route(admin: AdminClient, topic: str, *, as_list: bool) -> Output:
 @topic_option
 @cluster_option
 def topic_status(admin: AdminClient, topic: str, cluster: str | None) -> Output:
-    """Show the offsets of a topic's queues, and the time of their last message."""
     rows: list[tuple[object, ...]] = []
     for host in admin.hosts(topic):
         if cluster not in (None, host.cluster):
@@ -229,7 +224,6 @@ def topic_status(admin: AdminClient, topic: str, cluster: str | None) -> Output:
 @register_command("topicClusterList")
 @topic_option
 def topic_cluster_list(admin: AdminClient, topic: str) -> Output:
-    """Show the clusters that have a topic."""
     return Table(("cluster",), [(name,) for name in sorted(clusters_of(admin, topic))])
 
 
@@ -241,7 +235,6 @@ def clusters_of(admin: AdminClient, topic: str) -> set[str]:
 @register_command("topicList")
 @click.option("-c", "--clusterModel", "with_groups", is_flag=True)
 def topic_list(admin: AdminClient, *, with_groups: bool) -> Output:
-    """Show all topics; with -c their clusters and consumer groups."""
     topics = admin.topics()
     if not with_groups:
         return _overview_table(admin, topics)
@@ -259,7 +252,7 @@ def topic_list(admin: AdminClient, *, with_groups: bool) -> Output:
 
 
 def _overview_table(admin: AdminClient, topics: list[str]) -> Table:
-    """Return a row for each topic; rates and groups if there are not too many."""
+    """Return a row for each topic; rates and groups up to `MAX_TOPICS_WITH_RATES`."""
     queues: Counter[str] = Counter()
     configs: dict[str, dict[str, Any]] = {}
     silent = []
@@ -289,7 +282,7 @@ def _overview_table(admin: AdminClient, topics: list[str]) -> Table:
         rows.append((topic, queues[topic], perm, rate, kind, groups))
     note = "; ".join(silent)
     if not is_short:
-        note = f"no rates and groups: more than {MAX_TOPICS_WITH_RATES:,} topics"
+        note = f"more than {MAX_TOPICS_WITH_RATES:,} topics: rates and groups omitted"
     columns = "topic", "queues", "perm", "inTPS", "kind", "groups"
     return Table(columns, rows, note, of_mqadmin=1)
 
@@ -324,9 +317,10 @@ def groups_of(admin: AdminClient, topic: str) -> list[str]:
 
 @register_command("allocateMQ")
 @topic_option
-@click.option("-i", "--ipList", "ips", required=True, help="Addresses, separated by ,")
+@click.option(
+    "-i", "--ipList", "ips", required=True, metavar="IP,…", help="Consumer addresses."
+)
 def allocate_mq(admin: AdminClient, topic: str, ips: str) -> Output:
-    """Show how consumers at these addresses would divide the queues."""
     members = [part for part in ips.split(",") if part]
     queues = list(admin.queues(topic))
     rows = [
@@ -339,14 +333,19 @@ def allocate_mq(admin: AdminClient, topic: str, ips: str) -> Output:
 
 @register_command("updateOrderConf")
 @topic_option
-@click.option("-v", "--orderConf", "conf", help="broker1:queues;broker2:queues")
+@click.option(
+    "-v",
+    "--orderConf",
+    "conf",
+    metavar="BROKER:N;…",
+    help="Queues by broker.",
+)
 @click.option(
     "-m", "--method", type=click.Choice(["put", "get", "delete"]), required=True
 )
 def update_order_conf(
     admin: AdminClient, topic: str, conf: str | None, method: str
 ) -> Output:
-    """Set, show or delete the queues of an ordered topic by broker."""
     fields = {"namespace": ORDER_NAMESPACE, "key": topic}
     if method == "get":
         answer = admin.ask_name_server(RequestCode.GET_KV_CONFIG, fields)
@@ -362,7 +361,7 @@ def update_order_conf(
 
 
 def _put_order(admin: AdminClient, topic: str, conf: str) -> None:
-    """Merge an order into the present one, broker by broker."""
+    """Merge an order configuration into the stored one, broker by broker."""
     fields = {"namespace": ORDER_NAMESPACE, "key": topic}
     try:
         answer = admin.ask_name_server(RequestCode.GET_KV_CONFIG, fields)

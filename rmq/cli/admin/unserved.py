@@ -1,4 +1,4 @@
-"""Commands for features that rmq lacks: the broker's answer names the alternative."""
+"""Commands for features that rmq lacks: the broker's answer has the alternative."""
 
 import click
 
@@ -17,7 +17,7 @@ def _register_unserved(name: str, code: int) -> None:
     @register_command(name)
     @broker_or_cluster
     @click.argument("rest", nargs=-1, type=click.UNPROCESSED)
-    def ask(
+    def send_request(
         admin: AdminClient,
         broker: str | None,
         cluster: str | None,
@@ -29,11 +29,9 @@ def _register_unserved(name: str, code: int) -> None:
             else admin.masters()
         )
         admin.ask(asked[0].address, code)
-        return [f"{asked[0].address} served request {code}; use Java's tools for it"]
+        return [f"{asked[0].address} served request {code}; use Java's mqadmin"]
 
-    command = registry[name]
-    command.help = f"Not served by rmq (request {code}); names the alternative."
-    command.context_settings["ignore_unknown_options"] = True
+    registry[name].context_settings["ignore_unknown_options"] = True
 
 
 for _name, _code in UNSERVED.items():

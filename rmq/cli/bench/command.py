@@ -1,8 +1,7 @@
-"""`rmq bench`: send or read messages over a few connections; print rate and latency.
+"""`rmq bench`: send or read messages over some connections; print rate and latency.
 
-Each connection has a window of unanswered requests and sends one more for every answer.
-This program is in Python and limits the rate itself; `bench/load` in the source tree is
-a sender in C.
+Each connection has a window of unanswered requests and sends a new one for each answer.
+Python limits the rate; `bench/load` in the source tree is a sender in C.
 """
 
 import asyncio
@@ -24,26 +23,37 @@ if TYPE_CHECKING:
 
 
 @click.command("bench")
-@click.option("-t", "--topic", default="BenchmarkTest", show_default=True)
 @click.option(
-    "-c", "--connections", type=click.IntRange(1, 1_000), default=4, show_default=True
+    "-t", "--topic", default="BenchmarkTest", show_default=True, help="Topic."
+)
+@click.option(
+    "-c",
+    "--connections",
+    type=click.IntRange(1, 1_000),
+    default=4,
+    show_default=True,
+    help="Number of connections.",
 )
 @click.option(
     "-w", "--window", type=click.IntRange(1, 10_000), default=64, show_default=True,
-    help="Unanswered sends on each connection.",
+    help="Unanswered sends a connection.",
 )  # fmt: skip
 @click.option(
     "-s", "--size", type=click.IntRange(1, 4 << 20), default=128, show_default=True,
-    help="Bytes of a body.",
+    help="Size of a body in bytes.",
 )  # fmt: skip
 @click.option(
-    "--seconds", type=click.FloatRange(0.1, 3_600), default=5.0, show_default=True
+    "--seconds",
+    type=click.FloatRange(0.1, 3_600),
+    default=5.0,
+    show_default=True,
+    help="Longest duration.",
 )
 @click.option(
-    "--messages", type=click.IntRange(1), help="End after this number of messages."
+    "--messages", type=click.IntRange(1), help="Stop after this number of messages."
 )
 @click.option(
-    "--consume", is_flag=True, help="Read what the topic holds, and commit nothing."
+    "--consume", is_flag=True, help="Read the stored messages instead, without commits."
 )
 @with_settings
 def bench_command(
@@ -57,20 +67,21 @@ def bench_command(
     *,
     consume: bool,
 ) -> None:
-    """Send messages as fast as answers arrive, or read them; print rate and latency.
+    """Measure rate and latency of sends or reads.
 
-    Exit code 1 if a request was refused. The messages stay in the topic until they
-    expire: rmq admin deleteTopic -t BenchmarkTest -c CLUSTER removes them.
+    Sends a message for each answer. Exit code 1 if a broker refused a request. The
+    messages stay until they expire, or until
+    rmq admin deleteTopic -t BenchmarkTest -c CLUSTER.
 
     \b
     rmq bench                               4 connections, 128 bytes, 5 seconds
     rmq bench --consume                     read these messages
     """  # noqa: D301 - click wants the character itself
-    # imported on use: wrong words end without an event loop
+    # imported on use: usage errors need no event loop
     from rmq.cli.bench.load import measure
 
     try:
-        with settings.admin() as admin:
+        with settings.admin_client() as admin:
             jobs: list[SendJob | PullJob]
             if consume:
                 jobs = [*_plan_pulls(admin, topic, connections)]
@@ -89,12 +100,12 @@ def bench_command(
 def _plan_sends(
     admin: AdminClient, topic: str, connections: int, body: bytes
 ) -> Iterator["SendJob"]:
-    """Give each connection a queue."""
+    """Yield a job for each connection, with one queue."""
     from rmq.cli.bench.load import SendJob
 
     queues = admin.writable_queues(topic)
     if not queues:
-        raise RmqError(f"{topic} has no queue that this can use")
+        raise RmqError(f"{topic} has no usable queue")
     for number in range(connections):
         yield SendJob(number, topic, queues[number % len(queues)], body)
 
@@ -102,17 +113,17 @@ def _plan_sends(
 def _plan_pulls(
     admin: AdminClient, topic: str, connections: int
 ) -> Iterator["PullJob"]:
-    """Divide the queues among the connections; each goes to one broker."""
+    """Yield a job for each queue, spread over the connections."""
     from rmq.cli.bench.load import PullJob
 
     queues = list(admin.queues(topic))
     if not queues:
-        raise RmqError(f"{topic} has no queue that this can use")
+        raise RmqError(f"{topic} has no usable queue")
     for number, queue in enumerate(queues):
         begin = admin.offset(RequestCode.GET_MIN_OFFSET, topic, queue)
         stop = admin.offset(RequestCode.GET_MAX_OFFSET, topic, queue)
-        place = number % connections, queue.address
-        yield PullJob(place, topic, queue, begin, stop)
+        connection = number % connections, queue.address
+        yield PullJob(connection, topic, queue, begin, stop)
 
 
 def _print_result(run: "Run", connections: int, sends: tuple[int, int] | None) -> None:
@@ -122,8 +133,8 @@ def _print_result(run: "Run", connections: int, sends: tuple[int, int] | None) -
         click.echo(f"{connections} connections, {RECORD_COUNT} messages a pull")
     else:
         click.echo(f"{connections} connections x {sends[0]}, {sends[1]} bytes")
-    click.echo(f"{run.done:,} messages in {run.seconds:.2f} s: "
-               f"{run.done / max(run.seconds, 1e-9):,.0f}/s")  # fmt: skip
+    click.echo(f"{run.done:,} messages in {run.elapsed_s:.2f} s: "
+               f"{run.done / max(run.elapsed_s, 1e-9):,.0f}/s")  # fmt: skip
     if run.latencies_ms:
         points = statistics.quantiles(run.latencies_ms * 2, n=1_000)
         places = ("p50", 499), ("p99", 989), ("p99.9", 998)

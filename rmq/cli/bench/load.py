@@ -1,7 +1,7 @@
-"""Load: windows of sends or pulls on connections of their own, for `rmq bench`.
+"""Load for `rmq bench`: windows of sends or pulls on separate connections.
 
-A worker has one connection. It asks again as soon as an answer is there, in the
-callback of that answer: between two requests is no task, no retry and no buffer.
+A worker has one connection. The callback of an answer sends the next request: no task,
+retry or buffer adds to the latency.
 """
 
 import asyncio
@@ -30,22 +30,22 @@ GROUP: Final = "rmq-bench"
 TIMEOUT_S: Final = 10.0
 POLL_S: Final = 0.1
 RECORD_COUNT: Final = 32
-"""Messages that one pull asks for, as clients do."""
+"""Messages of one pull, the default of clients."""
 
 
 class SendJob(NamedTuple):
-    """What is sent where, and over which connection."""
+    """One send job: queue and body; jobs with the same `connection` share one."""
 
-    place: object
+    connection: object
     topic: str
     queue: Queue
     body: bytes
 
 
 class PullJob(NamedTuple):
-    """What is read from where, and over which connection."""
+    """One pull job: queue, first and end offset, connection."""
 
-    place: object
+    connection: object
     topic: str
     queue: Queue
     begin: int
@@ -53,7 +53,7 @@ class PullJob(NamedTuple):
 
 
 class Run:
-    """What all workers have done, and whether they go on."""
+    """Counters of all workers, and the limits that end the run."""
 
     def __init__(self, seconds: float, messages: int | None) -> None:
         self.latencies_ms: list[float] = []
@@ -66,33 +66,33 @@ class Run:
         self._began = self.last = time.perf_counter()
 
     @property
-    def seconds(self) -> float:
-        """From the first request to the last answer."""
+    def elapsed_s(self) -> float:
+        """The time from the first request to the last answer."""
         return self.last - self._began
 
-    def may_ask(self) -> bool:
-        """Whether one more request is wanted; it counts as asked."""
-        is_over = self.seconds >= self._seconds or self.done >= self._limit
+    def reserve_request(self) -> bool:
+        """Count one more request; False if the run is over."""
+        is_over = self.elapsed_s >= self._seconds or self.done >= self._limit
         if is_over or self._left <= 0:
             return False
         self._left -= 1
         return True
 
-    def answered(self, asked_at: float, count: int) -> None:
-        """Note an answer that stands for so many messages."""
+    def record_answer(self, asked_at: float, count: int) -> None:
+        """Record an answer for `count` messages."""
         self.last = now = time.perf_counter()
         self.latencies_ms.append(1_000 * (now - asked_at))
         self.done += count
 
-    def closed(self, error: BaseException | None = None) -> None:
-        """Note that a request is over; with an error the run is."""
+    def finish_request(self, error: BaseException | None = None) -> None:
+        """Record the end of a request; an error ends the run."""
         self.open -= 1
         self.failure = self.failure or error
         if self.open == 0 or error is not None:
             self.ended.set()
 
     async def watch(self, progress: Progress) -> None:
-        """Wait for the end; RmqError if answers stay away."""
+        """Wait for the end; RmqError after `TIMEOUT_S` without an answer."""
         while self.open and self.failure is None:
             try:
                 await asyncio.wait_for(self.ended.wait(), POLL_S)
@@ -105,7 +105,7 @@ class Run:
 
 
 class Worker(ABC):
-    """A connection with what it does; `ask` makes the next request if one is wanted."""
+    """Sends requests over one connection until the run is over."""
 
     window = 1
 
@@ -114,41 +114,41 @@ class Worker(ABC):
         self.connection = connection
 
     def begin(self) -> None:
-        """Fill the window."""
+        """Send the first requests, as many as the window has."""
         for _ in range(self.window):
-            self.ask()
+            self.send_next()
 
-    def ask(self) -> None:
-        """Make the next request."""
-        if self._has_more() and self.run.may_ask():
+    def send_next(self) -> None:
+        """Send one more request if the run goes on."""
+        if self._has_more() and self.run.reserve_request():
             self.run.open += 1
-            self._ask(_Waiter(self), steady_ms() + int(1_000 * TIMEOUT_S))
+            self._send_request(_Waiter(self), steady_ms() + int(1_000 * TIMEOUT_S))
 
-    def take(self, answer: object, asked_at: float) -> None:
-        """Count an answer, and ask again."""
-        count = self._count(answer)
-        self.run.answered(asked_at, count)
-        self.ask()
-        self.run.closed()
+    def on_answer(self, answer: object, asked_at: float) -> None:
+        """Count an answer and send the next request."""
+        count = self._count_messages(answer)
+        self.run.record_answer(asked_at, count)
+        self.send_next()
+        self.run.finish_request()
 
     def _has_more(self) -> bool:
         return True
 
-    def _refused(self, code: int, remark: str | None) -> int:
+    def _count_refusal(self, code: int, remark: str | None) -> int:
         self.run.refused[f"code {code}: {remark}"] += 1
         return 0
 
     @abstractmethod
-    def _ask(self, waiter: "_Waiter", deadline_ms: int) -> None:
+    def _send_request(self, waiter: "_Waiter", deadline_ms: int) -> None:
         """Send a request."""
 
     @abstractmethod
-    def _count(self, answer: object) -> int:
-        """Return how many messages an answer stands for."""
+    def _count_messages(self, answer: object) -> int:
+        """Return the number of messages that an answer confirms."""
 
 
 class _Waiter:
-    """A request without an answer; the waiter of its connection."""
+    """A request without an answer; the connection sees it as a future."""
 
     __slots__ = ("_asked_at", "_worker")
 
@@ -157,20 +157,20 @@ class _Waiter:
         self._asked_at = time.perf_counter()
 
     def done(self) -> bool:
-        """Never given up."""
+        """Whether the future is cancelled: never."""
         return False
 
     def set_result(self, answer: object) -> None:
-        """Take the answer."""
-        self._worker.take(answer, self._asked_at)
+        """Pass the answer to the worker."""
+        self._worker.on_answer(answer, self._asked_at)
 
     def set_exception(self, error: BaseException) -> None:
-        """Learn that there will be none."""
-        self._worker.run.closed(error)
+        """End the run with the error."""
+        self._worker.run.finish_request(error)
 
 
 class SendWorker(Worker):
-    """Sends one body to one queue."""
+    """Sends the same body to one queue."""
 
     def __init__(
         self, run: Run, connection: Connection, job: "SendJob", window: int
@@ -183,7 +183,7 @@ class SendWorker(Worker):
         self._prefix = os.urandom(10).hex().upper()
         self._sent = 0
 
-    def _ask(self, waiter: _Waiter, deadline_ms: int) -> None:
+    def _send_request(self, waiter: _Waiter, deadline_ms: int) -> None:
         self._sent += 1
         msg_id = f"{self._prefix}{self._sent:012X}"
         properties = encode_properties({"UNIQ_KEY": msg_id, "WAIT": "true"}).encode()
@@ -191,18 +191,18 @@ class SendWorker(Worker):
             self._template, properties, self._body, waiter, deadline_ms, msg_id
         )
 
-    def _count(self, answer: object) -> int:
+    def _count_messages(self, answer: object) -> int:
         if isinstance(answer, SendResult):
             status = answer.status
             if status is SendStatus.SEND_OK:
                 return 1
-            return self._refused(status, status.name)
+            return self._count_refusal(status, status.name)
         assert isinstance(answer, Command)
-        return self._refused(answer.code, answer.remark)
+        return self._count_refusal(answer.code, answer.remark)
 
 
 class PullWorker(Worker):
-    """Reads one queue, one pull after another as clients do."""
+    """Reads one queue, one pull after another."""
 
     def __init__(self, run: Run, connection: Connection, job: "PullJob") -> None:
         super().__init__(run, connection)
@@ -212,7 +212,7 @@ class PullWorker(Worker):
     def _has_more(self) -> bool:
         return self._offset < self._end
 
-    def _ask(self, waiter: _Waiter, deadline_ms: int) -> None:
+    def _send_request(self, waiter: _Waiter, deadline_ms: int) -> None:
         self.connection.pull(
             self._template,
             waiter,
@@ -223,12 +223,12 @@ class PullWorker(Worker):
             sys_flag=PULL_SUBSCRIPTION,
         )
 
-    def _count(self, answer: object) -> int:
+    def _count_messages(self, answer: object) -> int:
         assert isinstance(answer, PullResult)
         before = self._offset
         if answer.code != ResponseCode.SUCCESS:
             self._offset = self._end
-            return self._refused(answer.code, answer.remark)
+            return self._count_refusal(answer.code, answer.remark)
         self._offset = max(before, answer.next_offset)
         return self._offset - before
 
@@ -240,17 +240,17 @@ async def measure(
     seconds: float,
     messages: int | None,
 ) -> Run:
-    """Do all jobs until the time has passed or all messages are done."""
+    """Run all jobs until the time or the number of messages is reached."""
     async with AsyncExitStack() as stack:
         connections: dict[object, Connection] = {}
         for job in jobs:
-            if job.place not in connections:
-                client = await stack.enter_async_context(settings.client())
+            if job.connection not in connections:
+                client = await stack.enter_async_context(settings.async_client())
                 opened = await client.connection(job.queue.address, is_broker=False)
-                connections[job.place] = opened
+                connections[job.connection] = opened
         run = Run(seconds, messages)
         for job in jobs:
-            connection = connections[job.place]
+            connection = connections[job.connection]
             if isinstance(job, SendJob):
                 SendWorker(run, connection, job, window).begin()
             else:

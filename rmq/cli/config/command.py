@@ -1,4 +1,4 @@
-"""`rmq config check`, `rmq config print` and `rmq config document`."""
+"""`rmq config`: check, print or document a configuration."""
 
 import json
 import sys
@@ -71,7 +71,7 @@ _role = click.option(
     type=click.Choice(list(ROLES)),
     default="broker",
     show_default=True,
-    help="The server that the configuration is for.",
+    help="Kind of server.",
 )
 
 
@@ -79,9 +79,12 @@ _role = click.option(
 @click.argument("path", type=click.Path(exists=True, dir_okay=False))
 @_role
 def check_file(path: str, role: str) -> None:
-    """Check a file for typos, limits, swallowed comments and sizes of files.
+    """Check a configuration file; exit code 1 if it has a problem.
 
-    Exit code 1 if there is a problem: rmq config check broker.conf
+    Finds typos, values out of range, comments inside values and unusable TLS files.
+    Also compares the configured file sizes with the files of the store.
+
+    rmq config check broker.conf
     """
     try:
         values = read_properties(path)
@@ -110,7 +113,7 @@ def check_file(path: str, role: str) -> None:
 def _wrong_values(
     values: Mapping[str, str], classes: tuple[type, ...]
 ) -> Iterator[tuple[str, str]]:
-    """Yield each key whose value cannot be used, with the error."""
+    """Yield each key with an invalid value, and the error."""
     for kind in classes:
         try:
             yield from bad_values(values, (kind,)).items()
@@ -122,12 +125,12 @@ def _duplicate_keys(places: Mapping[str, list[int]]) -> Iterator[Finding]:
     for key, lines in places.items():
         if len(lines) > 1:
             yield Finding(
-                key, f"{key} is given {len(lines)} times; the last counts", True
+                key, f"{key} occurs {len(lines)} times; the last one is used", True
             )
 
 
 def _tls_findings(values: Mapping[str, str]) -> Iterator[Finding]:
-    """Read the files of TLS as a start does."""
+    """Load the TLS files as a server does at its start."""
     try:
         tls = read_tls_config(values)
         server_context(tls)
@@ -139,20 +142,22 @@ def _tls_findings(values: Mapping[str, str]) -> Iterator[Finding]:
 @config_command.command("print")
 @click.option("-c", "--config", "path", type=click.Path(exists=True, dir_okay=False))
 @click.option(
-    "--diff-defaults", is_flag=True, help="Only keys that differ from the default."
+    "--diff-defaults",
+    is_flag=True,
+    help="Print only keys that differ from their default.",
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @_role
 def print_config(
     path: str | None, role: str, *, diff_defaults: bool, as_json: bool
 ) -> None:
-    """Print the configuration in effect: file, environment and defaults.
+    """Print the effective configuration: file, environment and defaults.
 
     rmq config print -c broker.conf --diff-defaults
     """
     try:
-        stored, said = read_sources(path, (), ROLES[role])
-        classes = _config_classes(role, stored | said)
+        stored, overrides = read_sources(path, (), ROLES[role])
+        classes = _config_classes(role, stored | overrides)
         values = gather_values(path, (), classes)
         built: list[object] = [build(kind, values) for kind in classes]
     except RmqError as error:
@@ -172,7 +177,7 @@ def print_config(
 
 @config_command.command("document")
 def print_document() -> None:
-    """Print the page of all keys, docs/reference/configuration.md.
+    """Print the reference of all keys, docs/reference/configuration.md.
 
     rmq config document > docs/reference/configuration.md
     """
@@ -181,7 +186,7 @@ def print_document() -> None:
         ("Keys of the store", [StoreConfig]),
         ("Keys of replication", [ReplicationConfig]),
         ("Keys of the console", [ConsoleConfig]),
-        ("Keys of TLS, of both", [TlsConfig]),
+        ("Keys of TLS", [TlsConfig]),
         ("Keys of plugins", load_plugins({}).config_classes()),
         ("Keys of the name server", [NamesrvConfig, NamesrvListenConfig]),
         ("Keys of the controller", [ControllerConfig]),

@@ -1,7 +1,6 @@
-"""Compares the file sizes of a configuration with the files that exist.
+"""Compare the configured file sizes with the files of a store.
 
-The sizes of log, queue and index files cannot change once files exist: a store that
-finds files of other sizes does not open.
+A store does not open if its log, queue or index files have other sizes than configured.
 """
 
 from collections.abc import Iterator
@@ -13,7 +12,7 @@ from rmq.store.config import StoreConfig
 
 
 def check_file_sizes(config: StoreConfig) -> list[Finding]:
-    """Return a problem for each kind of file whose size is not the configured one."""
+    """Return a problem for each kind of file with another size than configured."""
     root = config.root
     log = Path(config.commit_log_dir or root / "commitlog")
     index_size = index_file_size(config.index_slots, config.index_entries)
@@ -35,7 +34,7 @@ def check_file_sizes(config: StoreConfig) -> list[Finding]:
 
 
 def lines_of_keys(path: str) -> dict[str, list[int]]:
-    """Return the lines, from 1, on which a properties file has each key."""
+    """Return the line numbers, from 1, of each key of a properties file."""
     # imported on use, as in rmq.config.option
     import javaproperties
 
@@ -50,7 +49,7 @@ def lines_of_keys(path: str) -> dict[str, list[int]]:
 
 
 def _check_folder(key: str, folder: Path, pattern: str, size: int) -> Iterator[Finding]:
-    """Check every file; yield a finding for the first one of another size."""
+    """Yield a finding for the first file of another size."""
     for path in sorted(folder.glob(pattern)):
         if not (path.is_file() and path.name.isdecimal()):
             continue
@@ -58,8 +57,8 @@ def _check_folder(key: str, folder: Path, pattern: str, size: int) -> Iterator[F
         if found not in (0, size):
             yield Finding(
                 key,
-                f"{key}: {path} has {found} bytes, but the configuration creates files "
-                f"of {size}; use the value with which the store was created",
+                f"{key}: {path} has {found} bytes, but the configuration means files "
+                f"of {size}; use the value that the store was created with",
                 True,
             )
             return

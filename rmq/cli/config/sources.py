@@ -26,29 +26,28 @@ def read_sources(
 ) -> tuple[dict[str, str], dict[str, str]]:
     """Return the settings of the file, and those of environment and flags."""
     stored = read_properties(find_file(path)) if path else {}
-    said = environment_values(os.environ, classes)
+    overrides = environment_values(os.environ, classes)
     for setting in settings:
         key, equals, value = setting.partition("=")
         if not equals:
             raise ConfigError(f"--set {setting}: write KEY=VALUE")
-        said[key.strip()] = value.strip()
-    return stored, said
+        overrides[key.strip()] = value.strip()
+    return stored, overrides
 
 
 def gather_values(
     path: str | None, settings: Iterable[str], classes: Iterable[type]
 ) -> dict[str, str]:
-    """Combine file, environment and flags; later ones take precedence.
+    """Merge file, environment and flags; later sources win.
 
-    ConfigError names the file's keys with values that are not valid, unless the
-    settings allow to ignore them.
+    Invalid values of the file are a ConfigError, or ignored if the settings allow it.
     """
     classes = tuple(classes)
-    stored, said = read_sources(path, settings, classes)
-    values = stored | said
+    stored, overrides = read_sources(path, settings, classes)
+    values = stored | overrides
     if path:
-        passed_over = _bad_stored_values(path, stored, values, classes)
-        values = {key: text for key, text in values.items() if key not in passed_over}
+        ignored = _bad_stored_values(path, stored, values, classes)
+        values = {key: text for key, text in values.items() if key not in ignored}
         values.setdefault("bindAddress", ANY_ADDRESS)
     return values
 
@@ -59,7 +58,7 @@ def _bad_stored_values(
     values: Mapping[str, str],
     classes: tuple[type, ...],
 ) -> set[str]:
-    """Return the keys to leave at their defaults, and log them."""
+    """Return and log the keys of the file that keep their defaults."""
     bad = bad_values(values, classes)
     reasons = {key: bad[key] for key in bad if values[key] == stored.get(key)}
     if reasons and values.get(IGNORE_BAD_KEY, "").lower() != "true":
@@ -68,26 +67,24 @@ def _bad_stored_values(
             f"start with --set {IGNORE_BAD_KEY}=true to use the default"
         )
     for reason in reasons.values():
-        logger.warning(
-            "%s: %s; the default is used until it is corrected", path, reason
-        )
+        logger.warning("%s: %s; using the default", path, reason)
     return set(reasons)
 
 
 def find_file(path: str) -> str:
-    """Return the file of this path, or of this name in $ROCKETMQ_HOME/conf."""
+    """Return a path that exists: as given, or in $ROCKETMQ_HOME/conf."""
     home = os.environ.get("ROCKETMQ_HOME")
     places = [path] if home is None else [path, os.path.join(home, "conf", path)]
     for place in places:
         if os.path.exists(place):
             return place
-    raise click.BadParameter(f"there is no {' and no '.join(places)}", param_hint="-c")
+    raise click.BadParameter(f"no such file: {' or '.join(places)}", param_hint="-c")
 
 
 def report_findings(
     values: dict[str, str], classes: Iterable[type], *, strict: bool
 ) -> None:
-    """Log findings about the settings; ConfigError on a problem if `strict`."""
+    """Log findings about the settings; ConfigError for a problem if `strict`."""
     findings = check(values, classes)
     for finding in findings:
         level = logging.WARNING if finding.is_problem else logging.INFO
@@ -98,7 +95,7 @@ def report_findings(
 
 
 def refuse_broken_promises(values: Mapping[str, str]) -> None:
-    """Raise ConfigError if a key promises a protection that the ports will not have."""
+    """Raise ConfigError if a key promises a protection that rmq does not give."""
     if values.get(ALLOW_OPEN_KEY, "").lower() == "true":
         return
     for key, replacement, wanted in (
@@ -111,13 +108,13 @@ def refuse_broken_promises(values: Mapping[str, str]) -> None:
     for promise in broken_promises(values):
         raise ConfigError(
             f"{promise.key}={values[promise.key]} promises a protection that rmq does "
-            f"not have: {promise.reason}. Use these keys, or start open with "
+            f"not have: {promise.reason}. Use these keys, or start without it: "
             f"--set {ALLOW_OPEN_KEY}=true"
         )
 
 
 def load_plugins(values: Mapping[str, str]) -> PluginSet:
-    """Load the plugins that are not disabled; their option classes add keys."""
+    """Load the plugins that `plugins.disabled` does not name."""
     plugins = PluginSet()
     plugins.load(values.get("plugins.disabled", ""))
     return plugins

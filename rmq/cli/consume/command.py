@@ -1,4 +1,4 @@
-"""`rmq consume`: look at the messages of a topic, or take part in a consumer group."""
+"""`rmq consume`: show messages of a topic, or consume them in a group."""
 
 import sys
 
@@ -18,31 +18,39 @@ from rmq.core.errors import RmqError
 @click.argument("topic", shell_complete=completion.topics)
 @click.option(
     "-g", "--group", shell_complete=completion.groups,
-    help="Take part in a consumer group, and commit.",
+    help="Consume as a member of this group, and commit.",
 )  # fmt: skip
-@click.option("-c", "--count", type=click.IntRange(1), help="Stop after so many.")
-@click.option("-e", "--end", "stops_at_end", is_flag=True, help="Stop at the end.")
+@click.option(
+    "-c", "--count", type=click.IntRange(1), help="Stop after this number of messages."
+)
+@click.option(
+    "-e", "--end", "stops_at_end", is_flag=True, help="Stop at the present end."
+)
 @click.option(
     "--from", "begin", metavar="TIME",
-    help="first, last, or a time: 10m (ago), 2026-11-21T03:01:54, milliseconds.",
+    help="Start at first, last, 10m (ago), 2026-11-21T03:01:54 or milliseconds.",
 )  # fmt: skip
 @click.option(
-    "-o", "--offset", type=click.IntRange(0), help="From this offset; with -q."
+    "-o", "--offset", type=click.IntRange(0), help="Start at this offset; with -q."
 )
 @click.option(
     "-q", "--queue", "queue_id", type=click.IntRange(0), help="Only this queue."
 )
 @click.option("-t", "--tags", metavar="'A || B'", help="Only messages with these tags.")
-@click.option("--sql", metavar="EXPRESSION", help="Only messages that match, SQL92.")
+@click.option(
+    "--sql", metavar="EXPRESSION", help="Only messages that match this SQL92 filter."
+)
 @click.option(
     "-f", "--format", "form", metavar="FORMAT",
     help="%t topic, %q queue, %o offset, %k key, %g tag, %i id, %d time, %s size, "
     "%v body, %p properties as JSON, %%; \\n, \\t.",
 )  # fmt: skip
 @click.option(
-    "-J", "--json", "as_json", is_flag=True, help="One JSON object a message."
+    "-J", "--json", "as_json", is_flag=True, help="Print one JSON object a message."
 )
-@click.option("--raw", "is_raw", is_flag=True, help="Bodies as they are, into a pipe.")
+@click.option(
+    "--raw", "is_raw", is_flag=True, help="Print bodies unescaped; not to a terminal."
+)
 @with_settings
 def consume_command(  # noqa: PLR0913 - one parameter for each option
     settings: ToolSettings,
@@ -60,26 +68,26 @@ def consume_command(  # noqa: PLR0913 - one parameter for each option
     as_json: bool,
     is_raw: bool,
 ) -> None:
-    """Show the newest messages of a topic, then those that come. Ctrl-C ends it.
+    """Show the newest messages of a topic, then new ones. Ctrl-C stops it.
 
-    Without a group nothing is committed, and no consumer notices.
+    Without a group it commits nothing and does not affect consumers.
 
     \b
-    rmq consume Hello                       the newest 10, then what comes
-    rmq consume Hello --from first -e       all that there is
+    rmq consume Hello                       the newest 10, then new messages
+    rmq consume Hello --from first -e       all stored messages
     rmq consume Hello -g billing -c 2 -f '%q:%o %k %v\\n'
     """  # noqa: D301 - click wants the character itself
     _check_options(group, begin, queue_id, offset, tags, sql, is_raw=is_raw)
-    # imported on use: names complete and wrong words end without an event loop
+    # imported on use: completion and usage errors need no event loop
     from rmq.cli.consume.stream import Choice, TopicReader
     from rmq.client.subscription import Sql, subscription
 
     expression = Sql(sql) if sql else tags or "*"
-    subscription(topic, expression)  # a wrong one is to fail here
+    subscription(topic, expression)  # a wrong expression fails here
     start = begin if begin in (None, "first", "last") else parse_time_ms(str(begin))
     choice = Choice(topic, expression, group, start, queue_id, offset, stops_at_end)
     write = message_writer(form, as_json=as_json, is_raw=is_raw)
-    with settings.admin() as admin:
+    with settings.admin_client() as admin:
         try:
             TopicReader(settings, admin, choice).run(write, count)
         except RmqError as error:
@@ -99,10 +107,12 @@ def _check_options(
     if offset is not None and queue_id is None:
         raise click.UsageError("-o needs -q: each queue has offsets of its own")
     if group and (queue_id is not None or offset is not None):
-        raise click.UsageError("a group divides the queues itself: leave out -q and -o")
+        raise click.UsageError(
+            "-q and -o exclude -g: a group assigns the queues itself"
+        )
     if tags and sql:
         raise click.UsageError("give --tags or --sql, not both")
     if is_raw and sys.stdout.isatty():
         raise click.UsageError(
-            "--raw is for pipes and files: bodies may drive a terminal"
+            "--raw is for pipes and files: a body could control a terminal"
         )

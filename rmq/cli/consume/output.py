@@ -28,7 +28,7 @@ Write = Callable[["ReceivedMessage"], None]
 
 
 def message_writer(form: str | None, *, as_json: bool, is_raw: bool) -> Write:
-    """Return the function that writes one message to stdout."""
+    """Return a function that writes one message to stdout."""
     if as_json:
         return lambda message: click.echo(escape_json(message_object(message)))
     if form is not None:
@@ -73,16 +73,16 @@ def _field_text(
 
 def _terminal_line(message: "ReceivedMessage") -> str:
     place = f"{message.queue.queue_id}:{message.queue_offset}"
-    parts = [time_of_day(message.stored_ms), place, *_texts(message)]
+    parts = [time_of_day(message.stored_ms), place, *_message_texts(message)]
     return "  ".join(part for part in parts if part)
 
 
 def _pipe_line(message: "ReceivedMessage") -> str:
     place = str(message.queue.queue_id), str(message.queue_offset)
-    return "\t".join((utc_time(message.stored_ms), *place, *_texts(message)))
+    return "\t".join((utc_time(message.stored_ms), *place, *_message_texts(message)))
 
 
-def _texts(message: "ReceivedMessage") -> tuple[str, str, str]:
+def _message_texts(message: "ReceivedMessage") -> tuple[str, str, str]:
     """Return keys, tags and body with escaped control characters."""
     properties = message.properties
     keys, tags = properties.get("KEYS", ""), properties.get("TAGS", "")

@@ -1,8 +1,8 @@
-"""Following: messages of a topic as they come, for `rmq consume`.
+"""TopicReader: reads the messages of a topic as they come, for `rmq consume`.
 
-A `Consumer` brings them, as a member of a group or a silent one that looks at queues.
-Whom it asks, and where it begins, is looked up before: what is wrong then ends the
-command with a sentence. While it follows, a broker that stops costs nothing but time.
+A `Consumer` fetches them, as a member of a group or without one. Queues and start
+offsets are looked up first, and an error there ends the command. Later the reader waits
+for a broker that stops.
 """
 
 import asyncio
@@ -25,21 +25,21 @@ from rmq.protocol.codes import RequestCode
 from rmq.protocol.topics import is_retry_topic
 
 BROWSE_GROUP: Final = "rmq-consume"
-"""The group in the pulls of one that is in no group."""
+"""Group name in the pulls of a reader without a group."""
 
 NEWEST_COUNT: Final = 10
 FETCH_MESSAGES: Final = 32
 AHEAD_MESSAGES: Final = 1_000
 POLL_S: Final = 0.05
-"""How often is looked whether the end is reached, while no messages come."""
+"""Interval of checks for the end, while no message comes."""
 
 Write = Callable[[ReceivedMessage], None]
 Take = Callable[[ReceivedMessage], bool]
-"""Takes a message; whether it is enough."""
+"""Handles a message; True if no more is needed."""
 
 
 class Choice(NamedTuple):
-    """What is read: where it begins, and when it ends."""
+    """Queues, filter, start and end of what is read."""
 
     topic: str
     expression: str | Sql
@@ -53,7 +53,7 @@ class Choice(NamedTuple):
 
 
 class TopicReader:
-    """One command that reads a topic."""
+    """Reads a topic for one command."""
 
     def __init__(
         self, settings: ToolSettings, admin: AdminClient, choice: Choice
@@ -65,28 +65,28 @@ class TopicReader:
         self._choice = choice
         self._is_away = False
         self._ends: dict[MessageQueue, int] = {}
-        """Where each queue ended when it was begun; only if it stops there."""
+        """End offset of each queue at its start, if the reader stops there."""
 
     def run(self, write: Write, count: int | None) -> None:
         """Write messages until the count, the end or Ctrl-C; then commit and leave."""
-        be_quiet()
+        mute_client_log()
         with suppress(KeyboardInterrupt):
             asyncio.run(self._run(_LimitedWriter(write, count)))
 
     async def _run(self, write: "_LimitedWriter") -> None:
         group = self._choice.group
         queues = self._queues(self._topic)
-        places = [] if group else [self._place(each) for each in queues]
+        places = [] if group else [self._queue_start(each) for each in queues]
         async with (
-            self._settings.client() as client,
-            self._consumer(client) as consumer,
+            self._settings.async_client() as client,
+            self._create_consumer(client) as consumer,
         ):
             if group:
-                await self._take_part(consumer, write)
+                await self._consume_in_group(consumer, write)
             else:
-                await self._look(consumer, places, write)
+                await self._browse_queues(consumer, places, write)
 
-    def _consumer(self, client: Client) -> Consumer:
+    def _create_consumer(self, client: Client) -> Consumer:
         group = self._choice.group
         return _StreamConsumer(
             self,
@@ -97,13 +97,13 @@ class TopicReader:
             start=_group_start(self._choice.begin),
             fetch_messages=FETCH_MESSAGES,
             buffer_messages=AHEAD_MESSAGES,
-            on_assigned=self._note_ends if self._choice.stops_at_end else None,
+            on_assigned=self._record_ends if self._choice.stops_at_end else None,
         )
 
     # -- brokers that go away
 
     def on_unreachable(self, consumer: Consumer, error: BaseException) -> None:
-        """End at once if it stops at the end, else report that it waits."""
+        """Report that the reader waits; fail instead if it stops at the end."""
         if self._choice.stops_at_end and isinstance(error, Exception):
             consumer.puller.fail(error)
         elif not self._is_away:
@@ -121,9 +121,9 @@ class TopicReader:
     async def _read(
         self, consumer: Consumer, take: Take, ends: dict[MessageQueue, int] | None
     ) -> None:
-        """Read until `take` says that it is enough, or to the ends, if there are some.
+        """Read until `take` returns True, or up to `ends` if given.
 
-        A message counts as consumed when it was taken.
+        A message is consumed when `take` has returned.
         """
         pause_s = None if ends is None else POLL_S
         while ends is None or not await _has_reached(consumer, ends):
@@ -133,13 +133,15 @@ class TopicReader:
             if consumer.puller.failure is not None:
                 raise consumer.puller.failure
             for message in batch:
-                is_enough = take(message)
+                is_last = take(message)
                 message.ack()
-                if is_enough:
+                if is_last:
                     return
 
-    async def _take_part(self, consumer: Consumer, write: "_LimitedWriter") -> None:
-        """Read as a member of the group; what was written is committed."""
+    async def _consume_in_group(
+        self, consumer: Consumer, write: "_LimitedWriter"
+    ) -> None:
+        """Read as a member of the group; commit the written messages."""
         try:
             ends = self._ends if self._choice.stops_at_end else None
             await self._read(consumer, write, ends)
@@ -154,13 +156,13 @@ class TopicReader:
         if consumer.puller.failure is not None:
             raise consumer.puller.failure
 
-    async def _look(
+    async def _browse_queues(
         self,
         consumer: Consumer,
         places: Sequence["_QueueStart"],
         write: "_LimitedWriter",
     ) -> None:
-        """Read without a group: first the newest messages, if no place is given."""
+        """Read without a group; first the newest messages, unless a start is given."""
         await consumer.queues(self._topic)
         consumer.assign([each.queue for each in places], self._expression)
         for each in places:
@@ -192,66 +194,66 @@ class TopicReader:
             if self._choice.queue_id in (None, each.queue_id)
         ]
         if not queues:
-            raise RmqError(f"{topic} has no such queue that can be read")
+            raise RmqError(f"{topic} has no such readable queue")
         return queues
 
-    def _place(self, queue: Queue) -> "_QueueStart":
+    def _queue_start(self, queue: Queue) -> "_QueueStart":
         name = MessageQueue(self._topic, queue.broker, queue.queue_id)
-        start = newest = self._start(queue)
+        start = newest = self._start_offset(queue)
         if self._choice.begin is None and self._choice.offset is None:
             low = self._admin.offset(RequestCode.GET_MIN_OFFSET, self._topic, queue)
             newest = max(low, start - NEWEST_COUNT)
         if self._choice.stops_at_end:
-            self._ends[name] = self._high(self._topic, queue)
+            self._ends[name] = self._end_offset(self._topic, queue)
         return _QueueStart(name, start, newest)
 
-    def _start(self, queue: Queue) -> int:
-        """Return where the choice begins; that is the end if nothing is chosen."""
+    def _start_offset(self, queue: Queue) -> int:
+        """Return the chosen start offset; by default the end of the queue."""
         choice = self._choice
         if choice.offset is not None:
             return choice.offset
         if choice.begin is None or choice.begin == "last":
-            return self._high(self._topic, queue)
+            return self._end_offset(self._topic, queue)
         if choice.begin == "first":
             return self._admin.offset(RequestCode.GET_MIN_OFFSET, self._topic, queue)
         code = RequestCode.SEARCH_OFFSET_BY_TIMESTAMP
         return self._admin.offset(code, self._topic, queue, timestamp=choice.begin)
 
-    def _high(self, topic: str, queue: Queue) -> int:
+    def _end_offset(self, topic: str, queue: Queue) -> int:
         return self._admin.offset(RequestCode.GET_MAX_OFFSET, topic, queue)
 
-    async def _note_ends(self, queues: Sequence[MessageQueue]) -> None:
-        """Note where queues end that became ours."""
+    async def _record_ends(self, queues: Sequence[MessageQueue]) -> None:
+        """Record the end offsets of newly assigned queues."""
         for topic in {each.topic for each in queues}:
             known = {(each.broker, each.queue_id): each for each in self._queues(topic)}
             for each in queues:
                 queue = known.get((each.broker, each.queue_id))
                 if each.topic == topic and queue is not None:
-                    self._ends[each] = self._high(topic, queue)
+                    self._ends[each] = self._end_offset(topic, queue)
 
 
 class _StreamConsumer(Consumer):
-    """Passes the loss of a broker on to the command; a refusal ends it."""
+    """Reports lost brokers to its reader; a refusal ends the reader."""
 
     def __init__(self, reader: TopicReader, *arguments: Any, **options: Any) -> None:  # noqa: ANN401 - those of Consumer
         super().__init__(*arguments, **options)
         self._reader = reader
 
     def on_refused(self, error: RmqError) -> None:
-        """End the iteration with the error."""
+        """Fail with the error."""
         self.puller.fail(error)
 
     def on_unreachable(self, error: BaseException) -> None:
-        """Pass the failure on."""
+        """Report a broker that cannot be reached."""
         self._reader.on_unreachable(self, error)
 
     def on_reachable(self) -> None:
-        """Pass the good news on."""
+        """Report that all brokers are connected."""
         self._reader.on_reachable()
 
 
 class _QueueStart(NamedTuple):
-    """Where a queue begins, and the newest of its messages before."""
+    """A queue, its start offset, and the first of its newest messages before."""
 
     queue: MessageQueue
     start: int
@@ -259,14 +261,14 @@ class _QueueStart(NamedTuple):
 
 
 class _LimitedWriter:
-    """Writes messages; says when the wanted number is written."""
+    """Writes messages, up to a number of them."""
 
     def __init__(self, write: Write, count: int | None) -> None:
         self._write = write
         self._left = count
 
     def __call__(self, message: ReceivedMessage) -> bool:
-        """Write one; whether it was the last."""
+        """Write a message; True if it was the last one."""
         self._write(message)
         if self._left is not None:
             self._left -= 1
@@ -274,7 +276,7 @@ class _LimitedWriter:
 
 
 async def _has_reached(consumer: Consumer, ends: dict[MessageQueue, int]) -> bool:
-    """Whether our queues are consumed up to these ends."""
+    """Whether the assigned queues are consumed up to these ends."""
     for queue in consumer.assignment():
         if await consumer.position(queue) < ends.get(queue, 0):
             return False
@@ -282,14 +284,14 @@ async def _has_reached(consumer: Consumer, ends: dict[MessageQueue, int]) -> boo
 
 
 def _group_start(begin: str | int | None) -> Start:
-    """Return where a group begins that has committed nothing."""
+    """Return the start of a group without committed offsets."""
     if isinstance(begin, int):
         return datetime.fromtimestamp(begin / 1_000, UTC)
     return "last" if begin == "last" else "first"
 
 
-def be_quiet() -> None:
-    """Keep the client's warnings off the terminal: commands say it in other words."""
+def mute_client_log() -> None:
+    """Keep log lines of the client off stderr: commands print errors themselves."""
     log = logging.getLogger("rmq.client")
     if not log.handlers:
         log.addHandler(logging.NullHandler())

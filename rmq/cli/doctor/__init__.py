@@ -1,1 +1,1 @@
-"""`rmq doctor`: checks of configuration, machine and running brokers."""
+"""`rmq doctor`: checks configuration, machine and running brokers."""

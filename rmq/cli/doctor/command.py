@@ -1,4 +1,4 @@
-"""`rmq doctor`: check for the usual problems, and name the remedy of each."""
+"""`rmq doctor`: find problems and their remedies, or plan the capacity of a load."""
 
 import json
 import sys
@@ -24,19 +24,24 @@ from rmq.store.config import StoreConfig
     "--config",
     "path",
     type=click.Path(dir_okay=False),
-    help="The broker's configuration file.",
+    help="Configuration file of the broker.",
 )
 @click.option(
-    "--set", "values", multiple=True, metavar="KEY=VALUE", help="Set one key."
+    "--set",
+    "values",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Set one key. Repeatable.",
 )
 @click.option(
     "--plan",
     "load",
     metavar="NAME=NUMBER,…",
-    help="What a load needs: topics, queues of each, clients, pulls that wait, "
-    "transactions, rate, size, groups, hours.",
+    help="Print the capacity that a load needs. Names: topics, queues (a topic), "
+    "clients, pulls (held), transactions (open), rate (messages/s), size (bytes), "
+    "groups, hours (of retention).",
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 @with_settings
 def doctor_command(
     settings: ToolSettings,
@@ -46,17 +51,16 @@ def doctor_command(
     *,
     as_json: bool,
 ) -> None:
-    """Check configuration, machine and running brokers; name problems and remedies.
+    """Check configuration, machine and running brokers.
 
-    Name servers, TLS and user are those of the options, else those of the file.
+    It prints problems with remedies; exit code 1 if there is a problem. Options for
+    name servers, TLS and user take precedence over the configuration file.
 
     \b
     rmq doctor                              a broker on loopback
-    rmq doctor -c broker.conf               the broker of that file
+    rmq doctor -c broker.conf               the broker of this file
     rmq doctor --plan topics=10000,rate=5000,size=512
-                                            what a load would need here
-
-    Exit code 1 if there is a problem.
+                                            capacity for this load on this machine
     """  # noqa: D301 - click wants the character itself
     began = time.monotonic()
     try:

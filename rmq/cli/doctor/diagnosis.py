@@ -1,9 +1,8 @@
 """The checks of `rmq doctor`.
 
-It checks configuration and machine without a broker. Then it asks the name servers, and
-checks whether they agree, whether this host can reach the addresses that clients get,
-whether the clocks agree, and whether the members of each group have the same
-subscriptions. A broker that does not run is a finding like any other.
+Configuration and machine need no broker. Then come name servers and brokers: whether
+they agree, whether this host reaches the addresses that clients get, the clocks, and
+the subscriptions of groups. A broker that does not run is a finding too.
 """
 
 import os
@@ -47,11 +46,11 @@ MAPPED_SHARE: Final = 0.8
 DAY_S: Final = 86_400
 CERTIFICATE_DAYS: Final = 30
 MAX_GROUPS: Final = 1_000
-"""Most groups whose members are compared."""
+"""Most groups whose subscriptions are compared."""
 
 
 def run_checks(values: Mapping[str, str], settings: ToolSettings) -> list[Finding]:
-    """Make every check for these keys; `settings` win over the keys."""
+    """Run all checks for these keys; `settings` take precedence over the keys."""
     found = list(_check_configuration(values))
     name = values.get("brokerName")
     try:
@@ -61,7 +60,7 @@ def run_checks(values: Mapping[str, str], settings: ToolSettings) -> list[Findin
         server_context(tls)
         identity = _identity(settings.identity, tls, auth)
     except ConfigError as error:
-        remedy = "correct this key; nothing else was checked"
+        remedy = "correct this key; the other checks need it"
         return [*found, Finding("configuration", str(error), True, remedy)]
     found += _check_disk(store)
     found += _check_store_files(store)
@@ -87,7 +86,7 @@ def run_checks(values: Mapping[str, str], settings: ToolSettings) -> list[Findin
 
 
 def _identity(given: Identity, tls: TlsConfig, auth: AuthConfig) -> Identity:
-    """Return the user and the files of TLS that are given, else those of the keys."""
+    """Return user and TLS files of the options, else those of the keys."""
     trust = given.trust
     if trust is None and (tls.enable or tls.mode is TlsMode.enforcing):
         signers = tls.client_trust_path or tls.cert_path
@@ -109,7 +108,7 @@ def _check_configuration(values: Mapping[str, str]) -> Findings:
     classes = (*ROLES["broker"], *load_plugins(values).config_classes())
     problems = [f for f in check(values, classes) if f.is_problem]
     for problem in problems:
-        remedy = "correct it in the file; rmq config check shows all of them"
+        remedy = "correct it in the file; rmq config check lists all problems"
         yield Finding("configuration", problem.text, True, remedy)
     if not problems:
         yield Finding("configuration", "all keys are known")
@@ -119,7 +118,7 @@ def _check_configuration(values: Mapping[str, str]) -> Findings:
 
 
 def _check_disk(store: StoreConfig) -> Findings:
-    """Check the free space for the store, which may not exist yet; each disk once."""
+    """Check the space on each disk of the store, which may not exist yet."""
     seen: set[int] = set()
     for place in (store.root / "commitlog", store.root):
         folder = _nearest_folder(place)
@@ -132,33 +131,33 @@ def _check_disk(store: StoreConfig) -> Findings:
         limit = store.disk_max_used_ratio
         text = f"{folder}: {percent} % used, {usage.free >> 20} MiB free"
         if not usage.total:
-            text = f"{folder}: its file system does not say how large it is"
+            text = f"{folder}: its file system does not report a size"
         if percent >= limit:
             yield Finding(
                 "disk", text, True,
-                f"free some space, or lower fileReservedTime: above {limit} % old "
-                "files are deleted early, and a full disk refuses sends",
+                f"free some space, or lower fileReservedTime: above {limit} % the "
+                "broker deletes old files early, and a full disk refuses sends",
             )  # fmt: skip
         elif not os.access(folder, os.W_OK):
             yield Finding(
-                "disk", f"{folder} cannot be written", True,
-                "give the directory to the user that runs the broker",
+                "disk", f"{folder} is not writable", True,
+                "make the user of the broker the owner of the directory",
             )  # fmt: skip
         else:
             yield Finding("disk", text)
 
 
 def _nearest_folder(path: Path) -> Path:
-    """Return the path, or the nearest existing folder above it."""
+    """Return the path, or its nearest existing parent."""
     while not path.exists():
         path = path.parent
     return path
 
 
 def _check_descriptors() -> Findings:
-    """Check the hard limit: a broker raises its own limit up to it."""
+    """Check the hard limit, up to which a broker raises its own limit."""
     _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    text = f"{hard} files and connections may be open at once"
+    text = f"limit of {hard} open files and connections"
     if hard < MIN_DESCRIPTORS:
         yield Finding(
             "file handles", text, True,
@@ -170,14 +169,14 @@ def _check_descriptors() -> Findings:
 
 
 def _check_mappings(store: StoreConfig) -> Findings:
-    """Compare the files that a broker maps with the system's limit."""
+    """Compare the number of mapped files with the limit of the system."""
     try:
         limit = int(MAX_MAP_COUNT.read_text())
     except (OSError, ValueError):
         return
     folders = store.root / "consumequeue", store.root / "commitlog"
     count = sum(1 for folder in folders for path in folder.rglob("*") if path.is_file())
-    text = f"{count} files of the store, the system maps {limit} for a process"
+    text = f"{count} files of the store; limit of {limit} mappings a process"
     if count > MAPPED_SHARE * limit:
         yield Finding(
             "mapped files", text, True, f"sysctl -w vm.max_map_count={4 * limit}"
@@ -189,27 +188,27 @@ def _check_mappings(store: StoreConfig) -> Findings:
 def _check_store_files(store: StoreConfig) -> Findings:
     problems = check_file_sizes(store)
     for each in problems:
-        remedy = "correct the key: a store does not open with files of other sizes"
+        remedy = "correct the key: the store does not open with other file sizes"
         yield Finding("file sizes", each.text, True, remedy)
     if not problems:
-        yield Finding("file sizes", "the files of the store have the configured sizes")
+        yield Finding("file sizes", "all files of the store have the configured sizes")
 
 
 def _check_open_ports(config: BrokerConfig, auth: AuthConfig) -> Findings:
-    """Whether strangers may use the ports."""
+    """Whether the ports are open without authentication."""
     port, host = config.listen_port, config.bind_address
     ports = f"ports {port} and {port - FAST_PORT_DISTANCE} on {host}"
     if not port:
         ports = f"two free ports on {host}"
     if host.startswith("127."):
-        yield Finding("access", f"{ports}: only this machine reaches them")
+        yield Finding("access", f"{ports}: reachable from this machine only")
     elif auth.authentication_enabled or config.allow_open:
         is_signed = auth.authentication_enabled
-        what = "requests are signed" if is_signed else "open, as rmq.allowOpen says"
+        what = "authentication is on" if is_signed else "open, by rmq.allowOpen"
         yield Finding("access", f"{ports}: {what}")
     else:
         yield Finding(
-            "access", f"{ports} are open to everybody, without authentication",
+            "access", f"{ports} are open without authentication",
             True,
             "set authenticationEnabled, authorizationEnabled and "
             "initAuthenticationUser (docs/reference/security.md), or "
@@ -219,7 +218,7 @@ def _check_open_ports(config: BrokerConfig, auth: AuthConfig) -> Findings:
 
 
 def _report_log_port(config: BrokerConfig, replication: ReplicationConfig) -> Findings:
-    """Say who reads the log, past users and policies, where others reach its port."""
+    """Report who can read the log without authentication, if the port is open."""
     if config.bind_address.startswith("127."):
         return
     port: int | str = replication.ha_listen_port
@@ -228,13 +227,13 @@ def _report_log_port(config: BrokerConfig, replication: ReplicationConfig) -> Fi
     is_secret = replication.ha_tls is TlsMode.enforcing
     yield Finding(
         "access",
-        f"port {port} on {config.bind_address} gives the whole log to the registered "
+        f"port {port} on {config.bind_address} sends the whole log to the registered "
         "brokers of the group and to rmq.haPeers, "
-        + ("by TLS" if is_secret else "in plain text (rmq.haTls=enforcing: by TLS)"),
+        + ("with TLS" if is_secret else "in plain text (TLS: rmq.haTls=enforcing)"),
     )
 
 
-# -- what runs
+# -- running servers
 
 
 def _check_name_server(admin: AdminClient, address: str) -> Finding:
@@ -254,7 +253,7 @@ def _check_name_server(admin: AdminClient, address: str) -> Finding:
 
 
 def _check_brokers(admin: AdminClient, name: str | None) -> Findings:
-    """Check all brokers; one of that name is expected."""
+    """Check all brokers; `name` is that of the configured one."""
     infos = {
         address: fastjson.loads(
             admin.ask(address, RequestCode.GET_BROKER_CLUSTER_INFO).body
@@ -265,15 +264,15 @@ def _check_brokers(admin: AdminClient, name: str | None) -> Findings:
     brokers = admin.brokers()
     if not brokers:
         yield Finding(
-            "brokers", "the name server knows none", True,
-            "start one with rmq broker -n and this name server, and search its log "
-            "for errors of registration",
+            "brokers", "no broker is registered", True,
+            "start one with rmq broker -n and this name server, and look for "
+            "registration errors in its log",
         )  # fmt: skip
     names = sorted({each.name for each in brokers})
     if brokers and name is not None and name not in names:
         yield Finding(
-            "brokers", f"none has the configured name {name}", True,
-            f"start it, or correct brokerName; running are {', '.join(names)}",
+            "brokers", f"no broker has the configured name {name}", True,
+            f"start it, or correct brokerName; running: {', '.join(names)}",
         )  # fmt: skip
     alive = []
     for each in brokers:
@@ -284,12 +283,12 @@ def _check_brokers(admin: AdminClient, name: str | None) -> Findings:
     for each in alive:
         yield from _check_broker(admin, each)
     yield from check_groups(admin, alive)
-    told: list[Finding] = []
+    reported: list[Finding] = []
     for each in alive:
-        told += reported_problems(admin, each)
-    yield from told
+        reported += reported_problems(admin, each)
+    yield from reported
     if alive:
-        yield from _check_subscriptions(admin, {each.subject for each in told})
+        yield from _check_subscriptions(admin, {each.subject for each in reported})
 
 
 def _compare_name_servers(infos: Mapping[str, Any]) -> Findings:
@@ -302,7 +301,7 @@ def _compare_name_servers(infos: Mapping[str, Any]) -> Findings:
         }
         for address, info in infos.items()
     }
-    assert known, "an agreement of nobody"
+    assert known, "no name server"
     every = set().union(*known.values())
     is_same = True
     for address, brokers in known.items():
@@ -318,7 +317,7 @@ def _compare_name_servers(infos: Mapping[str, Any]) -> Findings:
 
 
 def _has_fixed_ports(admin: AdminClient, broker: BrokerAddress) -> bool:
-    """Whether the fast port lies two below the main one, as clients expect it."""
+    """Whether the ports are configured: then the fast port is the main port - 2."""
     try:
         answer = admin.ask(broker.address, RequestCode.GET_BROKER_CONFIG)
         return parse_properties(answer.body).get("listenPort") != "0"
@@ -348,7 +347,7 @@ def _check_ports(admin: AdminClient, broker: BrokerAddress) -> Findings:
                 "an address that they can reach, and open both ports in the firewall",
             )  # fmt: skip
         else:
-            yield Finding(subject, f"{address} serves")
+            yield Finding(subject, f"{address} answers")
             if ends is not None:
                 yield _check_certificate(f"{broker.name} certificate", ends)
 
@@ -357,9 +356,9 @@ def _check_certificate(
     subject: str, ends: float, now: Callable[[], float] = time.time
 ) -> Finding:
     days = (ends - now()) / DAY_S
-    text = f"it is valid for {days:.0f} more days"
+    text = f"valid for {days:.0f} more days"
     if days < CERTIFICATE_DAYS:
-        return Finding(subject, text, True, "renew it; the broker reads it by itself")
+        return Finding(subject, text, True, "renew it; the broker reloads it by itself")
     return Finding(subject, text)
 
 
@@ -371,39 +370,39 @@ def _check_broker(admin: AdminClient, broker: BrokerAddress) -> Findings:
         after_ms = _now_ms()
     except RmqError as error:
         what, why, remedy = explain(error)
-        remedy = remedy or "read its log; it accepts connections but does not serve"
+        remedy = remedy or "read its log: it accepts connections but does not answer"
         yield Finding(broker.name, f"{what}: {why}" if why else what, True, remedy)
         return
     yield from _check_clock(broker, facts, before_ms, after_ms)
     yield from _check_broker_disk(broker, facts)
     if facts.get("brokerActive", "true") != "true":
-        remedy = "it is a standby; check its role and its master"
+        remedy = "check its role and its master: it is a standby"
         yield Finding(broker.name, "the broker is not active", True, remedy)
 
 
 def _check_clock(
     broker: BrokerAddress, facts: Mapping[str, str], before_ms: int, after_ms: int
 ) -> Findings:
-    """Compare the broker's clock, start time plus running time, with ours."""
+    """Compare the clock of a broker (start time + uptime) with the local clock."""
     started_ms = int(facts.get("bootTimestamp", 0))
     ran_ms = _duration_ms(facts.get("runtime", ""))
     if not started_ms or ran_ms is None:
         return
     ahead_ms = started_ms + ran_ms - before_ms
-    # the running time is given in whole seconds
+    # the uptime is in whole seconds
     if -CLOCK_TOLERANCE_MS <= ahead_ms <= after_ms - before_ms + CLOCK_TOLERANCE_MS:
-        yield Finding(f"{broker.name} clock", "agrees with the clock here")
+        yield Finding(f"{broker.name} clock", "agrees with the local clock")
         return
     yield Finding(
         f"{broker.name} clock",
-        f"differs from the clock here by {ahead_ms / 1_000:.0f} s",
+        f"differs from the local clock by {ahead_ms / 1_000:.0f} s",
         True,
-        "let NTP set both clocks: store times, delays and queries by time depend on it",
+        "use NTP on both: store times, delays and queries by time need right clocks",
     )
 
 
 def _duration_ms(text: str) -> int | None:
-    """Read `[ 0 days, 0 hours, 1 minutes, 2 seconds ]`."""
+    """Parse `[ 0 days, 0 hours, 1 minutes, 2 seconds ]`; None for other texts."""
     numbers = [int(word) for word in text.split() if word.isdecimal()]
     if len(numbers) != 4:
         return None
@@ -417,19 +416,19 @@ def _check_broker_disk(broker: BrokerAddress, facts: Mapping[str, str]) -> Findi
     if ratio >= StoreConfig().disk_max_used_ratio / 100:
         yield Finding(
             f"{broker.name} disk", text, True,
-            "free some space there: old files are deleted early, and a full disk "
-            "refuses sends",
+            "free some space there: the broker deletes old files early, and a full "
+            "disk refuses sends",
         )  # fmt: skip
     else:
         yield Finding(f"{broker.name} disk", text)
 
 
-def _check_subscriptions(admin: AdminClient, told: Collection[str]) -> Findings:
-    """Whether the members of each group subscribe to the same topics.
+def _check_subscriptions(admin: AdminClient, reported: Collection[str]) -> Findings:
+    """Whether the clients of each group have the same subscriptions.
 
-    Groups of which a broker has told something are left out.
+    Groups with a reported problem are left out.
     """
-    groups = [group for group in admin.groups() if group not in told]
+    groups = [group for group in admin.groups() if group not in reported]
     is_well = True
     for group in groups[:MAX_GROUPS]:
         differences = _compare_subscriptions(_fetch_subscriptions(admin, group))
@@ -437,16 +436,16 @@ def _check_subscriptions(admin: AdminClient, told: Collection[str]) -> Findings:
             is_well = False
             yield Finding(
                 f"group {group}", difference, True,
-                "give all its members the same subscriptions, or groups of their own: "
-                "now they miss messages",
+                "give all clients of a group the same subscriptions, or use several "
+                "groups: now they miss messages",
             )  # fmt: skip
     if is_well:
-        text = f"{len(groups)}, and the members of each have the same subscriptions"
+        text = f"{len(groups)}; the clients of each have the same subscriptions"
         yield Finding("groups", text)
 
 
 def _fetch_subscriptions(admin: AdminClient, group: str) -> dict[str, dict[str, str]]:
-    """Ask each member of a group for its topics and expressions."""
+    """Return topics and filters that each client of a group reports, by client id."""
     try:
         members = admin.consumers(group)["connectionSet"]
     except AnswerRefused:
@@ -471,7 +470,7 @@ def _fetch_subscriptions(admin: AdminClient, group: str) -> dict[str, dict[str, 
 
 
 def _compare_subscriptions(wanted: Mapping[str, Mapping[str, str]]) -> list[str]:
-    """Compare every member with the first one."""
+    """Return the differences of each client from the first one."""
     found = []
     clients = sorted(wanted)
     for client in clients[1:]:
@@ -480,7 +479,7 @@ def _compare_subscriptions(wanted: Mapping[str, Mapping[str, str]]) -> list[str]
             ours, theirs = wanted[first].get(topic), wanted[client].get(topic)
             if ours != theirs:
                 found.append(
-                    f"{first} wants {ours or 'nothing'} of {topic}, {client} wants "
+                    f"{topic}: {first} subscribes to {ours or 'nothing'}, {client} to "
                     f"{theirs or 'nothing'}"
                 )
     return found

@@ -1,7 +1,7 @@
 """The checks of `rmq doctor` about masters and their slaves.
 
-Both ends of each group are asked whether the slave follows, how far it is, and whether
-the keys of the two fit together.
+Master and slaves report whether a slave follows, its log offset, and their keys, which
+must fit together.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ def check_groups(admin: AdminClient, brokers: Sequence[BrokerAddress]) -> Findin
             keys = {each.broker_id: _fetch_config(admin, each) for each in group}
             states = {each.broker_id: _fetch_ha_status(admin, each) for each in group}
         except RmqError:
-            continue  # another check has its sentence
+            continue  # another check reports it
         yield from _check_sync_master(name, keys.get(MASTER, {}), len(group) - 1)
         yield from _check_refused_peers(name, states.get(MASTER, {}))
         for each in group:
@@ -50,30 +50,30 @@ def _fetch_ha_status(admin: AdminClient, broker: BrokerAddress) -> Mapping[str, 
 
 
 def _check_sync_master(name: str, master: Mapping[str, str], slaves: int) -> Findings:
-    """Whether a SYNC_MASTER waits for somebody, and somebody is there."""
+    """Whether a SYNC_MASTER waits for slaves, and has enough of them."""
     if master.get("brokerRole") != "SYNC_MASTER":
         return
     wanted = int(master.get("inSyncReplicas", "1"))
     if wanted == 1:
         yield Finding(
             name, "is a SYNC_MASTER that waits for no slave (inSyncReplicas=1)", True,
-            "set inSyncReplicas=2: else an acknowledged message is in one broker only",
+            "set inSyncReplicas=2: now an acknowledged message is on one broker only",
         )  # fmt: skip
     elif slaves < wanted - 1:
         yield Finding(
             name, f"waits for {wanted - 1} slaves and has {slaves}", True,
-            "start them: until then every send is answered late, with code 12",
+            "start more slaves: until then each send times out with code 12",
         )  # fmt: skip
     else:
         yield Finding(name, f"waits for {wanted - 1} of {slaves} slaves")
 
 
 def _check_refused_peers(name: str, state: Mapping[str, Any]) -> Findings:
-    """Who was refused at the port of the log in the last minutes; Java keeps nobody."""
+    """Peers refused at the log port in the last minutes; Java does not report them."""
     refusals = state.get("refusals") or []
     if refusals:
         yield Finding(
-            name, f"refused {len(refusals)} peers lately, the last: {refusals[-1]}",
+            name, f"refused {len(refusals)} peers recently, last: {refusals[-1]}",
             True,
             "close haListenPort to strangers, see docs/operate/replication.md",
         )  # fmt: skip
@@ -86,21 +86,20 @@ def _compare_keys(
     if master is None:
         yield Finding(
             subject, "its group has no master", True,
-            "start the master, or make this slave the master "
-            "(docs/operate/replication.md)",
+            "start the master, or promote this slave (docs/operate/replication.md)",
         )  # fmt: skip
         return
     key = "mappedFileSizeCommitLog"
     if master.get(key) != slave.get(key):
         yield Finding(
             subject, f"{key} is {slave.get(key)}, the master's {master.get(key)}", True,
-            "give both the same value, and the slave an empty directory",
+            "set the same value on both, and give the slave an empty directory",
         )  # fmt: skip
     key = "slaveReadEnable"
     if master.get(key) == "true" != slave.get(key):
         yield Finding(
-            subject, f"{key} is true on its master, and false here", True,
-            "set it here too: consumers that come while the master is away are refused",
+            subject, f"{key} is true on its master and false on the slave", True,
+            "set it on the slave too: it refuses consumers while the master is down",
         )  # fmt: skip
 
 
@@ -108,7 +107,7 @@ def _check_slave(subject: str, state: Mapping[str, Any]) -> Findings:
     """Whether a slave follows its master; Java's slaves give no reason."""
     if state.get("master", True):
         yield Finding(
-            subject, "is registered with an id of a slave, and says it is a master",
+            subject, "is registered with the id of a slave, but reports to be a master",
             True, "correct brokerRole and brokerId",
         )  # fmt: skip
         return

@@ -1,7 +1,7 @@
-"""What a load needs in memory, descriptors, mappings, disk and CPU.
+"""Plan the memory, descriptors, mappings, disk and CPU that a load needs.
 
-The costs were measured; docs/operate/capacity.md says how.  `rmq doctor --plan`
-compares them with this machine and the configuration.
+The costs were measured; see docs/operate/capacity.md. `rmq doctor --plan` compares
+them with this machine and the configuration.
 """
 
 import math
@@ -34,23 +34,23 @@ MEMORY: Final = {
     "pulls": 2.1 * KIB,
     "transactions": 0.3 * KIB,
 }
-"""Bytes for each: queues with messages, connections, pulls that wait, open halves."""
+"""Bytes of memory for each; queues with messages, held pulls, open half messages."""
 
 RECORD_SIZE: Final = 170
-"""Bytes of a record beside its body, with some properties and a key."""
+"""Bytes of a record without its body, with some properties and a key."""
 
 ENTRY_SIZE: Final = 20
 INDEX_ENTRIES: Final = 2
-"""Of a message with a unique key and one key; each has ENTRY_SIZE bytes."""
+"""Index entries of a message with a unique key and one key, ENTRY_SIZE bytes each."""
 
 QUEUE_DISK: Final = 4 * KIB
 BASE_DESCRIPTORS: Final = 40
 BASE_MAPPINGS: Final = 320
 SPARE: Final = 1.5
-"""Descriptors and disk should not be used up."""
+"""Reserve factor for descriptors, mappings and disk."""
 
 SEND_US: Final = ((100, 200.0), (1_000, 69.0), (3_000, 53.0), (400_000, 2.0))
-"""CPU of a send at a rate: at few messages a second each one wakes the process."""
+"""CPU of a send by rate: at a low rate each message wakes the process."""
 
 DELIVERY_US: Final = ((1_000, 19.0), (3_000, 18.0), (400_000, 0.6))
 
@@ -58,13 +58,15 @@ DEFAULTS: Final = {
     "topics": 1, "queues": 8, "clients": 100, "pulls": 0, "transactions": 0,
     "rate": 1_000, "size": 1_024, "groups": 1, "hours": 0,
 }  # fmt: skip
-"""Topics; queues of each; connections; pulls that wait; open transactions; messages a
-second; bytes of a body; groups that read each message; hours that messages are kept, 0
-for fileReservedTime."""
+"""Queues are those of a topic, pulls are held ones, transactions are open ones.
+
+The rate is in messages a second, the size of a body in bytes. Each group reads every
+message. Hours of retention: 0 for fileReservedTime.
+"""
 
 
 def parse_load(text: str) -> dict[str, int]:
-    """Parse `topics=10000,queues=8`; ConfigError names what is wrong."""
+    """Parse `topics=10000,queues=8`; ConfigError lists the names."""
     load = dict(DEFAULTS)
     for part in text.split(","):
         name, equals, number = part.partition("=")
@@ -77,7 +79,7 @@ def parse_load(text: str) -> dict[str, int]:
 
 
 def plan_capacity(text: str, values: Mapping[str, str]) -> list[Finding]:
-    """Return what the load needs, each compared with what there is."""
+    """Return the needs of a load, compared with machine and configuration."""
     load, store = parse_load(text), build(StoreConfig, values)
     config = build(BrokerConfig, values)
     hours = load["hours"] or store.reserved_hours
@@ -102,7 +104,9 @@ def _plan_memory(load: Mapping[str, int], queues: int) -> Finding:
         f"{_size_text(needed)} of {_size_text(present)}; the page cache uses the rest "
         "to serve messages from memory"
     )
-    return Finding("memory", text, needed > present / 2, "fewer topics, or more memory")
+    return Finding(
+        "memory", text, needed > present / 2, "use fewer topics, or more memory"
+    )
 
 
 def _plan_descriptors(
@@ -118,7 +122,7 @@ def _plan_descriptors(
     wanted = 1 << math.ceil(math.log2(needed * SPARE))
     yield Finding(
         "descriptors",
-        f"{needed:,} of {hard:,}: connections, files of the log, {MAPPED_FILES_LIMIT} "
+        f"{needed:,} of {hard:,}: connections, log files, {MAPPED_FILES_LIMIT} "
         "queue files; queues need none",
         needed * SPARE > hard,
         f"start the broker with ulimit -n {wanted} (systemd: LimitNOFILE={wanted})",
@@ -160,7 +164,7 @@ def _plan_disk(
         "disk",
         f"{_size_text(needed)} in {hours} hours; {_size_text(free)} free in {folder}",
         needed * SPARE > free,
-        "a larger disk, or keep messages for less long (fileReservedTime)",
+        "use a larger disk, or a shorter fileReservedTime",
     )
 
 
@@ -178,7 +182,7 @@ def _plan_cpu(load: Mapping[str, int]) -> Finding:
 
 
 def _cost_us(points: tuple[tuple[int, float], ...], rate: int) -> float:
-    """Return the cost at a rate, between two measured ones by their logarithms."""
+    """Return the cost at a rate, interpolated between measured points on log scales."""
     if rate <= points[0][0]:
         return points[0][1]
     for (low, first), (high, last) in pairwise(points):

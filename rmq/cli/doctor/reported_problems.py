@@ -1,7 +1,7 @@
-"""The problems that a broker itself sees, for `rmq doctor`.
+"""Problems that a broker reports itself, for `rmq doctor`.
 
-Only time shows them: who left a group, which client is slow, how fast a disk fills.  A
-Java broker does not know the request, and tells nothing.
+It finds them by sampling: clients that left a group, slow clients, the growth of a
+disk. A broker of Java does not know the request.
 """
 
 from typing import Final
@@ -13,16 +13,16 @@ from rmq.core.humanize import span
 from rmq.protocol.codes import OwnRequestCode
 
 NOT_REPEATED: Final = frozenset({"disk", "not-following"})
-"""Kinds that `rmq doctor` finds by itself."""
+"""Kinds of problems that `rmq doctor` checks itself."""
 
 
 def reported_problems(admin: AdminClient, broker: BrokerAddress) -> Findings:
-    """Ask a broker for its problems; a note is no problem, but has its remedy."""
+    """Yield the problems of a broker; a note is not a problem but has a remedy."""
     try:
         view = {"view": "problems"}
         found = admin.value(broker.address, OwnRequestCode.GET_VIEW, view)
     except RmqError:
-        return  # Java, or no right to see it
+        return  # a broker of Java, or no permission
     for each in found["rows"]:
         if each["kind"] in NOT_REPEATED:
             continue
@@ -34,4 +34,4 @@ def reported_problems(admin: AdminClient, broker: BrokerAddress) -> Findings:
         subject = each["place"]
         yield Finding(subject, each["say"] + since, each["level"] != "note", remedy)
     if not found["rows"]:
-        yield Finding(broker.name, "sees no problem in its groups and machine")
+        yield Finding(broker.name, "reports no problem of its groups and machine")

@@ -1,4 +1,4 @@
-"""`rmq send`: send one message, or one for each line."""
+"""`rmq send`: send one message, or one message a line."""
 
 import json
 import re
@@ -46,25 +46,25 @@ TIMED: Final = re.compile("timed delivery")
 @click.command("send")
 @click.argument("topic", shell_complete=completion.topics)
 @click.argument("body", required=False)
-@click.option("-k", "--key", "keys", multiple=True, help="May be repeated.")
-@click.option("-t", "--tag", default="")
+@click.option(
+    "-k", "--key", "keys", multiple=True, help="Key of the message. Repeatable."
+)
+@click.option("-t", "--tag", default="", help="Tag of the message.")
 @click.option(
     "-p", "--property", "pairs", multiple=True, metavar="NAME=VALUE",
-    help="May be repeated.",
+    help="User property. Repeatable.",
 )  # fmt: skip
-@click.option("--delay", metavar="10s", help="Deliver it so much later: 10s, 5m, 1h.")
+@click.option("--delay", metavar="10s", help="Deliver after this time: 10s, 5m, 1h.")
 @click.option(
-    "--file", "path", metavar="FILE", help="Take the body from a file; - is stdin."
+    "--file", "path", metavar="FILE", help="Read the body from a file; - reads stdin."
+)
+@click.option("--lines", is_flag=True, help="Send one message for each non-empty line.")
+@click.option("--rate", type=click.FloatRange(0.001), help="Most messages a second.")
+@click.option(
+    "-q", "--queue", "queue_id", type=click.IntRange(0), help="Send to this queue."
 )
 @click.option(
-    "--lines", is_flag=True, help="Send one message for each line that is not empty."
-)
-@click.option("--rate", type=click.FloatRange(0.001), help="At most so many a second.")
-@click.option(
-    "-q", "--queue", "queue_id", type=click.IntRange(0), help="Only this queue."
-)
-@click.option(
-    "-J", "--json", "as_json", is_flag=True, help="One JSON object a message."
+    "-J", "--json", "as_json", is_flag=True, help="Print one JSON object a message."
 )
 @with_settings
 def send_command(  # noqa: PLR0913 - one parameter for each option
@@ -82,14 +82,14 @@ def send_command(  # noqa: PLR0913 - one parameter for each option
     lines: bool,
     as_json: bool,
 ) -> None:
-    """Send a message: BODY, a file, or what stdin holds.
+    """Send a message with BODY, a file or stdin as its body.
 
     \b
     rmq send Hello "hello, rmq"
     rmq send Hello -k o-4711 -t paid -p color=red --delay 10s --file order.json
     seq 100000 | rmq send Hello --lines --rate 20000
 
-    Exit code 1 if a message was refused.
+    Exit code 1 if a broker refused a message.
     """  # noqa: D301 - click wants the character itself
     if body is not None and (path is not None or lines):
         raise click.UsageError("give BODY, or --file or --lines, not both")
@@ -98,8 +98,9 @@ def send_command(  # noqa: PLR0913 - one parameter for each option
     try:
         validate_topic(topic)
     except RmqError as error:
-        exit_with_error(_illegal(topic, error))
-    # imported on use: wrong words end without an event loop
+        name = escape_controls(topic)
+        exit_with_error(RmqError(f"{name} is not a valid topic: {error}"))
+    # imported on use: usage errors need no event loop
     from rmq.cli.send.sender import Sender, SendOptions
 
     wanted = SendOptions(
@@ -109,13 +110,13 @@ def send_command(  # noqa: PLR0913 - one parameter for each option
         wanted.message(b"")
     except ValueError as error:
         raise click.UsageError(str(error)) from error
-    with settings.admin() as admin:
+    with settings.admin_client() as admin:
         try:
             bodies, total, source = _open_bodies(body, path, lines=lines)
             with Progress("sent", total) as progress:
-                comes_ms = int(time.time() * 1_000) + wait_ms if wait_ms else 0
+                delivery_ms = int(time.time() * 1_000) + wait_ms if wait_ms else 0
                 printer = _Printer(
-                    topic, comes_ms, progress, as_json=as_json, is_many=lines
+                    topic, delivery_ms, progress, as_json=as_json, is_many=lines
                 )
                 Sender(settings, admin, wanted, printer).run(bodies, source)
         except RmqError as error:
@@ -124,12 +125,12 @@ def send_command(  # noqa: PLR0913 - one parameter for each option
 
 
 class _Printer:
-    """Shows each message on stdout, and refusals on stderr at the end."""
+    """Prints sent messages to stdout, and refusals to stderr at the end."""
 
     def __init__(
         self,
         topic: str,
-        comes_ms: int,
+        delivery_ms: int,
         progress: Progress,
         *,
         as_json: bool,
@@ -137,7 +138,7 @@ class _Printer:
     ) -> None:
         self._topic = topic
         self._progress = progress
-        self._comes_ms = comes_ms
+        self._delivery_ms = delivery_ms
         self._as_json = as_json
         self._is_tty = sys.stdout.isatty()
         self._is_quiet = self._is_tty and is_many and not as_json
@@ -148,25 +149,25 @@ class _Printer:
         self._reasons: dict[str, AnswerRefused] = {}
 
     @property
-    def failed(self) -> int:
-        """How many messages were refused."""
+    def failed_count(self) -> int:
+        """The number of refused messages."""
         return self.refused.total()
 
     def refuse(self, error: AnswerRefused) -> None:
-        """Note a message that is refused."""
+        """Count a refused message."""
         self.refused[self._reasons.setdefault(str(error), error)] += 1
 
-    def progress(self) -> None:
-        """Show how many there are now."""
-        self._progress.show(self.done, f"{self.failed:,} failed")
+    def show_progress(self) -> None:
+        """Update the progress line."""
+        self._progress.update(self.done, f"{self.failed_count:,} failed")
 
-    def show(self, result: "SendResult", took_s: float) -> None:
-        """Show a message that is stored."""
+    def print_result(self, result: "SendResult", took_s: float) -> None:
+        """Print a stored message."""
         self.done += 1
         if not self._is_quiet:
-            click.echo(self._line(result, 1_000 * took_s))
+            click.echo(self._result_line(result, 1_000 * took_s))
 
-    def _line(self, result: "SendResult", took_ms: float) -> str:
+    def _result_line(self, result: "SendResult", took_ms: float) -> str:
         queue, offset = result.queue.queue_id, result.queue_offset
         now_ms = int(time.time() * 1_000)
         if self._as_json:
@@ -186,16 +187,18 @@ class _Printer:
                 utc_time(now_ms),
             )
             return "\t".join(parts)
-        comes = (
-            f"  comes at {time_of_day(self._comes_ms)[:8]}" if self._comes_ms else ""
+        delivery = (
+            f"  delivery at {time_of_day(self._delivery_ms)[:8]}"
+            if self._delivery_ms
+            else ""
         )
         return (
             f"sent  {self._topic}  queue {queue}  offset {offset}  {took_ms:.1f} ms  "
-            f"{result.msg_id}{comes}"
+            f"{result.msg_id}{delivery}"
         )
 
     def end(self) -> None:
-        """Report refusals, and end with the exit code if not all is well."""
+        """Print refusals; exit with a code unless all messages were sent."""
         for error, count in self.refused.most_common(3):
             failure = explain(error, subject=Subject(self._topic, action="Pub"))
             times = f" ({count:,} messages)" if count > 1 else ""
@@ -204,7 +207,7 @@ class _Printer:
             )
         if self.is_interrupted:
             click.echo(
-                f"sent {self.done:,}, refused {self.failed:,}, without an answer "
+                f"sent {self.done:,}, refused {self.failed_count:,}, without an answer "
                 f"{self.unanswered:,}",
                 err=True,
             )
@@ -214,11 +217,11 @@ class _Printer:
 
 
 def _with_delay(failure: Failure, error: AnswerRefused) -> Failure:
-    """Add what can be done about a delay that this broker does not have."""
+    """Add the remedy for a delay that the broker does not serve."""
     if not TIMED.search(error.remark):
         return failure
     return failure._replace(
-        remedy="--delay with 1s 5s 10s 30s, 1m to 10m, 20m 30m 1h 2h"
+        remedy="use --delay with 1s 5s 10s 30s, 1m to 10m, 20m 30m 1h 2h"
     )
 
 
@@ -233,14 +236,14 @@ def _parse_properties(pairs: tuple[str, ...]) -> dict[str, str]:
 
 
 def _split_keys(keys: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the keys; a blank separates two of them."""
+    """Split keys at blanks, as brokers do."""
     return tuple(word for key in keys for word in key.split())
 
 
 def _open_bodies(
     body: str | None, path: str | None, *, lines: bool
 ) -> tuple[Iterable[bytes | None], int | None, BinaryIO | None]:
-    """Return the bodies, how many there are if that is known, and what is read."""
+    """Return the bodies, their number if known, and the input that is read."""
     if body is not None:
         return [body.encode("utf-8", "surrogateescape")], 1, None
     if path in (None, "-"):
@@ -266,23 +269,19 @@ def _open_bodies(
 def _read_body(source: BinaryIO) -> bytes:
     data = source.read(MAX_INPUT + 1)
     if len(data) > MAX_INPUT:
-        raise RmqError(f"a body has at most {MAX_INPUT:,} bytes, on any broker")
+        raise RmqError(f"a body can have at most {MAX_INPUT:,} bytes")
     return data
 
 
 def _read_lines(source: BinaryIO) -> Iterator[bytes | None]:
-    """Yield the lines that are not empty, and None before each wait for more."""
+    """Yield the non-empty lines, and None before each wait for input."""
     rest = b""
     yield None
     while data := source.read1(READ_SIZE):  # type: ignore[attr-defined] # buffered
         *lines, rest = (rest + data).split(b"\n")
         if len(rest) > MAX_INPUT:
-            raise RmqError(f"a body has at most {MAX_INPUT:,} bytes, on any broker")
+            raise RmqError(f"a body can have at most {MAX_INPUT:,} bytes")
         yield from filter(None, (line.rstrip(b"\r") for line in lines))
         yield None
     if rest:
         yield rest
-
-
-def _illegal(topic: str, error: RmqError) -> "RmqError":
-    return RmqError(f"a topic cannot be called {escape_controls(topic)}: {error}")

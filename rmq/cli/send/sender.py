@@ -1,6 +1,6 @@
-"""Sending: many messages at once, for `rmq send`, with a `Producer`.
+"""Sender: sends many messages at once with a `Producer`, for `rmq send`.
 
-Where they go is looked up before: what is wrong then ends the command with a sentence.
+The queues are looked up first, and an error there ends the command.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from typing import IO, Final, NamedTuple, Protocol
 import anyio
 
 from rmq._fastpath.client.messages import SendResult
-from rmq.cli.consume.stream import be_quiet
+from rmq.cli.consume.stream import mute_client_log
 from rmq.cli.tool_settings import ToolSettings
 from rmq.client import Message, MessageQueue, Producer, SendFailed, SendRefused
 from rmq.client.admin import AdminClient
@@ -22,13 +22,13 @@ from rmq.outgoing.refused import AnswerRefused
 
 GROUP: Final = "rmq-send"
 WINDOW: Final = 256
-"""Sends without an answer: enough to hide the way to the broker and back."""
+"""Most unanswered sends: enough to hide the round trip to the broker."""
 
 MAX_BODY_BYTES: Final = 128 << 20
 """The highest maxMessageSize of a broker."""
 
 INTERRUPTED_WAIT_S: Final = 3.0
-"""After Ctrl-C, for answers: those of a new topic take a second or two."""
+"""Wait for answers after Ctrl-C: a new topic takes a second or two."""
 
 MINUTE_MS: Final = 60_000
 LEVELS_MS: Final = (
@@ -38,11 +38,11 @@ LEVELS_MS: Final = (
 """The default of messageDelayLevel."""
 
 Bodies = Iterable[bytes | None]
-"""Bodies; None before more is read, which may take long."""
+"""Bodies; None before a read that may take long."""
 
 
 class SendOptions(NamedTuple):
-    """What all messages have in common; they come after `wait_ms`."""
+    """Options of all messages; `wait_ms` is the delay, `rate` messages a second."""
 
     topic: str
     queue_id: int | None
@@ -60,23 +60,23 @@ class SendOptions(NamedTuple):
 
 
 class Printer(Protocol):
-    """What a command says of its messages."""
+    """Output of the command."""
 
     is_interrupted: bool
     unanswered: int
 
-    def show(self, result: SendResult, took_s: float) -> None:
-        """Show a message that is stored."""
+    def print_result(self, result: SendResult, took_s: float) -> None:
+        """Print a stored message."""
 
     def refuse(self, error: AnswerRefused) -> None:
-        """Note a message that is refused."""
+        """Count a refused message."""
 
-    def progress(self) -> None:
-        """Show how many there are now."""
+    def show_progress(self) -> None:
+        """Update the progress line."""
 
 
 class Sender:
-    """The sends of one command."""
+    """Sends the messages of one command."""
 
     def __init__(
         self,
@@ -88,15 +88,17 @@ class Sender:
         self._settings = settings
         self._wanted = wanted
         self._printer = printer
-        self._queues = self._chosen(admin)
+        self._queues = self._select_queues(admin)
         self._level, self._delay = _delay_level(wanted.wait_ms)
         self._tasks: set[asyncio.Task[None]] = set()
         self._changed: asyncio.Event
         self._input: asyncio.Event
         self._failure: Exception | None = None
 
-    def _chosen(self, admin: AdminClient) -> "itertools.cycle[MessageQueue] | None":
-        """Return the queues of a given number in turn; None to have them chosen."""
+    def _select_queues(
+        self, admin: AdminClient
+    ) -> "itertools.cycle[MessageQueue] | None":
+        """Return a cycle of the queues with the given id; None without an id."""
         topic, number = self._wanted.topic, self._wanted.queue_id
         queues = [
             MessageQueue(topic, each.broker, each.queue_id)
@@ -105,22 +107,22 @@ class Sender:
         ]
         if not queues:
             which = "" if number is None else f" {number}"
-            raise RmqError(f"{topic} has no queue{which} that can be written")
+            raise RmqError(f"{topic} has no writable queue{which}")
         return None if number is None else itertools.cycle(queues)
 
     def run(self, bodies: Bodies, source: IO[bytes] | None) -> None:
-        """Send bodies until there are no more; Ctrl-C ends after the answers.
+        """Send all bodies; after Ctrl-C wait for answers and stop.
 
-        `source` is what the bodies come from, if that may have to be waited for.
+        `source` is the input of the bodies if a read may block.
         """
-        be_quiet()
+        mute_client_log()
         asyncio.run(self._run(bodies, source))
 
     async def _run(self, bodies: Bodies, source: IO[bytes] | None) -> None:
         self._changed, self._input = asyncio.Event(), asyncio.Event()
         timeout_ms = int(1_000 * self._settings.timeout_s)
         async with (
-            self._settings.client() as client,
+            self._settings.async_client() as client,
             Producer(
                 client,
                 group=GROUP,
@@ -132,14 +134,14 @@ class Sender:
         ):
             try:
                 await self._send_all(producer, bodies, source)
-                await self._until(0)
+                await self._wait_until(0)
             except asyncio.CancelledError:
                 task = asyncio.current_task()
                 if task is None or task.uncancel():
                     raise
                 self._printer.is_interrupted = True
                 with anyio.move_on_after(INTERRUPTED_WAIT_S):
-                    await self._until(0)
+                    await self._wait_until(0)
                 self._printer.unanswered = len(self._tasks)
             finally:
                 for each in self._tasks:
@@ -159,13 +161,13 @@ class Sender:
                 continue
             if rate is not None:
                 await asyncio.sleep(began + number / rate - time.monotonic())
-            await self._until(WINDOW - 1)
+            await self._wait_until(WINDOW - 1)
             if self._failure is not None:
                 return
             number += 1
             task = asyncio.create_task(self._send(producer, body))
             self._tasks.add(task)
-            task.add_done_callback(self._done)
+            task.add_done_callback(self._on_done)
 
     async def _send(self, producer: Producer, body: bytes) -> None:
         wanted = self._wanted
@@ -185,10 +187,10 @@ class Sender:
             cause = error.__cause__
             raise cause if isinstance(cause, RmqError) else error from None
         else:
-            self._printer.show(result, time.perf_counter() - began)
-        self._printer.progress()
+            self._printer.print_result(result, time.perf_counter() - began)
+        self._printer.show_progress()
 
-    def _done(self, task: asyncio.Task[None]) -> None:
+    def _on_done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         self._changed.set()
         error = None if task.cancelled() else task.exception()
@@ -197,7 +199,7 @@ class Sender:
             self._input.set()
 
     async def _until_readable(self, source: IO[bytes] | None) -> None:
-        """Wait for input, or a failure; a file has its input now."""
+        """Wait for input or a failure; a file is always readable."""
         if source is None:
             return
         self._input.clear()
@@ -213,15 +215,15 @@ class Sender:
         finally:
             loop.remove_reader(descriptor)
 
-    async def _until(self, limit: int) -> None:
-        """Wait until at most so many have no answer, or until one has failed."""
+    async def _wait_until(self, limit: int) -> None:
+        """Wait until at most `limit` sends are unanswered, or one has failed."""
         while len(self._tasks) > limit and self._failure is None:
             self._changed.clear()
             await self._changed.wait()
 
 
 def _delay_level(wait_ms: int | None) -> tuple[int | None, timedelta | None]:
-    """Return the level of a delay, which all brokers know, or else the delay."""
+    """Return the level of a delay, which all brokers serve, or else the delay."""
     if not wait_ms:
         return None, None
     if wait_ms in LEVELS_MS:

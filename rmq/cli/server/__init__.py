@@ -1,1 +1,1 @@
-"""What the commands that run servers share: start, greeting, service manager."""
+"""Commands that run servers: broker, container, controller, name server."""

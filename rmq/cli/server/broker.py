@@ -1,4 +1,4 @@
-"""`rmq broker`."""
+"""`rmq broker`: starts a broker, or several."""
 
 import gc
 import logging
@@ -53,24 +53,36 @@ CLASSES: tuple[type, ...] = (
 
 @click.command("broker")
 @common_options
-@click.option("-n", "--namesrv", metavar="HOST:PORT;…", help="Name servers to use.")
 @click.option(
-    "--advertise", metavar="HOST:PORT", help="The address advertised to clients."
+    "-n",
+    "--namesrv",
+    metavar="HOST:PORT;…",
+    help="Name servers. [default: one of its own]",
+)
+@click.option(
+    "--advertise",
+    metavar="HOST:PORT",
+    help="Address that clients connect to. [default: found by itself]",
 )
 @click.option(
     "--strict-store",
     is_flag=True,
-    help="Refuse a store with topics or messages that rmq does not serve.",
+    help="Refuse a store with features that rmq does not serve.",
 )
 @click.option(
     "--brokers",
     "count",
     metavar="N|auto",
-    help="Start so many brokers, each a process, with one name server.",
+    help="Start N brokers, each in its own process; auto: one for each core.",
 )
-@click.option("-p", "print_all", is_flag=True, help="Print every key and stop.")
 @click.option(
-    "-m", "print_some", is_flag=True, help="Print the keys that are set and stop."
+    "-p", "print_all", is_flag=True, help="Print every configuration key and exit."
+)
+@click.option(
+    "-m",
+    "print_some",
+    is_flag=True,
+    help="Print the configuration keys that differ from their default and exit.",
 )
 def broker_command(  # noqa: PLR0913 - one parameter for each option
     path: str | None,
@@ -90,11 +102,11 @@ def broker_command(  # noqa: PLR0913 - one parameter for each option
 
     \b
     rmq broker                              on loopback, ports 10911 and 9876
-    rmq broker -c broker.conf               with the configuration of that file
-    rmq broker --set listenPort=0           on any free port
+    rmq broker -c broker.conf               with this configuration file
+    rmq broker --set listenPort=0           on a free port
     rmq broker --brokers auto               one for each core, as one cluster
     """  # noqa: D301 - click wants the character itself
-    gc.disable()  # until the node has started: objects made before that stay
+    gc.disable()  # until the start ends: its objects live on
     click.get_current_context().call_on_close(gc.enable)
     click.get_current_context().call_on_close(keep_survivors())
     start_logging(log_level, log_format)
@@ -103,8 +115,8 @@ def broker_command(  # noqa: PLR0913 - one parameter for each option
         flags["rmq.strictStore"] = "true"
     try:
         check_platform()
-        stored, said = read_sources(path, settings, CLASSES)
-        plugins = load_plugins(stored | said)
+        stored, overrides = read_sources(path, settings, CLASSES)
+        plugins = load_plugins(stored | overrides)
         classes = (*CLASSES, *plugins.config_classes())
         gather = partial(_read_settings, path, settings, classes, flags)
         values = gather()
@@ -132,7 +144,7 @@ def broker_command(  # noqa: PLR0913 - one parameter for each option
 
 
 def _child_arguments(given: Mapping[str, Any]) -> list[str]:
-    """Return the arguments that each of several brokers gets, too."""
+    """Return the arguments to pass on to each of several brokers."""
     arguments = [part for each in given["settings"] for part in ("--set", each)]
     for option, name in (("-c", "path"), ("--namesrv", "namesrv")):
         if given[name]:
@@ -149,7 +161,7 @@ def _read_settings(
     classes: tuple[type, ...],
     flags: Mapping[str, str | None],
 ) -> dict[str, str]:
-    """Combine all sources of settings, as at the start."""
+    """Return the settings of all sources; also called for a reload."""
     values = gather_values(path, settings, classes)
     values |= {key: value for key, value in flags.items() if value}
     if path:
@@ -160,21 +172,18 @@ def _read_settings(
 def _run(
     run: Callable[..., Awaitable[None]], gather: Callable[[], dict[str, str]]
 ) -> None:
-    """Serve until a signal; if it ends otherwise, report the reason."""
+    """Serve until a signal; report the reason of any other end."""
 
     async def main() -> None:
         started = trio.current_time()
         async with trio.open_nursery() as nursery:
             node: nodes.Node = await nursery.start(run)
 
-            def reread() -> None:
-                reload_config(gather, node)
-
             await nursery.start(
                 nodes.until_signalled,
                 node,
                 nursery.cancel_scope,
-                reread,
+                partial(reload_config, gather, node),
                 partial(notify, "STOPPING=1"),
             )
             _report_start(node)
@@ -200,8 +209,8 @@ def _report_start(node: nodes.Node) -> None:
         )
     if not config.bind_address.startswith("127."):
         logger.warning(
-            "port %d on %s gives the whole log, past users and policies, to the "
-            "addresses of the registered brokers of the group and to rmq.haPeers%s",
+            "port %d on %s sends the whole log, without authentication, to the "
+            "registered brokers of the group and to rmq.haPeers%s",
             broker_command.ha_port,
             config.bind_address,
             ", in plain text" if broker_command.is_log_plain else "",

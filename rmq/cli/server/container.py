@@ -1,4 +1,4 @@
-"""`rmq container`, and `rmq broker --brokers N`."""
+"""`rmq container` and `rmq broker --brokers N`: run several brokers."""
 
 import logging
 import os
@@ -35,10 +35,10 @@ logger = logging.getLogger("rmq")
 CLASSES: tuple[type, ...] = (ContainerConfig, TlsConfig, NamesrvConfig)
 
 PORT_STEP = 10
-"""Between the ports of neighbours: each has one below and one above its own, too."""
+"""Distance of the ports of two brokers; each also uses ports around its own."""
 
 CONTAINER_PORT_DISTANCE = 100
-"""The container's port is that of its first broker less this, as in Java."""
+"""Distance from the container's port up to that of its first broker, as in Java."""
 
 
 @click.command("container")
@@ -48,7 +48,7 @@ CONTAINER_PORT_DISTANCE = 100
     "--brokerConfigPaths",
     "paths",
     metavar="FILE:FILE…",
-    help="Files of the brokers, instead of those in the container's file.",
+    help="Configuration files of the brokers; replaces the key brokerConfigPaths.",
 )
 def container_command(
     path: str | None,
@@ -59,12 +59,14 @@ def container_command(
     *,
     strict_config: bool,
 ) -> None:
-    """Start several brokers, each a process of its own, and keep them running.
+    """Start several brokers on one machine and keep them running.
+
+    Each broker is a process; the container restarts one that ends.
 
     \b
-    rmq container -c container.conf         the files of brokerConfigPaths
-    rmq container -b a.conf:b.conf          these files
-    rmq broker --brokers auto               one broker for each core, without files
+    rmq container -c container.conf         the brokers of its brokerConfigPaths
+    rmq container -b a.conf:b.conf          the brokers of these files
+    rmq broker --brokers auto               one broker a core, without files
     """  # noqa: D301 - click wants the character itself
     start_logging(log_level, log_format)
     try:
@@ -92,10 +94,12 @@ def run_brokers(
     log_level: str,
     log_format: str,
 ) -> None:
-    """Run `rmq broker --brokers`: `arguments` are those of every broker."""
+    """Run `rmq broker --brokers`; each broker gets `arguments`."""
     try:
         if values.get("rmq.advertise"):
-            raise ConfigError("--advertise names one port: use --set brokerIP1=HOST")
+            raise ConfigError(
+                "--advertise has one port: use --set brokerIP1=HOST for several brokers"
+            )
         brokers = list(_numbered_brokers(_parse_count(count), values, arguments))
         first = int(brokers[0].arguments[-1].rpartition("=")[2])
         port = max(0, first - CONTAINER_PORT_DISTANCE)
@@ -109,18 +113,18 @@ def run_brokers(
 
 
 def _parse_count(text: str) -> int:
-    """Parse the number of brokers; `auto` is one for each core."""
+    """Parse the number of brokers; `auto` is the number of cores."""
     if text == "auto":
         return min(MAX_BROKERS, len(os.sched_getaffinity(0)))
     if not text.isdecimal() or not 1 <= int(text) <= MAX_BROKERS:
-        raise ConfigError(f"--brokers {text}: 1 to {MAX_BROKERS}, or auto")
+        raise ConfigError(f"--brokers {text}: write 1 to {MAX_BROKERS}, or auto")
     return int(text)
 
 
 def _numbered_brokers(
     count: int, values: Mapping[str, str], arguments: Sequence[str]
 ) -> Iterator[Wanted]:
-    """Yield brokers with names, folders and ports of their own."""
+    """Yield brokers with different names, folders and ports."""
     config, root = build(BrokerConfig, values), build(StoreConfig, values).root
     for number in range(count):
         name = f"{config.broker_name}-{number}"
@@ -139,7 +143,7 @@ def _log_arguments(level: str, log_format: str) -> list[str]:
 
 
 def line_writer(log_format: str) -> Callable[[str, str], None]:
-    """Return a function that writes a broker's line with its name to stderr."""
+    """Return a function that writes a log line of a broker to stderr."""
 
     def write(name: str, line: str) -> None:
         if log_format == "json" and line.startswith("{"):
@@ -171,7 +175,7 @@ def _report_start(container: Container) -> None:
     config = container.config
     if not config.bind_address.startswith("127."):
         logger.warning(
-            "port %d is open on %s: only %s may add brokers",
+            "port %d is open on %s; only %s may add brokers",
             container.port,
             config.bind_address,
             config.admin_from or "this host",
@@ -191,7 +195,7 @@ async def _follow_signals(
     *,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Stop in order at the first SIGTERM or SIGINT, at once at the second."""
+    """Stop the brokers at SIGTERM or SIGINT, and kill them at a second one."""
     wanted = signal.SIGTERM, signal.SIGINT, signal.SIGHUP
     with trio.open_signal_receiver(*wanted) as signals:
         task_status.started()
@@ -199,7 +203,7 @@ async def _follow_signals(
             if number == signal.SIGHUP:
                 container.reload()
             elif container.is_stopping:
-                sys.stderr.write("stopped at once\n")
+                sys.stderr.write("killed\n")
                 sys.stderr.flush()
                 os._exit(FAILED)  # the kernel then sends SIGTERM to the brokers
             else:

@@ -1,4 +1,4 @@
-"""`rmq controller`."""
+"""`rmq controller`: starts a controller."""
 
 from functools import partial
 
@@ -31,11 +31,11 @@ def controller_command(
     *,
     strict_config: bool,
 ) -> None:
-    """Start a controller: it elects the masters of groups of brokers.
+    """Start a controller, which elects the masters of broker groups.
 
     \b
-    rmq controller                          on loopback, port 9878, state in a file
-    rmq controller -c controller.conf       with the configuration of that file
+    rmq controller                          on loopback, port 9878
+    rmq controller -c controller.conf       with this configuration file
     """  # noqa: D301 - click wants the character itself
     click.get_current_context().call_on_close(keep_survivors())
     start_logging(log_level, log_format)
@@ -50,8 +50,10 @@ def controller_command(
     except RmqError as error:
         exit_server(error)
 
-    def ports(node: nodes.Node) -> dict[str, str]:
+    def list_addresses(node: nodes.Node) -> dict[str, str]:
         assert node.controller is not None
         return {"controller": node.controller.address}
 
-    run_server(partial(nodes.run_controller, values=values), gather, values, ports)
+    run_server(
+        partial(nodes.run_controller, values=values), gather, values, list_addresses
+    )

@@ -1,6 +1,6 @@
-"""What a person at a terminal sees around the line `ready`.
+"""Lines for a person at a terminal, around the line `ready`.
 
-Scripts read that line alone, so the rest is written to terminals only.
+Scripts read the line `ready` alone, so these lines go to terminals only.
 """
 
 import shutil
@@ -11,20 +11,20 @@ from rmq import __version__
 from rmq.node import Node
 
 _NEXT = (
-    ('send Hello "hello, rmq"', "send a message; makes the topic"),
-    ("consume Hello", "see what comes"),
-    ("doctor", "what is wrong, and what to do"),
+    ('send Hello "hello, rmq"', "send a message; creates the topic"),
+    ("consume Hello", "show its messages"),
+    ("doctor", "find problems and remedies"),
 )
-"""Commands to type next, with what they do."""
+"""Commands to try next, with their effect."""
 
 
 def is_terminal() -> bool:
-    """Whether a person reads standard error."""
+    """Whether stderr is a terminal."""
     return sys.stderr.isatty()
 
 
 def start_line(node: Node) -> str:
-    """Return one line: version, store and who may come in."""
+    """Return one line: version, store, address and authentication."""
     broker = node.broker
     assert broker is not None
     store = broker.context.store
@@ -35,26 +35,32 @@ def start_line(node: Node) -> str:
     free = size_text(shutil.disk_usage(root).free)
     host = broker.config.bind_address
     where = "loopback only" if host.startswith("127.") else f"open on {host}"
-    who = "users sign" if broker.is_guarded else "nobody signs in"
+    access = "authentication on" if broker.is_guarded else "no authentication"
     return (
         f"rmq {__version__}  store {_short_path(root)}, {content}, {free} free  "
-        f"{where}, {who}"
+        f"{where}, {access}"
     )
 
 
 def next_steps() -> str:
-    """Return the lines that say what to type next."""
+    """Return the lines with commands to try next."""
     rmq = "rmq" if shutil.which("rmq") else _short_path(Path(sys.argv[0]))
     commands = [(f"{rmq} {command}", what) for command, what in _NEXT]
     width = max(len(command) for command, _ in commands)
     lines = [f"    {command:<{width}}  {what}" for command, what in commands]
     return "\n".join(
-        ("", "  in another shell:", *lines, "  Ctrl-C stops it. Nothing is lost.", "")
+        (
+            "",
+            "  in another shell:",
+            *lines,
+            "  Ctrl-C stops the broker. No message is lost.",
+            "",
+        )
     )
 
 
 def stop_line(node: Node, seconds: float) -> str:
-    """Return one line for the end: how long it served, and how much."""
+    """Return one line for the end: uptime and number of messages."""
     assert node.broker is not None
     figures = node.broker.context.store.statistics()
     return (
@@ -64,7 +70,7 @@ def stop_line(node: Node, seconds: float) -> str:
 
 
 def _short_path(path: Path) -> str:
-    """Return the path as people write it: below the working folder, or home."""
+    """Return a path relative to the working folder, or with `~` for home."""
     for start, shown in ((Path.cwd(), ""), (Path.home(), "~/")):
         if path.is_absolute() and path.is_relative_to(start):
             return shown + str(path.relative_to(start))
@@ -72,7 +78,7 @@ def _short_path(path: Path) -> str:
 
 
 def size_text(count: float) -> str:
-    """Return a number of bytes with three digits and a unit."""
+    """Return a size with three digits and a decimal unit: 1.25 MB."""
     for unit in ("B", "kB", "MB", "GB"):
         if count < 999.5:
             return f"{count:.3g} {unit}"
@@ -81,7 +87,7 @@ def size_text(count: float) -> str:
 
 
 def duration_text(seconds: float) -> str:
-    """Return a time in its two largest units."""
+    """Return a duration in its two largest units: 2 h 5 min."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     if hours:

@@ -1,4 +1,4 @@
-"""`rmq namesrv`."""
+"""`rmq namesrv`: starts a name server."""
 
 from functools import partial
 
@@ -36,7 +36,7 @@ def namesrv_command(
 
     \b
     rmq namesrv                             on loopback, port 9876
-    rmq namesrv -c namesrv.conf             with the configuration of that file
+    rmq namesrv -c namesrv.conf             with this configuration file
     """  # noqa: D301 - click wants the character itself
     click.get_current_context().call_on_close(keep_survivors())
     start_logging(log_level, log_format)
@@ -54,10 +54,10 @@ def namesrv_command(
     except RmqError as error:
         exit_server(error)
 
-    def ports(node: nodes.Node) -> dict[str, str]:
+    def list_addresses(node: nodes.Node) -> dict[str, str]:
         controller = node.controller
         own = {"namesrv": node.name_servers[0]}
         return own | ({"controller": controller.address} if controller else {})
 
     run = partial(nodes.run_name_server, config, listen, values=values)
-    run_server(run, gather, values, ports)
+    run_server(run, gather, values, list_addresses)

@@ -1,6 +1,6 @@
-"""The common part of the commands: read settings, report problems, log.
+"""The process of a server: common options, logging, errors.
 
-Exit codes: 0 success, 1 refused or failed, 2 usage, 3 not reachable.
+Exit codes: 0 success, 1 refused or failed, 2 usage, 3 unreachable.
 """
 
 import logging
@@ -24,7 +24,7 @@ LOG_FORMATS = ("text", "json")
 
 
 def common_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options of every command that starts a server."""
+    """Add the options of all commands that start a server."""
     for option in (
         click.version_option(__version__, prog_name="rmq"),
         click.option(
@@ -32,33 +32,33 @@ def common_options(command: Callable[..., Any]) -> Callable[..., Any]:
             type=click.Choice(LOG_LEVELS),
             default="info",
             show_default=True,
-            help="Least level of lines on stderr.",
+            help="Lowest level that is logged to stderr.",
         ),
         click.option(
             "--log-format",
             type=click.Choice(LOG_FORMATS),
             default="text",
             show_default=True,
-            help="Lines for people, or one JSON object a line.",
+            help="Log as text, or as one JSON object a line.",
         ),
         click.option(
             "--strict-config",
             is_flag=True,
-            help="Refuse to start on unknown keys and swallowed comments.",
+            help="Refuse to start if the configuration has problems.",
         ),
         click.option(
             "--set",
             "settings",
             multiple=True,
             metavar="KEY=VALUE",
-            help="Set one key; may be repeated, overrides the file.",
+            help="Set one key, overriding the file. Repeatable.",
         ),
         click.option(
             "-c",
             "--config",
             "path",
             type=click.Path(dir_okay=False),
-            help="Java properties file; also looked for in $ROCKETMQ_HOME/conf.",
+            help="Java properties file, here or in $ROCKETMQ_HOME/conf.",
         ),
     ):
         command = option(command)
@@ -77,10 +77,10 @@ def start_logging(level: str, log_format: str) -> None:
 
 
 class JsonFormatter(LineFormatter):
-    """One object a line: time, level, logger, message, and a traceback if any."""
+    """Formats a log record as one JSON object a line."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line; times are UTC with milliseconds."""
+        """Return the line; times are in UTC with milliseconds."""
         # imported on use: most log lines are text
         from rmq.cli.terminal.text import escape_json
 
@@ -97,13 +97,13 @@ class JsonFormatter(LineFormatter):
 
 
 def check_platform() -> None:
-    """Refuse a system without epoll."""
+    """Raise ConfigError on a system without epoll."""
     if not sys.platform.startswith("linux"):
-        raise ConfigError(f"rmq runs on Linux (it needs epoll); this is {sys.platform}")
+        raise ConfigError(f"rmq needs Linux (epoll); this is {sys.platform}")
 
 
 def exit_server(error: RmqError) -> NoReturn:
-    """End with one sentence, or one JSON object with --log-format json."""
+    """Print an error, as JSON with --log-format json, and exit with code 1."""
     handlers = logging.getLogger().handlers
     if any(isinstance(each.formatter, JsonFormatter) for each in handlers):
         logger.critical("%s", error)
@@ -113,7 +113,7 @@ def exit_server(error: RmqError) -> NoReturn:
 
 
 def run_to_end(main: Callable[[], Awaitable[None]]) -> None:
-    """Run a server; an `RmqError` ends it with one sentence."""
+    """Run a server until it ends; print an `RmqError` and exit."""
     try:
         trio.run(main)
     except (RmqError, BaseExceptionGroup) as error:
@@ -128,7 +128,7 @@ def run_to_end(main: Callable[[], Awaitable[None]]) -> None:
 
 
 def _first_known(error: BaseException) -> RmqError | None:
-    """Find an `RmqError` inside the exception groups of nurseries."""
+    """Return the first `RmqError` in nested exception groups, or None."""
     if isinstance(error, RmqError):
         return error
     if isinstance(error, BaseExceptionGroup):

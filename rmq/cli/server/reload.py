@@ -1,4 +1,4 @@
-"""SIGHUP: read the settings again and apply the keys that may change live."""
+"""SIGHUP: read the settings again and apply the live keys."""
 
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -15,19 +15,19 @@ logger = logging.getLogger("rmq")
 
 
 class Changeable(Protocol):
-    """A server with configurations."""
+    """A server whose configuration can change."""
 
     def configs(self) -> Sequence[object]:
-        """Return the configurations that may change."""
+        """Return its configurations."""
 
     def config_changed(self, keys: Collection[str]) -> None:
-        """Use the new values of these keys."""
+        """Apply the new values of these keys."""
 
 
 def reload_config(gather: Callable[[], Mapping[str, str]], running: Changeable) -> None:
-    """Compare the settings with those in use; apply live keys, log the others.
+    """Apply changed live keys; log changed keys that need a restart.
 
-    A file that is absent, cannot be read or has a wrong value changes nothing.
+    A file that is absent, unreadable or wrong changes nothing.
     """
     notify(reloading_state())
     configs = running.configs()
@@ -44,7 +44,7 @@ def reload_config(gather: Callable[[], Mapping[str, str]], running: Changeable) 
         for key in fixed:
             logger.warning("%s has changed; it takes effect at the next start", key)
         if not (outcome.changed or fixed):
-            logger.info("the configuration was read again: nothing has changed")
+            logger.info("configuration reloaded: no key has changed")
         if outcome.changed:
             running.config_changed(outcome.changed)
         if outcome.refused:

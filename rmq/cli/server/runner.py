@@ -1,4 +1,4 @@
-"""A server without a broker, from its first task to its end."""
+"""Run a name server or a controller from start to stop."""
 
 import logging
 import os
@@ -24,29 +24,29 @@ logger = logging.getLogger("rmq")
 def settings_reader(
     path: str | None, settings: Iterable[str], classes: Iterable[type]
 ) -> Callable[[], dict[str, str]]:
-    """Return what reads the settings, each time anew.
+    """Return a function that reads all sources of settings at each call.
 
-    Requests that change them rewrite the file that was given.
+    Requests that change the configuration rewrite the file at `path`.
     """
 
-    def gather() -> dict[str, str]:
+    def read_settings() -> dict[str, str]:
         values = gather_values(path, settings, classes)
         if path:
             values.setdefault("configStorePath", os.path.abspath(find_file(path)))
         return values
 
-    return gather
+    return read_settings
 
 
 def run_server(
     run: Callable[..., Awaitable[Any]],
     gather: Callable[[], Mapping[str, str]],
     values: Mapping[str, str],
-    ports: Callable[[nodes.Node], dict[str, str]],
+    addresses_of: Callable[[nodes.Node], dict[str, str]],
 ) -> None:
-    """Run until a signal. `gather` reads the settings again at SIGHUP.
+    """Run until a signal; `gather` reads the settings again at SIGHUP.
 
-    `ports` says what is ready: names of servers and their addresses.
+    `addresses_of` returns the addresses in the line `ready`, by name of server.
     """
 
     async def main() -> None:
@@ -59,7 +59,7 @@ def run_server(
                 partial(reload_config, gather, node),
                 partial(notify, "STOPPING=1"),
             )
-            ready = ports(node)
+            ready = addresses_of(node)
             warn_open_ports(values, ready)
             text = " ".join(f"{name}={address}" for name, address in ready.items())
             click.echo(f"ready {text}", err=True)
@@ -69,7 +69,7 @@ def run_server(
 
 
 def warn_open_ports(values: Mapping[str, str], ready: Mapping[str, str]) -> None:
-    """Log the ports that others reach without a signature."""
+    """Log the ports that other machines reach without authentication."""
     host = values.get("bindAddress", "127.0.0.1")
     if host.startswith("127.") or build(AuthConfig, values).authentication_enabled:
         return

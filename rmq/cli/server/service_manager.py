@@ -1,7 +1,7 @@
-"""Notices to a service manager: ready, reading the configuration again, stopping.
+"""Notify a service manager: ready, reloading, stopping.
 
-The protocol of systemd's sd_notify: a datagram of `NAME=value` lines to the socket that
-the variable NOTIFY_SOCKET names; a leading @ means the abstract name space. Without the
+The protocol is systemd's sd_notify: a datagram of `NAME=value` lines to the socket in
+the variable NOTIFY_SOCKET. A leading @ means the abstract name space. Without the
 variable nothing is sent.
 """
 
@@ -14,7 +14,7 @@ logger = logging.getLogger("rmq")
 
 
 def notify(state: str) -> None:
-    """Send one state; log an error, for example if the manager does not run."""
+    """Send a state; log an error, for example if no manager runs."""
     address = os.environ.get("NOTIFY_SOCKET", "")
     if not address:
         return
@@ -28,5 +28,5 @@ def notify(state: str) -> None:
 
 
 def reloading_state() -> str:
-    """Return the state of a service that reads its configuration again."""
+    """Return the state of a service that reloads its configuration."""
     return f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}"

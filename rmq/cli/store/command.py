@@ -1,6 +1,6 @@
-"""`rmq store inspect`, `verify`, `settle`, `repair` and `dump`: without a broker.
+"""`rmq store`: inspect, verify, repair, settle and dump a store without a broker.
 
-The tools need numpy, which is imported only with them.
+The tools need numpy and are imported on use.
 """
 
 import itertools
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 BLOCK_SIZE: Final = 512
-"""The unit of st_blocks; the rest of a log file has no blocks yet."""
+"""The unit of st_blocks; the unused rest of a log file has no blocks."""
 
 
 @click.group("store")
@@ -42,11 +42,13 @@ _root = click.argument(
 _commit_log = click.option(
     "--commit-log",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="The folder of the log, if storePathCommitLog is set.",
+    help="Folder of the log, if storePathCommitLog is set.",
 )
 
 
-_as_json = click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+_as_json = click.option(
+    "--json", "as_json", is_flag=True, help="Print one JSON object."
+)
 
 
 @store_command.command()
@@ -54,17 +56,17 @@ _as_json = click.option("--json", "as_json", is_flag=True, help="One JSON object
 @_commit_log
 @_as_json
 def inspect(root: Path, commit_log: Path | None, *, as_json: bool) -> None:
-    """Show the content of a store: log, queues, index, parts that rmq does not serve.
+    """Show the content of a store: log, queues, index, features rmq does not serve.
 
     Reads a few pages of each file: rmq store inspect ~/store
     """
     tool = _load_tool("inspect")
     with _exit_on_error():
-        picture = tool.inspect(_files(root, commit_log))
+        report = tool.inspect(_files(root, commit_log))
     if as_json:
-        click.echo(json.dumps(picture.as_json(), indent=2))
+        click.echo(json.dumps(report.as_json(), indent=2))
         return
-    for line in picture.lines():
+    for line in report.lines():
         click.echo(escape_controls(line))
 
 
@@ -72,12 +74,12 @@ def inspect(root: Path, commit_log: Path | None, *, as_json: bool) -> None:
 @_root
 @_commit_log
 @_as_json
-@click.option("--no-crc", is_flag=True, help="Do not check the CRC of bodies.")
+@click.option("--no-crc", is_flag=True, help="Skip the CRC check of bodies.")
 @click.option(
     "--index-slots",
     type=click.IntRange(0),
     default=0,
-    help="maxHashSlotNum, if it is not a quarter of maxIndexNum.",
+    help="maxHashSlotNum of the store. [default: a quarter of maxIndexNum]",
 )
 def verify(
     root: Path,
@@ -87,10 +89,10 @@ def verify(
     no_crc: bool,
     index_slots: int,
 ) -> None:
-    """Check every record, queue entry and index entry; changes nothing.
+    """Check every record, queue entry and index entry; change nothing.
 
-    Prints file and offset of each damage; exit code 1 if there is one.
-    May run beside a broker: rmq store verify ~/store
+    Prints file and offset of each damage; exit code 1 if there is any. The broker may
+    run meanwhile: rmq store verify ~/store
     """
     tool = _load_tool("verify")
     with _exit_on_error():
@@ -120,7 +122,7 @@ def verify(
 
 
 def _print_verdict(verdict: "Verdict") -> None:
-    """Print a verdict as JSON, with the exit code that its text has."""
+    """Print a verdict as JSON; exit code 1 if there is damage."""
     figures = {
         "startOffset": verdict.start_offset, "endOffset": verdict.end_offset,
         "records": verdict.record_count, "queueEntries": verdict.entry_count,
@@ -136,20 +138,20 @@ def _print_verdict(verdict: "Verdict") -> None:
 @store_command.command()
 @_root
 @_commit_log
-@click.option("--dry-run", is_flag=True, help="Only print what would be done.")
-@click.option("-y", "--yes", "is_sure", is_flag=True, help="Do not ask.")
+@click.option("--dry-run", is_flag=True, help="Print the steps without doing them.")
+@click.option("-y", "--yes", "is_sure", is_flag=True, help="Do not ask first.")
 @_as_json
 @click.option(
     "--restore",
     is_flag=True,
-    help="Store the complete records in DIR/cut again, as new messages.",
+    help="Store the intact records of DIR/cut as new messages.",
 )
 @click.option(
     "-c",
     "--config",
     "path",
     type=click.Path(exists=True, dir_okay=False),
-    help="The broker's configuration: its delay levels are used.",
+    help="Configuration of the broker, for its delay levels.",
 )
 def repair(
     root: Path,
@@ -161,10 +163,10 @@ def repair(
     restore: bool,
     as_json: bool,
 ) -> None:
-    """Cut a damaged end of the log and rebuild queues; nothing is deleted.
+    """Cut a damaged end of the log and rebuild queues; delete nothing.
 
-    The broker must be stopped. Parts that are cut or replaced go to DIR/cut:
-    rmq store repair --dry-run ~/store. On a terminal it asks before it cuts.
+    The broker must be stopped. Removed and replaced parts go to DIR/cut. On a terminal
+    it asks for confirmation first: rmq store repair --dry-run ~/store
     """
     tool = _load_tool("repair")
     with _exit_on_error():
@@ -183,21 +185,21 @@ def repair(
         click.echo(json.dumps({"isPlan": dry_run, "steps": lines}, indent=2))
         return
     if dry_run:
-        click.echo("nothing is changed; a repair would do this:")
+        click.echo("dry run, nothing changed; a repair would do this:")
     for line in lines:
         click.echo(escape_controls(line))
 
 
 def is_interactive() -> bool:
-    """Whether a person can answer."""
+    """Whether a person can answer a question."""
     return sys.stdin.isatty()
 
 
 def _confirm_repair(lines: list[str]) -> None:
-    """Show a plan, and end unless the operator wants it."""
+    """Print a plan and ask for confirmation; abort without it."""
     for line in lines:
         click.echo(line, err=True)
-    click.confirm("Repair the store so?", abort=True, err=True)
+    click.confirm("Repair the store like this?", abort=True, err=True)
 
 
 @store_command.command("settle")
@@ -208,13 +210,13 @@ def _confirm_repair(lines: list[str]) -> None:
     "--config",
     "path",
     type=click.Path(exists=True, dir_okay=False),
-    help="The broker's configuration: its delay levels are used.",
+    help="Configuration of the broker, for its delay levels.",
 )
 def settle_ring(root: Path, commit_log: Path | None, path: str | None) -> None:
-    """After a kill: move the end of the log from the ring to the files.
+    """Move the end of the log from the ring to the files after a kill.
 
-    The broker must be stopped. A start of rmq does the same; before a Java broker
-    starts in this directory it is necessary: rmq store settle ~/store
+    The broker must be stopped. rmq does this at its start; run it before a Java broker
+    starts in this directory: rmq store settle ~/store
     """
     tool = _load_tool("settle")
     with _exit_on_error():
@@ -227,10 +229,10 @@ def settle_ring(root: Path, commit_log: Path | None, path: str | None) -> None:
 @store_command.command()
 @_root
 @_commit_log
-@click.option("--topic", help="Only this topic, in the order of its queues.")
+@click.option("--topic", help="Only this topic, queue by queue.")
 @click.option("--queue", "queue_id", type=int, help="Only this queue of the topic.")
 @click.option("--key", help="Only messages with this key or unique key.")
-@click.option("--offset", type=int, help="The one record at this offset of the log.")
+@click.option("--offset", type=int, help="Only the record at this offset of the log.")
 @click.option(
     "--limit", type=click.IntRange(1), help="Stop after this number of messages."
 )
@@ -245,7 +247,7 @@ def dump(
 ) -> None:
     """Print messages as JSON, one a line.
 
-    May run beside a broker: rmq store dump ~/store --topic Orders --limit 10
+    The broker may run meanwhile: rmq store dump ~/store --topic Orders --limit 10
     """
     tool = _load_tool("dump")
     choice = tool.Choice(topic, queue_id, key, offset)
@@ -256,7 +258,7 @@ def dump(
 
 
 def _load_tool(name: str) -> Any:  # noqa: ANN401 - a module
-    """Import a tool, which imports numpy."""
+    """Import a tool; exit if numpy is missing."""
     try:
         return import_module(f"rmq.tools.{name}")
     except ModuleNotFoundError as error:
@@ -280,7 +282,7 @@ def _exit_on_error() -> Iterator[None]:
 
 @contextmanager
 def _show_progress(files: "StoreFiles") -> Iterator[Callable[[int], None] | None]:
-    """Show a bar on a terminal; elsewhere nothing."""
+    """Show a progress bar on a terminal; yield the function that updates it."""
     if not sys.stderr.isatty():
         yield None
         return

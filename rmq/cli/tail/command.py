@@ -1,8 +1,8 @@
-"""`rmq tail`: what happens on running brokers, line by line.
+"""`rmq tail`: messages and events of running brokers, one a line.
 
-Messages of all topics in the order of each broker's log, and beside them clients that
-come (+) and leave (-), problems (!) and changes by administration (*).  Brokers of rmq
-are asked with request 20004; of Java's brokers a named topic is pulled.
+It shows the messages of all topics in log order, clients that join (+) and leave (-),
+problems (!) and administrative changes (*). Brokers of rmq answer request 20004; from
+brokers of Java it pulls one named topic.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ import click
 from rmq._fastpath.client.messages import ReceivedMessage
 from rmq.cli import completion
 from rmq.cli.consume.output import message_object
-from rmq.cli.consume.stream import Choice, TopicReader, be_quiet
+from rmq.cli.consume.stream import Choice, TopicReader, mute_client_log
 from rmq.cli.failures import exit_with_error
 from rmq.cli.terminal.text import (
     escape_controls,
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
     from rmq.client import Client
 
 SAMPLE_SIZE: Final = 20
-"""Messages a second, unless all are wanted."""
+"""Messages a second without --all."""
 
 MAX_MESSAGES: Final = 200
 WAIT_MS: Final = 2_000
-"""How long a broker may hold a request; less than the time limit of a tool."""
+"""Time that a broker may hold a request; less than the timeout of a tool."""
 
 RETRY_S: Final = 1.0
 MARKS: Final = {"came": "+", "left": "-", "problem": "!", "admin": "*"}
@@ -52,7 +52,7 @@ Row = dict[str, Any]
 
 
 class TailOptions(NamedTuple):
-    """What is shown, and how."""
+    """Filters, and the form of the output."""
 
     topics: str
     key: str
@@ -63,7 +63,7 @@ class TailOptions(NamedTuple):
     as_json: bool
 
     def fields(self) -> dict[str, object]:
-        """Return the fields of a request."""
+        """Return the header fields of a request."""
         return {
             "topics": self.topics, "key": self.key, "text": self.text,
             "n": MAX_MESSAGES if self.shows_all else SAMPLE_SIZE, "waitMs": WAIT_MS,
@@ -72,7 +72,7 @@ class TailOptions(NamedTuple):
 
 
 class FollowNotSupported(RmqError):
-    """A broker does not know the request."""
+    """A broker of Java does not know request 20004."""
 
 
 @click.command("tail")
@@ -82,22 +82,22 @@ class FollowNotSupported(RmqError):
     default="",
     metavar="PATTERN",
     shell_complete=completion.topics,
-    help="Only these, with * and ?.",
+    help="Only these topics; * and ? are wildcards.",
 )
-@click.option("-k", "--key", default="", help="Only messages with this in a key.")
-@click.option("--grep", "text", default="", help="Only messages with this text.")
+@click.option("-k", "--key", default="", help="Only messages with this text in a key.")
+@click.option("--grep", "text", default="", help="Only bodies with this text.")
 @click.option("--only", type=click.Choice(list(KINDS)), help="Only lines of this kind.")
 @click.option(
     "-a",
     "--all",
     "shows_all",
     is_flag=True,
-    help=f"All messages, not {SAMPLE_SIZE} a second.",
+    help=f"Show all messages, not {SAMPLE_SIZE} a second.",
 )
-@click.option("--system", "shows_system", is_flag=True, help="Internal topics, too.")
+@click.option("--system", "shows_system", is_flag=True, help="Include internal topics.")
 @click.option("-b", "--broker", metavar="HOST:PORT", help="Only this broker.")
-@click.option("-c", "--count", type=click.IntRange(1), help="Stop after so many lines.")
-@click.option("-J", "--json", "as_json", is_flag=True, help="One JSON object a line.")
+@click.option("-c", "--count", type=click.IntRange(1), help="Stop after N lines.")
+@click.option("-J", "--json", "as_json", is_flag=True, help="Print JSON lines.")
 @with_settings
 def tail_command(  # noqa: PLR0913 - one parameter for each option
     settings: ToolSettings,
@@ -112,21 +112,21 @@ def tail_command(  # noqa: PLR0913 - one parameter for each option
     shows_system: bool,
     as_json: bool,
 ) -> None:
-    """Show what happens on all brokers: messages, clients, problems, changes.
+    """Show messages, clients, problems and changes of all brokers as they come.
 
-    Nothing is committed, and no consumer notices. Ctrl-C ends it.
+    It commits nothing and does not affect consumers. Ctrl-C stops it.
 
     \b
     rmq tail                        everything
     rmq tail -t 'order-*' -k 4711   messages of these topics with this key
-    rmq tail --only problems        what goes wrong
+    rmq tail --only problems        problems of brokers and groups
     """  # noqa: D301 - click wants the character itself
     wanted = TailOptions(
         topics, key, text, only or "", shows_all, shows_system, as_json
     )
     printer = _Printer(wanted, count)
     try:
-        with settings.admin() as admin:
+        with settings.admin_client() as admin:
             try:
                 _LogTail(settings, admin, wanted, printer, broker).run()
             except FollowNotSupported:
@@ -138,19 +138,19 @@ def tail_command(  # noqa: PLR0913 - one parameter for each option
 
 
 class _Enough(Exception):
-    """As many lines were shown as were wanted."""
+    """The number of lines of --count is reached."""
 
 
 class _Printer:
-    """Writes lines, each at once."""
+    """Prints lines and flushes each."""
 
     def __init__(self, wanted: TailOptions, count: int | None) -> None:
         self._wanted = wanted
         self._left = count
         self._is_terminal = sys.stdout.isatty()
 
-    def message(self, row: Row) -> None:
-        """Write a message."""
+    def print_message(self, row: Row) -> None:
+        """Print a message."""
         if self._wanted.as_json:
             self._write(escape_json({"kind": "message"} | row))
         elif self._is_terminal:
@@ -162,8 +162,8 @@ class _Printer:
                 "\t".join([utc_time(row["stored"]), *map(escape_controls, cells)])
             )
 
-    def event(self, row: Row) -> None:
-        """Write something that happened."""
+    def print_event(self, row: Row) -> None:
+        """Print a client, problem or change."""
         if self._wanted.as_json:
             self._write(escape_json(row))
             return
@@ -179,8 +179,8 @@ class _Printer:
         else:
             self._write("\t".join((utc_time(row["at_ms"]), row["kind"], place, say)))
 
-    def note(self, text: str) -> None:
-        """Write a hint, which is no answer."""
+    def print_hint(self, text: str) -> None:
+        """Print a dim line to a terminal's stderr."""
         if self._is_terminal and not self._wanted.as_json:
             click.secho(fit_line(f"  {text}"), dim=True, err=True)
 
@@ -204,7 +204,7 @@ def message_line(row: Row) -> str:
 
 
 class _LogTail:
-    """A request is open at each broker, until Ctrl-C."""
+    """Keeps a request open at each broker, until Ctrl-C."""
 
     def __init__(
         self, settings: ToolSettings, admin: AdminClient, wanted: TailOptions,
@@ -215,19 +215,19 @@ class _LogTail:
         self._addresses = (
             [broker] if broker else [each.address for each in admin.masters()]
         )
-        self._has_heard = False
+        self._has_answer = False
 
     def run(self) -> None:
-        """Ask again and again; a broker that goes away is asked until it is back."""
+        """Poll all brokers; retry those that do not answer."""
         if not self._addresses:
-            raise RmqError("no broker is registered with this name server")
+            raise RmqError("no master is registered with this name server")
         for address in self._addresses:
-            self._admin.link(address)  # says best what is wrong with it
-        be_quiet()
+            self._admin.link(address)  # its errors are the clearest
+        mute_client_log()
         asyncio.run(self._run())
 
     async def _run(self) -> None:
-        async with self._settings.client() as client:
+        async with self._settings.async_client() as client:
             tasks = [
                 asyncio.create_task(self._follow(client, each))
                 for each in self._addresses
@@ -247,33 +247,33 @@ class _LogTail:
             try:
                 answer = await client.request(address, asked, timeout_ms)
             except PeerError:
-                if not self._has_heard:
+                if not self._has_answer:
                     raise
-                self._printer.note("no answer, trying again")
+                self._printer.print_hint("no answer, retrying")
                 await asyncio.sleep(RETRY_S)
                 continue
-            self._has_heard = True
-            told = _decode_answer(address, answer)
-            place = {"offset": told["offset"], "event": told["event"]}
-            came = told["put"] - (told["put"] if put is None else put)
-            put = told["put"]
-            if self._show(told, came):
+            self._has_answer = True
+            found = _decode_answer(address, answer)
+            place = {"offset": found["offset"], "event": found["event"]}
+            came = found["put"] - (found["put"] if put is None else put)
+            put = found["put"]
+            if self._print_answer(found, came):
                 await asyncio.sleep(1.0)
 
-    def _show(self, told: Row, came: int) -> bool:
-        """Show an answer; True if more came than a second shows."""
-        only, rows = self._wanted.only, told["rows"]
-        for event in told["events"]:
+    def _print_answer(self, found: Row, came: int) -> bool:
+        """Print an answer; True if the broker has more than fits into a second."""
+        only, rows = self._wanted.only, found["rows"]
+        for event in found["events"]:
             if not only or event["kind"] in KINDS[only]:
-                self._printer.event(event)
+                self._printer.print_event(event)
         if only and only != "messages":
             return False
         for row in rows:
-            self._printer.message(row)
+            self._printer.print_message(row)
         if self._wanted.shows_all or len(rows) < SAMPLE_SIZE:
             return False
-        self._printer.note(
-            f"{SAMPLE_SIZE} shown of {came:,} (-a all, -t 'order-*' fewer)"
+        self._printer.print_hint(
+            f"{SAMPLE_SIZE} shown of {came:,} (-a shows all, -t filters)"
         )
         return True
 
@@ -283,8 +283,8 @@ def _decode_answer(address: str, answer: Command) -> Row:
         raise FollowNotSupported
     if answer.code != ResponseCode.SUCCESS:
         raise AnswerRefused(address, answer.code, answer.remark or "")
-    told: Row = fastjson.loads(answer.body)
-    return told
+    found: Row = fastjson.loads(answer.body)
+    return found
 
 
 # -- brokers of Java
@@ -293,23 +293,23 @@ def _decode_answer(address: str, answer: Command) -> Row:
 def _pull_topic(
     settings: ToolSettings, admin: AdminClient, wanted: TailOptions, printer: _Printer
 ) -> None:
-    """Follow one topic by pulls, which every broker knows."""
+    """Show one topic by pulls, which every broker serves."""
     if not wanted.topics or any(each in wanted.topics for each in "*?["):
         raise RmqError(
-            "a broker of Java has no log to follow: name a topic, rmq tail -t TOPIC"
+            "a broker of Java serves no log: give one topic with rmq tail -t TOPIC"
         )
 
     def write(message: ReceivedMessage) -> None:
         row = pulled_row(message)
         if wanted.key in row["key"] and wanted.text in row["text"]:
-            printer.message(row)
+            printer.print_message(row)
 
     choice = Choice(wanted.topics, "*", None, "last", None, None, stops_at_end=False)
     TopicReader(settings, admin, choice).run(write, None)
 
 
 def pulled_row(message: ReceivedMessage) -> Row:
-    """Return a pulled message as request 20004 shows it."""
+    """Return a pulled message as a row of request 20004."""
     found = message_object(message)
     return {
         "topic": message.topic, "queue": message.queue.queue_id,

@@ -1,1 +1,1 @@
-"""Output for terminals: tables, texts, progress bars, full screens."""
+"""Output for terminals and pipes: tables, texts, progress bars, full screens."""

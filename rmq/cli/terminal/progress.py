@@ -2,7 +2,7 @@
 
     sent  63,412 of 100,000   19,998/s   [############.......]  2 s left
 
-Elsewhere nothing is written. The line is never wider than the terminal.
+Without a terminal nothing is written. The line never exceeds the terminal's width.
 """
 
 import os
@@ -17,7 +17,7 @@ WIDTH: Final = 80
 
 
 class Progress:
-    """Shows how much of `total` is done; without a total, only how much."""
+    """Shows how much is done, and of how much if `total` is known."""
 
     def __init__(
         self, verb: str, total: int | None = None, stream: TextIO | None = None
@@ -48,11 +48,11 @@ class Progress:
         self._stream.flush()
 
     def add(self, count: int) -> None:
-        """Show that so much more is done."""
-        self.show(self._done + count)
+        """Count `count` more as done."""
+        self.update(self._done + count)
 
-    def show(self, done: int, note: str = "") -> None:
-        """Show how much is done, if the last time is long enough ago."""
+    def update(self, done: int, note: str = "") -> None:
+        """Show how much is done; at most one write in `INTERVAL_S`."""
         self._done, self._note = done, note
         now = time.monotonic()
         if self._is_on and now - self._shown >= INTERVAL_S:
@@ -60,12 +60,12 @@ class Progress:
             self._write(now)
 
     def _write(self, now: float) -> None:
-        line = self.line(now - self._began)[: _terminal_width(self._stream) - 1]
+        line = self.format_line(now - self._began)[: _terminal_width(self._stream) - 1]
         self._stream.write(f"\r{line}\x1b[K")
         self._stream.flush()
 
-    def line(self, seconds: float) -> str:
-        """Return the line after so many seconds."""
+    def format_line(self, seconds: float) -> str:
+        """Return the line after `seconds` of work."""
         done, total = self._done, self._total
         rate = done / seconds if seconds > 0 else 0.0
         count = f"{done:,}" if total is None else f"{done:,} of {total:,}"

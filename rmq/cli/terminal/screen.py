@@ -1,7 +1,7 @@
-"""Screen: a terminal that is drawn as a whole, and mended when we leave it.
+"""TerminalScreen: draws a full screen and restores the terminal at the end.
 
-The other screen of the terminal is used, so that what was there comes back; only lines
-that differ are written, within a synchronised update.
+It uses the alternate screen, so that the earlier content comes back. Only changed
+lines are written, in one synchronised update.
 """
 
 import os
@@ -24,31 +24,31 @@ CLEAR_LINE: Final = "\x1b[K"
 PLAIN: Final = "\x1b[0m"
 STYLES: Final = {"head": "\x1b[1m", "chosen": "\x1b[7m", "dim": "\x1b[2m"}
 COLOURS: Final = {"bad": "\x1b[31m", "warn": "\x1b[33m"}
-"""Left out with the variable NO_COLOR."""
+"""Not used if the variable NO_COLOR is set."""
 
 KEYS: Final = {
     "\x1b[A": "up", "\x1bOA": "up", "\x1b[B": "down", "\x1bOB": "down",
     "\x1b[C": ">", "\x1bOC": ">", "\x1b[D": "<", "\x1bOD": "<",
 }  # fmt: skip
-"""What terminals send for arrows."""
+"""Names of keys by the escape sequences that terminals send."""
 
 END_SIGNALS: Final = (signal.SIGTERM, signal.SIGHUP)
-"""Signals that end it, after the terminal is mended."""
+"""Signals that end the process after the terminal is restored."""
 
 MAX_KEY_BYTES: Final = 64
-"""Bytes that one read takes from the keyboard."""
+"""Most bytes of one read from the keyboard."""
 
 
 _KEY: Final = re.compile(r"\x1b[\[O][A-Z]|.", re.DOTALL)
 
 
 class TerminalScreen:
-    """A context: keys come one by one in it."""
+    """A context in which keys come one by one, and lines can be drawn."""
 
     def __init__(self) -> None:
         self._shown: list[str] = []
         self._size = (0, 0)
-        self._looks = {**STYLES, **({} if os.environ.get("NO_COLOR") else COLOURS)}
+        self._codes = {**STYLES, **({} if os.environ.get("NO_COLOR") else COLOURS)}
         self._saved = termios.tcgetattr(sys.stdin)
 
     def __enter__(self) -> Self:
@@ -95,10 +95,10 @@ class TerminalScreen:
     def draw_lines(
         self, lines: Sequence[str], styles: Mapping[int, str], size: tuple[int, int]
     ) -> None:
-        """Write the lines that differ from what is shown; `styles` are by line."""
+        """Write the lines that have changed; `styles` are by line number."""
         lines = [
-            f"{self._looks[styles[number]]}{line}{PLAIN}"
-            if self._looks.get(styles.get(number, ""))
+            f"{self._codes[styles[number]]}{line}{PLAIN}"
+            if self._codes.get(styles.get(number, ""))
             else line
             for number, line in enumerate(lines)
         ]
@@ -117,18 +117,18 @@ class TerminalScreen:
             _write(BEGIN_UPDATE + "".join(out) + END_UPDATE)
 
     def read_keys(self, wait_s: float) -> list[str]:
-        """Return what was typed within this time: characters, `up` and `down`."""
+        """Return the keys typed within `wait_s`: characters, `up`, `down` or `gone`."""
         ready, _, _ = select.select([sys.stdin], [], [], max(0.0, wait_s))
         if not ready:
             return []
         typed = os.read(sys.stdin.fileno(), MAX_KEY_BYTES)
-        if not typed:  # the terminal is gone
+        if not typed:  # the terminal was closed
             return ["gone"]
         return split_keys(typed.decode("utf-8", "replace"))
 
 
 def split_keys(typed: str) -> list[str]:
-    r"""Return the keys of a text that a terminal has sent.
+    r"""Return the names of the keys in a text from a terminal.
 
     >>> split_keys("j\x1b[Ag")
     ['j', 'up', 'g']

@@ -1,9 +1,9 @@
-"""Table: rows under names, for a terminal, a pipe, JSON, or as mqadmin prints them.
+"""Table: named columns and rows for a terminal, a pipe, JSON, or in mqadmin's form.
 
-On a terminal: capitals in the header, two spaces between columns, numbers to the right,
-local times, and no line wider than the terminal: the widest text is cut in its middle.
-In a pipe: tabs between columns, the header has the keys of the JSON objects, times are
-ISO in UTC. These columns stay as they are.
+terminal  titles in capitals, numbers to the right, local times; a line never exceeds
+          the terminal, because the widest texts are cut in their middle
+pipe      tabs between columns, titles are the keys of the JSON objects, times are ISO
+          8601 in UTC; scripts read these columns, so they never change
 """
 
 import json
@@ -28,41 +28,43 @@ KINDS: Final = {
     "CONSUME_PASSIVELY": "push", "CONSUME_ACTIVELY": "pull", "CONSUME_POP": "pop",
 }  # fmt: skip
 SPANS: Final = frozenset({"waitsMs"})
-"""Columns that hold a time span; a terminal shows it with a unit."""
+"""Columns in milliseconds; a terminal shows them with a unit."""
 
 MIN_COLUMN_WIDTH: Final = 12
-"""A column is not made narrower than this."""
+"""Least width of a column, in characters."""
 
 
 class Table(NamedTuple):
-    """Rows under names; the JSON objects have the same names."""
+    """Rows with named columns; JSON objects have the same names."""
 
     columns: Sequence[str]
     rows: Sequence[Sequence[object]]
     note: str = ""
-    """A sentence below the table, not in a pipe."""
+    """A sentence below the table; not written to a pipe."""
 
     of_mqadmin: int | None = None
-    """How many of the columns, from the first one on, mqadmin has; None for all."""
+    """Number of leading columns that mqadmin has too; None for all."""
 
     def as_json(self) -> list[dict[str, object]]:
         """Return one object for each row."""
         return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
 
     def for_terminal(self, width: int) -> list[str]:
-        """Return lines that fit."""
+        """Return lines of at most `width` characters."""
         titles = [_title_text(name.removesuffix("Ms")).upper() for name in self.columns]
-        texts = [self._texts(row, is_terminal=True) for row in self.rows]
-        lines = align_columns(titles, texts, self._numbers(), width)
+        texts = [self._cell_texts(row, is_terminal=True) for row in self.rows]
+        lines = align_columns(titles, texts, self._are_numbers(), width)
         return [*lines, self.note] if self.note else lines
 
     def for_pipe(self, *, header: bool = True) -> list[str]:
-        """Return lines with tabs; a tab or line break in a cell is an escape."""
-        lines = ["\t".join(self._texts(row, is_terminal=False)) for row in self.rows]
+        """Return lines with tabs between cells; cells have no tab and no line break."""
+        lines = [
+            "\t".join(self._cell_texts(row, is_terminal=False)) for row in self.rows
+        ]
         return ["\t".join(self.columns), *lines] if header else lines
 
     def as_mqadmin(self) -> list[str]:
-        """Return mqadmin's titles and raw values, for scripts that read them."""
+        """Return lines with mqadmin's titles and raw values, for scripts."""
         titles = ["#" + _title_text(name) for name in self.columns[: self.of_mqadmin]]
         texts = [
             [escape_controls(plain_text(cell)) for cell in row[: self.of_mqadmin]]
@@ -71,8 +73,8 @@ class Table(NamedTuple):
         lines = align_columns(titles, texts, [False] * len(titles), None)
         return [*lines, self.note] if self.note else lines
 
-    def _numbers(self) -> list[bool]:
-        """Return which columns hold numbers."""
+    def _are_numbers(self) -> list[bool]:
+        """Return for each column whether all its values are numbers."""
         return [
             name not in {*TIMES, "version"}
             and any(isinstance(row[at], int | float) for row in self.rows)
@@ -80,7 +82,7 @@ class Table(NamedTuple):
             for at, name in enumerate(self.columns)
         ]
 
-    def _texts(self, row: Sequence[object], *, is_terminal: bool) -> list[str]:
+    def _cell_texts(self, row: Sequence[object], *, is_terminal: bool) -> list[str]:
         return [
             cell_text(name, cell, is_terminal=is_terminal)
             for name, cell in zip(self.columns, row, strict=True)
@@ -88,7 +90,7 @@ class Table(NamedTuple):
 
 
 def cell_text(name: str, cell: object, *, is_terminal: bool) -> str:
-    """Return the text of a value with this name; times, spans and versions are read."""
+    """Return the text of a cell; format times, spans and versions by column name."""
     if name in TIMES and isinstance(cell, int):
         return (local_time if is_terminal else utc_time)(cell) if cell > 0 else ""
     if name in SPANS and isinstance(cell, int) and is_terminal:
@@ -100,13 +102,13 @@ def cell_text(name: str, cell: object, *, is_terminal: bool) -> str:
 
 
 def version_name(number: int) -> str:
-    """Return Java's name of a client version, as V5_5_0."""
+    """Return Java's name of a client version, such as V5_5_0."""
     text = version_text(number).replace("-", "_").replace(".", "_")
     return f"V{text}" if text else str(number or "")
 
 
 def plain_text(value: object) -> str:
-    """Return the text of one value; structures are JSON."""
+    """Return the text of a value; lists and dictionaries become JSON."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, float):
@@ -117,7 +119,7 @@ def plain_text(value: object) -> str:
 
 
 def json_value(value: object) -> Any:  # noqa: ANN401 - any JSON value
-    """Convert objects that are names of members to text."""
+    """Return a value for `json.dumps`: keys and bytes become text."""
     if isinstance(value, dict):
         return {
             _queue_name(name) if isinstance(name, ObjectKey) else str(name): json_value(
@@ -145,7 +147,7 @@ def _title_text(name: str) -> str:
 def align_columns(
     titles: list[str], texts: list[list[str]], numbers: list[bool], room: int | None
 ) -> list[str]:
-    """Return lines of columns; with `room`, no line is wider, and texts are cut."""
+    """Return aligned lines; `room` is the longest line, and texts are cut to fit."""
     assert all(len(row) == len(titles) for row in texts), titles
     widths = [max(map(len, column)) for column in zip(titles, *texts, strict=True)]
     while room is not None and sum(widths) + 2 * (len(widths) - 1) > room:
@@ -167,7 +169,7 @@ def align_columns(
 
 
 def cut_middle(text: str, width: int) -> str:
-    """Return a text that fits, with … in its middle if it was too long."""
+    """Return a text of at most `width` characters; `…` marks a cut middle."""
     if len(text) <= width:
         return text
     right = (width - 1) // 2

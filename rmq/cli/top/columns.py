@@ -20,13 +20,13 @@ WIDE_FROM: Final = 120
 REST: Final = 200
 """A last column takes what the terminal has left."""
 
-UNSORTED: Final = frozenset({"message", "why", "trend", "kind", "heard_ms"})
+UNSORTED: Final = frozenset({"message", "short_reason", "trend", "kind", "heard_ms"})
 
 View = Literal["groups", "topics", "clients", "brokers"]
 
 
 class Choice(NamedTuple):
-    """What the user chose to see; `at` is the row that Enter opens."""
+    """The view and order that the user chose; `at` is the row that Enter opens."""
 
     view: View = "groups"
     sort: str = "lag"
@@ -69,7 +69,7 @@ def _span_text(length_ms: int) -> str:
     return span(length_ms) if length_ms else ""
 
 
-def _numbers(**titles: str) -> list[Column]:
+def _number_columns(**titles: str) -> list[Column]:
     return [Column(key, title, 8, short_number) for key, title in titles.items()]
 
 
@@ -79,8 +79,10 @@ def columns_of(view: View, width: int) -> list[Column]:
     if view == "topics":
         return [
             Column("name", "TOPIC", size, _text, is_left=True),
-            *_numbers(incoming="IN/S", outgoing="OUT/S", lag="LAG", stored="STORED"),
-            *_numbers(queues="QUEUES"),
+            *_number_columns(
+                incoming="IN/S", outgoing="OUT/S", lag="LAG", stored="STORED"
+            ),
+            *_number_columns(queues="QUEUES"),
         ]
     if view == "clients":
         return [
@@ -94,7 +96,7 @@ def columns_of(view: View, width: int) -> list[Column]:
         return [
             Column("name", "BROKER", size, _text, is_left=True),
             Column("version", "VERSION", 12, _text, is_left=True),
-            *_numbers(incoming="IN/S", outgoing="OUT/S", connections="CLIENTS"),
+            *_number_columns(incoming="IN/S", outgoing="OUT/S", connections="CLIENTS"),
             Column("disk", "DISK", 6, _percent_text),
             Column("message", "", REST, _text, is_left=True),
         ]
@@ -110,7 +112,7 @@ def columns_of(view: View, width: int) -> list[Column]:
         Column("outgoing", "OUT/S", 8, short_number),
         Column("clients", "CL", 4, short_number),
         *(wide if width >= WIDE_FROM else ()),
-        Column("why", "WHY", REST, _text, is_left=True),
+        Column("short_reason", "WHY", REST, _text, is_left=True),
     ]
 
 

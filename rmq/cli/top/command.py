@@ -54,7 +54,7 @@ def top_command(
           ? q       help, quit
     """  # noqa: D301 - click wants the character itself
     try:
-        with settings.admin() as admin:
+        with settings.admin_client() as admin:
             poller = Poller(admin, broker)
             if once or as_json or not (sys.stdout.isatty() and sys.stdin.isatty()):
                 _print_polls(poller, delay, once=once, as_json=as_json)

@@ -49,7 +49,7 @@ class GroupRow(Row, kw_only=True):
     """Lag of the last two minutes as blocks; the screen sets it."""
 
     @property
-    def why(self) -> str:
+    def short_reason(self) -> str:
         """The short form of the problem; older brokers have the sentence only."""
         return self.message if self.summary is None else self.summary
 

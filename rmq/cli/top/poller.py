@@ -43,9 +43,9 @@ class Poller:
 
     def poll_json(self) -> list[dict[str, Any]]:
         """Return the overview of each broker as its JSON object."""
-        return [self._fetch_overview(each) for each in self._brokers()]
+        return [self._fetch_overview(each) for each in self._list_brokers()]
 
-    def _brokers(self) -> list[BrokerAddress]:
+    def _list_brokers(self) -> list[BrokerAddress]:
         if self._broker is not None:
             return [BrokerAddress("", self._broker, MASTER, self._broker)]
         masters = self._admin.masters()
@@ -57,7 +57,7 @@ class Poller:
     def fetch_views(self, view: str, form: type[View], /, **fields: str) -> list[View]:
         """Return a view of each broker that serves it."""
         found = []
-        for broker in self._brokers():
+        for broker in self._list_brokers():
             if broker.address in self._java_brokers:
                 continue
             try:

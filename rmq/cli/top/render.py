@@ -73,7 +73,7 @@ def render_screen(
         parts.append((own.view, part))
     lines = [*lines, *[""] * height][: height - 1]
     foot = status or _counts_text(states, parts, len(rows))
-    return Screen([*lines, _spread(foot, KEYS, width)], styles, parts[0][1].names)
+    return Screen([*lines, _spread_line(foot, KEYS, width)], styles, parts[0][1].names)
 
 
 # -- the head
@@ -83,7 +83,7 @@ def _title_line(states: Sequence[Overview], width: int, period_s: float) -> str:
     first = states[0]
     nodes = ", ".join(escape_controls(state.node) for state in states)
     uptime = span(max(state.uptime_ms for state in states))
-    return _spread(
+    return _spread_line(
         f"rmq top  {escape_controls(first.cluster)}  {nodes}  {first.version}  "
         f"up {uptime}",
         f"{time_of_day(first.now_ms)[:8]}  every {period_s:g} s   ? help",
@@ -123,7 +123,7 @@ def _problem_line(problems: Sequence[Problem], width: int) -> str:
         return "no problems"
     first, more = problems[0], len(problems) - 1
     text = f"! {escape_controls(first.subject)}: {escape_controls(first.message)}"
-    return _spread(text, f"rmq doctor shows {more} more" if more else "", width)
+    return _spread_line(text, f"rmq doctor shows {more} more" if more else "", width)
 
 
 # -- the tables
@@ -214,7 +214,7 @@ def _join_cells(cells: Sequence[str], width: int) -> str:
     return (text + fit_line(last.rstrip(), width - len(text)))[:width].rstrip()
 
 
-def _spread(left: str, right: str, width: int) -> str:
+def _spread_line(left: str, right: str, width: int) -> str:
     """Return a line with texts at both ends; the left one is cut if needed."""
     room = width - len(right) - 2
     if not right or room < 1:
