@@ -150,7 +150,7 @@ def record(home: Path, arguments: str = "") -> str:
     recording.add("$ cd rmq; make run")
     with Terminal(recording, f'make run ARGS="{arguments}"', checkout) as first:
         name_server = first.wait(r"ready .*namesrv=(\S+)")[1]
-        first.wait("Nothing is lost")
+        first.wait("No message is lost")
         recording.environment["NAMESRV_ADDR"] = name_server
         recording.add("")
         recording.add("in a second terminal")

@@ -29,7 +29,7 @@ async def test_nobody_listens(ask):
         3,
         [
             "rmq: 127.0.0.1:1 refuses the connection",
-            "     nothing listens there",
+            "     no process listens there",
             "  -> rmq broker, or -n HOST:9876",
         ],
     )
@@ -52,7 +52,7 @@ async def test_a_signer_whom_nobody_trusts(ask, secured, environment):
     code, lines = await ask(secured.name_servers[0], "--tls", env=environment)
     assert code == 3
     assert "is refused: nobody trusted signed it" in lines[0]
-    assert lines[-1] == "  -> --ca FILE, the certificate of who signed it"
+    assert lines[-1] == "  -> --ca FILE with the CA bundle that signed the certificate"
 
 
 async def test_a_certificate_for_another_name(ask, secured, environment, authority):
@@ -83,8 +83,8 @@ async def test_a_clock_by_which_the_certificate_is_not_valid_yet(
     assert code == 3
     assert lines[0].endswith("is refused: it is not valid yet by the clock here")
     assert lines[1:] == [
-        "     one of two clocks is wrong, or it is new",
-        "  -> let NTP set both clocks",
+        "     it is new, or one of the two clocks is wrong",
+        "  -> synchronise both clocks by NTP",
     ]
 
 
@@ -124,7 +124,7 @@ async def test_nobody_and_a_wrong_password(
     result = await command(*line)
     assert result.exit_code == 1
     assert result.stderr.splitlines() == [
-        "rmq: this broker wants a user",
+        "rmq: this broker requires a user",
         f"     {secured.address} answered 16: username cannot be null.",
         "  -> RMQ_USER and RMQ_PASSWORD_FILE",
     ]
@@ -136,7 +136,7 @@ async def test_nobody_and_a_wrong_password(
     assert result.stderr.startswith("rmq: the password is wrong\n")
     result = await command(*line, env=environment | {"RMQ_USER": "nobody"})
     assert result.exit_code == 1
-    assert result.stderr.startswith("rmq: no user is called nobody\n")
+    assert result.stderr.startswith("rmq: there is no user nobody\n")
 
 
 async def test_a_name_server_that_is_a_web_server(ask):
@@ -153,8 +153,8 @@ async def test_a_name_server_that_is_a_web_server(ask):
     assert code == 3
     assert lines == [
         f"rmq: the server on {address} does not speak the protocol of RocketMQ",
-        "     it answers in HTTP: it is a web server",
-        "  -> -n HOST:9876, a name server",
+        "     it is a web server: it answers in HTTP",
+        "  -> -n HOST:9876 with the address of a name server",
     ]
 
 
@@ -166,8 +166,8 @@ async def test_a_topic_that_does_not_exist(command, tmp_path):
         result = await command(*line, "BenchmarkTets")
     assert result.exit_code == 1
     what, why, remedy = result.stderr.splitlines()
-    assert what == "rmq: no topic is called BenchmarkTets"
-    assert "topics are known" in why
+    assert what == "rmq: there is no topic BenchmarkTets"
+    assert "topics" in why
     assert remedy == "  -> BenchmarkTest?"
 
 
@@ -184,7 +184,7 @@ def test_a_right_that_is_missing():
         "no matched policies."
     )
     assert explain(AnswerRefused("h:1", 16, remark)) == Failure(
-        "alice has no right to do this with Topic:T",
+        "user alice has no permission for this on Topic:T",
         "from 10.0.0.1: no matched policies.",
         "rmq admin createAcl -s User:alice -r Topic:T -a … -d Allow",
     )
@@ -196,6 +196,6 @@ def test_names_that_cannot_be_asked_for():
 
     assert suggest_name("topic", "T", names) == ("", "")
     assert suggest_name("topic", "ordr", lambda: ["order"]) == (
-        "1 topic is known",
+        "there is 1 topic",
         "order?",
     )

@@ -36,10 +36,10 @@ def test_secure(tmp_path, reader):
             said.append(opened.run(block))
     text = "".join(said)
     assert "server.pem: OK" in text
-    assert "shop has no right to do this with Topic:Payments" in text
+    assert "user shop has no permission for this on Topic:Payments" in text
     assert "rmq admin createAcl -s User:shop -r Topic:Others" in text
     assert "wants TLS" in text
-    assert "this broker wants a user" in text
+    assert "this broker requires a user" in text
     assert "Verification: OK" in text
     for change in ("UPDATE_AND_CREATE_TOPIC", "AUTH_CREATE_USER", "AUTH_CREATE_ACL"):
         assert change in said[-1]

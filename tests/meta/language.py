@@ -77,7 +77,7 @@ FOREIGN = frozenset(
     aclose children exit feed formatException formatMessage getDefaultReadLimit healthz
     initialOffset invoke latestOffset partitions prepareForTriggerAvailableNow
     pushFilters readinto reader reportLatestOffset seekable streamReader streamWriter
-    writable writer scanner tell sql murmur3 crc32 fnv1a utf8 cell
+    writable writer scanner tell sql done murmur3 crc32 fnv1a utf8 cell
     """.split()  # noqa: SIM905 - a list of words
 )
 """Names that a library or a format prescribes."""

@@ -99,7 +99,7 @@ class Run:
             except TimeoutError:
                 if time.perf_counter() - self.last > TIMEOUT_S:
                     raise RmqError(f"no answer for {TIMEOUT_S:.0f} s") from None
-            progress.show(self.done)
+            progress.update(self.done)
         if self.failure is not None:
             raise self.failure
 

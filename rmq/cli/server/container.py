@@ -203,7 +203,7 @@ async def _follow_signals(
             if number == signal.SIGHUP:
                 container.reload()
             elif container.is_stopping:
-                sys.stderr.write("killed\n")
+                sys.stderr.write("stopped at once\n")
                 sys.stderr.flush()
                 os._exit(FAILED)  # the kernel then sends SIGTERM to the brokers
             else:

@@ -59,7 +59,7 @@ class _BatchReport:
             while (manifest := self._exporter.run_batch()) is not None:
                 self._count(manifest)
                 note = f"{self._rows:,} rows" if is_log else ""
-                bar.show((manifest.end - first) // scale, note)
+                bar.update((manifest.end - first) // scale, note)
         click.echo(f"{self._rows} rows exported", err=True)
         if self._left_out:
             click.echo(left_out_topics(self._left_out), err=True)

@@ -44,7 +44,7 @@ async def test_each_kind_of_change(
     secret.write_text("wonderland")
     alice = {"RMQ_USER": "alice", "RMQ_PASSWORD_FILE": str(secret)}
     listed = await command("admin", "listUser", *where, *broker, env=alice)
-    assert "alice has no right" in listed.stderr, "her password is known"
+    assert "alice has no permission" in listed.stderr, "her password is known"
     found = await changes(command, environment, *where)
     told = [(each["action"], each["subject"], each["change"]) for each in found]
     assert [each["user"] for each in found] == ["root"] * len(found)

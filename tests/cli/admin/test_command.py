@@ -106,7 +106,7 @@ async def test_a_static_topic_is_made_and_moved(node, run, shown):
     assert await shown("remappingStaticTopic", *where) == rows, "all is there already"
     again = await run("updateStaticTopic", *where, "-qn", 2)
     assert again.exit_code == 2
-    assert "2 queues already" in again.output
+    assert "already has 2 queues" in again.output
     await until(run, "topicQueueMappingByBroker", "topicRoute", "-t", "Static")
     ordinary = await run(
         "updateStaticTopic", "-b", "broker-test", "-t", "TBW102", "-qn", 1
@@ -238,7 +238,7 @@ async def test_offsets(node, shown, topic):
 async def test_clients(node, run, shown, topic):
     result = await run("consumerConnection", "-g", "G")
     assert result.exit_code == 1
-    assert result.stderr.startswith("rmq: nobody consumes as G now\n")
+    assert result.stderr.startswith("rmq: group G has no consumer online\n")
     async with RawClient.connect(node.address) as client:
         assert (await client.call(heartbeat())).code == 0
         found = await shown("consumerConnection", "-g", "G")

@@ -67,7 +67,7 @@ def test_moved_queues_have_new_leaders_and_right_mappings(names, targets, count)
 def test_a_topic_does_not_shrink():
     configs = {}
     add_queues("T", configs, ["a"], 4, 0)
-    with pytest.raises(click.UsageError, match="4 queues already"):
+    with pytest.raises(click.UsageError, match="already has 4 queues"):
         add_queues("T", configs, ["a"], 4, 0)
 
 

@@ -233,10 +233,10 @@ async def test_a_closed_pipe_ends_it_quietly(where, topic, environment):
     ("words", "code", "said"),
     [
         (["-o", 1], 2, "-o needs -q"),
-        (["-g", "G", "-q", 1], 2, "a group divides the queues itself"),
+        (["-g", "G", "-q", 1], 2, "a group assigns the queues itself"),
         (["-t", "A", "--sql", "a=1"], 2, "not both"),
         (["--from", "tomorrow"], 2, "tomorrow is not a time"),
-        (["-q", 99], 1, "no such queue"),
+        (["-q", 99], 1, "no such readable queue"),
     ],
 )
 async def test_wrong_words(consume, words, code, said):
@@ -248,7 +248,7 @@ async def test_wrong_words(consume, words, code, said):
 async def test_a_topic_that_is_not_there(command, where, topic):
     result = await command("consume", *where, "TT")
     assert result.exit_code == 1
-    assert result.stderr.startswith("rmq: no topic is called TT\n")
+    assert result.stderr.startswith("rmq: there is no topic TT\n")
 
 
 @pytest.mark.slow
@@ -279,7 +279,7 @@ async def test_who_may_not_read_is_told(
         words = "BenchmarkTest", "-c", 1, *group
         result = await command("consume", *where, *words, env=shop)
     assert result.exit_code == 1
-    assert "rmq: shop has no right to do this with" in result.stderr
+    assert "rmq: user shop has no permission for this on" in result.stderr
 
 
 async def test_nobody_notices_one_that_looks(node, consume):

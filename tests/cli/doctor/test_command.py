@@ -132,7 +132,7 @@ async def test_a_broker_that_the_file_names_and_nobody_knows(doctor, tmp_path):
     async with running_node(tmp_path / "store", two_ports()) as node:
         servers = ["-n", node.name_servers[0]]
         found = problems(await doctor(*servers, "--set", "brokerName=other"))
-        assert found == [("brokers", "none has the configured name other")]
+        assert found == [("brokers", "no broker has the configured name other")]
         assert problems(await doctor(*servers)) == []
 
 
@@ -174,7 +174,7 @@ async def test_a_clock_that_is_wrong(doctor, tmp_path):
         found = problems(await doctor("-n", node.name_servers[0]))
     ((subject, text),) = found
     assert subject == "broker-test clock"
-    assert "differs from the clock here by 60 s" in text or "by 59 s" in text
+    assert "differs from the local clock by 60 s" in text or "by 59 s" in text
 
 
 async def test_name_servers_that_know_different_brokers(doctor, tmp_path):
@@ -192,8 +192,8 @@ async def test_name_servers_that_know_different_brokers(doctor, tmp_path):
 def test_members_that_want_different_things():
     wanted = {"a": {"T": "*", "U": "x"}, "b": {"T": "*", "U": "y"}, "c": {"U": "x"}}
     assert _compare_subscriptions(wanted) == [
-        "a wants x of U, b wants y",
-        "a wants * of T, c wants nothing",
+        "U: a subscribes to x, b to y",
+        "T: a subscribes to *, c to nothing",
     ]
 
 
@@ -210,7 +210,7 @@ async def test_the_port_of_the_log_is_named(doctor, has_tls):
         arguments += ["--set", "rmq.haTls=enforcing", "--set", "haListenPort=12345"]
     findings = await doctor("-n", "127.0.0.1:1", *arguments)
     [text] = [each["text"] for each in findings if "whole log" in each["text"]]
-    start, end = ("port 12345", "by TLS") if has_tls else ("port 10912", ": by TLS)")
-    assert text.startswith(f"{start} on 0.0.0.0 gives the whole log")
+    start, end = ("port 12345", "with TLS") if has_tls else ("port 10912", "enforcing)")
+    assert text.startswith(f"{start} on 0.0.0.0 sends the whole log")
     assert text.endswith(end)
     assert ("plain text" in text) != has_tls

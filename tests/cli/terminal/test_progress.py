@@ -13,12 +13,12 @@ class Terminal(io.StringIO):
 
 def test_the_line():
     shown = Progress("sent", 100_000, Terminal())
-    shown.show(63_412, "0 failed")
-    assert shown.line(3.171) == (
+    shown.update(63_412, "0 failed")
+    assert shown.format_line(3.171) == (
         "sent  63,412 of 100,000   19,997/s   0 failed   [############........]  "
         "2 s left"
     )
-    assert Progress("read").line(0) == "read  0   0/s"
+    assert Progress("read").format_line(0) == "read  0   0/s"
 
 
 def test_it_ends_with_all_of_it_on_one_line(monkeypatch):
@@ -36,7 +36,7 @@ def test_a_narrow_terminal_is_not_overrun(monkeypatch):
     monkeypatch.setattr(progress, "_terminal_width", lambda stream: 20)
     terminal = Terminal()
     with Progress("sent", 1_000_000, terminal) as shown:
-        shown.show(63_412)
+        shown.update(63_412)
     for line in terminal.getvalue().split("\r"):
         assert len(line.removesuffix("\n").removesuffix("\x1b[K")) <= 19
 
@@ -44,5 +44,5 @@ def test_a_narrow_terminal_is_not_overrun(monkeypatch):
 def test_nothing_in_a_pipe():
     pipe = io.StringIO()
     with Progress("sent", 10, pipe) as shown:
-        shown.show(5)
+        shown.update(5)
     assert pipe.getvalue() == ""

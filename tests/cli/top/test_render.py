@@ -87,7 +87,7 @@ def test_why_is_short():
     assert lines[6].endswith("  Nobody consumes; 8.7 mi…")
     worse = state(groups=[group("a", level="bad", say="S", brief="B")])
     (row,) = merge_groups(state(groups=[group("a", brief="")]), worse)
-    assert (row.level, row.message, row.why) == ("bad", "S", "B")
+    assert (row.level, row.message, row.short_reason) == ("bad", "S", "B")
 
 
 def test_what_the_user_chose():
