@@ -9,8 +9,8 @@ def bench_room(benchmark):
     budget = SendBudget(10, 1_000)
 
     def once():
-        budget.take(128)
-        budget.give(128)
+        budget.try_acquire(128)
+        budget.release(128)
 
     benchmark(once)
 
@@ -22,7 +22,7 @@ def bench_deliveries(benchmark):
     open_ = PendingDeliveries(budget, lambda: None, print, lambda: None)
 
     def once():
-        budget.take(128)
+        budget.try_acquire(128)
         FirstAttempt(open_.begin(packed), print).set_result(result)
 
     benchmark(once)

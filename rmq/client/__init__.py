@@ -1,7 +1,7 @@
 """The Python client: producers and consumers under asyncio, uvloop and trio.
 
 `rmq.client.blocking` has the same for threads. Names are imported on first use, so that
-tools which ask one question pay for nothing else.
+a tool imports only what it needs.
 """
 
 import importlib

@@ -1,7 +1,6 @@
-"""AdminClient: requests of tools to name servers and brokers, with plain values.
+"""AdminClient: requests of tools to name servers and brokers.
 
-Blocking, one request at a time; answers are dictionaries and lists with Java's names.
-Known in Java as `DefaultMQAdminExt`.
+Known in Java as `DefaultMQAdminExt`. It blocks, one request at a time. Answers are dictionaries and lists with Java's names.
 """
 
 import time
@@ -70,7 +69,7 @@ class AdminClient:
         *,
         timeout_s: float = TIMEOUT_S,
     ) -> None:
-        assert name_servers, "nobody to ask"
+        assert name_servers, "a client needs a name server"
         self.name_servers = tuple(name_servers)
         self.identity = identity
         self.timeout_s = timeout_s
@@ -88,15 +87,15 @@ class AdminClient:
         self.close()
 
     def close(self) -> None:
-        """End all connections; the next request opens its own again."""
+        """Close all connections; the next request opens a new one."""
         for link in self._links.values():
             link.close()
         self._links.clear()
 
-    # -- asking
+    # -- requests
 
     def link(self, address: str) -> Link:
-        """Return the connection to an address; open it at the first call."""
+        """Return the connection to an address, opened at the first call."""
         link = self._links.get(address)
         if link is None:
             link = Link(address, self.timeout_s, self.identity)
@@ -110,7 +109,7 @@ class AdminClient:
         fields: Mapping[str, object] | None = None,
         body: bytes = b"",
     ) -> Command:
-        """Return the answer of an address with any code."""
+        """Return the answer of a server with any code."""
         link = self.link(address)
         try:
             return link.ask(request(code, fields, body))
@@ -125,7 +124,7 @@ class AdminClient:
         fields: Mapping[str, object] | None = None,
         body: bytes = b"",
     ) -> Command:
-        """Return the answer of an address; AnswerRefused unless it is a success."""
+        """Return the answer of a server; AnswerRefused unless it is a success."""
         answer = self.answer(address, code, fields, body)
         if answer.code != ResponseCode.SUCCESS:
             raise AnswerRefused(address, answer.code, answer.remark or "")
@@ -137,7 +136,7 @@ class AdminClient:
         fields: Mapping[str, object] | None = None,
         body: bytes = b"",
     ) -> Command:
-        """Ask the first name server that can be reached."""
+        """Return the answer of the first name server that is reachable."""
         for address in self.name_servers[:-1]:
             try:
                 return self.ask(address, code, fields, body)
@@ -152,7 +151,7 @@ class AdminClient:
         fields: Mapping[str, object] | None = None,
         body: bytes = b"",
     ) -> Any:  # noqa: ANN401 - any JSON value
-        """Return the document in the answer of an address."""
+        """Return the JSON document in the answer of a server."""
         return fastjson.loads(self.ask(address, code, fields, body).body)
 
     # -- clusters and routes
@@ -181,7 +180,7 @@ class AdminClient:
         return [each for each in self.brokers(cluster) if each.broker_id == MASTER]
 
     def route(self, topic: str) -> Any:  # noqa: ANN401 - any JSON value
-        """Return the route of a topic; AnswerRefused (17) if it has none."""
+        """Return the route of a topic; AnswerRefused (17) without one."""
         answer = self.ask_name_server(
             RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic}
         )
@@ -209,7 +208,7 @@ class AdminClient:
         raise BrokerUnknown(name, sorted({each.name for each in masters}))
 
     def hosts(self, topic: str) -> list[BrokerAddress]:
-        """Return the masters of a topic; without one, the slave of the least id."""
+        """Return each master of a topic; without one, the slave of the lowest id."""
         return [
             BrokerAddress(
                 broker.get("cluster") or "", broker["brokerName"], number, address
@@ -228,10 +227,10 @@ class AdminClient:
                     yield Queue(name, addresses[name], queue_id)
 
     def writable_queues(self, topic: str) -> list[Queue]:
-        """Return the queues that producers may use now, as they see the route.
+        """Return the queues that producers may use now.
 
-        For an unknown topic those of the default topic, which brokers offer if they
-        make topics; AnswerRefused (17) without one.
+        An unknown topic has those of the default topic, if brokers create topics.
+        Otherwise it raises AnswerRefused (17).
         """
         try:
             return self._writable(topic)
@@ -261,7 +260,7 @@ class AdminClient:
     # -- queues
 
     def offset(self, code: int, topic: str, queue: Queue, **fields: object) -> int:
-        """Return the offset that 29, 30 or 31 answers for a queue."""
+        """Return the offset of a queue by request 29, 30 or 31."""
         assert queue.queue_id >= 0, queue
         where = {"topic": topic, "queueId": queue.queue_id, **fields}
         return int(self.ask(queue.address, code, where).ext_fields["offset"])
@@ -277,7 +276,7 @@ class AdminClient:
         group: str = "TOOLS_CONSUMER",
     ) -> tuple[bytes, int, int]:
         """Return records of a queue, the offset to continue at, and the code."""
-        assert count > 0, f"{count} messages are none"
+        assert count > 0, f"{count} is not positive"
         fields = {
             "consumerGroup": group, "topic": topic, "queueId": queue.queue_id,
             "queueOffset": offset, "maxMsgNums": count, "sysFlag": PULL_SUBSCRIPTION,
@@ -303,9 +302,9 @@ class AdminClient:
         return answer.ext_fields
 
     def consumers(self, group: str) -> dict[str, Any]:
-        """Return the consumers of a group on all brokers of its retry topic.
+        """Return the consumers of a group on all masters.
 
-        AnswerRefused if the group is online on no broker.
+        AnswerRefused if no broker has a consumer of the group.
         """
         refusal: AnswerRefused | None = None
         joined: dict[str, Any] | None = None
@@ -333,14 +332,14 @@ class AdminClient:
 
 
 def message_ids(link: Link) -> UniqueKeys:
-    """Return a maker of the ids that producers give their messages."""
+    """Return a generator of message ids, as producers have."""
     return UniqueKeys(host_bytes(link.local_host(), 0), lambda: int(time.time() * 1e3))
 
 
 def request(
     code: int, fields: Mapping[str, object] | None = None, body: bytes = b""
 ) -> Command:
-    """Return a request of this process with texts for the values of its fields."""
+    """Return a request; the values of its fields are converted to text."""
     return Command(
         code,
         {name: _text(value) for name, value in (fields or {}).items()},

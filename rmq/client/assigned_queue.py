@@ -151,7 +151,7 @@ class AssignedQueue(Lease, FetchQueue):
         return None
 
     def add_ready(self, messages: Sequence[ReceivedMessage]) -> bool:
-        """Append fetched messages; whether it had none, and its handler is free."""
+        """Append fetched messages; whether these can be handed out next."""
         was_idle = not self._ready and not self.is_busy
         self._ready.extend(messages)
         return was_idle
@@ -182,13 +182,13 @@ class AssignedQueue(Lease, FetchQueue):
 
     @property
     def has_progress(self) -> bool:
-        """Whether its committable offset differs from the committed one."""
-        return self.state.committable != self.committed
+        """Whether its commit_offset offset differs from the committed one."""
+        return self.state.commit_offset != self.committed
 
     @property
     def lag(self) -> int:
         """How many messages are not consumed, as of the last pull."""
-        return max(self.max_offset - self.state.committable, 0)
+        return max(self.max_offset - self.state.commit_offset, 0)
 
     def record_commit(self, offset: int) -> None:
         """Record the committed offset."""

@@ -1,4 +1,4 @@
-"""BatchSender: messages of one call, sent in batches side by side."""
+"""BatchSender: sends the messages of one call in concurrent batches."""
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import cast
@@ -16,14 +16,14 @@ from rmq.client.packing import Packer
 
 
 class BatchSender:
-    """Sends lists of one producer; `room` waits until the budget has some."""
+    """Sends lists of one producer; `wait_for_room` waits for room in the budget."""
 
     def __init__(
         self,
         packer: Packer,
         limits: BatchLimits,
         budget: SendBudget,
-        room: Callable[[int, int], Awaitable[None]],
+        wait_for_room: Callable[[int, int], Awaitable[None]],
         send_joined: Callable[
             [list[PackedMessage], MessageQueue | None], Awaitable[list[SendResult]]
         ],
@@ -31,21 +31,21 @@ class BatchSender:
         self._packer = packer
         self._limits = limits
         self._budget = budget
-        self._room = room
+        self._wait_for_room = wait_for_room
         self._send_joined = send_joined
 
     async def send(
         self, messages: Iterable[Message], queue: MessageQueue | None
     ) -> list[SendResult]:
-        """Return the places in the same order; SendManyFailed if some have none."""
+        """Return the results in the same order; SendManyFailed if some failed."""
         packed = [self._packer.pack(each, joins=True) for each in messages]
         results: list[SendResult | ClientError | None] = [None] * len(packed)
         groups: dict[tuple[str, bool, int], list[int]] = {}
         last, members = None, list[int]()
         for index, each in enumerate(packed):
-            place = each.topic, each.wait_stored, index if each.alone else -1
-            if place != last:
-                last, members = place, groups.setdefault(place, [])
+            group_key = each.topic, each.wait_stored, index if each.alone else -1
+            if group_key != last:
+                last, members = group_key, groups.setdefault(group_key, [])
             members.append(index)
         async with anyio.create_task_group() as tasks:
             for group in groups.values():
@@ -61,23 +61,23 @@ class BatchSender:
     async def _send_part(
         self,
         batch: list[PackedMessage],
-        places: list[int],
+        indexes: list[int],
         size: int,
         results: list[SendResult | ClientError | None],
         queue: MessageQueue | None = None,
     ) -> None:
-        """Send one batch; put what becomes of it into `results`."""
-        if not self._budget.take(size, len(batch)):
-            await self._room(size, len(batch))
+        """Send one batch; store its results or errors in `results`."""
+        if not self._budget.try_acquire(size, len(batch)):
+            await self._wait_for_room(size, len(batch))
         found: Sequence[SendResult | ClientError]
         try:
             found = await self._send_joined(batch, queue)
         except ClientError as error:
             found = [error] * len(batch)
         finally:
-            self._budget.give(size, len(batch))
-        for place, result in zip(places, found, strict=True):
-            results[place] = result
+            self._budget.release(size, len(batch))
+        for index, result in zip(indexes, found, strict=True):
+            results[index] = result
 
 
 def all_sent(results: list[SendResult | ClientError]) -> list[SendResult]:

@@ -5,9 +5,9 @@
         for message in consumer:
             book(message.body)
 
-The work is done by the asynchronous client in the thread of the portal. A method here
-has the parameters of the one there; `blocking.pyi` has them for readers and for mypy.
-Hooks are called in the portal's thread, with the context of the thread that has called.
+The asynchronous client does the work in the thread of the portal. Each method has the
+parameters of its asynchronous twin; `blocking.pyi` lists them for readers and for mypy.
+Hooks run in the thread of the portal, with the context of the calling thread.
 """
 
 import asyncio
@@ -33,22 +33,24 @@ from rmq.client.errors import ClientError
 from rmq.client.lifecycle import Lifecycle
 from rmq.client.message import Message
 from rmq.client.message_trace import MessageTrace as AsyncMessageTrace
-from rmq.client.portal import portal
+from rmq.client.portal import get_portal
 from rmq.client.producer import Producer as AsyncProducer
 from rmq.client.subscription import Sql
 
 AHEAD: Final = 256
-"""Messages that an iterator takes from the portal at once; only one with hooks, which
-learn of each message when it is handed out."""
+"""Messages that an iterator gets from the portal at once.
+
+With hooks it gets one, because they see each message when it is handed out.
+"""
 
 
 class _Blocking:
-    """Opens and closes what it wraps; `_call` runs one of its methods."""
+    """Opens and closes an object of the asynchronous client."""
 
     _inner: Lifecycle
 
     def __enter__(self) -> Self:
-        portal().call(self._inner.start)
+        get_portal().call(self._inner.start)
         return self
 
     def __exit__(
@@ -57,31 +59,31 @@ class _Blocking:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        portal().call(self._inner.aclose)
+        get_portal().call(self._inner.aclose)
 
     def close(self) -> None:
-        """End it, as leaving the block does."""
+        """Close it, as the end of the block does."""
         self.__exit__(None, None, None)
 
 
 def _inner_of(given: Any) -> Any:  # noqa: ANN401 - a client, a hook, or addresses
-    """Return what the asynchronous client takes."""
+    """Return the asynchronous twin of an object."""
     return given._inner if isinstance(given, _Blocking) else given
 
 
-def _method(name: str) -> Callable[..., Any]:
+def _blocking_method(name: str) -> Callable[..., Any]:
     def call(self: _Blocking, *args: object, **options: object) -> object:
-        return portal().call(partial(getattr(self._inner, name), *args, **options))
+        return get_portal().call(partial(getattr(self._inner, name), *args, **options))
 
     call.__name__ = name
     return call
 
 
-_Taken = tuple[Message, dict[str, Any] | None, Delivery, contextvars.Context | None]
+_Enqueued = tuple[Message, dict[str, Any] | None, Delivery, contextvars.Context | None]
 
 
 class Client(_Blocking):
-    """Connections, routes, heartbeats and hooks, as of `rmq.client.Client`."""
+    """Connections, routes, heartbeats and hooks, as in `rmq.client.Client`."""
 
     def __init__(self, *args: Any, hooks: Any = (), **options: Any) -> None:  # noqa: ANN401 - see .pyi
         inner = [_inner_of(each) for each in hooks]
@@ -102,10 +104,10 @@ class Producer(_Blocking):
 
     def __init__(self, client: Any = None, **options: Any) -> None:  # noqa: ANN401 - see .pyi
         self._inner = AsyncProducer(_inner_of(client), **options)
-        self._most = options.get("max_pending", 10_000)
-        self._under_way = 0
+        self._max_pending = options.get("max_pending", 10_000)
+        self._in_flight = 0
         self._ends = EndCounter(self._has_first_end)
-        self._taken: deque[_Taken] = deque()
+        self._waiting: deque[_Enqueued] = deque()
         self._is_draining = False
         self._lock = threading.Lock()
         self._has_room = threading.Condition(self._lock)
@@ -113,12 +115,12 @@ class Producer(_Blocking):
         self._awaiting = 0
         """Threads that wait for the end of a message."""
 
-    send = _method("send")
-    send_many = _method("send_many")
-    send_oneway = _method("send_oneway")
-    request = _method("request")
-    reply = _method("reply")
-    recall = _method("recall")
+    send = _blocking_method("send")
+    send_many = _blocking_method("send_many")
+    send_oneway = _blocking_method("send_oneway")
+    request = _blocking_method("request")
+    reply = _blocking_method("reply")
+    recall = _blocking_method("recall")
 
     def enqueue(
         self,
@@ -127,7 +129,7 @@ class Producer(_Blocking):
         key: str | None = None,
         queue: MessageQueue | None = None,
     ) -> Delivery:
-        """Take a message; wait for room only."""
+        """Accept a message, and wait only for room."""
         options = None
         if key is not None or queue is not None:
             options = {"key": key, "queue": queue}
@@ -135,13 +137,13 @@ class Producer(_Blocking):
         if self._inner.client.is_watched:
             context = contextvars.copy_context()
         with self._lock:
-            while self._under_way >= self._most:
+            while self._in_flight >= self._max_pending:
                 self._has_room.wait()
-            self._under_way += 1
-            self._taken.append((message, options, delivery, context))
+            self._in_flight += 1
+            self._waiting.append((message, options, delivery, context))
             is_first, self._is_draining = not self._is_draining, True
         if is_first:
-            portal().post(self._start_draining)
+            get_portal().post(self._start_draining)
         return delivery
 
     def _await_end(self, delivery: Delivery, timeout_s: float | None) -> bool:
@@ -154,13 +156,13 @@ class Producer(_Blocking):
                 self._awaiting -= 1
 
     def _has_first_end(self) -> None:
-        """Make room for the ends of one turn of the loop, once for all."""
+        """Release the room of all ends of this turn of the loop at once."""
         asyncio.get_running_loop().call_soon(self._make_room)
 
     def _make_room(self) -> None:
-        ended = self._ends.take()
+        ended = self._ends.reset()
         with self._lock:
-            self._under_way -= ended
+            self._in_flight -= ended
             self._has_room.notify(ended)
             if self._awaiting:
                 self._has_ended.notify_all()
@@ -172,33 +174,33 @@ class Producer(_Blocking):
             self._inner.spawn(self._drain)
 
     async def _drain(self) -> None:
-        """Pass on what threads have enqueued."""
+        """Pass the enqueued messages of threads on."""
         while True:
             with self._lock:
-                taken, self._taken = self._taken, deque()
-                if not taken:
+                waiting, self._waiting = self._waiting, deque()
+                if not waiting:
                     self._is_draining = False
                     return
-            for message, options, delivery, context in taken:
+            for message, options, delivery, context in waiting:
                 try:
                     inner = None
                     if options is None and context is None:
                         inner = self._inner.enqueue_now(message)
                     if inner is None:
-                        inner = await self._enqueued(message, options, context)
+                        inner = await self._enqueue_slowly(message, options, context)
                 except (ClientError, ValueError) as error:
                     delivery.end(error)
                 else:
                     inner.add_done_callback(delivery.end)
             await asyncio.sleep(0)
 
-    async def _enqueued(
+    async def _enqueue_slowly(
         self,
         message: Message,
         options: dict[str, Any] | None,
         context: contextvars.Context | None,
     ) -> AsyncDelivery:
-        """Pass one on that waits, has a queue or a key, or is watched."""
+        """Pass a message on that must wait, has a queue or a key, or has hooks."""
         taking = self._inner.enqueue(message, **(options or {}))
         if context is None:
             return await taking
@@ -207,14 +209,14 @@ class Producer(_Blocking):
 
     def _fail_all(self) -> None:
         with self._lock:
-            taken, self._taken = self._taken, deque()
+            waiting, self._waiting = self._waiting, deque()
             self._is_draining = False
-        for each in taken:
+        for each in waiting:
             each[2].end(ClientError("the producer was closed"))
 
     def flush(self, timeout_s: float | None = None) -> None:
-        """Wait for all that was enqueued; SendManyFailed for what failed since."""
-        portal().call(self._flush, timeout_s)
+        """Wait for all enqueued messages; SendManyFailed if some have failed."""
+        get_portal().call(self._flush, timeout_s)
 
     async def _flush(self, timeout_s: float | None) -> None:
         with anyio.fail_after(timeout_s):
@@ -234,16 +236,16 @@ class Producer(_Blocking):
 
 
 class _Lease:
-    """The lease of a message in a thread: the portal settles it."""
+    """The lease of a message in a thread: the portal acknowledges it."""
 
     is_revoked = False
 
-    def __init__(self, inner: Any) -> None:  # noqa: ANN401 - a AssignedQueue
+    def __init__(self, inner: Any) -> None:  # noqa: ANN401 - an AssignedQueue
         self._inner = inner
 
     def ack(self, message: ReceivedMessage) -> bool:
         """Mark it consumed."""
-        return portal().call(self._ack, message)
+        return get_portal().call(self._ack, message)
 
     async def _ack(self, message: ReceivedMessage) -> bool:
         found: bool = self._inner.ack(message)
@@ -254,7 +256,7 @@ class _Lease:
     ) -> None:
         """Have it delivered again."""
         give_back = partial(self._inner.nack, dead_letter=dead_letter)
-        portal().call(give_back, message, delay_s)
+        get_portal().call(give_back, message, delay_s)
 
 
 class Consumer(_Blocking):
@@ -268,13 +270,13 @@ class Consumer(_Blocking):
         self._consumed: list[ReceivedMessage] = []
         self._last: ReceivedMessage | None = None
 
-    queues = _method("queues")
-    fetch = _method("fetch")
-    seek = _method("seek")
-    pause = _method("pause")
-    resume = _method("resume")
-    position = _method("position")
-    committed = _method("committed")
+    queues = _blocking_method("queues")
+    fetch = _blocking_method("fetch")
+    seek = _blocking_method("seek")
+    pause = _blocking_method("pause")
+    resume = _blocking_method("resume")
+    position = _blocking_method("position")
+    committed = _blocking_method("committed")
 
     def __iter__(self) -> Iterator[ReceivedMessage]:
         return self
@@ -285,18 +287,18 @@ class Consumer(_Blocking):
             self._consumed.append(self._last)
             self._last = None
         if not self._here:
-            portal().call(self._more)
+            get_portal().call(self._receive_more)
             if not self._here:
                 raise StopIteration
         self._last = self._here.popleft()
         return self._last
 
-    async def _more(self) -> None:
-        """Settle what is consumed; put the next messages here, none at the end.
+    async def _receive_more(self) -> None:
+        """Acknowledge consumed messages; add the next ones to `_here`, none at the end.
 
-        They are put here by the portal: a Ctrl-C in the thread that waits loses none.
+        The portal adds them: a Ctrl-C in the waiting thread loses no message.
         """
-        self._settle()
+        self._ack_consumed()
         inner = self._inner
         is_single = inner.ordered or inner.client.is_watched
         found = await inner.receive(1 if is_single else AHEAD)
@@ -304,7 +306,7 @@ class Consumer(_Blocking):
             raise inner.puller.failure
         self._here.extend(found)
 
-    def _settle(self) -> None:
+    def _ack_consumed(self) -> None:
         consumed, self._consumed = self._consumed, []
         for message in consumed:
             message.ack()
@@ -312,15 +314,15 @@ class Consumer(_Blocking):
             self._inner.release(consumed[0])
 
     def deliveries(self) -> Iterator[ReceivedMessage]:
-        """Yield messages that only `ack()` and `nack()` settle, in any thread."""
+        """Yield messages that only `ack()` and `nack()` end, in any thread."""
         while True:
             if not self._here:
-                portal().call(self._more)
+                get_portal().call(self._receive_more)
             if not self._here:
                 return
             message = self._here.popleft()
             if self._inner.ordered:
-                portal().post(partial(self._inner.release, message))
+                get_portal().post(partial(self._inner.release, message))
             message.lease = _Lease(message.lease)  # type: ignore[assignment]
             yield message
 
@@ -336,36 +338,36 @@ class Consumer(_Blocking):
                 lambda message: in_thread(message), concurrency=concurrency, batch=batch
             )
 
-        portal().call(serve)
+        get_portal().call(serve)
 
     def stop(self) -> None:
-        """End `run` and the iterators after what they work on."""
-        portal().post(self._inner.stop)
+        """End `run` and the iterators; the messages in their hands are finished."""
+        get_portal().post(self._inner.stop)
 
     def assign(self, queues: list[MessageQueue], expression: str | Sql = "*") -> None:
-        """Have these queues from now on, and no others."""
+        """Consume these queues, and no others."""
 
         async def assign() -> None:
             self._inner.assign(queues, expression)
 
-        portal().call(assign)
+        get_portal().call(assign)
 
     def lag(self) -> dict[MessageQueue, int]:
-        """Return, for each of our queues, how many messages are not yet consumed."""
+        """Return, for each assigned queue, how many messages are not consumed."""
 
         async def lag() -> dict[MessageQueue, int]:
             return self._inner.lag()
 
-        return portal().call(lag)
+        return get_portal().call(lag)
 
     def commit(self) -> None:
-        """Have the group continue after all that is consumed."""
+        """Commit the offset of the first unacknowledged message of each queue."""
 
         async def commit() -> None:
-            self._settle()
+            self._ack_consumed()
             await self._inner.commit()
 
-        portal().call(commit)
+        get_portal().call(commit)
 
     def __exit__(
         self,
@@ -373,15 +375,15 @@ class Consumer(_Blocking):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        portal().call(self._finish, error)
+        get_portal().call(self._finish, error)
         super().__exit__(kind, error, trace)
 
     async def _finish(self, error: BaseException | None) -> None:
-        """Settle what the iterator has given out; give the last back after an error."""
+        """Acknowledge the iterator's messages; send the last back after an error."""
         last, self._last = self._last, None
         if last is not None and error is None:
             self._consumed.append(last)
-        self._settle()
+        self._ack_consumed()
         if (
             last is not None
             and isinstance(error, Exception)

@@ -20,13 +20,13 @@ from rmq.outgoing.signing import Credentials
 AHEAD: Final[int]
 
 class Delivery:
-    """A message that `enqueue` has taken."""
+    """A message that `enqueue` has accepted."""
 
     def done(self) -> bool:
-        """Whether the broker has answered, or the message has failed for good."""
+        """Whether the broker has answered, or all attempts have failed."""
 
     def result(self, timeout_s: float | None = None) -> SendResult:
-        """Wait for the result; TimeoutError, or the failure of the message."""
+        """Wait for the result; raises TimeoutError or the error of the message."""
 
 class _Blocking:
     def __enter__(self) -> Self: ...
@@ -37,10 +37,10 @@ class _Blocking:
         trace: TracebackType | None,
     ) -> None: ...
     def close(self) -> None:
-        """End it, as leaving the block does."""
+        """Close it, as the end of the block does."""
 
 class Client(_Blocking):
-    """Connections, routes, heartbeats and hooks, as of `rmq.client.Client`."""
+    """Connections, routes, heartbeats and hooks, as in `rmq.client.Client`."""
 
     def __init__(
         self,
@@ -115,10 +115,10 @@ class Producer(_Blocking):
         key: str | None = None,
         queue: MessageQueue | None = None,
     ) -> Delivery:
-        """Take a message; wait for room only."""
+        """Accept a message, and wait only for room."""
 
     def flush(self, timeout_s: float | None = None) -> None:
-        """Wait for all that was enqueued; SendManyFailed for what failed since."""
+        """Wait for all enqueued messages; SendManyFailed if some have failed."""
 
     def request(
         self, message: Message, *, timeout_s: float = 3.0
@@ -162,7 +162,7 @@ class Consumer(_Blocking):
     def __iter__(self) -> Iterator[ReceivedMessage]: ...
     def __next__(self) -> ReceivedMessage: ...
     def deliveries(self) -> Iterator[ReceivedMessage]:
-        """Yield messages that only `ack()` and `nack()` settle, in any thread."""
+        """Yield messages that only `ack()` and `nack()` end, in any thread."""
 
     def run(
         self, handler: Callable[[Any], object], *, concurrency: int = 20, batch: int = 1
@@ -170,12 +170,12 @@ class Consumer(_Blocking):
         """Call a function in worker threads for each message, until `stop`."""
 
     def stop(self) -> None:
-        """End `run` and the iterators after what they work on."""
+        """End `run` and the iterators; the messages in their hands are finished."""
 
     def assign(
         self, queues: Sequence[MessageQueue], expression: str | Sql = "*"
     ) -> None:
-        """Have these queues from now on, and no others."""
+        """Consume these queues, and no others."""
 
     def fetch(
         self, max_messages: int = 256, timeout_s: float = 5.0
@@ -189,7 +189,7 @@ class Consumer(_Blocking):
     def position(self, queue: MessageQueue) -> int: ...
     def committed(self, queue: MessageQueue) -> int | None: ...
     def commit(self) -> None:
-        """Have the group continue after all that is consumed."""
+        """Commit the offset of the first unacknowledged message of each queue."""
 
     def lag(self) -> dict[MessageQueue, int]:
-        """Return, for each of our queues, how many messages are not yet consumed."""
+        """Return, for each assigned queue, how many messages are not consumed."""

@@ -114,9 +114,9 @@ class BrokerRequests:
             self._puller.pull(assigned)
 
     def _consumed_offsets(self, topic: str) -> bytes:
-        """Return the committable offset of each queue of a topic."""
+        """Return the commit_offset offset of each queue of a topic."""
         table = {
-            self._wire_queue(each.queue): each.state.committable
+            self._wire_queue(each.queue): each.state.commit_offset
             for each in self._puller.queues.values()
             if each.subscription.topic == topic
         }
@@ -163,7 +163,7 @@ class BrokerRequests:
                 }
                 for topic in {each.topic for each in subscriptions}
             },
-            "subscriptionSet": [each.data() for each in subscriptions],
+            "subscriptionSet": [each.to_wire() for each in subscriptions],
             "userConsumerInfo": {},
         }
 
@@ -206,9 +206,9 @@ def _queue_info(queue: AssignedQueue) -> dict[str, Any]:
     return {
         "cachedMsgCount": state.count,
         "cachedMsgMaxOffset": state.last_offset if state.count else 0,
-        "cachedMsgMinOffset": state.committable if state.count else 0,
+        "cachedMsgMinOffset": state.commit_offset if state.count else 0,
         "cachedMsgSizeInMiB": state.bytes // MIB,
-        "commitOffset": state.committable,
+        "commitOffset": state.commit_offset,
         "droped": queue.is_revoked,
         "lastConsumeTimestamp": _date_ms(queue.last_consume_ms),
         "lastLockTimestamp": _date_ms(queue.locked_until_ms),

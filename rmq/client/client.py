@@ -1,8 +1,7 @@
 """Client: connections, routes and heartbeats, which producers and consumers share.
 
-A route is asked for again every 30 s, and after a failure at most once a second.
-Heartbeats go to every broker of a known route.
-Known in Java as `MQClientInstance`.
+Known in Java as `MQClientInstance`. It fetches each route again every 30 s, and after a
+failure at most once a second. Heartbeats go to every broker of a known route.
 """
 
 import itertools
@@ -16,7 +15,7 @@ from typing import Final, Protocol
 
 import anyio
 
-from rmq.client.core.routes import MessageQueue, Route, offered, route_of
+from rmq.client.core.routes import MessageQueue, Route, offered_route, route_of
 from rmq.client.errors import ClientClosed, ClientForked, NoRoute
 from rmq.client.hooks import Hook, Hooks
 from rmq.client.lifecycle import Lifecycle
@@ -29,7 +28,7 @@ from rmq.outgoing.connections import CONNECT_TIMEOUT_MS, Connections
 from rmq.outgoing.event_loop import current_wires
 from rmq.outgoing.identity import ANY_NAME, Trust
 from rmq.outgoing.refused import AnswerRefused
-from rmq.outgoing.signing import Credentials, signer
+from rmq.outgoing.signing import Credentials, make_signer
 from rmq.outgoing.wire import Tls, Wires
 from rmq.protocol.bodies.heartbeat import ConsumerData, HeartbeatData, ProducerData
 from rmq.protocol.bodies.route import TopicRouteData
@@ -46,10 +45,10 @@ NAMESRV_ADDR: Final = "NAMESRV_ADDR"
 REQUEST_TIMEOUT_MS: Final = 3_000
 ROUTE_PAUSE_MS: Final = 1_000
 MIN_TICK_MS: Final = 50
-"""Deadlines are looked at this often at most: one timer for all calls."""
+"""Deadlines are checked at most this often: one timer serves all calls."""
 
 MAX_REQUESTS: Final = 16
-"""Requests of brokers that are worked on at once; more are refused as busy."""
+"""Requests of brokers that are handled at once; more are refused as busy."""
 
 _numbers = itertools.count()
 
@@ -58,19 +57,19 @@ class Member(Protocol):
     """A producer or consumer, as its client sees it."""
 
     def producer_data(self) -> ProducerData | None:
-        """What heartbeats say of it."""
+        """Return the entry of a producer in heartbeats."""
 
     def consumer_data(self) -> ConsumerData | None:
-        """What heartbeats say of it."""
+        """Return the entry of a consumer in heartbeats."""
 
     def on_route(self, route: Route) -> None:
-        """Learn that a route has changed."""
+        """Handle the change of a route."""
 
     def on_lost(self, address: str) -> None:
-        """Learn that a connection has ended."""
+        """Handle the end of a connection."""
 
     def on_refused(self, error: AnswerRefused) -> None:
-        """Learn that a broker does not take the heartbeat."""
+        """Handle the refusal of a heartbeat."""
 
     async def on_request(
         self, connection: Connection, request: Command
@@ -108,7 +107,7 @@ class Client(Lifecycle):
             on_lost=self._on_lost,
             on_deadline=self._on_deadline,
         )
-        self._connections.sign = signer(credentials) if credentials else None
+        self._connections.sign = make_signer(credentials) if credentials else None
         self.connections = self._connections.open
         self.is_open = False
         self.wires: Wires
@@ -118,9 +117,9 @@ class Client(Lifecycle):
         self._route_interval_s = route_interval_s
         self._heartbeat_interval_s = heartbeat_interval_s
         self._host = ""
-        self._locks: dict[str, anyio.Lock] = {}
+        self._route_locks: dict[str, anyio.Lock] = {}
         self._route_tried_ms: dict[str, int] = {}
-        self._offered: set[str] = set()
+        self._offered_topics: set[str] = set()
         self._preferred = 0
         self._next_tick_ms = 0
         self._tick: anyio.Event
@@ -135,13 +134,13 @@ class Client(Lifecycle):
         return f"{self._host or '127.0.0.1'}@{self.process_id}#{self._started_ns}"
 
     async def own_host(self) -> bytes:
-        """Return the address by which servers see us, for unique keys.
+        """Return our IP address as servers see it, for unique keys.
 
-        While no name server can be reached, four random bytes are as unique.
+        While no name server is reachable, it is four random bytes.
         """
         if not self._host:
             with suppress(PeerError):
-                await self.connection(self.name_servers[0], is_broker=False)
+                await self.connect(self.name_servers[0], is_broker=False)
         return host_bytes(self._host, 0) if self._host else os.urandom(4) + bytes(4)
 
     # -- life
@@ -173,7 +172,7 @@ class Client(Lifecycle):
 
     # -- connections
 
-    async def connection(self, address: str, *, is_broker: bool = True) -> Connection:
+    async def connect(self, address: str, *, is_broker: bool = True) -> Connection:
         """Return the open connection to an address; ConnectFailed without one."""
         found = self.connections.get(address)
         if found is not None and found.is_open and self.is_open:
@@ -194,7 +193,7 @@ class Client(Lifecycle):
         self, address: str, command: Command, timeout_ms: int = REQUEST_TIMEOUT_MS
     ) -> Command:
         """Return the answer of a broker, with any code; PeerError without one."""
-        connection = await self.connection(address)
+        connection = await self.connect(address)
         return await connection.request(command, timeout_ms)
 
     async def request_broker(
@@ -205,7 +204,7 @@ class Client(Lifecycle):
         With `any_replica` a slave answers in place of a master that is offline.
         """
         route = await self.route(queue.topic)
-        address = route.master(queue.broker)
+        address = route.master_of(queue.broker)
         if address is None and any_replica:
             address = route.any_of(queue.broker)
         if address is None:
@@ -229,7 +228,7 @@ class Client(Lifecycle):
     async def _watch_deadlines(self) -> None:
         while True:
             now_ms = steady_ms()
-            watched = self._connections.all()
+            watched = self._connections.list_all()
             for connection in watched:
                 connection.expire(now_ms)
             deadlines = [each.codec.next_deadline_ms for each in watched]
@@ -243,16 +242,16 @@ class Client(Lifecycle):
     # -- routes
 
     async def route(self, topic: str) -> Route:
-        """Return the route of a topic; NoRoute if nobody knows it."""
+        """Return the route of a topic; NoRoute if no name server knows it."""
         found = self.routes.get(topic)
         if found is not None:
             return found
         self.check_open()
-        async with self._locks.setdefault(topic, anyio.Lock()):
-            return self.routes.get(topic) or await self._fetch(topic)
+        async with self._route_locks.setdefault(topic, anyio.Lock()):
+            return self.routes.get(topic) or await self._fetch_route(topic)
 
     async def route_to_send(self, topic: str) -> Route:
-        """Return the route of a topic, or where a send would create it."""
+        """Return the route of a topic, or the one that a send would create."""
         try:
             found = await self.route(topic)
         except NoRoute as error:
@@ -260,24 +259,24 @@ class Client(Lifecycle):
                 default = await self.route(DEFAULT_TOPIC)
             except NoRoute:
                 raise error from None
-            made = self.routes.get(topic)  # by another send, meanwhile
-            if made is None:
-                self._offered.add(topic)
-                return offered(topic, default)
-            found = made
+            created = self.routes.get(topic)  # by another send
+            if created is None:
+                self._offered_topics.add(topic)
+                return offered_route(topic, default)
+            found = created
         if not found.writable:
-            raise NoRoute(topic, self.name_servers, "no broker of it takes messages")
+            raise NoRoute(topic, self.name_servers, "no broker accepts messages for it")
         return found
 
     async def refresh(self, topic: str) -> None:
-        """Ask for a route again, unless that was tried within the last second."""
+        """Fetch a route again, unless it was tried within the last second."""
         now_ms = steady_ms()
         if now_ms - self._route_tried_ms.get(topic, -ROUTE_PAUSE_MS) < ROUTE_PAUSE_MS:
             return
         with suppress(NoRoute):
-            await self._fetch(topic)
+            await self._fetch_route(topic)
 
-    async def _fetch(self, topic: str) -> Route:
+    async def _fetch_route(self, topic: str) -> Route:
         self._route_tried_ms[topic] = steady_ms()
         header = GetRouteInfoRequestHeader(topic=wrap(self.namespace, topic))
         request = Command.request(RequestCode.GET_ROUTEINFO_BY_TOPIC, header)
@@ -296,18 +295,18 @@ class Client(Lifecycle):
             raise NoRoute(topic, self.name_servers, str(error)) from error
         if route != self.routes.get(topic):
             self.routes[topic] = route
-            self._offered.discard(topic)
+            self._offered_topics.discard(topic)
             for member in self.members:
                 member.on_route(route)
         return route
 
     async def request_name_server(self, request: Command) -> Command:
-        """Return the answer of the first name server that gives one."""
+        """Return the answer of the first name server that answers."""
         failure: PeerError | None = None
         for _ in self.name_servers:
             address = self.name_servers[self._preferred % len(self.name_servers)]
             try:
-                connection = await self.connection(address, is_broker=False)
+                connection = await self.connect(address, is_broker=False)
                 return await connection.request(request, REQUEST_TIMEOUT_MS)
             except PeerError as error:
                 failure = error
@@ -318,9 +317,9 @@ class Client(Lifecycle):
     async def _refresh_routes(self) -> None:
         while True:
             await anyio.sleep(self._route_interval_s)
-            for topic in {*self.routes, *self._offered}:
+            for topic in {*self.routes, *self._offered_topics}:
                 with suppress(NoRoute):
-                    await self._fetch(topic)
+                    await self._fetch_route(topic)
 
     # -- heartbeats
 
@@ -329,12 +328,12 @@ class Client(Lifecycle):
         self.members.append(member)
 
     def remove_member(self, member: Member) -> None:
-        """Take it out again."""
+        """Remove it from the heartbeats."""
         if member in self.members:
             self.members.remove(member)
 
     def broker_addresses(self) -> set[str]:
-        """Return the addresses of the masters, with consumers also of the slaves."""
+        """Return the addresses of the masters; of the slaves too if it consumes."""
         has_consumers = any(each.consumer_data() for each in self.members)
         return {
             address
@@ -345,7 +344,7 @@ class Client(Lifecycle):
         }
 
     async def send_heartbeats(self) -> None:
-        """Send a heartbeat to every broker; those that fail are skipped."""
+        """Send a heartbeat to every broker, and skip those that fail."""
         async with anyio.create_task_group() as tasks:
             for address in self.broker_addresses():
                 tasks.start_soon(self._send_heartbeat, address)
@@ -353,11 +352,11 @@ class Client(Lifecycle):
     async def _send_heartbeat(self, address: str) -> None:
         try:
             known = self.connections.get(address)
-            connection = await self.connection(address)
-            if connection is known:  # a new one has been greeted
+            connection = await self.connect(address)
+            if connection is known:  # a new one has sent it
                 await self._greet(connection)
         except (PeerError, ClientClosed) as error:
-            logger.info("no heartbeat to %s: %s", address, Foreign(error))
+            logger.info("cannot send a heartbeat to %s: %s", address, Foreign(error))
 
     async def _greet(self, connection: Connection) -> None:
         beat = HeartbeatData(
@@ -440,7 +439,7 @@ _clients: "weakref.WeakSet[Client]" = weakref.WeakSet()
 
 
 def _close_in_child() -> None:
-    """Let no client of the parent be used; touch no loop, which shares its epoll."""
+    """Close the clients of the parent, without its loop, which shares its epoll."""
     for client in list(_clients):
         client.is_open = False
 

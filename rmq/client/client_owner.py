@@ -19,7 +19,7 @@ UNREGISTER_MS: Final = 1_000
 
 
 class ClientOwner(Lifecycle):
-    """Base of what may share a client, or have one of its own."""
+    """See above; it opens and closes a client of its own."""
 
     def __init__(self, client: "Client | str | None") -> None:
         super().__init__()
@@ -60,22 +60,22 @@ class ClientOwner(Lifecycle):
                 await self.client.__aexit__(kind, error, trace)
         return False
 
-    def _join(self) -> None:
+    def _add_to_client(self) -> None:
         self.client.add_member(cast("Member", self))
 
-    def _leave(self) -> None:
-        """Stop being in the heartbeats."""
+    def _remove_from_client(self) -> None:
+        """Leave the heartbeats."""
         self.client.remove_member(cast("Member", self))
 
     async def _unregister(
         self, *, producer_group: str | None = None, consumer_group: str | None = None
     ) -> None:
-        """Leave a group on all brokers that we know; an answer shows that it is so.
+        """Leave a group on all known brokers, and wait for their answers.
 
-        No heartbeat that says otherwise follows.
+        It leaves the heartbeats first: a later one would join the group again.
         """
         brokers = self.client.broker_addresses()
-        self._leave()
+        self._remove_from_client()
         header = UnregisterClientRequestHeader(
             client_id=self.client.client_id,
             producer_group=producer_group,
@@ -88,15 +88,15 @@ class ClientOwner(Lifecycle):
                     await connection.request(request, UNREGISTER_MS)
 
     def on_lost(self, address: str) -> None:
-        """Nothing: sends fail and go on elsewhere, pulls when the broker is back."""
+        """Do nothing: sends try other brokers, pulls wait for this one."""
 
     def on_refused(self, error: AnswerRefused) -> None:
-        """Nothing: what a producer sends is refused, too, or is not."""
+        """Do nothing: the sends of a producer get their own answers."""
 
     def producer_data(self) -> ProducerData | None:
-        """What heartbeats say of it: nothing, unless it produces."""
+        """Return None; producers override it."""
         return None
 
     def consumer_data(self) -> ConsumerData | None:
-        """What heartbeats say of it: nothing, unless it consumes."""
+        """Return None; consumers override it."""
         return None

@@ -15,7 +15,7 @@ LEVEL: Final = 5
 """Java's `compressLevel`."""
 
 MAX_BODY: Final = 128 << 20
-"""The highest maxMessageSize: no client compresses more."""
+"""The highest maxMessageSize: no body is larger."""
 
 FLAGS: Final[dict[str, int]] = {
     "zlib": flags.COMPRESSED | flags.COMPRESSION_ZLIB,
@@ -24,8 +24,8 @@ FLAGS: Final[dict[str, int]] = {
 }
 
 
-def compressor(kind: Compression) -> Callable[[bytes], bytes]:
-    """Return what compresses a body; ConfigError if a package is missing."""
+def make_compressor(kind: Compression) -> Callable[[bytes], bytes]:
+    """Return a function that compresses; ConfigError if a package is missing."""
     if kind == "zlib":
         return lambda body: zlib.compress(body, LEVEL)
     try:
@@ -42,7 +42,7 @@ def compressor(kind: Compression) -> Callable[[bytes], bytes]:
 
 
 def inflate(body: bytes, sys_flag: int) -> bytes:
-    """Return the plain body; one that cannot be read, or is too large, as it is."""
+    """Return the plain body; the body itself if it is damaged or too large."""
     kind = sys_flag & flags.COMPRESSION_MASK
     try:
         if kind == flags.COMPRESSION_LZ4:
@@ -55,12 +55,12 @@ def inflate(body: bytes, sys_flag: int) -> bytes:
 
             reader = zstandard.ZstdDecompressor().stream_reader(body)
             return bytes(reader.read(MAX_BODY))
-        return _inflated(body)
+        return _inflate_zlib(body)
     except (ImportError, RuntimeError, OSError, ValueError, zlib.error):
         return body
 
 
-def _inflated(body: bytes) -> bytes:
+def _inflate_zlib(body: bytes) -> bytes:
     stream = zlib.decompressobj()
     plain = stream.decompress(body, MAX_BODY)
     return plain if stream.eof else body

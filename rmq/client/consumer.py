@@ -41,7 +41,7 @@ from rmq.client.popper import Popper
 from rmq.client.puller import Puller
 from rmq.client.rebalance import QueueCallback, Rebalance
 from rmq.client.redelivery import Redelivery
-from rmq.client.subscription import Sql, Start, consumer_data, expressions
+from rmq.client.subscription import Sql, Start, consumer_data, normalize_topics
 from rmq.core.errors import ConfigError, PeerError, RmqError
 from rmq.outgoing.connection import Connection
 from rmq.protocol.bodies.heartbeat import ConsumerData
@@ -51,7 +51,7 @@ from rmq.protocol.topics import retry_topic
 logger = logging.getLogger(__name__)
 
 CONCURRENT_ATTEMPTS: Final = 16
-"""Java's limit of redeliveries in a concurrent group; ordered groups have none."""
+"""Java's limit of redeliveries; only for concurrent groups."""
 
 CLOSE_STEP_S: Final = 5.0
 """How long brokers may take for the commits, and for the goodbye, at the end."""
@@ -95,7 +95,7 @@ class Consumer(ManualAssignment):
         )
         self.group = group
         self.ordered = ordered
-        self._expressions = expressions(topics)
+        self._expressions = normalize_topics(topics)
         if silent and self._expressions:
             raise ConfigError("silent: a consumer with topics joins their group")
         if max_attempts is None and not ordered:
@@ -147,7 +147,7 @@ class Consumer(ManualAssignment):
         )
         for topic, expression in self._expressions.items():
             self.rebalance.subscribe(topic, expression)
-        self._join()
+        self._add_to_client()
         self._stopped = anyio.Event()
         self._is_open = True
         self._iterator.is_plain = not (self.ordered or self.client.is_watched)
@@ -204,7 +204,7 @@ class Consumer(ManualAssignment):
                     await self._end(error, is_cancelled=is_cancelled)
         finally:
             self._is_open = False
-            self._leave()
+            self._remove_from_client()
 
     async def _end(self, error: BaseException | None, *, is_cancelled: bool) -> None:
         """Acknowledge the last messages, commit, give queues back, leave the group."""
@@ -250,7 +250,7 @@ class Consumer(ManualAssignment):
         """Return the result of `next_messages` after the hooks have seen it."""
         messages = await self.next_messages(count)
         if messages and self.client.is_watched:
-            self.client.hooks.received(self.group, messages)
+            self.client.hooks.after_receive(self.group, messages)
         return messages
 
     def release(self, message: ReceivedMessage) -> None:
@@ -390,7 +390,7 @@ class Consumer(ManualAssignment):
             return None
         return consumer_data(
             self._group.name,
-            [each.data() for each in self.rebalance.subscriptions.values()],
+            [each.to_wire() for each in self.rebalance.subscriptions.values()],
             broadcast=self._group.broadcast,
             is_assigned=self.rebalance.is_manual,
             start=self._start,

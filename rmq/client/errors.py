@@ -1,7 +1,6 @@
-"""What `rmq.client` raises: each text names broker, topic or group, and what to do.
+"""Errors of `rmq.client`; each text names broker, topic or group, and the remedy.
 
-`PeerError` and its kinds, in `rmq.core.errors`, are raised as they are by calls to one
-address.
+Calls to one address also raise `PeerError` and its kinds from `rmq.core.errors`.
 """
 
 import os
@@ -44,7 +43,7 @@ class NoRoute(ClientError):
 
 
 class NotAssigned(ClientError):
-    """A queue is not one of this consumer's."""
+    """A queue is not assigned to this consumer."""
 
     def __init__(self, queue: MessageQueue) -> None:
         super().__init__(f"{queue} is not assigned to this consumer")
@@ -52,7 +51,7 @@ class NotAssigned(ClientError):
 
 
 class SubscriptionRefused(ClientError):
-    """A broker does not take the expression of a subscription."""
+    """A broker refuses the expression of a subscription."""
 
     def __init__(self, expression: str, remark: str) -> None:
         super().__init__(f"the subscription {expression!r} is refused: {remark}")
@@ -69,11 +68,11 @@ class TransactionFailed(ClientError):
 
 
 class RequestTimeout(ClientError):
-    """Nobody replied to a request in time."""
+    """No consumer replied to a request in time."""
 
 
 class SendFailed(ClientError):
-    """A message was not sent; with `may_be_stored` it may be in a broker's log."""
+    """A message was not sent; with `may_be_stored` a broker may have stored it."""
 
     def __init__(
         self, text: str, topic: str, queue: MessageQueue | None, attempts: int
@@ -86,7 +85,7 @@ class SendFailed(ClientError):
 
 
 class SendRefused(SendFailed):
-    """The broker refused it: not stored, unless an earlier attempt had no answer."""
+    """The broker refused it; only an earlier attempt may have stored it."""
 
     def __init__(
         self, queue: MessageQueue, address: str, attempts: int, code: int, remark: str
@@ -108,7 +107,7 @@ class SendRefused(SendFailed):
 
 
 class SendTimeout(SendFailed):
-    """No answer in time: the message may be stored; a repetition has the same id."""
+    """No broker answered in time; the message may be stored."""
 
 
 class SendManyFailed(ClientError, ExceptionGroup[ClientError]):

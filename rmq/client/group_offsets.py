@@ -160,10 +160,10 @@ class GroupOffsets:
         for each in changed:
             each.record_consumption(now_ms)
         if self._store is not None:
-            self._stored |= {each.queue: each.state.committable for each in changed}
+            self._stored |= {each.queue: each.state.commit_offset for each in changed}
             self._store.save(self._stored)
             for each in changed:
-                each.record_commit(each.state.committable)
+                each.record_commit(each.state.commit_offset)
             return
         async with anyio.create_task_group() as tasks:
             for each in changed:
@@ -182,7 +182,7 @@ class GroupOffsets:
                 self._on_refused(error)
 
     async def _commit_queue(self, queue: AssignedQueue, *, oneway: bool) -> None:
-        offset = queue.state.committable
+        offset = queue.state.commit_offset
         header = UpdateConsumerOffsetRequestHeader(
             consumer_group=self._group.name,
             topic=queue.subscription.topic,
@@ -192,10 +192,10 @@ class GroupOffsets:
         request = Command.request(RequestCode.UPDATE_CONSUMER_OFFSET, header)
         if oneway:
             route = await self._client.route(queue.queue.topic)
-            address = route.master(queue.queue.broker)
+            address = route.master_of(queue.queue.broker)
             if address is None:
                 return
-            connection = await self._client.connection(address)
+            connection = await self._client.connect(address)
             connection.oneway(request)
         else:
             answer = await self._client.request_broker(queue.queue, request)

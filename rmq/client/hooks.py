@@ -1,8 +1,9 @@
-"""Hooks: what watches a client's messages: each send, each hand-out, each handler.
+"""Hooks: functions of a program that see each send, each receive and each handler.
 
-`Client(hooks=[...])` has them for all its producers and consumers. A client without
-hooks pays one test for each call. What a hook raises is logged, and stops no message;
-only what leaves the block of `processing` counts as raised by the handler.
+Java's `SendMessageHook` and `ConsumeMessageHook`. The hooks of `Client(hooks=[...])`
+see the messages of all its producers and consumers. The client logs an exception of a
+hook and continues. An exception that leaves the block of `around_handler` counts as one
+of the handler.
 """
 
 import inspect
@@ -22,26 +23,26 @@ logger = logging.getLogger(__name__)
 logger.addFilter(SparseLog())
 
 Outcome = Sequence[SendResult] | BaseException | None
-"""Places of messages in their order, or a failure; None if nobody learns it."""
+"""Results in the order of the messages, or an error; None if it is unknown."""
 
 AfterSend = Callable[[Outcome], None]
 
 
 class Hook(Protocol):
-    """What a program gives to its client; `messages` are those of one call."""
+    """A hook of a program; `messages` are those of one call."""
 
     def before_send(
         self, group: str, messages: Sequence[Message]
     ) -> tuple[Mapping[str, str], AfterSend]:
-        """Return properties for all of them, and what learns the outcome."""
+        """Return properties for all messages, and a function for the outcome."""
 
-    def received(self, group: str, messages: Sequence[ReceivedMessage]) -> None:
-        """Learn that an iterator or `fetch` hands messages out."""
+    def after_receive(self, group: str, messages: Sequence[ReceivedMessage]) -> None:
+        """See the messages that an iterator or `fetch` hands out."""
 
-    def processing(
+    def around_handler(
         self, group: str, messages: Sequence[ReceivedMessage]
     ) -> AbstractContextManager[object]:
-        """Return what is open while a handler of `run` has messages."""
+        """Return a context that is open while a handler of `run` works."""
 
 
 class Hooks:
@@ -51,10 +52,10 @@ class Hooks:
         self._hooks = hooks
 
     @contextmanager
-    def sending(
+    def watch_send(
         self, group: str, messages: Sequence[Message]
     ) -> Iterator["WatchedSend"]:
-        """Watch a call that puts what becomes of it into `outcome`, or follows it."""
+        """Call the hooks around a send, which sets `outcome` or calls `follow`."""
         sending = WatchedSend(self._hooks, group, messages)
         try:
             yield sending
@@ -64,29 +65,31 @@ class Hooks:
         if not sending.is_followed:
             sending.end(sending.outcome)
 
-    def received(self, group: str, messages: Sequence[ReceivedMessage]) -> None:
-        """Tell each hook."""
+    def after_receive(self, group: str, messages: Sequence[ReceivedMessage]) -> None:
+        """Call each hook."""
         for hook in self._hooks:
-            with _logged():
-                hook.received(group, messages)
+            with _log_errors():
+                hook.after_receive(group, messages)
 
     def wrap_handler(self, group: str, handler: Handler) -> Handler:
-        """Return a handler that is watched."""
+        """Return a handler inside the contexts of the hooks."""
 
-        async def watched(given: ReceivedMessage | list[ReceivedMessage]) -> object:
+        async def call_watched(
+            given: ReceivedMessage | list[ReceivedMessage],
+        ) -> object:
             messages = given if isinstance(given, list) else [given]
             with ExitStack() as stack:
                 for hook in self._hooks:
-                    with _logged():
-                        stack.enter_context(hook.processing(group, messages))
+                    with _log_errors():
+                        stack.enter_context(hook.around_handler(group, messages))
                 found = handler(given)
                 return await found if inspect.isawaitable(found) else found
 
-        return watched
+        return call_watched
 
 
 class WatchedSend:
-    """One call of a producer; `messages` are to be sent in place of those given."""
+    """One call of a producer; `messages` replace those of the program."""
 
     def __init__(
         self, hooks: Sequence[Hook], group: str, messages: Sequence[Message]
@@ -96,37 +99,39 @@ class WatchedSend:
         self._afters: list[AfterSend] = []
         added: dict[str, str] = {}
         for hook in hooks:
-            with _logged():
+            with _log_errors():
                 properties, after = hook.before_send(group, messages)
                 added.update(properties)
                 self._afters.append(after)
-        self.messages = [_with(each, added) for each in messages] if added else messages
+        self.messages = (
+            [_add_properties(each, added) for each in messages] if added else messages
+        )
 
     def follow(self, delivery: Delivery) -> None:
-        """Let the call end with the outcome of a delivery."""
+        """End the call with the outcome of a delivery."""
         self.is_followed = True
-        delivery.add_done_callback(self._delivered)
+        delivery.add_done_callback(self._end_delivery)
 
-    def _delivered(self, delivery: Delivery) -> None:
+    def _end_delivery(self, delivery: Delivery) -> None:
         error = delivery.error()
         self.end([delivery.result()] if error is None else error)
 
     def end(self, outcome: Outcome) -> None:
-        """Tell each hook the outcome."""
+        """Pass the outcome to each hook."""
         for after in self._afters:
-            with _logged():
+            with _log_errors():
                 after(outcome)
 
 
-def _with(message: Message, added: Mapping[str, str]) -> Message:
-    """Return a message with more properties; those of the program stay."""
+def _add_properties(message: Message, added: Mapping[str, str]) -> Message:
+    """Return a message with more properties; those of the program win."""
     properties = {**added, **(message.properties or {})}
     return msgspec.structs.replace(message, properties=properties)
 
 
 @contextmanager
-def _logged() -> Iterator[None]:
+def _log_errors() -> Iterator[None]:
     try:
         yield
     except Exception:
-        logger.exception("a hook failed; the messages go on")
+        logger.exception("a hook failed, its client continues")

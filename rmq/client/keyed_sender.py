@@ -1,4 +1,7 @@
-"""KeyedSender: a task for each queue that has messages with keys; see `core/lanes`."""
+"""KeyedSender: one task for each queue that has messages with keys.
+
+`rmq.client.core.ordered_sends` keeps their order.
+"""
 
 from collections.abc import Awaitable, Callable
 
@@ -16,7 +19,7 @@ Send = Callable[[list[PackedMessage], MessageQueue], Awaitable[list[SendResult]]
 
 
 class KeyedSender:
-    """Lanes by queue; one that is empty is forgotten."""
+    """See above; an empty `OrderedSendQueue` is removed."""
 
     def __init__(
         self, limits: BatchLimits, send: Send, spawn: Callable[..., None]
@@ -24,31 +27,33 @@ class KeyedSender:
         self._limits = limits
         self._send = send
         self._spawn = spawn
-        self._lanes: dict[MessageQueue, OrderedSendQueue[Item]] = {}
+        self._queues: dict[MessageQueue, OrderedSendQueue[Item]] = {}
 
     def add(self, queue: MessageQueue, key: str, item: Item) -> OrderedSendQueue[Item]:
-        """Add a message to the lane of its queue."""
-        lane = self._lanes.get(queue)
-        if lane is None:
-            lane = self._lanes[queue] = OrderedSendQueue(self._limits)
-            self._spawn(self._drive, queue, lane)
-        lane.add(KeyedMessage(key, item, item[0].size, item[0].alone))
-        return lane
+        """Add a message after the others of its queue."""
+        waiting = self._queues.get(queue)
+        if waiting is None:
+            waiting = self._queues[queue] = OrderedSendQueue(self._limits)
+            self._spawn(self._send_all, queue, waiting)
+        waiting.add(KeyedMessage(key, item, item[0].size, item[0].alone))
+        return waiting
 
-    async def _drive(self, queue: MessageQueue, lane: OrderedSendQueue[Item]) -> None:
-        """Send what waits in a lane until it is empty."""
-        while batch := lane.next():
+    async def _send_all(
+        self, queue: MessageQueue, waiting: OrderedSendQueue[Item]
+    ) -> None:
+        """Send the messages of a queue until none waits."""
+        while batch := waiting.next():
             waiters = [each.item[1] for each in batch]
             try:
                 results = await self._send([each.item[0] for each in batch], queue)
             except (ClientError, PeerError) as error:
-                waiters += [waiter for _, waiter in lane.failed()]
+                waiters += [waiter for _, waiter in waiting.record_failure()]
                 for waiter in waiters:
                     if not waiter.done():
                         waiter.set_exception(error)
                 continue
-            lane.succeeded()
+            waiting.record_success()
             for waiter, result in zip(waiters, results, strict=True):
                 if not waiter.done():
                     waiter.set_result(result)
-        del self._lanes[queue]
+        del self._queues[queue]

@@ -1,9 +1,10 @@
 """Lifecycle: a task group that is open between `__aenter__` and `__aexit__`.
 
-An exception of the body leaves the block as it is, not in an `ExceptionGroup`; a
-cancellation goes through the task group, as anyio wants it. `start` and `aclose` are
-for frameworks that stop in another task than they started in: then a task of its own
-holds the block open (asyncio only, because trio has no such tasks).
+An exception of the body leaves the block unchanged, not in an `ExceptionGroup`. A
+cancellation passes through the task group, as anyio requires.
+
+`start` and `aclose` are for frameworks that start and stop in different tasks. A task
+of its own then keeps the block open. They need asyncio: trio has no such tasks.
 """
 
 import sys
@@ -31,28 +32,28 @@ class Lifecycle(ABC):
         self._tasks: anyio.abc.TaskGroup | None = None
         self._to_start: list[_Start] = []
         self._has_more: anyio.Event
-        self._keeper: asyncio.Task[None] | None = None
+        self._holder: asyncio.Task[None] | None = None
         self._stop: anyio.Event | None = None
         self._was_opened = self._is_entered = False
 
     @abstractmethod
     async def _open(self) -> None:
-        """Do what is to be done first; `_spawn` works."""
+        """Open the object; `_spawn` works."""
 
     @abstractmethod
     async def _close(self, error: BaseException | None, *, is_cancelled: bool) -> None:
-        """Do what is to be done last."""
+        """Close the object."""
 
     def _spawn(
         self, function: Callable[..., Coroutine[Any, Any, Any]], *args: object
     ) -> None:
-        """Have a function started by `_start_tasks`: a callback of asyncio may not."""
+        """Start a function in a task; `_start_tasks` does it for callbacks too."""
         assert self._tasks is not None, "open it first"
         self._to_start.append((function, args))
         self._has_more.set()
 
     async def _start_tasks(self) -> None:
-        """Start what was spawned, in this order."""
+        """Start the spawned functions in their order."""
         assert self._tasks is not None
         while True:
             await self._has_more.wait()
@@ -64,7 +65,7 @@ class Lifecycle(ABC):
     def spawn(
         self, function: Callable[..., Coroutine[Any, Any, Any]], *args: object
     ) -> None:
-        """Run an async function until it ends, or this does."""
+        """Run an async function until it ends, or this object closes."""
         self._spawn(function, *args)
 
     async def __aenter__(self) -> Self:
@@ -108,7 +109,7 @@ class Lifecycle(ABC):
         *,
         task_status: anyio.abc.TaskStatus[Self] = anyio.TASK_STATUS_IGNORED,
     ) -> None:
-        """Be open until cancelled: `await tasks.start(producer.serve)`."""
+        """Stay open until cancelled: `await tasks.start(producer.serve)`."""
         async with self:
             task_status.started(self)
             await anyio.sleep_forever()
@@ -119,16 +120,18 @@ class Lifecycle(ABC):
 
         started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._stop = anyio.Event()
-        self._keeper = asyncio.create_task(self._hold(started, self._stop))
+        self._holder = asyncio.create_task(self._keep_open(started, self._stop))
         try:
             await started
         finally:
             if not self._is_entered:
-                await asyncio.wait([self._keeper])
-                self._keeper.exception()
+                await asyncio.wait([self._holder])
+                self._holder.exception()
         return self
 
-    async def _hold(self, started: "asyncio.Future[None]", stop: anyio.Event) -> None:
+    async def _keep_open(
+        self, started: "asyncio.Future[None]", stop: anyio.Event
+    ) -> None:
         try:
             async with self:
                 started.set_result(None)
@@ -139,7 +142,7 @@ class Lifecycle(ABC):
                 started.set_exception(error)
 
     async def aclose(self) -> None:
-        """Close what `start` has opened."""
-        if self._keeper is not None and self._stop is not None:
+        """Close the object after `start`."""
+        if self._holder is not None and self._stop is not None:
             self._stop.set()
-            await self._keeper
+            await self._holder

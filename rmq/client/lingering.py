@@ -1,4 +1,7 @@
-"""LingeringBatches: messages of a topic gather, and leave together when it is time."""
+"""LingeringBatches: collects the messages of a topic, and sends them as batches.
+
+Known in Java as `ProduceAccumulator`.
+"""
 
 import math
 from collections.abc import Callable
@@ -12,7 +15,7 @@ from rmq.outgoing.connection import steady_ms
 
 
 class LingeringBatches:
-    """One batch that fills for each topic; `leave` gets those that are to be sent."""
+    """One batch that fills for each topic; `leave` sends a batch."""
 
     def __init__(
         self,
@@ -29,11 +32,11 @@ class LingeringBatches:
     def add(self, delivery: Delivery) -> None:
         """Add a message; a batch that is full leaves at once."""
         packed = delivery.packed
-        place = packed.topic, packed.wait_stored
-        accumulator = self._filling.get(place)
+        key = packed.topic, packed.wait_stored
+        accumulator = self._filling.get(key)
         if accumulator is None:
             accumulator = Accumulator(self._limits, self._linger_ms)
-            self._filling[place] = accumulator
+            self._filling[key] = accumulator
         was_empty = accumulator.leaves_at_ms is None
         for batch in accumulator.add(delivery, packed.size, steady_ms):
             self._leave(batch)
@@ -41,29 +44,29 @@ class LingeringBatches:
             self._wake.set()
 
     def withdraw(self, delivery: Delivery) -> None:
-        """Take a message out that was given up, unless it has left."""
+        """Remove a cancelled message, unless it has left."""
         packed = delivery.packed
         accumulator = self._filling[packed.topic, packed.wait_stored]
         accumulator.withdraw(delivery, packed.size)
 
     def leave_all(self) -> None:
-        """Send what is there."""
+        """Send all batches now."""
         for accumulator in self._filling.values():
-            if batch := accumulator.take():
+            if batch := accumulator.pop():
                 self._leave(batch)
 
     async def run(self) -> None:
-        """Let batches leave when their time has come."""
+        """Send each batch when its time has come."""
         while True:
             now_ms = steady_ms()
             next_ms = math.inf
-            for place, accumulator in list(self._filling.items()):
-                if batch := accumulator.due(now_ms):
+            for key, accumulator in list(self._filling.items()):
+                if batch := accumulator.pop_due(now_ms):
                     self._leave(batch)
                 if accumulator.leaves_at_ms is not None:
                     next_ms = min(next_ms, accumulator.leaves_at_ms)
                 else:
-                    del self._filling[place]
+                    del self._filling[key]
             if next_ms < math.inf:
                 await anyio.sleep(max(next_ms - now_ms, 0.5) / 1_000)
             else:

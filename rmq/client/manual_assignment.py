@@ -130,7 +130,7 @@ class ManualAssignment(ClientOwner):
 
     async def position(self, queue: MessageQueue) -> int:
         """Return the offset that `commit` would commit."""
-        return (await self._find_assigned(queue)).state.committable
+        return (await self._find_assigned(queue)).state.commit_offset
 
     async def committed(self, queue: MessageQueue) -> int | None:
         """Return the committed offset of the group; None for a new group."""

@@ -1,4 +1,4 @@
-"""Message: what a program sends; and the text of its properties on the wire."""
+"""Message: the message of a program, and the text of its properties."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -20,7 +20,7 @@ FREE: Final = frozenset(
         names.SHARDING_KEY,
     }
 )
-"""Names with a meaning that programs may set themselves."""
+"""Names with a meaning that programs may use."""
 
 RESERVED: Final = (
     frozenset(
@@ -33,7 +33,7 @@ RESERVED: Final = (
 
 
 class Message(msgspec.Struct, gc=False, frozen=True):
-    """A message to send; ValueError says what cannot be sent.
+    """A message to send; ValueError if a field is invalid.
 
     `keys` are for look-ups. With `wait_stored` false the broker answers before the
     message is on its disk, whatever its flush mode is.
@@ -47,7 +47,7 @@ class Message(msgspec.Struct, gc=False, frozen=True):
     wait_stored: bool = True
 
     def __post_init__(self) -> None:
-        """Check what the broker would refuse, or change without a word."""
+        """Check the fields that the broker would refuse, or change silently."""
         if type(self.body) is not bytes:
             text = (
                 f"the body of a message is bytes, not {type(self.body).__name__}: "
@@ -84,8 +84,8 @@ def properties_of(
 ) -> bytes:
     """Return the properties of a message as its record has them.
 
-    ValueError if they hold a separator, or are too large. `extra` are those that the
-    client itself adds.
+    ValueError if they contain a separator, or are too large. The client itself adds
+    `extra`.
     """
     is_plain = not (message.tags or message.keys or message.properties or extra)
     if is_plain and message.wait_stored:
@@ -99,7 +99,7 @@ def properties_of(
         texts[names.WAIT] = "false"
     if extra:
         texts.update(extra)
-    text = _encoded(texts)
+    text = _encode_texts(texts)
     if len(text) > MAX_PROPERTIES_SIZE:
         raise ValueError(
             f"the properties take {len(text)} bytes, a message may have "
@@ -108,7 +108,7 @@ def properties_of(
     return text
 
 
-def _encoded(texts: dict[str, str]) -> bytes:
+def _encode_texts(texts: dict[str, str]) -> bytes:
     for name, value in texts.items():
         if "\x01" in value:
             raise ValueError(f"the property {name!r} holds the separator 0x01")

@@ -1,17 +1,18 @@
 """MessageTrace: a hook that writes what happens to messages to the topic of traces.
 
-As Java's clients with `enableMsgTrace` do, so that `mqadmin queryMsgTraceById` and the
-dashboard show who has sent and who has consumed a message. Lines end with 0x02, their
-fields with 0x01:
+Java's `TraceDispatcher`. Like Java's clients with `enableMsgTrace`, so that `mqadmin
+queryMsgTraceById` and the dashboard show the producer and the consumers of a message.
+Lines end with 0x02, their fields with 0x01::
 
-    Pub SENT_MS REGION GROUP TOPIC ID TAGS KEYS BROKER SIZE COST_MS KIND OFFSET_ID OK
-    SubBefore BEGUN_MS REGION GROUP REQUEST ID FAILURES KEYS
-    SubAfter REQUEST ID COST_MS OK KEYS OUTCOME ENDED_MS GROUP
+        Pub SENT_MS REGION GROUP TOPIC ID TAGS KEYS BROKER SIZE COST_MS KIND
+            OFFSET_ID OK
+        SubBefore BEGUN_MS REGION GROUP REQUEST ID FAILURES KEYS
+        SubAfter REQUEST ID COST_MS OK KEYS OUTCOME ENDED_MS GROUP
 
-A message of the topic has up to 100 lines; its keys are the ids and keys in them. The
-lines go through a producer of their own. While no broker takes them, they wait, at most
-`MAX_WAITING`; later ones are counted in `dropped`. Failed sends leave no line, as by
-Java's clients; KIND is always that of a plain message.
+A message of the topic has up to 100 lines; its keys are the ids and keys in them. A
+separate producer sends the lines. While no broker accepts them, at most `MAX_WAITING`
+lines wait; `dropped` counts later ones. Failed sends have no line, as in Java's
+clients. KIND is always that of a plain message.
 """
 
 import logging
@@ -51,15 +52,15 @@ REGION: Final = "DefaultRegion"
 PLAIN: Final = 0
 
 NONE: Final = "null"
-"""What Java writes for no tags and no keys; its reader needs keys at a line's end."""
+"""Java's text for no tags and no keys; its reader needs keys at a line's end."""
 
 SUCCESS: Final = 0
 EXCEPTION: Final = 2
-"""Places in Java's `ConsumeReturnType`."""
+"""Indexes in Java's `ConsumeReturnType`."""
 
 
-class Line(NamedTuple):
-    """A line, and by what it is to be found."""
+class TraceLine(NamedTuple):
+    """A line, and the keys for searches."""
 
     text: str
     keys: tuple[str, ...]
@@ -83,7 +84,7 @@ class MessageTrace(Lifecycle):
         self.dropped = 0
         self._producer = Producer(client, group=GROUP)
         self._flush_interval_s = flush_interval_s
-        self._waiting: deque[Line] = deque()
+        self._waiting: deque[TraceLine] = deque()
         self._begun: anyio.Event
         self._full: anyio.Event
 
@@ -100,44 +101,46 @@ class MessageTrace(Lifecycle):
         )
         await self._producer.__aexit__(kind, error, trace)
 
-    # -- what happens
+    # -- called by the client
 
     def before_send(
         self, group: str, messages: Sequence[Message]
     ) -> tuple[Mapping[str, str], AfterSend]:
-        """Remember when a send began; write a line for each message it has stored."""
+        """Record when a send began; add a line for each stored message."""
         begun_ms = date_ms()
 
-        def after(outcome: Outcome) -> None:
+        def add_lines(outcome: Outcome) -> None:
             if outcome is not None and not isinstance(outcome, BaseException):
                 cost_ms = (date_ms() - begun_ms) // len(messages)
                 for message, result in zip(messages, outcome, strict=True):
                     if message.topic != self.topic:
-                        line = _sent(group, message, result, begun_ms, cost_ms)
+                        line = _send_line(group, message, result, begun_ms, cost_ms)
                         self._add([line])
 
-        return {}, after
+        return {}, add_lines
 
-    def received(self, group: str, messages: Sequence[ReceivedMessage]) -> None:
-        """Write that messages are handed out; they count as consumed at once."""
-        with self.processing(group, messages):
+    def after_receive(self, group: str, messages: Sequence[ReceivedMessage]) -> None:
+        """Add lines for messages that are handed out; they count as consumed."""
+        with self.around_handler(group, messages):
             pass
 
     @contextmanager
-    def processing(
+    def around_handler(
         self, group: str, messages: Sequence[ReceivedMessage]
     ) -> Iterator[None]:
-        """Write when a handler begins and ends."""
+        """Add lines when a handler begins and ends."""
         traced = [each for each in messages if self._is_traced(each)]
         request, begun_ms = os.urandom(16).hex().upper(), date_ms()
-        self._add(_begun(group, each, request, begun_ms) for each in traced)
+        self._add(_before_line(group, each, request, begun_ms) for each in traced)
         outcome = EXCEPTION
         try:
             yield
             outcome = SUCCESS
         finally:
             cost_ms = (date_ms() - begun_ms) // len(messages)
-            self._add(_ended(group, each, request, cost_ms, outcome) for each in traced)
+            self._add(
+                _after_line(group, each, request, cost_ms, outcome) for each in traced
+            )
 
     def _is_traced(self, message: ReceivedMessage) -> bool:
         is_wanted = message.properties.get(names.TRACE_ON) != "false"
@@ -145,7 +148,7 @@ class MessageTrace(Lifecycle):
 
     # -- lines
 
-    def _add(self, lines: Iterable[Line]) -> None:
+    def _add(self, lines: Iterable[TraceLine]) -> None:
         for line in lines:
             if len(self._waiting) < MAX_WAITING:
                 self._waiting.append(line)
@@ -157,7 +160,7 @@ class MessageTrace(Lifecycle):
             self._full.set()
 
     async def _run(self) -> None:
-        """Send lines when there are enough for a message, or have waited."""
+        """Send lines when a message is full, or after the interval."""
         while True:
             await self._begun.wait()
             with anyio.move_on_after(self._flush_interval_s):
@@ -170,10 +173,12 @@ class MessageTrace(Lifecycle):
             try:
                 await self._producer.send(self._next_message())
             except (ClientError, PeerError, ValueError) as error:
-                logger.warning("lines of message traces are lost: %s", Foreign(error))
+                logger.warning(
+                    "cannot send message traces, lines are lost: %s", Foreign(error)
+                )
 
     def _next_message(self) -> Message:
-        lines: list[Line] = []
+        lines: list[TraceLine] = []
         keys: dict[str, None] = {}
         size = 0
         while self._waiting and len(lines) < MAX_LINES and size < MAX_KEYS_BYTES:
@@ -185,45 +190,47 @@ class MessageTrace(Lifecycle):
         return Message(self.topic, body, keys=list(keys))
 
 
-def _line(keys: tuple[str, ...], msg_id: str, *fields: object) -> Line:
-    return Line("\x01".join(map(str, fields)) + "\x02", (msg_id, *keys))
+def _make_line(keys: tuple[str, ...], msg_id: str, *fields: object) -> TraceLine:
+    return TraceLine("\x01".join(map(str, fields)) + "\x02", (msg_id, *keys))
 
 
-def _sent(
+def _send_line(
     group: str, message: Message, result: SendResult, begun_ms: int, cost_ms: int
-) -> Line:
+) -> TraceLine:
     keys = tuple(message.keys)
-    broker = _broker(result.offset_msg_id)
+    broker = _broker_address(result.offset_msg_id)
     is_ok = result.status is SendStatus.SEND_OK
-    return _line(
+    return _make_line(
         keys, result.msg_id, "Pub", begun_ms, REGION, group, message.topic,
         result.msg_id, message.tags or NONE, " ".join(keys) or NONE, broker,
-        len(message.body), cost_ms, PLAIN, result.offset_msg_id, _java(is_ok),
+        len(message.body), cost_ms, PLAIN, result.offset_msg_id, _java_text(is_ok),
     )  # fmt: skip
 
 
-def _begun(group: str, message: ReceivedMessage, request: str, begun_ms: int) -> Line:
+def _before_line(
+    group: str, message: ReceivedMessage, request: str, begun_ms: int
+) -> TraceLine:
     region = message.properties.get(names.MSG_REGION, REGION)
-    return _line(
+    return _make_line(
         message.keys, message.msg_id, "SubBefore", begun_ms, region, group, request,
         message.msg_id, message.reconsume_times, " ".join(message.keys) or NONE,
     )  # fmt: skip
 
 
-def _ended(
+def _after_line(
     group: str, message: ReceivedMessage, request: str, cost_ms: int, outcome: int
-) -> Line:
-    return _line(
+) -> TraceLine:
+    return _make_line(
         message.keys, message.msg_id, "SubAfter", request, message.msg_id, cost_ms,
-        _java(outcome == SUCCESS), " ".join(message.keys) or NONE, outcome, date_ms(),
-        group,
+        _java_text(outcome == SUCCESS), " ".join(message.keys) or NONE, outcome,
+        date_ms(), group,
     )  # fmt: skip
 
 
-def _java(is_true: bool) -> str:
+def _java_text(is_true: bool) -> str:
     return "true" if is_true else "false"
 
 
-def _broker(offset_msg_id: str) -> str:
-    """Return the address in the id of a record: host, port, and place in the log."""
+def _broker_address(offset_msg_id: str) -> str:
+    """Return the address in the id of a record: host, port and physical offset."""
     return host_text(bytes.fromhex(offset_msg_id[:-16])) if offset_msg_id else ""

@@ -1,7 +1,8 @@
-"""Where consumed offsets are kept: by the brokers, or in a file of a broadcast group.
+"""OffsetStore: the consumed offsets of a broadcast group, by default in a file.
 
-The file has Java's form, `{"offsetTable":{{queue}:offset}}`, and Java's place,
-`~/.rocketmq_offsets/<client id>/<group>/offsets.json`.
+The file has Java's form, `{"offsetTable":{{queue}:offset}}`, and Java's path,
+`~/.rocketmq_offsets/<client id>/<group>/offsets.json`. Brokers have the offsets of
+other groups; see `group_offsets`.
 """
 
 import os
@@ -20,13 +21,13 @@ from rmq.protocol.headers import I64
 
 
 class OffsetStore(Protocol):
-    """Offsets of a broadcast group, kept by the client."""
+    """Stores the offsets of a broadcast group; Java's interface has the same name."""
 
     def load(self) -> Mapping[MessageQueue, int]:
-        """Return all that are kept."""
+        """Return all stored offsets."""
 
     def save(self, offsets: Mapping[MessageQueue, int]) -> None:
-        """Keep these in place of the old ones."""
+        """Replace the stored offsets."""
 
 
 class _Table(Body, kw_only=True):
@@ -34,13 +35,13 @@ class _Table(Body, kw_only=True):
 
 
 class FileOffsets:
-    """Offsets in a file; it is replaced as a whole."""
+    """Offsets in a file, which is replaced as a whole; `LocalFileOffsetStore`."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
 
     def load(self) -> dict[MessageQueue, int]:
-        """Return what the file has; nothing if there is none."""
+        """Return the offsets of the file; none without a file."""
         try:
             data = self.path.read_bytes()
         except FileNotFoundError:
@@ -61,5 +62,5 @@ class FileOffsets:
 
 
 def java_path(client_id: str, group: str) -> Path:
-    """Return where Java's clients keep the offsets of a broadcast group."""
+    """Return the path where Java's clients store the offsets of a group."""
     return Path.home() / ".rocketmq_offsets" / client_id / group / "offsets.json"

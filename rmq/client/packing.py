@@ -1,4 +1,4 @@
-"""Packer: makes of a message, or of a batch, what its request needs."""
+"""Packer: converts messages and batches to the form of their request."""
 
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
@@ -6,7 +6,7 @@ from typing import Final
 
 from rmq._fastpath import UniqueKeys
 from rmq._fastpath.client.packing import PackedMessage, join, pack_plain
-from rmq.client.compression import FLAGS, Compression, compressor
+from rmq.client.compression import FLAGS, Compression, make_compressor
 from rmq.client.message import Message, properties_of
 from rmq.protocol import properties as names
 from rmq.protocol.topics import RETRY_PREFIX
@@ -31,7 +31,7 @@ class Packer:
         self._keys = keys
         self._now_ms = now_ms
         self._compress_over = compress_over
-        self._compress = compressor(compression)
+        self._compress = make_compressor(compression)
         self._compressed_flag = FLAGS[compression]
         self._plain_limit = self._joining_limit = max_message_bytes
         if compress_over is not None:
@@ -45,7 +45,7 @@ class Packer:
         sys_flag: int = 0,
         joins: bool = False,
     ) -> PackedMessage:
-        """Pack one message; ValueError if it cannot be sent. `joins`: for a batch."""
+        """Pack one message, with `joins` for a batch; ValueError if invalid."""
         if extra is None and not sys_flag:
             limit = self._joining_limit if joins else self._plain_limit
             plain = pack_plain(self._keys, message, limit)
@@ -56,7 +56,7 @@ class Packer:
         body = message.body
         if len(body) > self._max_message_bytes:
             raise ValueError(
-                f"a body of {len(body)} bytes, brokers take {self._max_message_bytes}: "
+                f"a body has {len(body)} bytes, of at most {self._max_message_bytes}: "
                 "send a reference to large data, or raise max_message_bytes here and "
                 "maxMessageSize of the brokers"
             )
@@ -81,13 +81,13 @@ class Packer:
         is_waited_for = "true" if messages[0].wait_stored else "false"
         return join(messages, f"{names.WAIT}\x01{is_waited_for}\x02".encode())
 
-    def later(
+    def delay_properties(
         self,
         delay: timedelta | None,
         deliver_at: datetime | None,
         delay_level: int | None,
     ) -> dict[str, str] | None:
-        """Return the properties for a later delivery; ValueError if wrong."""
+        """Return the properties of a delayed delivery; ValueError if it is invalid."""
         given = [each for each in (delay, deliver_at, delay_level) if each is not None]
         if not given:
             return None

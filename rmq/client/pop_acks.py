@@ -74,7 +74,7 @@ class PopAcks:
         for (wire_topic, topic), part in by_topic.items():
             queue = MessageQueue(topic, broker, ANY_QUEUE)
             try:
-                for request in self._requests(wire_topic, queue, part):
+                for request in self._make_requests(wire_topic, queue, part):
                     await self._send(queue, request)
             except (PeerError, NoRoute, ClientClosed) as error:
                 logger.info("cannot send acks to %s: %s", broker, Foreign(error))
@@ -82,21 +82,21 @@ class PopAcks:
                 failed += [each for each in part if each.expires_ms > now_ms]
         return failed
 
-    def _requests(
+    def _make_requests(
         self, wire_topic: str, queue: MessageQueue, leases: list[PopLease]
     ) -> list[Command]:
         """Return one request for all acks that can join, and one for each other."""
         joined = [each.handle for each in leases if each.handle.can_join]
         single = [each.handle for each in leases if not each.handle.can_join]
         if len(joined) < 2:
-            return [self._single(wire_topic, each) for each in joined + single]
+            return [self._single_ack(wire_topic, each) for each in joined + single]
         body = BatchAckRequestBody(
             broker_name=queue.broker, acks=acks_of(joined, wire_topic, self._group)
         )
         batch = Command.request(RequestCode.BATCH_ACK_MESSAGE, body=body.encode())
-        return [batch, *(self._single(wire_topic, each) for each in single)]
+        return [batch, *(self._single_ack(wire_topic, each) for each in single)]
 
-    def _single(self, wire_topic: str, handle: ReceiptHandle) -> Command:
+    def _single_ack(self, wire_topic: str, handle: ReceiptHandle) -> Command:
         header = AckMessageRequestHeader(
             consumer_group=self._group,
             topic=handle.topic(wire_topic, self._group),

@@ -1,10 +1,10 @@
 """Portal: a thread with an event loop, in which the blocking client works.
 
-One for a process, started at its first use: asyncio, or uvloop if that is installed. A
-call puts itself into a list and wakes the loop if nobody did; many calls cost one
-wake-up. The caller waits on a lock, which costs a third of a `concurrent.futures`
-future. Ctrl-C, and any other exception in the waiting thread, cancels the call. A call
-runs in a copy of its caller's context, so that hooks see whose it is.
+Each process has one, which starts at the first use. It runs asyncio, or uvloop if that
+is installed. A call adds itself to a list. The first call of the list wakes the loop,
+so that many calls cost one wake-up. The caller waits on a lock, which costs a third of
+a `concurrent.futures` future. Ctrl-C, or any other exception in the waiting thread,
+cancels the call. A call runs in a copy of the context of its caller, for hooks.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ CANCEL_LIMIT_S: Final = 5.0
 
 
 class WrongThread(RmqError):
-    """A blocking call came from the thread that would have to do the work."""
+    """A blocking call came from the thread of the portal itself."""
 
 
 class _Call:
@@ -39,10 +39,10 @@ class _Call:
         self.task: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
-        """Run the coroutine; let the caller go on."""
+        """Run the coroutine, and wake the caller."""
         try:
             self.result = await self.coroutine
-        except BaseException as error:  # of any kind: the caller is to see it
+        except BaseException as error:  # of any kind: the caller raises it
             self.error = error
         finally:
             self.lock.release()
@@ -90,7 +90,7 @@ class Portal:
         return result
 
     def post(self, function: Callable[[], object]) -> None:
-        """Call a function in the portal's loop soon; wait for nothing."""
+        """Call a function in the portal's loop soon, without a wait."""
         self._loop.call_soon_threadsafe(function)
 
     def _cancel(self, call: _Call) -> None:
@@ -120,7 +120,7 @@ _portal: Portal | None = None
 _portal_lock = threading.Lock()
 
 
-def portal() -> Portal:
+def get_portal() -> Portal:
     """Return the portal of this process."""
     global _portal
     with _portal_lock:

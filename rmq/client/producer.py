@@ -1,13 +1,13 @@
 # tidy: long — every way to send is here
 """Producer: sends messages. Known in Java as `DefaultMQProducer`.
 
-`send` returns when the broker has answered; `enqueue` when there is room for the
-message. With `linger_ms` both join messages of a topic to batches, which leave when
-they are full or that much time has passed. Messages with a key keep their order: a
-key's messages go to one queue, one request at a time.
+`send` returns when the broker has answered, `enqueue` when there is room for the
+message. With `linger_ms` both join messages of a topic to batches. A batch leaves when
+it is full, or after that time. Messages with a key keep their order: all messages of a
+key go to one queue, one request at a time.
 
-A cancelled `send` whose frame is written counts as sent; one that still waits is not
-sent.
+After a cancellation a `send` whose frame is written counts as sent. Before that, the
+message is not sent.
 """
 
 from collections.abc import AsyncIterator, Iterable
@@ -48,7 +48,7 @@ from rmq.protocol.bodies.heartbeat import ProducerData
 from rmq.protocol.command import Command
 
 MAX_FAILURES: Final = 1_000
-"""Failed deliveries that are kept until the next `flush`."""
+"""Most failed deliveries that are remembered until the next `flush`."""
 
 CLOSE_TIMEOUT_S: Final = 10.0
 SETTLE_INTERVAL_S: Final = 0.005
@@ -94,10 +94,12 @@ class Producer(ClientOwner):
         self._compress_over = compress_over
         self._compression = compression
         self._packer: Packer
-        self._lists: BatchSender
+        self._batch_sender: BatchSender
         self._keyed = KeyedSender(self._limits, self._send_keyed_batch, self._spawn)
         self._lingering: LingeringBatches | None = None
-        self._opening = RouteWaiters(self._deliver, self._deliver_now, self._spawn)
+        self._route_waiters = RouteWaiters(
+            self._deliver, self._deliver_now, self._spawn
+        )
         self._deliveries: PendingDeliveries
         self._failures: list[ClientError] = []
         self._idle: anyio.Event
@@ -116,14 +118,18 @@ class Producer(ClientOwner):
             self._compression,
             self._max_message_bytes,
         )
-        self._lists = BatchSender(
-            self._packer, self._limits, self._budget, self._room, self._send_joined
+        self._batch_sender = BatchSender(
+            self._packer,
+            self._limits,
+            self._budget,
+            self._wait_for_room,
+            self._send_joined,
         )
         self._idle = anyio.Event()
         self._deliveries = PendingDeliveries(
             self._budget, self.client.wires.waiter, self._has_failed, self._is_idle
         )
-        self._join()
+        self._add_to_client()
         self._is_open = True
         if self._linger_ms is not None:
             self._lingering = LingeringBatches(
@@ -147,7 +153,7 @@ class Producer(ClientOwner):
                     )
         finally:
             self.is_ended = True
-            self._leave()
+            self._remove_from_client()
 
     # -- sending
 
@@ -162,27 +168,27 @@ class Producer(ClientOwner):
         delay_level: int | None = None,
         timeout_ms: int | None = None,
     ) -> SendResult:
-        """Send a message; return its place when the broker has answered.
+        """Send a message; return its offset and ids when the broker has answered.
 
-        Messages with one `key` keep their order. SendRefused, SendTimeout or another
-        SendFailed, NoRoute, or ValueError for what cannot be sent.
+        Messages with one `key` keep their order. Raises SendRefused, SendTimeout or
+        another SendFailed, NoRoute, or ValueError for an invalid message.
         """
         if not (self._is_open and self.client.is_open):
             self._check_open()
         later = None
         if delay is not None or deliver_at is not None or delay_level is not None:
-            later = self._packer.later(delay, deliver_at, delay_level)
+            later = self._packer.delay_properties(delay, deliver_at, delay_level)
         timeout_ms = timeout_ms or self.timeout_ms
         if not self.client.is_watched:
             if key is not None or later is not None or self._lingering is not None:
                 return await self._send_one(message, later, key, queue, timeout_ms)
-            if queue is None:  # the way of nearly all: compiled
+            if queue is None:  # nearly all messages: compiled
                 packed = self._packer.pack(message)
                 return await send_packed(
-                    self._sender, self._budget, packed, self._room, timeout_ms
+                    self._sender, self._budget, packed, self._wait_for_room, timeout_ms
                 )
             return await self._send_one(message, None, None, queue, timeout_ms)
-        with self.client.hooks.sending(self.group, [message]) as sending:
+        with self.client.hooks.watch_send(self.group, [message]) as sending:
             (message,) = sending.messages
             result = await self._send_one(message, later, key, queue, timeout_ms)
             sending.outcome = [result]
@@ -201,17 +207,17 @@ class Producer(ClientOwner):
             lingering = None
         packed = self._packer.pack(message, later, joins=lingering is not None)
         if lingering is not None and not packed.alone:
-            return await self._linger(lingering, packed)
+            return await self._send_lingering(lingering, packed)
         size = packed.size
-        if not self._budget.take(size):
-            await self._room(size)
+        if not self._budget.try_acquire(size):
+            await self._wait_for_room(size)
         try:
             if key is not None:
                 return await self._send_keyed(packed, key)
             result = await self._sender.send(packed, timeout_ms, queue=queue)
             return cast("SendResult", result)
         finally:
-            self._budget.give(size)
+            self._budget.release(size)
 
     async def send_many(
         self,
@@ -220,17 +226,19 @@ class Producer(ClientOwner):
         key: str | None = None,
         queue: MessageQueue | None = None,
     ) -> list[SendResult]:
-        """Send messages in batches; return their places in the same order.
+        """Send messages in batches; return their results in the same order.
 
-        SendManyFailed if some are not sent; it has the results of the others.
+        Raises SendManyFailed if some are not sent; it has the results of the others.
         """
         self._check_open()
         if key is not None:
             return await self._send_many_keyed(messages, key)
         if not self.client.is_watched:
-            return await self._lists.send(messages, queue)
-        with self.client.hooks.sending(self.group, list(messages)) as sending:
-            sending.outcome = found = await self._lists.send(sending.messages, queue)
+            return await self._batch_sender.send(messages, queue)
+        with self.client.hooks.watch_send(self.group, list(messages)) as sending:
+            sending.outcome = found = await self._batch_sender.send(
+                sending.messages, queue
+            )
         return found
 
     async def _send_many_keyed(
@@ -262,21 +270,21 @@ class Producer(ClientOwner):
     async def send_oneway(
         self, message: Message, *, queue: MessageQueue | None = None
     ) -> None:
-        """Send without an answer: nobody learns whether it is stored."""
+        """Send without an answer: the program cannot know whether it is stored."""
         self._check_open()
-        with self.client.hooks.sending(self.group, [message]) as sending:
+        with self.client.hooks.watch_send(self.group, [message]) as sending:
             await self._send_unanswered(sending.messages[0], queue)
 
     async def _send_unanswered(
         self, message: Message, queue: MessageQueue | None
     ) -> None:
         packed = self._packer.pack(message)
-        publishing = await self._sender.publishing(message.topic)
-        target = publishing.targets[publishing.choice.next()]
+        info = await self._sender.find_targets(message.topic)
+        target = info.targets[info.choice.next()]
         if queue is not None:
-            target = publishing.target(queue) or target
-        connection = await self.client.connection(target.address)
-        await connection.wire.drained()
+            target = info.target_of(queue) or target
+        connection = await self.client.connect(target.address)
+        await connection.wire.wait_drained()
         connection.send(
             target.single,
             packed.properties,
@@ -292,7 +300,7 @@ class Producer(ClientOwner):
     ) -> list[SendResult]:
         return await self._send_joined(batch, queue, is_keyed=True)
 
-    async def _room(self, size: int, count: int = 1) -> None:
+    async def _wait_for_room(self, size: int, count: int = 1) -> None:
         waiter = self.client.wires.waiter()
         self._budget.wait(waiter, size, count)
         is_mine = False
@@ -306,17 +314,17 @@ class Producer(ClientOwner):
     # -- keys
 
     async def _send_keyed(self, packed: PackedMessage, key: str) -> SendResult:
-        publishing = await self._sender.publishing(packed.topic)
+        info = await self._sender.find_targets(packed.topic)
         waiter = self.client.wires.waiter()
         item = packed, waiter
-        lane = self._keyed.add(publishing.queue_of_key(key), key, item)
+        sends = self._keyed.add(info.queue_of_key(key), key, item)
         try:
             result: SendResult = await waiter
         finally:
-            lane.withdraw(item)
+            sends.withdraw(item)
         return result
 
-    # -- without waiting for the broker
+    # -- enqueue
 
     async def enqueue(
         self,
@@ -325,30 +333,31 @@ class Producer(ClientOwner):
         key: str | None = None,
         queue: MessageQueue | None = None,
     ) -> Delivery:
-        """Take a message; wait for room only. Await the delivery, or `flush`."""
+        """Accept a message, and wait only for room. Await the delivery, or `flush`."""
         if not self.client.is_watched:
             delivery = None
             if key is None and queue is None:
                 delivery = self.enqueue_now(message)
             return delivery or await self._enqueue_one(message, key, queue)
         self._check_open()
-        with self.client.hooks.sending(self.group, [message]) as sending:
+        with self.client.hooks.watch_send(self.group, [message]) as sending:
             delivery = await self._enqueue_one(sending.messages[0], key, queue)
             sending.follow(delivery)
         return delivery
 
     def enqueue_now(self, message: Message) -> Delivery | None:
-        """Take a message for any queue if there is room at once; else None.
+        """Accept a message for any queue; None if there is no room now.
 
-        The way of nearly all, without a coroutine; it must not be watched.
+        Nearly all messages come here, without a coroutine. Only for clients without
+        hooks.
         """
         if not (self._is_open and self.client.is_open):
             self._check_open()
         lingering = self._lingering
         packed = self._packer.pack(message, joins=lingering is not None)
-        if not self._budget.take(packed.size):
+        if not self._budget.try_acquire(packed.size):
             return None
-        return self._taken(packed, lingering)
+        return self._begin_delivery(packed, lingering)
 
     async def _enqueue_one(
         self, message: Message, key: str | None, queue: MessageQueue | None
@@ -358,24 +367,24 @@ class Producer(ClientOwner):
         if key is not None or queue is not None:
             lingering = None
         packed = self._packer.pack(message, joins=lingering is not None)
-        publishing = None
+        info = None
         if key is not None:
-            publishing = await self._sender.publishing(message.topic)
-        if not self._budget.take(packed.size):
-            await self._room(packed.size)
+            info = await self._sender.find_targets(message.topic)
+        if not self._budget.try_acquire(packed.size):
+            await self._wait_for_room(packed.size)
         if key is None and queue is None:
-            return self._taken(packed, lingering)
+            return self._begin_delivery(packed, lingering)
         delivery = self._deliveries.begin(packed)
-        if publishing is not None and key is not None:
-            self._keyed.add(publishing.queue_of_key(key), key, (packed, delivery))
+        if info is not None and key is not None:
+            self._keyed.add(info.queue_of_key(key), key, (packed, delivery))
         else:
             self._spawn(self._deliver, delivery, queue)
         return delivery
 
-    def _taken(
+    def _begin_delivery(
         self, packed: PackedMessage, lingering: LingeringBatches | None
     ) -> Delivery:
-        """Have a message sent that has got its room; to any queue."""
+        """Send a message that holds its room, to any queue."""
         delivery = self._deliveries.begin(packed)
         if lingering is not None and not packed.alone:
             lingering.add(delivery)
@@ -384,12 +393,12 @@ class Producer(ClientOwner):
         return delivery
 
     def _deliver_now(self, delivery: Delivery) -> None:
-        """Send at once; a failure goes on in a task with the other attempts."""
-        if not self._sender.deliver(delivery, self.go_on, self.timeout_ms):
-            self._opening.add(delivery)
+        """Send at once; after a failure a task makes the other attempts."""
+        if not self._sender.deliver(delivery, self.retry, self.timeout_ms):
+            self._route_waiters.add(delivery)
 
-    def go_on(self, delivery: Delivery) -> None:
-        """Make the other attempts of an enqueued message."""
+    def retry(self, delivery: Delivery) -> None:
+        """Make the other attempts of an enqueued message in a task."""
         if not self.is_ended:
             self._spawn(self._deliver, delivery, None)
             return
@@ -419,7 +428,7 @@ class Producer(ClientOwner):
         self._idle = anyio.Event()
 
     async def flush(self, timeout_s: float | None = None) -> None:
-        """Wait for all that was enqueued; SendManyFailed for what failed since."""
+        """Wait for all enqueued messages; SendManyFailed if some have failed."""
         if self._lingering is not None:
             self._lingering.leave_all()
         with anyio.fail_after(timeout_s):
@@ -431,12 +440,12 @@ class Producer(ClientOwner):
 
     # -- linger
 
-    async def _linger(
+    async def _send_lingering(
         self, lingering: LingeringBatches, packed: PackedMessage
     ) -> SendResult:
         size = packed.size
-        if not self._budget.take(size):
-            await self._room(size)
+        if not self._budget.try_acquire(size):
+            await self._wait_for_room(size)
         delivery = Delivery(packed, None, self.client.wires.waiter)
         try:
             lingering.add(delivery)
@@ -444,7 +453,7 @@ class Producer(ClientOwner):
         finally:
             if not delivery.done():
                 lingering.withdraw(delivery)
-            self._budget.give(size)
+            self._budget.release(size)
 
     async def _deliver_batch(self, batch: list[Delivery]) -> None:
         try:
@@ -454,7 +463,7 @@ class Producer(ClientOwner):
                 delivery.set_exception(error)
             return
         count, size = end_all(batch, results)
-        self._deliveries.settle(count, size)
+        self._deliveries.end_many(count, size)
 
     # -- transactions, requests, recall
 
@@ -462,11 +471,11 @@ class Producer(ClientOwner):
     async def transaction(self, message: Message) -> AsyncIterator[Transaction]:
         """Send a half message: leaving the block commits, an exception rolls back."""
         self._check_open()
-        with self.client.hooks.sending(self.group, [message]) as sending:
+        with self.client.hooks.watch_send(self.group, [message]) as sending:
             packed = self._transactions.pack(self._packer, sending.messages[0])
             result = await self._sender.send(packed, self.timeout_ms)
             sending.outcome = [half := cast("SendResult", result)]
-        async with self._transactions.ending(half) as transaction:
+        async with self._transactions.open_transaction(half) as transaction:
             yield transaction
 
     async def request(
@@ -475,9 +484,9 @@ class Producer(ClientOwner):
         """Send a message; return the reply of its consumer, or raise RequestTimeout."""
         self._check_open()
         extra, number = self._requests.begin(timeout_s)
-        with self._requests.waiting(number, self.client.wires.waiter()) as waiter:
+        with self._requests.wait_for(number, self.client.wires.waiter()) as waiter:
             await self._requests.prepare(message.topic)
-            with self.client.hooks.sending(self.group, [message]) as sending:
+            with self.client.hooks.watch_send(self.group, [message]) as sending:
                 packed = self._packer.pack(sending.messages[0], extra)
                 result = await self._sender.send(packed, int(timeout_s * 1_000))
                 sending.outcome = [cast("SendResult", result)]
@@ -495,23 +504,23 @@ class Producer(ClientOwner):
         await self._requests.send_reply(self.group, to, body, properties)
 
     async def recall(self, topic: str, handle: str) -> str:
-        """Take a delayed message back; return its id. SendRefused if it is too late."""
+        """Withdraw a delayed message; return its id. SendRefused if it is too late."""
         self._check_open()
         return await self._requests.recall(self.group, topic, handle)
 
-    # -- what the client asks
+    # -- called by the client
 
     def producer_data(self) -> ProducerData | None:
-        """What heartbeats say of it."""
+        """Return the entry of this producer in heartbeats."""
         return ProducerData(group_name=wrap(self.client.namespace, self.group))
 
     def on_route(self, route: Route) -> None:
-        """Forget the old queues."""
+        """Use the queues of a changed route."""
         self._sender.on_route(route)
 
     async def on_request(
         self, connection: Connection, request: Command
     ) -> Command | None:
-        """Answer 39, whether a transaction is committed, and 326, a reply."""
+        """Answer 39, a check of a transaction, and 326, a reply."""
         answer = await self._transactions.on_request(connection, request)
         return answer or self._requests.on_request(request)

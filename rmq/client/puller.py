@@ -348,7 +348,7 @@ class Puller(FetchBuffer):
     async def _reconnect(self, address: str) -> None:
         failure: Exception | None = None
         try:
-            await self._client.connection(address)
+            await self._client.connect(address)
         except (PeerError, ClientClosed) as error:
             failure = error
             if isinstance(error, ConnectFailed):

@@ -68,7 +68,7 @@ class QueueLocks:
         found: dict[str, list[MessageQueue]] = {}
         for queue in queues:
             route = self._client.routes.get(queue.topic)
-            address = route.master(queue.broker) if route else None
+            address = route.master_of(queue.broker) if route else None
             if address is not None:
                 found.setdefault(address, []).append(queue)
         return found

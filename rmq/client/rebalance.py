@@ -29,7 +29,7 @@ from rmq.client.options import ConsumerGroup
 from rmq.client.popper import Popper
 from rmq.client.puller import Puller
 from rmq.client.queue_locks import QueueLocks
-from rmq.client.subscription import Sql, Subscription, subscription
+from rmq.client.subscription import Sql, Subscription, parse_subscription
 from rmq.core.errors import RmqError
 from rmq.core.logs import Foreign, SparseLog
 from rmq.outgoing.connection import steady_ms
@@ -114,7 +114,7 @@ class Rebalance:
     def subscribe(self, topic: str, expression: str | Sql = "*") -> None:
         """Add or replace the subscription to a topic."""
         wire_topic = wrap(self._client.namespace, topic)
-        self.subscriptions[topic] = subscription(wire_topic, expression)
+        self.subscriptions[topic] = parse_subscription(wire_topic, expression)
 
     async def check_expressions(self) -> None:
         """Have a broker check the expressions that are not tags."""
@@ -125,7 +125,7 @@ class Rebalance:
                 client_id=self._client.client_id,
                 group=self.group,
                 namespace=self._client.namespace,
-                subscription_data=each.data(),
+                subscription_data=each.to_wire(),
             )
             request = Command.request(
                 RequestCode.CHECK_CLIENT_CONFIG, body=body.encode()
@@ -218,7 +218,7 @@ class Rebalance:
                 await self._client.route(retries)
             except NoRoute:
                 return
-            self.subscriptions[retries] = subscription(wire_topic)
+            self.subscriptions[retries] = parse_subscription(wire_topic)
             await self._client.send_heartbeats()
             self._must_retry = True
 

@@ -142,7 +142,7 @@ class Redelivery:
         try:
             route = await client.route_to_send(queue.topic)
             brokers = sorted({each.broker for each in route.writable})
-            address = route.master(random.choice(brokers))
+            address = route.master_of(random.choice(brokers))
             assert address is not None
             request = self._copy(message, is_dead=is_dead)
             answer = await client.request(address, request)

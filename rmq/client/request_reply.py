@@ -1,7 +1,7 @@
-"""Request and reply, and taking delayed messages back.
+"""RequestReply: messages with a reply, and the recall of delayed messages.
 
-A request is a message with CORRELATION_ID and REPLY_TO_CLIENT; the reply travels
-through the broker to the client that asked (request 326).
+Java's `RequestFutureHolder`. A request is a message with the properties CORRELATION_ID
+and REPLY_TO_CLIENT. The broker sends the reply to the requesting client (request 326).
 """
 
 import base64
@@ -66,15 +66,15 @@ class RequestReply:
         }, number
 
     async def prepare(self, topic: str) -> None:
-        """Let every broker of a topic know us, so that it can pass on a reply."""
+        """Send heartbeats once, so that all brokers of a topic can pass replies."""
         if topic not in self._prepared:
             await self._client.route_to_send(topic)
             await self._client.send_heartbeats()
             self._prepared.add(topic)
 
     @contextmanager
-    def waiting(self, number: str, waiter: Waiter) -> Iterator[Waiter]:
-        """Have the reply with a number given to a waiter."""
+    def wait_for(self, number: str, waiter: Waiter) -> Iterator[Waiter]:
+        """Pass the reply to the request of a number to a waiter."""
         self._waiting[number] = waiter
         try:
             yield waiter
@@ -84,7 +84,7 @@ class RequestReply:
     async def reply(
         self, waiter: Waiter, topic: str, timeout_s: float
     ) -> ReceivedMessage:
-        """Return the reply when it comes."""
+        """Wait for the reply, and return it."""
         try:
             with anyio.fail_after(timeout_s):
                 reply: ReceivedMessage = await waiter
@@ -95,7 +95,7 @@ class RequestReply:
         return reply
 
     def on_request(self, request: Command) -> Command | None:
-        """Take 326, a reply."""
+        """Handle 326, a reply; None for other requests."""
         if request.code != RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT:
             return None
         header = request.header(ReplyMessageRequestHeader)
@@ -104,10 +104,10 @@ class RequestReply:
         if waiter is None:
             return None
         if not waiter.done():
-            waiter.set_result(self._received(header, request.body))
+            waiter.set_result(self._decode_reply(header, request.body))
         return request.reply()
 
-    def _received(
+    def _decode_reply(
         self, header: ReplyMessageRequestHeader, body: bytes
     ) -> ReceivedMessage:
         record = _record(header, body)
@@ -122,10 +122,10 @@ class RequestReply:
         body: bytes,
         properties: dict[str, str] | None,
     ) -> None:
-        """Send the reply to a request to the broker that it came from."""
+        """Send a reply to the broker of the request."""
         asked = to.properties
         if names.REPLY_TO_CLIENT not in asked:
-            raise ValueError(f"{to.msg_id} wants no reply: it was sent by send()")
+            raise ValueError(f"{to.msg_id} is not a request: it was sent by send()")
         texts = {
             **(properties or {}),
             names.MSG_TYPE: "reply",
@@ -150,16 +150,16 @@ class RequestReply:
         queue = to.queue
         assert isinstance(queue, MessageQueue)
         route = await self._client.route(queue.topic)
-        address = route.master(queue.broker)
+        address = route.master_of(queue.broker)
         if address is None:
-            raise SendFailed(f"{queue.broker} is away", topic, None, 1)
+            raise SendFailed(f"{queue.broker} is offline", topic, None, 1)
         request = Command.request(RequestCode.SEND_REPLY_MESSAGE_V2, header, body)
         answer = await self._client.request(address, request)
         if answer.code != ResponseCode.SUCCESS:
             raise SendRefused(queue, address, 1, answer.code, answer.remark or "")
 
     async def recall(self, group: str, topic: str, handle: str) -> str:
-        """Ask the brokers of a topic to take a message back; return its id."""
+        """Have the broker of a handle withdraw a message; return its id."""
         header = RecallMessageRequestHeader(
             producer_group=wrap(self._client.namespace, group),
             topic=wrap(self._client.namespace, topic),
@@ -169,9 +169,11 @@ class RequestReply:
         route = await self._client.route_to_send(topic)
         queue = route.writable[0]
         name = _broker_of(handle)
-        address = route.master(name) if name else None
+        address = route.master_of(name) if name else None
         if address is None:
-            raise SendFailed(f"the handle names no broker of {topic}", topic, None, 0)
+            raise SendFailed(
+                f"the handle has no broker of topic {topic}", topic, None, 0
+            )
         answer = await self._client.request(address, request)
         if answer.code != ResponseCode.SUCCESS:
             raise SendRefused(queue, address, 1, answer.code, answer.remark or "")
@@ -188,7 +190,7 @@ def _broker_of(handle: str) -> str | None:
 
 
 def _record(header: ReplyMessageRequestHeader, body: bytes) -> bytes:
-    """Return the record that the reply would have in a log."""
+    """Return the reply as a record of a log."""
     born, stored = (_host(text) for text in (header.born_host, header.store_host))
     v6 = (flags.BORN_HOST_V6, flags.STORE_HOST_V6)
     sys_flag = header.sys_flag & ~(v6[0] | v6[1])

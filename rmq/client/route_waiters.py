@@ -1,8 +1,7 @@
 """RouteWaiters: enqueued messages whose topic has no route or connection yet.
 
-The first of a topic goes the long way, with all attempts; the others wait for it, then
-they leave at once, or share its failure. So there is one task for each topic, however
-many messages were enqueued meanwhile.
+One task for each topic sends the first message with all attempts. The other messages
+wait for it. Then they leave at once, or fail with the same error.
 """
 
 from collections import deque
@@ -13,7 +12,7 @@ from rmq.client.errors import SendFailed
 
 
 class RouteWaiters:
-    """`deliver` goes the long way, `send_now` sends at once or adds it here again."""
+    """`deliver` makes all attempts; `send_now` sends at once, or calls `add` again."""
 
     def __init__(
         self,
@@ -27,16 +26,16 @@ class RouteWaiters:
         self._waiting: dict[str, deque[Delivery]] = {}
 
     def add(self, delivery: Delivery) -> None:
-        """Take a message; the first of a topic starts the task."""
+        """Add a message; the first of a topic starts the task."""
         topic = delivery.packed.topic
         waiting = self._waiting.get(topic)
         if waiting is not None:
             waiting.append(delivery)
             return
         self._waiting[topic] = deque([delivery])
-        self._spawn(self._open, topic)
+        self._spawn(self._send_topic, topic)
 
-    async def _open(self, topic: str) -> None:
+    async def _send_topic(self, topic: str) -> None:
         waiting = self._waiting[topic]
         try:
             while waiting:
@@ -49,15 +48,15 @@ class RouteWaiters:
                     if error is None:
                         self._send_now(each)
                     else:
-                        each.set_exception(_unsent(topic, error))
+                        each.set_exception(_error_of(topic, error))
         finally:
             del self._waiting[topic]
             for each in waiting:  # the client was closed
-                each.set_exception(_unsent(topic, None))
+                each.set_exception(_error_of(topic, None))
 
 
-def _unsent(topic: str, error: BaseException | None) -> SendFailed:
-    """Return the failure of a message that waited for another one."""
+def _error_of(topic: str, error: BaseException | None) -> SendFailed:
+    """Return the error of a message that waited for another one."""
     reason = "the client was closed" if error is None else f"one before failed: {error}"
     failure = SendFailed(f"nothing was sent to topic {topic}: {reason}", topic, None, 0)
     failure.__cause__ = error

@@ -22,7 +22,7 @@ from rmq.client.core.routes import MAX_QUEUES, MessageQueue, Route
 from rmq.client.errors import NoRoute, SendFailed, SendRefused, SendTimeout
 from rmq.client.namespaces import wrap
 from rmq.core.errors import ConnectFailed, InvokeTimeout, PeerError
-from rmq.outgoing.connection import Sent, steady_ms
+from rmq.outgoing.connection import SendAnswer, steady_ms
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import Command
 
@@ -37,7 +37,7 @@ class Target(NamedTuple):
 
 
 class PublishInfo:
-    """The targets of a topic, as long as its route stays the same."""
+    """The targets of a topic and its route; Java's `TopicPublishInfo`."""
 
     def __init__(self, route: Route, group: str, namespace: str, first: int) -> None:
         self.route = route
@@ -45,7 +45,7 @@ class PublishInfo:
         topic = wrap(namespace, route.topic)
         self.targets = []
         for queue in route.writable:
-            address = route.master(queue.broker)
+            address = route.master_of(queue.broker)
             assert address is not None, "a writable queue has a master"
             number = queue.queue_id
             self.targets.append(
@@ -57,20 +57,20 @@ class PublishInfo:
                 )
             )
 
-    def target(self, queue: MessageQueue) -> Target | None:
-        """Return the target of a queue; None if it takes no messages."""
+    def target_of(self, queue: MessageQueue) -> Target | None:
+        """Return the target of a queue; None if it is not writable."""
         for target in self.targets:
             if target.queue == queue:
                 return target
         return None
 
     def queue_of_key(self, key: str) -> MessageQueue:
-        """Return the queue where messages with this key go."""
+        """Return the queue of all messages with this key."""
         return self.targets[index_of_key(key, len(self.targets))].queue
 
 
 class Attempts:
-    """What has been tried for a message."""
+    """The attempts to send one message so far."""
 
     __slots__ = (
         "count", "deadline_ms", "failure", "is_keyed", "is_over", "last",
@@ -94,16 +94,16 @@ class Attempts:
         self.may_be_stored = False
         self.is_over = False
 
-    def failed(self, target: Target, error: PeerError) -> None:
-        """Note an attempt without an answer."""
+    def record_failure(self, target: Target, error: PeerError) -> None:
+        """Record an attempt without an answer."""
         self.count += 1
         self.last, self.failure = target, error
         if not isinstance(error, ConnectFailed):
             self.may_be_stored = True
             self.is_over = self.is_keyed
 
-    def refused(self, target: Target, refusal: Command) -> None:
-        """Note an attempt that the broker has refused."""
+    def record_refusal(self, target: Target, refusal: Command) -> None:
+        """Record an attempt that the broker has refused."""
         self.count += 1
         self.last, self.failure = target, refusal
         self.is_over = refusal.code not in ANOTHER_BROKER
@@ -116,33 +116,33 @@ class Sender(DirectSends):
         self._client = client
         self._group = wrap(client.namespace, group)
         self._attempts = attempts
-        self.publishings: dict[str, PublishInfo] = {}
+        self.targets_by_topic: dict[str, PublishInfo] = {}
         self.connections = client.connections
 
-    async def publishing(self, topic: str) -> PublishInfo:
-        """Return the targets of a topic; NoRoute if there are none."""
-        found = self.publishings.get(topic)
+    async def find_targets(self, topic: str) -> PublishInfo:
+        """Return the targets of a topic; NoRoute without one."""
+        found = self.targets_by_topic.get(topic)
         if found is not None:
             return found
         route = await self._client.route_to_send(topic)
-        # another send may have been faster
-        return self.publishings.get(topic) or self._publish(route)
+        # another send may have stored it meanwhile
+        return self.targets_by_topic.get(topic) or self._publish(route)
 
     def _publish(self, route: Route) -> PublishInfo:
-        """Make the targets of a route; what was sent before keeps its turn."""
-        before = self.publishings.get(route.topic)
-        first = before.choice.following if before else random.randrange(MAX_QUEUES)
-        made = PublishInfo(route, self._group, self._client.namespace, first)
-        self.publishings[route.topic] = made
-        return made
+        """Store the targets of a route; the choice of queues continues."""
+        before = self.targets_by_topic.get(route.topic)
+        first = before.choice.next_index if before else random.randrange(MAX_QUEUES)
+        info = PublishInfo(route, self._group, self._client.namespace, first)
+        self.targets_by_topic[route.topic] = info
+        return info
 
     def on_route(self, route: Route) -> None:
-        """Take the targets of a route that has changed."""
-        if route.topic in self.publishings:
+        """Replace the targets after a change of a route."""
+        if route.topic in self.targets_by_topic:
             if route.writable:
                 self._publish(route)
             else:
-                del self.publishings[route.topic]
+                del self.targets_by_topic[route.topic]
 
     async def send(
         self,
@@ -152,74 +152,78 @@ class Sender(DirectSends):
         queue: MessageQueue | None = None,
         is_keyed: bool = False,
     ) -> SendResult | list[SendResult]:
-        """Return the result; SendFailed, or NoRoute before the first attempt."""
+        """Return the result; raises SendFailed, or NoRoute before the first attempt."""
         deadline_ms = steady_ms() + timeout_ms
-        return await self._go_on(Attempts(packed, deadline_ms, queue, is_keyed))
+        return await self._try_again(Attempts(packed, deadline_ms, queue, is_keyed))
 
-    async def go_on(
+    async def retry(
         self,
         packed: PackedMessage,
         deadline_ms: int,
         target: Target,
         answer: PeerError | Command,
     ) -> SendResult | list[SendResult]:
-        """Make the other attempts after a first one to any queue that has failed."""
-        state = Attempts(packed, deadline_ms, None, is_keyed=False)
+        """Make the other attempts after the first one has failed."""
+        attempts = Attempts(packed, deadline_ms, None, is_keyed=False)
         if isinstance(answer, Command):
-            self._refused(state, target, answer)
+            self._handle_refusal(attempts, target, answer)
         else:
-            state.failed(target, answer)
-        return await self._go_on(state)
+            attempts.record_failure(target, answer)
+        return await self._try_again(attempts)
 
-    async def _go_on(self, state: "Attempts") -> SendResult | list[SendResult]:
+    async def _try_again(self, attempts: "Attempts") -> SendResult | list[SendResult]:
         """Make the attempts that are left."""
         limit = self._attempts
-        if state.queue is not None and not state.is_keyed:
+        if attempts.queue is not None and not attempts.is_keyed:
             limit = 1
-        while state.count < limit and not state.is_over:
-            if state.count:
-                await self._pause(state.count, state.packed.topic, state.failure)
-            left_ms = state.deadline_ms - steady_ms()
+        while attempts.count < limit and not attempts.is_over:
+            if attempts.count:
+                await self._pause(
+                    attempts.count, attempts.packed.topic, attempts.failure
+                )
+            left_ms = attempts.deadline_ms - steady_ms()
             if left_ms <= 0:
                 break
-            target = await self._choose(state.packed.topic, state.queue, state.last)
+            target = await self._choose(
+                attempts.packed.topic, attempts.queue, attempts.last
+            )
             try:
-                answer = await self._try(target, state.packed, state.deadline_ms)
+                answer = await self._try(target, attempts.packed, attempts.deadline_ms)
             except PeerError as error:
-                state.failed(target, error)
+                attempts.record_failure(target, error)
                 continue
             if not isinstance(answer, Command):
                 return answer
-            self._refused(state, target, answer)
-        raise _failed(state)
+            self._handle_refusal(attempts, target, answer)
+        raise _error_of(attempts)
 
-    def _refused(self, state: "Attempts", target: Target, refusal: Command) -> None:
-        state.refused(target, refusal)
+    def _handle_refusal(
+        self, attempts: "Attempts", target: Target, refusal: Command
+    ) -> None:
+        attempts.record_refusal(target, refusal)
         if refusal.code == ResponseCode.GO_AWAY:
             self.connections.pop(target.address, None)
 
     async def _choose(
         self, topic: str, queue: MessageQueue | None, last: Target | None
     ) -> Target:
-        publishing = await self.publishing(topic)
+        info = await self.find_targets(topic)
         if queue is None:
             avoid = last.queue.broker if last else None
-            return publishing.targets[publishing.choice.next(avoid)]
-        target = publishing.target(queue)
+            return info.targets[info.choice.next(avoid)]
+        target = info.target_of(queue)
         if target is None:
-            raise NoRoute(
-                topic, self._client.name_servers, f"{queue} takes no messages"
-            )
+            raise NoRoute(topic, self._client.name_servers, f"{queue} is not writable")
         return target
 
     async def _try(
         self, target: Target, packed: PackedMessage, deadline_ms: int
-    ) -> Sent:
+    ) -> SendAnswer:
         connection = self.connections.get(target.address)
         if connection is None or not connection.is_open:
             try:
                 with anyio.fail_after((deadline_ms - steady_ms()) / 1_000):
-                    connection = await self._client.connection(target.address)
+                    connection = await self._client.connect(target.address)
             except TimeoutError as error:
                 raise ConnectFailed(f"cannot connect to {target.address}") from error
         waiter = connection.new_waiter()
@@ -233,7 +237,7 @@ class Sender(DirectSends):
             packed.sys_flag,
         )
         try:
-            answer: Sent = await waiter
+            answer: SendAnswer = await waiter
         finally:
             connection.codec.cancel(number)
         return answer
@@ -241,7 +245,7 @@ class Sender(DirectSends):
     async def _pause(
         self, attempt: int, topic: str, failure: PeerError | Command | None
     ) -> None:
-        """Wait, and ask for the route again, before the next attempt."""
+        """Wait, and refresh the route, before the next attempt."""
         code = failure.code if isinstance(failure, Command) else None
         if code is None or code in (
             ResponseCode.TOPIC_NOT_EXIST,
@@ -252,15 +256,15 @@ class Sender(DirectSends):
             await anyio.sleep(pause_ms / 1_000)
 
 
-def _failed(state: Attempts) -> SendFailed:
+def _error_of(attempts: Attempts) -> SendFailed:
     error: SendFailed
-    failure, topic, target = state.failure, state.packed.topic, state.last
+    failure, topic, target = attempts.failure, attempts.packed.topic, attempts.last
     if isinstance(failure, Command):
         assert target is not None
         error = SendRefused(
             target.queue,
             target.address,
-            state.count,
+            attempts.count,
             failure.code,
             failure.remark or "",
         )
@@ -268,14 +272,14 @@ def _failed(state: Attempts) -> SendFailed:
         kind: type[SendFailed] = SendTimeout
         if failure is not None and not isinstance(failure, InvokeTimeout):
             kind = SendFailed
-        tail = "; it may be stored" if state.may_be_stored else ""
+        tail = "; it may be stored" if attempts.may_be_stored else ""
         error = kind(
-            f"no send to topic {topic} succeeded in {state.count} attempts: "
-            f"{failure or 'the time was over'}{tail}",
+            f"no send to topic {topic} succeeded in {attempts.count} attempts: "
+            f"{failure or 'the timeout is over'}{tail}",
             topic,
             target.queue if target else None,
-            state.count,
+            attempts.count,
         )
         error.__cause__ = failure
-    error.may_be_stored = state.may_be_stored
+    error.may_be_stored = attempts.may_be_stored
     return error

@@ -1,4 +1,4 @@
-"""Subscription: which messages of a topic a consumer wants."""
+"""Subscription: the messages of a topic that a consumer receives."""
 
 import time
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ from rmq.protocol.bodies.heartbeat import (
 ALL: Final = "*"
 
 Start = Literal["last", "first"] | datetime
-"""Where a group begins that has committed nothing."""
+"""Where a group without committed offsets begins."""
 
 
 class Sql(str):
@@ -36,8 +36,8 @@ class Subscription(NamedTuple):
     version: int = 0
     tags: frozenset[str] | None = None
 
-    def data(self) -> SubscriptionData:
-        """What heartbeats say of it."""
+    def to_wire(self) -> SubscriptionData:
+        """Return its entry in heartbeats."""
         tags = sorted(self.tags or ())
         return SubscriptionData(
             topic=self.topic,
@@ -49,7 +49,7 @@ class Subscription(NamedTuple):
         )
 
 
-def subscription(topic: str, expression: "str | Sql" = ALL) -> Subscription:
+def parse_subscription(topic: str, expression: "str | Sql" = ALL) -> Subscription:
     """Return a subscription; ConfigError for an expression without a tag."""
     version = time.time_ns() // 1_000_000
     if isinstance(expression, Sql):
@@ -62,7 +62,7 @@ def subscription(topic: str, expression: "str | Sql" = ALL) -> Subscription:
     return Subscription(topic, expression, "TAG", version, tags)
 
 
-def expressions(
+def normalize_topics(
     topics: "str | Mapping[str, str | Sql] | None",
 ) -> "dict[str, str | Sql]":
     """Return topics with their expressions; ConfigError if one is invalid."""
@@ -70,7 +70,7 @@ def expressions(
         return {}
     found = {topics: ALL} if isinstance(topics, str) else dict(topics)
     for topic, expression in found.items():
-        subscription(topic, expression)
+        parse_subscription(topic, expression)
     return found
 
 
@@ -82,7 +82,7 @@ def consumer_data(
     is_assigned: bool,
     start: Start,
 ) -> ConsumerData:
-    """Return what heartbeats say of a consumer."""
+    """Return the entry of a consumer in heartbeats."""
     where = ConsumeFromWhere.CONSUME_FROM_TIMESTAMP
     if start == "first":
         where = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET

@@ -1,10 +1,10 @@
 """OpenTelemetry: a hook that makes spans and carries their context in properties.
 
-A send is a span of kind producer; its context goes with each message as the properties
-of the propagator in use, by default W3C's `traceparent` and `tracestate`. A handler of
-`run` works inside a span of kind consumer: the child of the send for one message,
-linked to all sends for a list. Iterators and `fetch` make a span of kind client at each
-hand-out, linked to the sends; `context_of` lets a program go on from a message.
+A send is a span of kind producer. Each message carries its context in the properties of
+the propagator, by default W3C's `traceparent` and `tracestate`. A handler of `run`
+works inside a span of kind consumer. For one message it is the child of the send, for a
+list it has links to all sends. Each receive of an iterator or `fetch` is a span of kind
+client with links to the sends. `context_of` returns the context of a message.
 
 Names and attributes are those of OpenTelemetry's conventions for messaging.
 """
@@ -26,7 +26,7 @@ AttributeValue = str | int | list[str]
 
 
 class OpenTelemetry:
-    """See above; without a `provider`, the one that the process has set."""
+    """See above; the default `provider` is that of the process."""
 
     def __init__(self, provider: "TracerProvider | None" = None) -> None:
         try:
@@ -41,7 +41,7 @@ class OpenTelemetry:
         self._tracer = trace.get_tracer("rmq.client", tracer_provider=provider)
 
     def context_of(self, message: ReceivedMessage) -> "Context":
-        """Return the context that the producer of a message has sent with it."""
+        """Return the context that a message carries."""
         return self._propagate.extract(message.properties)
 
     # -- producers
@@ -50,7 +50,7 @@ class OpenTelemetry:
         self, group: str, messages: Sequence[Message]
     ) -> tuple[Mapping[str, str], AfterSend]:
         """Begin the span of a send; return its context as properties."""
-        attributes = _attributes("send", "send", messages)
+        attributes = _common_attributes("send", "send", messages)
         attributes["messaging.rocketmq.client_group"] = group
         if len(messages) == 1:
             message = messages[0]
@@ -81,29 +81,29 @@ class OpenTelemetry:
 
     # -- consumers
 
-    def received(self, group: str, messages: Sequence[ReceivedMessage]) -> None:
-        """Make the span of a hand-out."""
-        attributes = _received("receive", group, messages)
+    def after_receive(self, group: str, messages: Sequence[ReceivedMessage]) -> None:
+        """Create the span of a receive."""
+        attributes = _receive_attributes("receive", group, messages)
         self._tracer.start_span(
             _name("receive", attributes),
             kind=self._trace.SpanKind.CLIENT,
             attributes=attributes,
-            links=self._links(messages),
+            links=self._send_links(messages),
         ).end()
 
     @contextmanager
-    def processing(
+    def around_handler(
         self, group: str, messages: Sequence[ReceivedMessage]
     ) -> Iterator[None]:
-        """Have a handler work inside a span."""
-        attributes = _received("process", group, messages)
+        """Return the span of a handler as a context."""
+        attributes = _receive_attributes("process", group, messages)
         is_one = len(messages) == 1
         with self._tracer.start_as_current_span(
             _name("process", attributes),
             context=self.context_of(messages[0]) if is_one else None,
             kind=self._trace.SpanKind.CONSUMER,
             attributes=attributes,
-            links=self._links(messages),
+            links=self._send_links(messages),
             set_status_on_exception=False,
         ) as span:
             try:
@@ -112,8 +112,8 @@ class OpenTelemetry:
                 self._fail(span, error)
                 raise
 
-    def _links(self, messages: Sequence[ReceivedMessage]) -> "list[Link]":
-        """Return links to the sends of messages that have come with a context."""
+    def _send_links(self, messages: Sequence[ReceivedMessage]) -> "list[Link]":
+        """Return links to the sends of messages that carry a context."""
         found = []
         for message in messages:
             span = self._trace.get_current_span(self.context_of(message))
@@ -124,10 +124,10 @@ class OpenTelemetry:
         return found
 
 
-def _attributes(
+def _common_attributes(
     name: str, kind: str, messages: Sequence[Message] | Sequence[ReceivedMessage]
 ) -> dict[str, AttributeValue]:
-    """Return what spans of all kinds have; a list may be of several topics."""
+    """Return the attributes of all spans; a list may have several topics."""
     found: dict[str, AttributeValue] = {
         "messaging.system": "rocketmq",
         "messaging.operation.name": name,
@@ -141,10 +141,10 @@ def _attributes(
     return found
 
 
-def _received(
+def _receive_attributes(
     name: str, group: str, messages: Sequence[ReceivedMessage]
 ) -> dict[str, AttributeValue]:
-    found = _attributes(name, name, messages)
+    found = _common_attributes(name, name, messages)
     found["messaging.consumer.group.name"] = group
     if len(messages) == 1:
         message = messages[0]
@@ -165,6 +165,6 @@ def _add_names(
 
 
 def _name(operation: str, attributes: Mapping[str, AttributeValue]) -> str:
-    """Return the name of a span: what is done, and where if that is one topic."""
+    """Return the name of a span: the operation, and the topic if there is one."""
     topic = attributes.get("messaging.destination.name")
     return f"{operation} {topic}" if topic else operation

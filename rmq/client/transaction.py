@@ -1,8 +1,9 @@
-"""Transactions: half messages, their ends, and the broker's question about them.
+"""Transactions: half messages, their ends, and checks by the broker.
 
-A half message is stored, but no consumer sees it before its end (request 37) says
-commit. If the end is lost, the broker asks a producer of the group (request 39), and
-its checker decides.
+Known in Java as `TransactionMQProducer`. The broker stores a half message, but no
+consumer sees it before the producer ends it with a commit (request 37). If the end is
+lost, the broker checks with a producer of the group (request 39), whose checker
+decides.
 """
 
 import inspect
@@ -39,7 +40,7 @@ from rmq.protocol.headers.transaction import (
 logger = logging.getLogger(__name__)
 
 Checker = Callable[[ReceivedMessage], Awaitable[bool | None] | bool | None]
-"""Whether the transaction of a half message is committed; None: not known yet."""
+"""Returns whether a half message is committed; None if it is not known yet."""
 
 END_TIMEOUT_MS: Final = 3_000
 ENDS: Final = {
@@ -58,15 +59,15 @@ class Transaction:
 
     @property
     def msg_id(self) -> str:
-        """The id of the message, by which the checker knows it again."""
+        """The id of the message, by which the checker identifies it."""
         return self.result.msg_id
 
     def leave_open(self) -> None:
-        """End nothing when the block is left: the broker will ask the checker."""
+        """Leave the transaction open after the block: the checker decides later."""
         self.is_committed = None
 
     def rollback(self) -> None:
-        """Have the message dropped when the block is left."""
+        """Drop the message at the end of the block."""
         self.is_committed = False
 
 
@@ -85,8 +86,8 @@ class Transactions:
         return packer.pack(message, extra, sys_flag=flags.TRANSACTION_PREPARED)
 
     @asynccontextmanager
-    async def ending(self, result: SendResult) -> AsyncIterator[Transaction]:
-        """End a transaction as the block does."""
+    async def open_transaction(self, result: SendResult) -> AsyncIterator[Transaction]:
+        """Commit at the end of the block; roll back after an exception."""
         transaction = Transaction(result)
         is_left = False
         try:
@@ -95,18 +96,18 @@ class Transactions:
         finally:
             if not is_left:
                 transaction.rollback()
-                await self._end_quietly(result)
+                await self._roll_back(result)
         if transaction.is_committed is not None:
-            await self._end(result, is_committed=transaction.is_committed)
+            await self._send_end(result, is_committed=transaction.is_committed)
 
-    async def _end_quietly(self, result: SendResult) -> None:
-        """Roll back beside an exception, which counts."""
+    async def _roll_back(self, result: SendResult) -> None:
+        """Roll back after an exception; an error here is only logged."""
         try:
-            await self._end(result, is_committed=False)
+            await self._send_end(result, is_committed=False)
         except TransactionFailed as error:
             logger.warning("%s", error)
 
-    async def _end(self, result: SendResult, *, is_committed: bool) -> None:
+    async def _send_end(self, result: SendResult, *, is_committed: bool) -> None:
         queue = result.queue
         assert isinstance(queue, MessageQueue)
         header = EndTransactionRequestHeader(
@@ -120,13 +121,13 @@ class Transactions:
         )
         request = Command.request(RequestCode.END_TRANSACTION, header)
         route = await self._client.route_to_send(queue.topic)
-        address = route.master(queue.broker)
-        text = f"the end of transaction {result.msg_id} did not reach {queue.broker}"
+        address = route.master_of(queue.broker)
+        text = f"cannot end transaction {result.msg_id} at broker {queue.broker}"
         try:
             answer = await self._client.request(address or "", request, END_TIMEOUT_MS)
         except PeerError as error:
             raise TransactionFailed(
-                f"{text}: {error}; it will ask the checker"
+                f"{text}: {error}; the broker will ask the checker"
             ) from error
         if answer.code != ResponseCode.SUCCESS:
             raise TransactionFailed(f"{text}: {answer.code}: {answer.remark}")
@@ -134,7 +135,7 @@ class Transactions:
     async def on_request(
         self, connection: Connection, request: Command
     ) -> Command | None:
-        """Answer 39: end the transaction as the checker says."""
+        """Answer 39: end the transaction by the decision of the checker."""
         if request.code != RequestCode.CHECK_TRANSACTION_STATE:
             return None
         if self._checker is None:
@@ -164,5 +165,9 @@ class Transactions:
         if connection.is_open:
             connection.oneway(Command.request(RequestCode.END_TRANSACTION, header))
         else:
-            logger.warning("no end of %s: %s is gone", half.msg_id, Foreign(connection))
+            logger.warning(
+                "cannot end transaction %s: the connection to %s is closed",
+                half.msg_id,
+                Foreign(connection),
+            )
         return request.reply()

@@ -1,7 +1,7 @@
-"""Connections that this process opens: the one way to ask a server of RocketMQ.
+"""Connections that this process opens to servers of RocketMQ.
 
-`ClientCodec` has the bytes and the calls in flight of a connection, `signing` adds
-signatures. `connection` runs it on a wire of asyncio or trio, for `rmq.client` and for
-brokers and name servers; `link` on a blocking socket, for tools that ask one question
-after the other and are not to pay for an event loop.
+`ClientCodec` has the bytes and the pending calls of a connection; `signing` adds
+signatures. `connection` runs the codec on a wire of asyncio or trio, for `rmq.client`,
+brokers and name servers. `link` runs it on a blocking socket, for tools that send one
+request after the other and need no event loop.
 """

@@ -1,7 +1,8 @@
 """Connection: requests over one wire, and the tasks that wait for their answers.
 
-A call ends in one of three ways: its answer comes, its time is over, or the wire is
-lost. The end of a wire ends all its calls. Belongs to the loop that opened it.
+A call ends in one of three ways: its answer arrives, its deadline passes, or the wire
+is lost. The end of a wire ends all its calls. Only the loop that opened a connection
+may use it.
 """
 
 import logging
@@ -29,7 +30,7 @@ logger.addFilter(SparseLog())
 
 NANOSECONDS: Final = 1_000_000
 NO_LIMIT_MS: Final = 1 << 60
-"""The time of a request that ends by its answer, the end of the wire or its task."""
+"""The timeout of a request that only its answer, its wire or its task ends."""
 
 
 def steady_ms() -> int:
@@ -42,11 +43,11 @@ def date_ms() -> int:
     return time.time_ns() // NANOSECONDS
 
 
-Sent = SendResult | list[SendResult] | Command
+SendAnswer = SendResult | list[SendResult] | Command
 
 
 class Connection:
-    """A wire with its codec; `sign` adds a signature to a command, if there is one."""
+    """A wire with its codec; `sign`, if not None, adds a signature to a command."""
 
     wire: Wire
 
@@ -71,8 +72,8 @@ class Connection:
     # -- calls
 
     async def request(self, command: Command, timeout_ms: int) -> Command:
-        """Send a request and wait for its answer; else InvokeTimeout or PeerClosed."""
-        self._check()
+        """Return the answer to a request; InvokeTimeout or PeerClosed without one."""
+        self._check_open()
         waiter = self.new_waiter()
         number = self.start(command, waiter, timeout_ms)
         try:
@@ -87,12 +88,12 @@ class Connection:
             self.sign(command)
         deadline_ms = steady_ms() + timeout_ms
         number = self.codec.request(command, waiter, deadline_ms)
-        self._go(deadline_ms)
+        self._schedule_write(deadline_ms)
         return number
 
     def oneway(self, command: Command) -> None:
-        """Send a request that nobody answers."""
-        self._check()
+        """Send a request without an answer."""
+        self._check_open()
         if self.sign is not None:
             self.sign(command)
         self.codec.request(command, None, 0)
@@ -114,12 +115,12 @@ class Connection:
         msg_ids: str | list[str],
         sys_flag: int = 0,
     ) -> int:
-        """Send messages; the waiter gets what `Sent` has. Without one it is oneway.
+        """Send messages; the waiter gets a `SendAnswer`. Without one it is oneway.
 
         `deadline_ms` is a time of `steady_ms`.
         """
         if not self.is_open:
-            self._check()
+            self._check_open()
         if self.sign is None:
             codec = self.codec
             number = codec.send(
@@ -146,7 +147,7 @@ class Connection:
                 queue=template.queue,
                 msg_ids=msg_ids,
             )
-            self._go(deadline_ms)
+            self._schedule_write(deadline_ms)
         return number
 
     def pull(
@@ -160,8 +161,8 @@ class Connection:
         hold_ms: int,
         sys_flag: int,
     ) -> None:
-        """Ask for messages; the waiter gets a PullResult."""
-        self._check()
+        """Request messages; the waiter gets a PullResult."""
+        self._check_open()
         deadline_ms = steady_ms() + timeout_ms
         if self.sign is None:
             self.codec.pull(
@@ -177,21 +178,21 @@ class Connection:
             command = pull_command(template, offset, count, hold_ms, sys_flag)
             self.sign(command)
             self.codec.request(command, waiter, deadline_ms, kind=ANSWER_TO_PULL)
-        self._go(deadline_ms)
+        self._schedule_write(deadline_ms)
 
-    def _go(self, deadline_ms: int) -> None:
+    def _schedule_write(self, deadline_ms: int) -> None:
         self.wire.wake()
-        if deadline_ms <= self.codec.next_deadline_ms:  # no other one ends earlier
+        if deadline_ms <= self.codec.next_deadline_ms:  # it is the earliest
             self._on_deadline(deadline_ms)
 
-    def _check(self) -> None:
+    def _check_open(self) -> None:
         if not self.is_open:
             raise PeerClosed(
                 f"the connection to {self.address} ended: {self._end_reason}"
             )
 
     def expire(self, now_ms: int) -> None:
-        """End the calls whose time is over."""
+        """End the calls whose deadline has passed."""
         for waiter in self.codec.expire(now_ms):
             _fail(waiter, InvokeTimeout(f"{self.address} did not answer in time"))
 
@@ -202,12 +203,12 @@ class Connection:
 
     # -- called by the wire
 
-    def take(self) -> bytes:
-        """Return what is to be written."""
+    def take_output(self) -> bytes:
+        """Remove and return the bytes to write."""
         return self.codec.take_output()
 
-    def received(self, data: bytes) -> None:
-        """Give answers to those that wait for them."""
+    def on_data(self, data: bytes) -> None:
+        """Read answers, and pass each to its waiter."""
         try:
             for waiter, answer in self.codec.feed(data):
                 if waiter is None:
@@ -222,11 +223,11 @@ class Connection:
                 Foreign(error),
                 extra=caused_by(self.address),
             )
-            self.lost(f"it does not speak the protocol of RocketMQ: {error}")
+            self.on_wire_lost(f"it does not speak the protocol of RocketMQ: {error}")
             self.wire.close()
 
-    def lost(self, reason: str) -> None:
-        """End all calls: no more answers will come."""
+    def on_wire_lost(self, reason: str) -> None:
+        """End all calls: no more answers will arrive."""
         if not self.is_open:
             return
         self.is_open = False

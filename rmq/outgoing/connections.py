@@ -1,8 +1,8 @@
 """Connections: one open connection for each address, opened at the first use.
 
-Two callers share one attempt to connect. After a failure the next attempt is made after
-0.1 s, doubling to 5 s; until then calls fail at once, so that a dead server costs one
-time-out and not one for each call. Belongs to the loop that uses it first.
+Two callers share one attempt to connect. After a failure the next attempt waits for
+0.1 s, doubling to 5 s. Calls fail at once in that time: a dead server costs one timeout
+and not one for each call. Only the loop that used an object first may use it.
 """
 
 import random
@@ -20,14 +20,14 @@ CONNECT_TIMEOUT_MS: Final = 3_000
 FIRST_PAUSE_MS: Final = 100
 LONGEST_PAUSE_MS: Final = 5_000
 MAX_FAILURES: Final = 1_000
-"""Addresses whose last failure is kept."""
+"""Most addresses whose last failure is remembered."""
 
 Greet = Callable[[Connection], Awaitable[None]]
-"""Does what comes first on a new connection; if it fails, nobody uses that one."""
+"""Sends the first request of a new connection; if it fails, that is closed."""
 
 
 class Connections:
-    """See above; `tls_to` says what a connection to an address needs, None if plain."""
+    """See above; `tls_to` returns the TLS settings of an address, None if plain."""
 
     def __init__(
         self,
@@ -45,14 +45,14 @@ class Connections:
         self._on_request = on_request
         self._on_lost = on_lost
         self._on_deadline = on_deadline
-        self._greeted_now: set[Connection] = set()
-        self._turns: dict[str, _Turn] = {}
+        self._greeting: set[Connection] = set()
+        self._locks: dict[str, _AddressLock] = {}
         self._wires: Wires | None = None
         self._failures: dict[str, tuple[int, float]] = {}
 
-    def all(self) -> list[Connection]:
-        """Return those that are open, and those that are being greeted."""
-        return [*self.open.values(), *self._greeted_now]
+    def list_all(self) -> list[Connection]:
+        """Return the open connections, and those that wait for their greeting."""
+        return [*self.open.values(), *self._greeting]
 
     async def get(self, address: str, greet: Greet | None = None) -> Connection:
         """Return the open connection to an address; ConnectFailed without one."""
@@ -61,32 +61,32 @@ class Connections:
             return found
         # Held across the connect: two callers must not open two connections.
         wires = self._wires = self._wires or current_wires()
-        turn = self._turns.get(address)
-        if turn is None:
-            turn = self._turns[address] = _Turn(wires.lock())
-        turn.users += 1
+        lock = self._locks.get(address)
+        if lock is None:
+            lock = self._locks[address] = _AddressLock(wires.lock())
+        lock.users += 1
         try:
-            async with turn.lock:
+            async with lock.lock:
                 found = self.open.get(address)
                 if found is None or not found.is_open:
                     found = await self._open(wires, address, greet)
         finally:
-            turn.users -= 1
-            if not turn.users:
-                del self._turns[address]
+            lock.users -= 1
+            if not lock.users:
+                del self._locks[address]
         return found
 
     async def _open(
         self, wires: Wires, address: str, greet: Greet | None
     ) -> Connection:
         found = await self._connect(wires, address)
-        self._greeted_now.add(found)
+        self._greeting.add(found)
         try:
             if greet is not None:
                 await greet(found)
             self.open[address] = found
         finally:
-            self._greeted_now.discard(found)
+            self._greeting.discard(found)
             if self.open.get(address) is not found:
                 found.close()
         return found
@@ -96,7 +96,11 @@ class Connections:
         if count and wires.now() < until:
             raise ConnectFailed(f"{address} could not be reached a moment ago")
         connection = Connection(
-            address, wires.waiter, self._on_request, self._lost, self._on_deadline
+            address,
+            wires.waiter,
+            self._on_request,
+            self._on_wire_lost,
+            self._on_deadline,
         )
         try:
             wire = await wires.connect(
@@ -108,7 +112,7 @@ class Connections:
         except (OSError, ValueError) as error:
             pause_ms = min(FIRST_PAUSE_MS << min(count, 10), LONGEST_PAUSE_MS)
             pause_s = pause_ms * random.uniform(0.8, 1.2) / 1_000
-            self._failed(address, count + 1, wires.now(), pause_s)
+            self._record_failure(address, count + 1, wires.now(), pause_s)
             reason = str(error) or f"no answer in {self._connect_timeout_s:g} s"
             raise ConnectFailed(f"cannot connect to {address}: {reason}") from error
         self._failures.pop(address, None)
@@ -116,13 +120,15 @@ class Connections:
         connection.sign = self.sign
         return connection
 
-    def _failed(self, address: str, count: int, now: float, pause_s: float) -> None:
-        if len(self._failures) >= MAX_FAILURES:  # addresses may be anybody's
+    def _record_failure(
+        self, address: str, count: int, now: float, pause_s: float
+    ) -> None:
+        if len(self._failures) >= MAX_FAILURES:  # addresses come from name servers
             left = {a: f for a, f in self._failures.items() if f[1] > now}
             self._failures = left if len(left) < MAX_FAILURES else {}
         self._failures[address] = count, now + pause_s
 
-    def _lost(self, connection: Connection, reason: str) -> None:
+    def _on_wire_lost(self, connection: Connection, reason: str) -> None:
         if self.open.get(connection.address) is connection:
             del self.open[connection.address]
         self._on_lost(connection, reason)
@@ -134,10 +140,10 @@ class Connections:
         for connection in connections:
             connection.close()
         for connection in connections:
-            await connection.wire.closed()
+            await connection.wire.wait_closed()
 
 
-class _Turn:
+class _AddressLock:
     """The lock of an address, and how many tasks have it or wait for it."""
 
     def __init__(self, lock: Lock) -> None:

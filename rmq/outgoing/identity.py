@@ -1,8 +1,8 @@
-"""Identity: as whom a tool connects, and whom it trusts.
+"""Identity: the user of a tool, and the certificates that it trusts.
 
-A user signs each request (HMAC-SHA1, as Java's clients do). `Trust` has the files of
-TLS: the authorities that sign servers, and a certificate of our own. The name in a
-server's certificate must be the host that was asked for, or `name`; `ANY_NAME` accepts
+A user signs each request with HMAC-SHA1, as Java's clients do. `Trust` has the files of
+TLS: the authorities that sign servers, and the client's own certificate. The name in
+the certificate of a server must be the requested host, or `name`. `ANY_NAME` accepts
 every name that a trusted authority has signed.
 """
 
@@ -28,12 +28,12 @@ class Trust(NamedTuple):
     key: str = ""
     name: str = ""
 
-    def wrapped(self, plain: socket.socket, address: str) -> "ssl.SSLSocket":
-        """Make the handshake; NotTrusted or ConnectFailed say what is wrong.
+    def wrap_socket(self, plain: socket.socket, address: str) -> "ssl.SSLSocket":
+        """Do the handshake; raises NotTrusted or ConnectFailed.
 
-        ConfigError if one of our files cannot be used.
+        ConfigError if a file cannot be used.
         """
-        # imported on use: plain connections need no OpenSSL, 15 ms of every command
+        # plain connections need no OpenSSL, whose import takes 15 ms
         import ssl
 
         context = self.context()
@@ -46,11 +46,11 @@ class Trust(NamedTuple):
             raise _not_trusted(address, name, error) from error
         except (OSError, ValueError) as error:
             raise ConnectFailed(
-                f"{address} does not offer TLS: {_reason(error)}"
+                f"{address} does not offer TLS: {_error_text(error)}"
             ) from error
 
     def context(self) -> "ssl.SSLContext":
-        """Return what OpenSSL needs; ConfigError if one of our files cannot be used."""
+        """Return a context of OpenSSL; ConfigError if a file cannot be used."""
         import ssl
 
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -58,7 +58,7 @@ class Trust(NamedTuple):
         context.check_hostname = self.name != ANY_NAME
         try:
             if self.ca:
-                # a server's own certificate may be trusted without its authority
+                # allows trust in the certificate of a server without its authority
                 context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
                 context.load_verify_locations(self.ca)
             else:
@@ -67,12 +67,12 @@ class Trust(NamedTuple):
                 context.load_cert_chain(self.certificate, self.key or None)
         except OSError as error:
             files = ", ".join(part for part in self[:3] if part)
-            raise ConfigError(f"TLS with {files}: {_reason(error)}") from error
+            raise ConfigError(f"TLS with {files}: {_error_text(error)}") from error
         return context
 
 
 class Identity(NamedTuple):
-    """A user, or nobody, and TLS, or plain connections."""
+    """A user, empty for none, and TLS, None for plain connections."""
 
     user: str = ""
     password: str = ""
@@ -83,7 +83,7 @@ ANONYMOUS: Final = Identity()
 
 
 def offers_tls(address: tuple[str, int], timeout_s: float) -> bool:
-    """Whether a server answers a TLS handshake, whatever its certificate is."""
+    """Whether a server answers a TLS handshake, with any certificate."""
     import ssl
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -109,11 +109,11 @@ def _not_trusted(
     if error.verify_code in (OTHER_NAME, OTHER_ADDRESS):
         return NotTrusted(address, "name", f"it is not for {name}")
     return NotTrusted(
-        address, "signer", f"nobody trusted signed it ({error.verify_message})"
+        address, "signer", f"no trusted authority signed it ({error.verify_message})"
     )
 
 
-def _reason(error: Exception) -> str:
-    """Return the system's or OpenSSL's words without numbers and source lines."""
+def _error_text(error: Exception) -> str:
+    """Return the text of the system or of OpenSSL, without error numbers."""
     reason = getattr(error, "reason", None) or getattr(error, "strerror", None)
     return str(reason or error).replace("_", " ").lower()

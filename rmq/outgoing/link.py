@@ -1,9 +1,9 @@
 """Link: a connection on a blocking socket, for programs without an event loop.
 
-The bytes and the pairing of answers are those of every client, in `ClientCodec`;
-requests of the server are not answered. `ask` has one request at a time: a tool that
-asks a few questions is done before an event loop is imported. Sends and pulls may be
-many at a time, each with a waiter, which is any object of the caller.
+`ClientCodec` writes requests and pairs answers, as in every client. A link ignores
+requests of the server. `request` sends one request at a time: a tool with few requests
+ends before it could import an event loop. Many sends and pulls may be in flight, each
+with a waiter: any object of the caller.
 """
 
 import socket
@@ -32,9 +32,9 @@ from rmq.core.errors import (
 from rmq.outgoing.identity import ANONYMOUS, Identity, offers_tls
 from rmq.outgoing.signing import (
     Credentials,
+    make_signer,
     pull_command,
     send_command,
-    signer,
 )
 from rmq.protocol.command import Command
 from rmq.protocol.flags import PULL_SUBSCRIPTION
@@ -42,7 +42,7 @@ from rmq.protocol.frames import decode, encode
 
 RECEIVE_SIZE: Final = 1 << 18
 NO_DEADLINE: Final = 0
-"""`ask` has its own limit, and gives the request up; others wait for any answer."""
+"""`request` has a limit of its own; other requests wait without one."""
 
 
 class Link:
@@ -57,8 +57,8 @@ class Link:
         self._codec = ClientCodec(decode, encode)
         self._sign = None
         if identity.user:
-            self._sign = signer(Credentials(identity.user, identity.password))
-        self._has_heard = False
+            self._sign = make_signer(Credentials(identity.user, identity.password))
+        self._has_received = False
         self._socket = connect(address, timeout_s)
         if identity.trust is not None:
             self._encrypt(identity)
@@ -66,7 +66,7 @@ class Link:
     def _encrypt(self, identity: Identity) -> None:
         assert identity.trust is not None
         try:
-            self._socket = identity.trust.wrapped(self._socket, self.address)
+            self._socket = identity.trust.wrap_socket(self._socket, self.address)
         except RmqError:
             self._socket.close()
             raise
@@ -101,11 +101,11 @@ class Link:
         return ssl.cert_time_to_seconds(str(certificate["notAfter"]))
 
     def fileno(self) -> int:
-        """Return the number of the socket, to wait for several links at once."""
+        """Return the file descriptor, to wait for several links at once."""
         return self._socket.fileno()
 
     def ask(self, request: Command) -> Command:
-        """Send a request and wait for its answer, with any code."""
+        """Send a request; return its answer with any code."""
         if self._sign is not None:
             self._sign(request)
         number = self._codec.request(request, request, NO_DEADLINE)
@@ -125,7 +125,7 @@ class Link:
         )
 
     def begin(self, request: Command, waiter: object) -> None:
-        """Begin any request; `answers` pairs the waiter with the answer."""
+        """Begin any request; `receive_answers` pairs the waiter with the answer."""
         if self._sign is not None:
             self._sign(request)
         self._codec.request(request, waiter, NO_DEADLINE)
@@ -139,7 +139,7 @@ class Link:
         *,
         sys_flag: int = 0,
     ) -> None:
-        """Begin to send messages; `answers` pairs the waiter with what `Sent` has."""
+        """Begin a send; `receive_answers` pairs the waiter with a `SendAnswer`."""
         born_ms = int(time.time() * 1_000)
         if self._sign is None:
             self._codec.send(
@@ -162,7 +162,7 @@ class Link:
     def pull(
         self, template: PullTemplate, waiter: object, *, offset: int, count: int
     ) -> None:
-        """Begin a pull of stored messages; the waiter's answer is a PullResult."""
+        """Begin a pull that is not held; the answer is a PullResult."""
         if self._sign is None:
             self._codec.pull(
                 template,
@@ -179,58 +179,58 @@ class Link:
         self._codec.request(command, waiter, NO_DEADLINE, kind=ANSWER_TO_PULL)
 
     def flush(self) -> None:
-        """Send what was begun. A PeerError, as of `answers`, ends the link."""
+        """Send the requests that were begun; a PeerError ends the link."""
         try:
             self._socket.settimeout(self._timeout_s)
             self._socket.sendall(self._codec.take_output())
         except OSError as error:
-            raise self._broken(error) from error
+            raise self._peer_error(error) from error
 
     def answers(self, timeout_s: float) -> list[tuple[Any, Any]]:
-        """Send what was begun; return the waiters that have answers, with these.
+        """Send the requests that were begun; return waiters with their answers.
 
-        It waits for bytes, which may be none of a whole answer. A PeerError ends the
-        link: what had no answer may or may not have been done.
+        It waits for any bytes; they may be less than one answer. A PeerError ends the
+        link; the server may have executed requests without an answer.
         """
         if self._codec.has_output:
             self.flush()
         try:
             self._socket.settimeout(timeout_s)
-            return self._codec.feed(self._received())
+            return self._codec.feed(self._receive())
         except RemoteProtocolError as error:
             raise PeerError(
                 f"the server on {self.address} does not speak the protocol of "
                 f"RocketMQ: {error}"
             ) from error
         except OSError as error:
-            raise self._broken(error) from error
+            raise self._peer_error(error) from error
 
-    def _received(self) -> bytes:
-        """Return what arrives within the socket's time; nothing if nothing does."""
+    def _receive(self) -> bytes:
+        """Return the bytes that arrive within the timeout of the socket, maybe none."""
         try:
             data = self._socket.recv(RECEIVE_SIZE)
         except TimeoutError:
             return b""
         if not data:
             raise ConnectionResetError
-        self._has_heard = True
+        self._has_received = True
         while self._identity.trust is not None and self._socket.pending():  # type: ignore[attr-defined]
             data += self._socket.recv(RECEIVE_SIZE)
         return data
 
-    def _broken(self, error: OSError) -> PeerError:
+    def _peer_error(self, error: OSError) -> PeerError:
         if isinstance(error, TimeoutError):
             return InvokeTimeout(f"{self.address} takes no more bytes")
-        is_unheard = not (self._has_heard or self._identity.trust)
-        if is_unheard and offers_tls(Address.parse(self.address), self._timeout_s):
+        is_silent = not (self._has_received or self._identity.trust)
+        if is_silent and offers_tls(Address.parse(self.address), self._timeout_s):
             return TlsWanted(f"{self.address} wants TLS")
         text = f"{self.address} closed the connection"
         trust = self._identity.trust
-        if trust and not trust.certificate and not self._has_heard:
+        if trust and not trust.certificate and not self._has_received:
             return CertificateWanted(f"{text} without an answer")
         if isinstance(error, ConnectionError):
             return PeerClosed(text)
-        return PeerClosed(f"{text}: {_say(error)}")
+        return PeerClosed(f"{text}: {_error_text(error)}")
 
 
 def connect(address: str, timeout_s: float) -> socket.socket:
@@ -240,11 +240,13 @@ def connect(address: str, timeout_s: float) -> socket.socket:
     except ConnectionRefusedError as error:
         raise ConnectFailed(f"{address} refuses the connection") from error
     except (OSError, ValueError, OverflowError) as error:
-        raise ConnectFailed(f"cannot connect to {address}: {_say(error)}") from error
+        raise ConnectFailed(
+            f"cannot connect to {address}: {_error_text(error)}"
+        ) from error
 
 
-def _say(error: Exception) -> str:
-    """Return the system's error text without its number."""
+def _error_text(error: Exception) -> str:
+    """Return the text of a system error without its number."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     return str(error)

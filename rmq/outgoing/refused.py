@@ -1,4 +1,4 @@
-"""What a server says instead of doing what it was asked for."""
+"""AnswerRefused: the error for an answer with another code than success."""
 
 from rmq.core.errors import RmqError
 from rmq.protocol.codes import ResponseCode

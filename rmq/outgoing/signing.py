@@ -1,4 +1,4 @@
-"""Signed requests: sends and pulls as commands, whose fields a signature covers."""
+"""Signatures of requests; sends and pulls as commands, whose fields are signed."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -13,7 +13,7 @@ from rmq.protocol.topics import DEFAULT_TOPIC
 
 
 class Credentials(NamedTuple):
-    """A user and its password, by Java called access key and secret key."""
+    """A user and its password; Java calls them access key and secret key."""
 
     access_key: str
     secret_key: str
@@ -22,8 +22,8 @@ class Credentials(NamedTuple):
         return f"Credentials({self.access_key!r}, ...)"
 
 
-def signer(credentials: Credentials) -> Callable[[Command], None]:
-    """Return what adds the name of a user and the signature to a request."""
+def make_signer(credentials: Credentials) -> Callable[[Command], None]:
+    """Return a function that adds the user and the signature to a request."""
 
     def add(command: Command) -> None:
         sign(command, credentials.access_key, credentials.secret_key)

@@ -15,33 +15,33 @@ if TYPE_CHECKING:
 
 
 class Receiver(Protocol):
-    """The other side of a wire."""
+    """The user of a wire; a `Connection`."""
 
-    def take(self) -> bytes:
-        """Return what is to be written."""
+    def take_output(self) -> bytes:
+        """Remove and return the bytes to write."""
 
-    def received(self, data: bytes) -> None:
-        """Take bytes; raises nothing."""
+    def on_data(self, data: bytes) -> None:
+        """Handle received bytes; raises nothing."""
 
-    def lost(self, reason: str) -> None:
-        """Learn that the wire has ended; called once."""
+    def on_wire_lost(self, reason: str) -> None:
+        """Handle the end of the wire; called once."""
 
 
 class Completion(Protocol):
-    """What gets the end of a call; a Future of asyncio is one."""
+    """Gets the end of a call; a Future of asyncio is one."""
 
     def done(self) -> bool:
-        """Whether it has its result, or was given up."""
+        """Whether it has its result, or was cancelled."""
 
     def set_result(self, value: Any, /) -> None:  # noqa: ANN401 - of any call
         """Give the task its result."""
 
     def set_exception(self, error: BaseException, /) -> None:
-        """Let the task raise."""
+        """Raise an error in the task."""
 
 
 class Waiter(Completion, Protocol):
-    """What a task awaits."""
+    """A completion that one task awaits."""
 
     def __await__(self) -> Any:  # noqa: ANN401 - of any call
         """Wait for it."""
@@ -59,30 +59,30 @@ class Wire(Protocol):
         """The IP address and the port of this end."""
 
     def wake(self) -> None:
-        """Write what the receiver has, in this turn of the loop."""
+        """Write the output of the receiver in this turn of the loop."""
 
-    async def drained(self) -> None:
+    async def wait_drained(self) -> None:
         """Wait until it is not full, or lost."""
 
     def close(self) -> None:
-        """End it at once; `lost` is called unless it has been."""
+        """End it at once; calls `on_wire_lost` unless it has ended before."""
 
-    async def closed(self) -> None:
+    async def wait_closed(self) -> None:
         """Wait until the socket is closed, for a second at most."""
 
 
 class Tls(NamedTuple):
-    """What a connection with TLS needs; `name` None: any name is believed."""
+    """The settings of TLS; with `name` None any name in a certificate is valid."""
 
     context: "ssl.SSLContext"
     name: str | None
 
 
 class Lock(Protocol):
-    """Orders tasks; held inside `async with`."""
+    """Lets one task at a time into an `async with` block."""
 
     async def __aenter__(self) -> None:
-        """Wait until it is free, and take it."""
+        """Wait until it is free, and acquire it."""
 
     async def __aexit__(
         self,
@@ -91,11 +91,11 @@ class Lock(Protocol):
         trace: TracebackType | None,
         /,
     ) -> None:
-        """Give it to the next one."""
+        """Release it for the next task."""
 
 
 Connect = Callable[[tuple[str, int], Tls | None, Receiver, float], Awaitable[Wire]]
-"""Opens a wire to a host and a port within so many seconds; OSError if that fails."""
+"""Opens a wire to a host and a port within a time in seconds; raises OSError."""
 
 
 class Wires(NamedTuple):

@@ -25,21 +25,21 @@ class AsyncioWire(asyncio.Protocol):
     # -- called by the transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Note the transport."""
+        """Store the transport."""
         self._transport = cast("asyncio.Transport", transport)
         host, port = transport.get_extra_info("sockname")[:2]
         self.local_address = str(host), int(port)
 
     def data_received(self, data: bytes) -> None:
-        """Pass bytes on."""
-        self._receiver.received(bytes(data))
+        """Pass received bytes on."""
+        self._receiver.on_data(bytes(data))
 
     def pause_writing(self) -> None:
-        """Note that the peer reads slowly."""
+        """Record that the peer reads slowly."""
         self.is_full = True
 
     def resume_writing(self) -> None:
-        """Let those go on that wait for room."""
+        """Wake the tasks that wait for room."""
         self.is_full = False
         for future in self._drained:
             if not future.done():
@@ -47,7 +47,7 @@ class AsyncioWire(asyncio.Protocol):
         self._drained.clear()
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Learn that the socket is closed; pass on why."""
+        """Handle the end of the socket; pass the reason on."""
         self._is_closed = True
         self._end(str(error) if error else "the server closed it")
         self.resume_writing()
@@ -56,7 +56,7 @@ class AsyncioWire(asyncio.Protocol):
         if not self._is_lost:
             self._is_lost = True
             self.resume_writing()
-            self._receiver.lost(reason)
+            self._receiver.on_wire_lost(reason)
 
     # -- called by the connection
 
@@ -68,10 +68,10 @@ class AsyncioWire(asyncio.Protocol):
 
     def _write(self) -> None:
         self._is_scheduled = False
-        if not self._is_lost and (data := self._receiver.take()):
+        if not self._is_lost and (data := self._receiver.take_output()):
             self._transport.write(data)
 
-    async def drained(self) -> None:
+    async def wait_drained(self) -> None:
         """Wait until it is not full, or lost."""
         if self.is_full:
             future = self._loop.create_future()
@@ -81,12 +81,12 @@ class AsyncioWire(asyncio.Protocol):
     def close(self) -> None:
         """End it at once."""
         if not self._is_lost:
-            if data := self._receiver.take():
+            if data := self._receiver.take_output():
                 self._transport.write(data)
             self._transport.close()
             self._end("closed here")
 
-    async def closed(self) -> None:
+    async def wait_closed(self) -> None:
         """Wait until the socket is closed, for a second at most."""
         if not self._is_closed:
             future = self._loop.create_future()
@@ -100,7 +100,7 @@ class AsyncioWire(asyncio.Protocol):
 async def connect(
     address: tuple[str, int], tls: Tls | None, receiver: Receiver, limit_s: float
 ) -> Wire:
-    """Open a wire; OSError, as ssl.SSLError and TimeoutError are, if that fails."""
+    """Open a wire; raises OSError, of which ssl.SSLError and TimeoutError are kinds."""
     loop = asyncio.get_running_loop()
     async with asyncio.timeout(limit_s):
         _transport, wire = await loop.create_connection(
@@ -115,5 +115,7 @@ async def connect(
 def make_wires() -> Wires:
     """Return the wires of the loop that runs."""
     loop = asyncio.get_running_loop()
-    new_future = partial(asyncio.Future, loop=loop)  # of C: a third of create_future
+    new_future = partial(
+        asyncio.Future, loop=loop
+    )  # in C: a third of the time of create_future
     return Wires(connect, new_future, asyncio.Lock, loop.time)

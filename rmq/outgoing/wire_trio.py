@@ -1,8 +1,8 @@
 """The wire of trio: two tasks on a stream, and a waiter of its own.
 
-trio's `Event` would wake a list of tasks and check a state more; a waiter has one.
-A task that is cancelled while it waits has left the waiter before the answer comes:
-else the answer would wake a task that runs already.
+The `Event` of trio would wake a list of tasks; a waiter has one task and one state
+less. A cancelled task leaves its waiter at once, so that a later answer does not wake a
+task that runs already.
 """
 
 from collections.abc import Generator
@@ -15,14 +15,14 @@ from rmq.outgoing.wire import Receiver, Tls, Wire, Wires
 
 RECEIVE_SIZE: Final = 1 << 18
 FULL_BYTES: Final = 1 << 20
-"""A write of this size that is not through means that the peer reads slowly."""
+"""While a write of this size is not finished, the peer reads slowly."""
 
 CLOSE_LIMIT_S: Final = 1.0
-GIVEN_UP: Final = outcome.Error(trio.ClosedResourceError("given up"))
+GIVEN_UP: Final = outcome.Error(trio.ClosedResourceError("the waiter was cancelled"))
 
 
 class TrioWaiter:
-    """See `Waiter`; what it gets while its task sleeps goes straight to the task."""
+    """See `Waiter`; a result wakes the task directly."""
 
     __slots__ = ("_outcome", "_task")
 
@@ -31,7 +31,7 @@ class TrioWaiter:
         self._task: trio.lowlevel.Task | None = None
 
     def done(self) -> bool:
-        """Whether it has its result, or was given up."""
+        """Whether it has its result, or was cancelled."""
         return self._outcome is not None
 
     def set_result(self, value: object) -> None:
@@ -39,7 +39,7 @@ class TrioWaiter:
         self._end(outcome.Value(value))
 
     def set_exception(self, error: BaseException) -> None:
-        """Let the task raise."""
+        """Raise an error in the task."""
         self._end(outcome.Error(error))
 
     def _end(self, result: outcome.Outcome[Any]) -> None:
@@ -63,8 +63,10 @@ class TrioWaiter:
 
 
 class TrioWire:
-    """See `Wire`; its task is one of the system: a cancellation of the program must not
-    take the connection away, over which a consumer commits and leaves its group.
+    """See `Wire`.
+
+    It runs in a system task: a cancellation of the program must not end the connection,
+    over which a consumer commits and leaves its group.
     """
 
     def __init__(
@@ -85,16 +87,16 @@ class TrioWire:
 
     @property
     def is_full(self) -> bool:
-        """Whether a large write is not through, or any one and more waits behind it."""
+        """Whether a large write runs, or any write while more output waits."""
         if self._is_lost or not self._writing_bytes:
             return False
         return self._writing_bytes > FULL_BYTES or self._output.is_set()
 
     def wake(self) -> None:
-        """Let the writing task run in this turn of the loop."""
+        """Wake the writing task in this turn of the loop."""
         self._output.set()
 
-    async def drained(self) -> None:
+    async def wait_drained(self) -> None:
         """Wait until it is not full, or lost."""
         while self.is_full:
             if self._drained is None:
@@ -105,7 +107,7 @@ class TrioWire:
         """End it at once."""
         self._end("closed here")
 
-    async def closed(self) -> None:
+    async def wait_closed(self) -> None:
         """Wait until the socket is closed, for a second at most."""
         with trio.move_on_after(CLOSE_LIMIT_S, shield=True):
             await self._closed.wait()
@@ -129,7 +131,7 @@ class TrioWire:
             self._closed.set()
 
     async def _read(self) -> None:
-        receive, received = self._stream.receive_some, self._receiver.received
+        receive, received = self._stream.receive_some, self._receiver.on_data
         while data := await receive(RECEIVE_SIZE):
             received(bytes(data))
 
@@ -137,7 +139,7 @@ class TrioWire:
         while True:
             await self._output.wait()
             self._output = trio.Event()
-            data = self._receiver.take()
+            data = self._receiver.take_output()
             if data:
                 self._writing_bytes = len(data)
                 await self._stream.send_all(data)
@@ -154,13 +156,13 @@ class TrioWire:
             self._is_lost = True
             self._wake_drained()
             self._scope.cancel()
-            self._receiver.lost(reason)
+            self._receiver.on_wire_lost(reason)
 
 
 async def connect(
     address: tuple[str, int], tls: Tls | None, receiver: Receiver, limit_s: float
 ) -> Wire:
-    """Open a wire; OSError, as ssl.SSLError and TimeoutError are, if that fails."""
+    """Open a wire; raises OSError, of which ssl.SSLError and TimeoutError are kinds."""
     with trio.move_on_after(limit_s):
         return await _connect(address, tls, receiver)
     raise TimeoutError
@@ -174,13 +176,13 @@ async def _connect(
     host, port = plain.socket.getsockname()[:2]
     stream: trio.abc.Stream = plain
     if tls is not None:
-        stream = await _secured(plain, tls)
+        stream = await _do_handshake(plain, tls)
     wire = TrioWire(stream, receiver, (str(host), port))
     trio.lowlevel.spawn_system_task(wire.run)
     return wire
 
 
-async def _secured(plain: trio.SocketStream, tls: Tls) -> trio.abc.Stream:
+async def _do_handshake(plain: trio.SocketStream, tls: Tls) -> trio.abc.Stream:
     stream = trio.SSLStream(plain, tls.context, server_hostname=tls.name)
     is_secure = False
     try:
@@ -198,5 +200,5 @@ async def _secured(plain: trio.SocketStream, tls: Tls) -> trio.abc.Stream:
 
 
 def make_wires() -> Wires:
-    """Return the wires of the run that is under way."""
+    """Return the wires of the current run."""
     return Wires(connect, TrioWaiter, trio.Lock, trio.current_time)

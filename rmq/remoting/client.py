@@ -52,7 +52,7 @@ class RemotingClient:
         """Send a request; ConnectFailed, InvokeTimeout or PeerClosed if no answer."""
         connection = await self._connections.get(address, self._note)
         with trio.move_on_after(timeout_ms / 1_000):
-            await connection.wire.drained()
+            await connection.wire.wait_drained()
             return await connection.request(command, NO_LIMIT_MS)
         raise InvokeTimeout(
             f"{address} did not answer request {command.code} within {timeout_ms} ms"
@@ -62,7 +62,7 @@ class RemotingClient:
         """Send a request that nobody answers."""
         with trio.move_on_after(timeout_ms / 1_000):
             connection = await self._connections.get(address, self._note)
-            await connection.wire.drained()
+            await connection.wire.wait_drained()
             connection.oneway(command)
 
     def owns(self, peer: Address) -> bool:

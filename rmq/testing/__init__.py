@@ -1,7 +1,7 @@
-"""For tests: of rmq itself, of programs that use it, and of plugins.
+"""Helpers for tests of rmq itself, of programs that use it, and of plugins.
 
-Names are imported on first use: pytest imports this package in every project with rmq
-installed, also if no test needs a broker.
+Names are imported on first use: pytest imports this package in every project that has
+rmq installed, also if no test needs a broker.
 """
 
 import importlib

@@ -1,6 +1,6 @@
-"""A node inside the test's own process: free ports, small files, an empty directory.
+"""A node inside the process of the test, with free ports and small files.
 
-It starts and stops exactly like `rmq broker`, without signals.
+It starts and stops like `rmq broker`, without signals.
 """
 
 import gc
@@ -41,8 +41,8 @@ async def running_node(
 ) -> AsyncIterator[nodes.Node]:
     """Run a broker with its own name server; `settings` are Java's keys.
 
-    It has its files in `folder` and is stopped in order at the end. `plugins` are
-    modules by name, for plugins that are not installed.
+    Its files are in `folder`; it stops in order at the end. `plugins` are modules by
+    name, for plugins that are not installed.
     """
     values = SMALL_SETTINGS | {"storePathRootDir": str(folder)} | dict(settings or {})
     config, store = build(BrokerConfig, values), build(StoreConfig, values)
@@ -65,7 +65,7 @@ async def running_node(
             node.stop()
             with trio.CancelScope(shield=True):
                 await node.finished.wait()
-            _settle(interval_s)
+            _restore_process(interval_s)
 
 
 @asynccontextmanager
@@ -87,7 +87,7 @@ async def running_name_server(
             yield node
         finally:
             nursery.cancel_scope.cancel()
-            _settle(interval_s)
+            _restore_process(interval_s)
 
 
 @asynccontextmanager
@@ -107,10 +107,10 @@ async def running_controller(
             yield node
         finally:
             nursery.cancel_scope.cancel()
-            _settle(interval_s)
+            _restore_process(interval_s)
 
 
-def _settle(interval_s: float) -> None:
+def _restore_process(interval_s: float) -> None:
     """Restore the settings of the process that a node changes at its start."""
     sys.setswitchinterval(interval_s)
     gc.unfreeze()

@@ -1,7 +1,7 @@
-"""TestClient: a producer and a taker of messages, with a group of this test's own.
+"""TestClient: sends and receives messages, with a consumer group for this test alone.
 
-For `rmq_client`: `async with rmq_client() as client` works in an async test of any
-plugin, under asyncio and trio.
+It is the result of the fixture `rmq_client`. `async with rmq_client() as client` works
+in an async test of any pytest plugin, under asyncio and trio.
 """
 
 import itertools
@@ -17,9 +17,9 @@ _numbers: Final = itertools.count()
 
 
 class TestClient:
-    """Sends messages, and takes those of a topic from its beginning."""
+    """Sends messages, and receives the messages of a topic from its start."""
 
-    __test__ = False  # pytest is not to collect it
+    __test__ = False  # pytest must not collect it
 
     def __init__(self, name_server: str) -> None:
         self.client = Client(name_server)
@@ -58,12 +58,12 @@ class TestClient:
             group = f"{self._group}-{len(self._consumers)}"
             consumer = Consumer(self.client, group, topic, start="first")
             self._consumers[topic] = await consumer.__aenter__()
-        taken: list[ReceivedMessage] = []
+        received: list[ReceivedMessage] = []
         with anyio.move_on_after(timeout_s):
             async for message in consumer:
-                taken.append(message)
-                if len(taken) == count:
-                    return taken
+                received.append(message)
+                if len(received) == count:
+                    return received
         raise RmqError(
-            f"{len(taken)} of {count} messages of {topic} came in {timeout_s:g} s"
+            f"{len(received)} of {count} messages of {topic} came in {timeout_s:g} s"
         )

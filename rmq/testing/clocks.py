@@ -1,4 +1,4 @@
-"""Clocks for tests: one that the test moves, one that follows trio's."""
+"""Clocks for tests: one moves by the test, the other follows the clock of trio."""
 
 from contextlib import suppress
 
@@ -14,7 +14,7 @@ class ManualClock:
     def __init__(self, now_ms: int = START_MS) -> None:
         self.ms = now_ms
         self.set_back_ms = 0
-        """How far the date was set back, which a steady clock does not see."""
+        """How far the wall clock was set back; the steady clock does not move."""
 
     def now_ms(self) -> int:
         """Milliseconds since 1970-01-01 UTC."""
@@ -26,9 +26,9 @@ class ManualClock:
 
 
 class TrioClock:
-    """The wall clock of a trio run, also one under a mock clock.
+    """The wall clock of a trio run, also under a mock clock.
 
-    It does not advance outside of the run.
+    It stops outside of the run.
     """
 
     def __init__(self) -> None:

@@ -1,14 +1,14 @@
-"""check_plugin: checks that a plugin keeps the rules of the broker.
+"""check_plugin: checks that a plugin follows the rules of the broker.
 
-It loads the plugin into a real broker beside the built-in ones, and sends requests of
-every code that the plugin claims, with fields and bodies of careless and hostile
-clients.  The rules:
+It loads the plugin into a real broker with the built-in plugins. It sends requests of
+every code of the plugin, with the fields and bodies of careless and hostile clients.
+The rules:
 
-    the broker starts with it and stops in order
-    its keys start with `plugin.<name>.`; only plugins that come with rmq have others
-    handlers answer, hold or refuse; they never raise anything else
-    errors have a remark; oneway requests are not answered
-    a compiled handler answers as the Python handler of its code does
+* The broker starts with the plugin, and stops in order.
+* The keys of the plugin start with `plugin.<name>.`; only those of rmq may have others.
+* Handlers answer, hold or refuse a request; they raise no other errors.
+* Errors have a remark, and oneway requests get no answer.
+* A compiled handler answers like the Python handler of its code.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ from rmq.testing.peer import RawClient
 from rmq.testing.threads import BrokerThread
 
 ANSWER_LIMIT_S: Final = 0.25
-"""A handler without an answer for this long has held the request, which is allowed."""
+"""A handler that has not answered after this time holds the request, as it may."""
 
 _HOSTILE_FIELDS: Final[tuple[dict[str, str], ...]] = (
     {},
@@ -48,7 +48,7 @@ _HOSTILE_BODIES: Final = (
 
 
 Answers = dict[tuple[int, int, int], Command | None]
-"""Answers by code and by the numbers of fields and body; None: it was held."""
+"""Answers by code and by the indexes of fields and body; None if it is held."""
 
 
 def check_plugin(
@@ -59,9 +59,9 @@ def check_plugin(
 ) -> PluginInfo:
     """Check a plugin; return its registrations, or raise PluginError with all defects.
 
-    `name` is that of its entry point, found by its module; a module that is not
-    installed has its own name.  `settings` are keys of the broker and of the plugin.
-    Call it from a function that is not async: it runs a broker in a thread.
+    `name` is the name of the entry point; the default is found by the module, and is the
+    name of a module that is not installed. `settings` are keys of the broker and of the
+    plugin. Do not call it from an async function: it runs a broker in a thread.
     """
     name = name or _name_of(module)
     problems = [*hook_problems(module), *key_problems(module, name)]
@@ -72,7 +72,7 @@ def check_plugin(
         slow = {**(settings or {}), "rmq.nativeHandlers": "false"}
         _, others, more = _try_out(module, name, slow)
         problems += more
-        problems += _differences(answers, others)
+        problems += _compare_answers(answers, others)
     if problems:
         raise PluginError(name, "; ".join(dict.fromkeys(problems)))
     return info
@@ -87,7 +87,7 @@ def _name_of(module: object) -> str:
 def _try_out(
     module: object, name: str, settings: Mapping[str, str]
 ) -> tuple[PluginInfo, Answers, list[str]]:
-    """Run a broker with the plugin and send it all requests."""
+    """Run a broker with the plugin, and send it all requests."""
     answers: Answers = {}
     with (
         tempfile.TemporaryDirectory(prefix="rmq-plugin-") as folder,
@@ -99,13 +99,15 @@ def _try_out(
         loaded = broker.node.broker.context.plugins()
         (info,) = [each for each in loaded if each.name == name]
         for code in info.codes:
-            problems += broker.run(_ask_all, broker.address, code, answers)
+            problems += broker.run(
+                _send_hostile_requests, broker.address, code, answers
+            )
     return info, answers, problems
 
 
 @contextmanager
 def _plain_plugin_errors() -> Iterator[None]:
-    """Raise the error that stopped the broker without the groups of its nurseries."""
+    """Raise the error of the broker without the exception groups of its nurseries."""
     try:
         yield
     except BaseExceptionGroup as group:
@@ -117,23 +119,25 @@ def _plain_plugin_errors() -> Iterator[None]:
         raise error from None
 
 
-def _differences(answers: Answers, others: Answers) -> Iterator[str]:
+def _compare_answers(answers: Answers, others: Answers) -> Iterator[str]:
     """Compare the answers with and without compiled handlers."""
     for key, answer in answers.items():
         other = others[key]
-        told = None if answer is None else (answer.code, answer.body)
-        if told != (None if other is None else (other.code, other.body)):
+        expected = None if answer is None else (answer.code, answer.body)
+        if expected != (None if other is None else (other.code, other.body)):
             yield f"code {key[0]} has another answer without its compiled handler"
 
 
-async def _ask_all(address: str, code: int, answers: Answers) -> list[str]:
+async def _send_hostile_requests(
+    address: str, code: int, answers: Answers
+) -> list[str]:
     """Send the requests of careless and hostile clients for a code."""
     problems = []
     for i, fields in enumerate(_HOSTILE_FIELDS):
         for j, body in enumerate(_HOSTILE_BODIES):
             request = Command(code, dict(fields), body)
             try:
-                answer = answers[code, i, j] = await _ask(address, request)
+                answer = answers[code, i, j] = await _try_request(address, request)
             except PeerClosed:
                 problems.append(f"code {code} makes the broker close the connection")
                 continue
@@ -141,13 +145,13 @@ async def _ask_all(address: str, code: int, answers: Answers) -> list[str]:
                 problems.append(f"code {code} answers {answer.code} without a remark")
     oneway = Command(code, {}, b"hello", flag=FLAG_ONEWAY)
     with contextlib.suppress(PeerClosed):
-        if await _ask(address, oneway) is not None:
+        if await _try_request(address, oneway) is not None:
             problems.append(f"code {code} answers oneway requests")
     return problems
 
 
-async def _ask(address: str, request: Command) -> Command | None:
-    """Return the answer; None if the handler holds the request, which is allowed."""
+async def _try_request(address: str, request: Command) -> Command | None:
+    """Return the answer; None if the handler holds the request."""
     async with RawClient.connect(address) as client:
         try:
             return await client.call(request, ANSWER_LIMIT_S)
@@ -157,7 +161,7 @@ async def _ask(address: str, request: Command) -> Command | None:
 
 @contextmanager
 def _logged_failures() -> Iterator[list[str]]:
-    """Collect all log lines of dispatch about handlers that failed."""
+    """Collect the log lines of dispatch about failed handlers."""
     failures: list[str] = []
 
     class Collector(logging.Handler):

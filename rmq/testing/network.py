@@ -1,9 +1,9 @@
 """MemoryNetwork: streams without sockets, with simulated delay, cuts and disorder.
 
-Each `send_all` is a parcel.  Parcels take a random time between the bounds of `delay_s`
-and arrive in order, or, with `reorder`, in the order of their times; then parcels must
-be independent, like frames.  All randomness comes from the seed, and all time from
-trio's clock: with an autojump clock a test with long delays takes no time.
+Each `send_all` is a parcel. A parcel takes a random time between the bounds of
+`delay_s`. Parcels arrive in order, or with `reorder` in the order of their times; then
+parcels must be independent, like frames. All randomness comes from the seed, and all
+time from the clock of trio: under an autojump clock long delays take no time.
 
 Limits: a stream holds PARCEL_LIMIT parcels in transit; then a sender waits.
 """
@@ -54,7 +54,7 @@ class MemoryNetwork:
         there, back = _Pipe(self), _Pipe(self)
         near, far = MemoryStream(there, back), MemoryStream(back, there)
         self._streams.setdefault(address, []).append(near)
-        await listener.arrived(far)
+        await listener.enqueue(far)
         return near
 
     def cut(self, address: str) -> None:
@@ -82,7 +82,7 @@ class MemoryListener(trio.abc.Listener["MemoryStream"]):
         self._leave = leave
         self._sending, self._accepting = trio.open_memory_channel[MemoryStream](BACKLOG)
 
-    async def arrived(self, stream: "MemoryStream") -> None:
+    async def enqueue(self, stream: "MemoryStream") -> None:
         """Queue a stream for `accept`."""
         await self._sending.send(stream)
 

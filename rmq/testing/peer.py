@@ -1,4 +1,4 @@
-"""A client of raw frames, and two peers without a network."""
+"""RawClient sends raw frames; PeerPair connects two peers without a network."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -18,7 +18,7 @@ RECEIVE_SIZE = 65_536
 class RawClient:
     """One connection on which a test sends any bytes, valid or not.
 
-    One call at a time; `pushed` collects other frames that arrive during a call.
+    It runs one call at a time. `pushed` collects other frames that arrive meanwhile.
     """
 
     def __init__(self, stream: trio.SocketStream) -> None:

@@ -35,7 +35,7 @@ def rmq_broker(
 
 @pytest.fixture
 def rmq_client(rmq_broker: "BrokerThread") -> "Callable[[], TestClient]":
-    """What makes clients of `rmq_broker` for `async with`."""
+    """A function that returns a client of `rmq_broker` for `async with`."""
     from rmq.testing.client import TestClient
 
     return lambda: TestClient(rmq_broker.name_server)

@@ -1,7 +1,7 @@
-"""A node in a thread with an event loop of its own: for tests of any style.
+"""A node in a thread with an event loop of its own, for tests of any style.
 
-A test, its client library and its threads may block; calls to the node go to its loop
-through `run`.
+The test, its client library and its threads may block. `run` calls functions in the
+loop of the node.
 """
 
 import contextlib
@@ -47,7 +47,7 @@ class _NodeThread(ABC):
         self._token: trio.lowlevel.TrioToken
 
     @abstractmethod
-    def _running(self) -> AbstractAsyncContextManager[Node]:
+    def _run_node(self) -> AbstractAsyncContextManager[Node]:
         """Return the context in which the node runs."""
 
     def __enter__(self) -> Self:
@@ -66,12 +66,12 @@ class _NodeThread(ABC):
         self._end.result(STOP_LIMIT_S)
 
     def run(self, function: Callable[..., Awaitable[T]], *arguments: object) -> T:
-        """Run an async function in the node's loop; return what it returns."""
+        """Run an async function in the loop of the node; return its result."""
         return trio.from_thread.run(function, *arguments, trio_token=self._token)
 
     def ask(self, request: Command, address: str | None = None) -> Command:
         """Send a request over a connection of its own; return the answer."""
-        return self.run(_ask, address or self.address, request)
+        return self.run(_send_request, address or self.address, request)
 
     @property
     def address(self) -> str:
@@ -81,7 +81,7 @@ class _NodeThread(ABC):
     async def _main(self) -> None:
         self._token = trio.lowlevel.current_trio_token()
         self._stop = trio.Event()
-        async with self._running() as self.node:
+        async with self._run_node() as self.node:
             self._ready.set()
             await self._stop.wait()
 
@@ -94,14 +94,14 @@ class NameServerThread(_NodeThread):
         self._folder = folder
         self._settings = dict(settings or {})
 
-    def _running(self) -> AbstractAsyncContextManager[Node]:
+    def _run_node(self) -> AbstractAsyncContextManager[Node]:
         return running_name_server(self._folder, self._settings)
 
 
 def send_request(
     topic: str, body: bytes, properties: Mapping[str, str], queue_id: int, born_ms: int
 ) -> Command:
-    """Return a request that stores a message; a property without a text is left out."""
+    """Return a request that stores a message; empty properties are left out."""
     header = SendMessageRequestHeader(
         producer_group="rmq-testing",
         topic=topic,
@@ -117,7 +117,7 @@ def send_request(
 
 
 class BrokerThread(_NodeThread):
-    """A broker, with a name server of its own unless `namesrvAddr` names another."""
+    """A broker; it runs its own name server unless `namesrvAddr` is set."""
 
     def __init__(
         self,
@@ -131,7 +131,7 @@ class BrokerThread(_NodeThread):
         self._settings = dict(settings or {})
         self._plugins = plugins
 
-    def _running(self) -> AbstractAsyncContextManager[Node]:
+    def _run_node(self) -> AbstractAsyncContextManager[Node]:
         return running_node(self._folder, self._settings, plugins=self._plugins)
 
     @property
@@ -145,7 +145,7 @@ class BrokerThread(_NodeThread):
         return self.node.name_servers[0]
 
     def create_topic(self, name: str, queues: int = 4) -> None:
-        """Create a topic; when this returns, the name server has its route."""
+        """Create a topic; return after the name server has its route."""
         topic = TopicConfig(
             topic_name=name, read_queue_nums=queues, write_queue_nums=queues
         )
@@ -165,7 +165,9 @@ class BrokerThread(_NodeThread):
         texts = {TAGS: tags, KEYS: keys, **(properties or {})}
         answer = self.ask(send_request(topic, body, texts, queue_id, self._now_ms()))
         if answer.code != ResponseCode.SUCCESS:
-            raise RmqError(f"the send was answered {answer.code}: {answer.remark}")
+            raise RmqError(
+                f"the broker refuses the message: {answer.code}: {answer.remark}"
+            )
         return answer.ext_fields["msgId"]
 
     def messages(self, topic: str) -> list[StoredMessage]:
@@ -197,6 +199,6 @@ class BrokerThread(_NodeThread):
         return found
 
 
-async def _ask(address: str, request: Command) -> Command:
+async def _send_request(address: str, request: Command) -> Command:
     async with RawClient.connect(address) as client:
         return await client.call(request)

@@ -15,7 +15,7 @@ from opentelemetry.trace import SpanKind, get_current_span
 
 from rmq import client
 from rmq.client import Message, SendManyFailed, SendStatus, blocking
-from rmq.client.portal import WrongThread, portal
+from rmq.client.portal import WrongThread, get_portal
 from rmq.protocol.records import plain_body
 from rmq.protocol.topics import TRACE_TOPIC
 
@@ -183,10 +183,10 @@ def test_traces_of_threads(broker, topic):
 
 def test_a_call_from_the_thread_of_the_portal_is_refused():
     async def inside():
-        portal().call(inside)
+        get_portal().call(inside)
 
     with pytest.raises(WrongThread, match="must not block"):
-        portal().call(inside)
+        get_portal().call(inside)
 
 
 def test_ctrl_c_ends_a_call_and_loses_nothing(broker):

@@ -15,11 +15,11 @@ class Notes:
         self.lines.append(("before", group, [each.body for each in messages]))
         return {"noted": "yes"}, lambda outcome: self.lines.append(("after", outcome))
 
-    def received(self, group, messages):
-        self.lines.append(("received", group, [each.body for each in messages]))
+    def after_receive(self, group, messages):
+        self.lines.append(("after_receive", group, [each.body for each in messages]))
 
     @contextmanager
-    def processing(self, group, messages):
+    def around_handler(self, group, messages):
         self.lines.append(("begin", group, [each.body for each in messages]))
         yield
         self.lines.append(("end",))
@@ -31,11 +31,11 @@ class Broken:
     def before_send(self, group, messages):
         raise RuntimeError("before")
 
-    def received(self, group, messages):
-        raise RuntimeError("received")
+    def after_receive(self, group, messages):
+        raise RuntimeError("after_receive")
 
-    def processing(self, group, messages):
-        raise RuntimeError("processing")
+    def around_handler(self, group, messages):
+        raise RuntimeError("around_handler")
 
 
 def test_a_broken_hook_stops_neither_messages_nor_other_hooks(broker, loop):

@@ -138,6 +138,6 @@ def test_waiting_lines_have_a_limit(monkeypatch):
 def test_keys_fit_into_a_message(count):
     trace = MessageTrace("127.0.0.1:1")
     keys = tuple(f"{number}" * 300 for number in range(count))
-    trace._waiting.extend([module.Line("x\x02", keys)] * 2)
+    trace._waiting.extend([module.TraceLine("x\x02", keys)] * 2)
     message = trace._next_message()
     assert message.body.count(b"\x02") == (2 if count == 1 else 1)

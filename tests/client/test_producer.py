@@ -226,7 +226,7 @@ def test_a_given_queue(broker, loop):
             ).queue == queue
             results = await producer.send_many([Message(topic, b"x")] * 3, queue=queue)
             assert {each.queue for each in results} == {queue}
-            with pytest.raises(NoRoute, match="takes no messages"):
+            with pytest.raises(NoRoute, match="is not writable"):
                 await producer.send(
                     Message(topic, b"x"), queue=queue._replace(queue_id=9)
                 )
@@ -335,10 +335,14 @@ def test_a_level_delays(broker, loop):
 def test_properties_for_a_later_delivery():
     packer = Packer(UniqueKeys(bytes(8), lambda: 10**12), lambda: 0, None, "zlib")
     when = datetime(2026, 1, 1, tzinfo=UTC)
-    assert packer.later(None, None, None) is None
-    assert packer.later(timedelta(seconds=2), None, None) == {"TIMER_DELAY_MS": "2000"}
-    assert packer.later(None, when, None) == {"TIMER_DELIVER_MS": "1767225600000"}
-    assert packer.later(None, None, 3) == {"DELAY": "3"}
+    assert packer.delay_properties(None, None, None) is None
+    assert packer.delay_properties(timedelta(seconds=2), None, None) == {
+        "TIMER_DELAY_MS": "2000"
+    }
+    assert packer.delay_properties(None, when, None) == {
+        "TIMER_DELIVER_MS": "1767225600000"
+    }
+    assert packer.delay_properties(None, None, 3) == {"DELAY": "3"}
 
 
 def test_an_open_client_may_be_shared(broker, loop):

@@ -10,7 +10,7 @@ ANSWER_TO_PULL: Final[int]
 
 @final
 class SendTemplate:
-    """What is equal in all sends of a group to a queue; `queue` goes into results."""
+    """The fields that all sends of a group to a queue share, with the queue."""
 
     group: str
     topic: str
@@ -32,7 +32,7 @@ class SendTemplate:
 
 @final
 class PullTemplate:
-    """What is equal in all pulls of a group from a queue."""
+    """The fields that all pulls of a group from a queue share."""
 
     group: str
     topic: str
@@ -93,8 +93,8 @@ class ClientCodec:
     ) -> int:
         """Write a send; return its number. Without a waiter it is oneway.
 
-        Its answer is a SendResult, a list of them for the ids of a batch, or the
-        Command of a refusal.
+        The waiter gets a SendResult, a list of them for a batch, or the Command of a
+        refusal.
         """
 
     def pull(
@@ -108,7 +108,7 @@ class ClientCodec:
         hold_ms: int,
         sys_flag: int,
     ) -> int:
-        """Write a pull; return its number. Its answer is a PullResult."""
+        """Write a pull; return its number. The waiter gets a PullResult."""
 
     def request(
         self,
@@ -126,7 +126,7 @@ class ClientCodec:
         """Write the answer to a request of the server."""
 
     def take_output(self) -> bytes:
-        """Return what is to be sent."""
+        """Remove and return the bytes to send."""
 
     @property
     def has_output(self) -> bool:
@@ -137,19 +137,19 @@ class ClientCodec:
         """How many requests wait for their answers."""
 
     def cancel(self, number: int) -> None:
-        """Give up a request: its answer will be dropped."""
+        """End a request; the codec drops its answer."""
 
     def expire(self, now_ms: int) -> list[Any]:
-        """Return the waiters whose time is over."""
+        """End the requests whose deadline has passed; return their waiters."""
 
     def close(self) -> list[Any]:
-        """End: return the waiters that get no answer."""
+        """End all requests; return their waiters."""
 
     def feed(
         self, data: bytes
     ) -> list[tuple[Any, SendResult | list[SendResult] | PullResult | Command]]:
-        """Take bytes; return pairs of a waiter and its answer.
+        """Read received bytes; return pairs of a waiter and its answer.
 
-        A request of the server has None in place of a waiter. RemoteProtocolError: the
-        stream is lost.
+        A request of the server has None in place of a waiter. After a
+        RemoteProtocolError the stream cannot be used.
         """

@@ -1,19 +1,18 @@
-# tidy: long — both directions of a connection share the table of what waits
+# tidy: long — both directions of a connection share the table of pending requests
 """ClientCodec: the bytes of one connection of a client, in both directions.
 
-It numbers requests, writes frames into one buffer, cuts what arrives, and pairs answers
-with requests by their number: a late answer, a doubled one, and one to a request that
-was given up, go nowhere. Time is a parameter.
+It numbers requests, and writes their frames into one buffer. It splits the received
+bytes into frames, and pairs answers with requests by number. It drops late answers,
+second answers, and answers to cancelled requests. Time is a parameter.
 
-Sends and pulls are written from templates with binary headers, byte layout as in
-`rmq/protocol/binary_header.py`; the answers to both are read by `header_scan`, in
-either form, because Java's brokers answer in JSON. Everything else, and every answer
-that is not plain, goes through `decode` and `encode`, which are those of
-`rmq.protocol.frames`.
+It writes sends and pulls from templates with binary headers; the byte layout is in
+`rmq/protocol/binary_header.py`. `header_scan` reads their answers, in binary or in JSON
+as Java's brokers answer. All other commands, and all answers that are not plain, go
+through `decode` and `encode` of `rmq.protocol.frames`.
 
-Invariants: a request waits from its start until its answer, `cancel`, `expire` or
-`close` takes it, and exactly one of them does. A frame's length is checked before it is
-stored: at most `max_frame_size` bytes wait for the rest of their frame.
+Invariants: exactly one of its answer, `cancel`, `expire` and `close` ends a request.
+The codec checks the length of a frame before it stores its bytes: at most
+`max_frame_size` bytes wait for the rest of their frame.
 """
 
 cimport cython
@@ -34,7 +33,7 @@ from rmq.core.errors import LocalProtocolError, RemoteProtocolError
 
 cdef enum:
     FIRST_ROOM = 1 << 14
-    KEPT_ROOM = 1 << 20         # a buffer that grew larger is given back when empty
+    MAX_KEPT_ROOM = 1 << 20         # a larger buffer is freed when it is empty
     LENGTH_SIZE = 4
     PREFIX_SIZE = 8
     FIXED_SIZE = 21             # of a binary header without its pairs
@@ -64,7 +63,7 @@ ANSWER_TO_SEND = SEND_KIND
 ANSWER_TO_PULL = PULL_KIND
 
 
-cdef bytes _pair(str name, str value):
+cdef bytes _encode_pair(str name, str value):
     raw_name, raw_value = name.encode(), value.encode()
     return (
         len(raw_name).to_bytes(2, "big") + raw_name
@@ -74,7 +73,7 @@ cdef bytes _pair(str name, str value):
 
 @cython.final
 cdef class SendTemplate:
-    """What is equal in all sends of a group to a queue; `queue` goes into results."""
+    """The fields that all sends of a group to a queue share, with the queue."""
 
     cdef readonly str group
     cdef readonly str topic
@@ -94,18 +93,18 @@ cdef class SendTemplate:
         self.is_batch = is_batch
         self.flag = flag
         self.head = (
-            _pair("a", group) + _pair("b", topic) + _pair("c", "TBW102")
-            + _pair("d", "4") + _pair("e", str(queue_id))
+            _encode_pair("a", group) + _encode_pair("b", topic) + _encode_pair("c", "TBW102")
+            + _encode_pair("d", "4") + _encode_pair("e", str(queue_id))
         )
         self.tail = (
-            _pair("h", str(flag)) + _pair("j", "0") + _pair("k", "false")
-            + _pair("m", "true" if is_batch else "false")
+            _encode_pair("h", str(flag)) + _encode_pair("j", "0") + _encode_pair("k", "false")
+            + _encode_pair("m", "true" if is_batch else "false")
         )
 
 
 @cython.final
 cdef class PullTemplate:
-    """What is equal in all pulls of a group from a queue."""
+    """The fields that all pulls of a group from a queue share."""
 
     cdef readonly str group
     cdef readonly str topic
@@ -123,12 +122,12 @@ cdef class PullTemplate:
         self.group, self.topic, self.queue_id = group, topic, queue_id
         self.expression, self.kind, self.version = expression, kind, version
         self.head = (
-            _pair("consumerGroup", group) + _pair("topic", topic)
-            + _pair("queueId", str(queue_id))
+            _encode_pair("consumerGroup", group) + _encode_pair("topic", topic)
+            + _encode_pair("queueId", str(queue_id))
         )
         self.tail = (
-            _pair("subscription", expression) + _pair("subVersion", str(version))
-            + _pair("expressionType", kind)
+            _encode_pair("subscription", expression) + _encode_pair("subVersion", str(version))
+            + _encode_pair("expressionType", kind)
         )
 
 
@@ -161,8 +160,8 @@ cdef struct Buffer:
     Py_ssize_t room
 
 
-cdef uint8_t *_more(Buffer *buffer, Py_ssize_t count) except NULL:
-    """Make room for `count` bytes; the place where they begin."""
+cdef uint8_t *_reserve(Buffer *buffer, Py_ssize_t count) except NULL:
+    """Make room for `count` bytes; return where they begin."""
     cdef Py_ssize_t room = buffer.room or FIRST_ROOM
     cdef uint8_t *data
     while room < buffer.size + count:
@@ -176,9 +175,9 @@ cdef uint8_t *_more(Buffer *buffer, Py_ssize_t count) except NULL:
     return buffer.data + buffer.size
 
 
-cdef void _give_back(Buffer *buffer) noexcept:
+cdef void _clear_buffer(Buffer *buffer) noexcept:
     buffer.size = 0
-    if buffer.room > KEPT_ROOM:
+    if buffer.room > MAX_KEPT_ROOM:
         free(buffer.data)
         buffer.data = NULL
         buffer.room = 0
@@ -189,12 +188,12 @@ cdef inline uint8_t *_put(uint8_t *p, const char *data, Py_ssize_t size) noexcep
     return p + size
 
 
-cdef inline uint8_t *_name(uint8_t *p, const char *name, Py_ssize_t size) noexcept:
+cdef inline uint8_t *_put_name(uint8_t *p, const char *name, Py_ssize_t size) noexcept:
     put16(p, <unsigned short>size)
     return _put(p + 2, name, size)
 
 
-cdef uint8_t *_number(uint8_t *p, int64_t value) noexcept:
+cdef uint8_t *_put_number(uint8_t *p, int64_t value) noexcept:
     """Write the length and the digits of a value."""
     cdef uint8_t digits[NUMBER_ROOM]
     cdef int32_t at = NUMBER_ROOM
@@ -214,7 +213,7 @@ cdef uint8_t *_number(uint8_t *p, int64_t value) noexcept:
     return _put(p + 4, <char *>digits + at, NUMBER_ROOM - at)
 
 
-cdef bint _is(const Text *text, const char *name, int32_t size) noexcept:
+cdef bint _text_equals(const Text *text, const char *name, int32_t size) noexcept:
     return text.size == size and memcmp(text.data, name, size) == 0
 
 
@@ -245,7 +244,7 @@ cdef class ClientCodec:
     """See above. Belongs to the thread of its connection."""
 
     cdef Buffer out
-    cdef Buffer kept
+    cdef Buffer partial
     cdef dict pending
     cdef object decode
     cdef object encode
@@ -256,12 +255,12 @@ cdef class ClientCodec:
     cdef readonly int64_t late_answers
 
     def __cinit__(self):
-        self.out.data = self.kept.data = NULL
-        self.out.size = self.kept.size = self.out.room = self.kept.room = 0
+        self.out.data = self.partial.data = NULL
+        self.out.size = self.partial.size = self.out.room = self.partial.room = 0
 
     def __dealloc__(self):
         free(self.out.data)
-        free(self.kept.data)
+        free(self.partial.data)
 
     def __init__(self, decode, encode, *, Py_ssize_t max_frame_size=1 << 24):
         self.decode = decode
@@ -276,7 +275,7 @@ cdef class ClientCodec:
     cdef int32_t _wait(
         self, waiter, int64_t deadline_ms, Kind kind, queue, msg_ids
     ) except -1:
-        """Number a request that wants an answer."""
+        """Assign a number to a request with an answer."""
         cdef _Pending entry = _Pending.__new__(_Pending)
         entry.waiter = waiter
         entry.deadline_ms = deadline_ms
@@ -295,7 +294,7 @@ cdef class ClientCodec:
             self.opaque = (self.opaque + 1) & OPAQUE_MASK
         return 0
 
-    cdef int _check(self, int64_t size) except -1:
+    cdef int _check_size(self, int64_t size) except -1:
         if size > self.max_frame_size:
             raise LocalProtocolError(
                 f"a request of {size} bytes is larger than {self.max_frame_size}"
@@ -306,7 +305,7 @@ cdef class ClientCodec:
         self, uint8_t *p, uint8_t *pairs_end, Py_ssize_t body_size, int32_t code,
         int32_t flag,
     ) noexcept:
-        """Write the lengths and the fixed part of a frame whose pairs are there."""
+        """Write the lengths and the fixed part of a frame after its pairs."""
         cdef Py_ssize_t pairs = pairs_end - p - PAIRS_AT
         put32(p, <uint32_t>(PAIRS_AT - LENGTH_SIZE + pairs + body_size))
         put32(p + 4, <uint32_t>(BINARY | (FIXED_SIZE + pairs)))
@@ -326,8 +325,8 @@ cdef class ClientCodec:
     ):
         """Write a send; return its number. Without a waiter it is oneway.
 
-        Its answer is a SendResult, a list of them for the ids of a batch, or the
-        Command of a refusal.
+        The waiter gets a SendResult, a list of them for a batch, or the Command of a
+        refusal.
         """
         cdef Py_ssize_t head = PyBytes_GET_SIZE(template.head)
         cdef Py_ssize_t tail = PyBytes_GET_SIZE(template.tail)
@@ -335,17 +334,17 @@ cdef class ClientCodec:
         cdef Py_ssize_t size = PyBytes_GET_SIZE(body)
         cdef uint8_t *start
         cdef uint8_t *p
-        self._check(PAIRS_AT + head + tail + text + size + 100)
-        start = _more(&self.out, PAIRS_AT + head + tail + text + size + 100)
+        self._check_size(PAIRS_AT + head + tail + text + size + 100)
+        start = _reserve(&self.out, PAIRS_AT + head + tail + text + size + 100)
         if waiter is None:
             self._advance()
         else:
             self._wait(waiter, deadline_ms, SEND_KIND, template.queue, msg_ids)
         p = _put(start + PAIRS_AT, PyBytes_AS_STRING(template.head), head)
-        p = _number(_name(p, "f", 1), sys_flag)
-        p = _number(_name(p, "g", 1), born_ms)
+        p = _put_number(_put_name(p, "f", 1), sys_flag)
+        p = _put_number(_put_name(p, "g", 1), born_ms)
         p = _put(p, PyBytes_AS_STRING(template.tail), tail)
-        p = _name(p, "i", 1)
+        p = _put_name(p, "i", 1)
         put32(p, <uint32_t>text)
         p = _put(p + 4, PyBytes_AS_STRING(properties), text)
         memcpy(p, PyBytes_AS_STRING(body), size)
@@ -359,20 +358,20 @@ cdef class ClientCodec:
         self, PullTemplate template not None, waiter, int64_t deadline_ms, *,
         int64_t offset, int32_t count, int64_t hold_ms, int32_t sys_flag,
     ):
-        """Write a pull; return its number. Its answer is a PullResult."""
+        """Write a pull; return its number. The waiter gets a PullResult."""
         cdef Py_ssize_t head = PyBytes_GET_SIZE(template.head)
         cdef Py_ssize_t tail = PyBytes_GET_SIZE(template.tail)
         cdef uint8_t *start
         cdef uint8_t *p
-        self._check(PAIRS_AT + head + tail + 300)
-        start = _more(&self.out, PAIRS_AT + head + tail + 300)
+        self._check_size(PAIRS_AT + head + tail + 300)
+        start = _reserve(&self.out, PAIRS_AT + head + tail + 300)
         self._wait(waiter, deadline_ms, PULL_KIND, None, None)
         p = _put(start + PAIRS_AT, PyBytes_AS_STRING(template.head), head)
-        p = _number(_name(p, "queueOffset", 11), offset)
-        p = _number(_name(p, "maxMsgNums", 10), count)
-        p = _number(_name(p, "sysFlag", 7), sys_flag)
-        p = _number(_name(p, "commitOffset", 12), 0)
-        p = _number(_name(p, "suspendTimeoutMillis", 20), hold_ms)
+        p = _put_number(_put_name(p, "queueOffset", 11), offset)
+        p = _put_number(_put_name(p, "maxMsgNums", 10), count)
+        p = _put_number(_put_name(p, "sysFlag", 7), sys_flag)
+        p = _put_number(_put_name(p, "commitOffset", 12), 0)
+        p = _put_number(_put_name(p, "suspendTimeoutMillis", 20), hold_ms)
         p = _put(p, PyBytes_AS_STRING(template.tail), tail)
         self._finish(start, p, 0, PULL, 0)
         return self.opaque
@@ -401,16 +400,16 @@ cdef class ClientCodec:
 
     cdef int _write(self, bytes data) except -1:
         cdef Py_ssize_t size = PyBytes_GET_SIZE(data)
-        memcpy(_more(&self.out, size), PyBytes_AS_STRING(data), size)
+        memcpy(_reserve(&self.out, size), PyBytes_AS_STRING(data), size)
         self.out.size += size
         return 0
 
     def take_output(self):
-        """Return what is to be sent."""
+        """Remove and return the bytes to send."""
         cdef bytes data = PyBytes_FromStringAndSize(
             <char *>self.out.data, self.out.size
         )
-        _give_back(&self.out)
+        _clear_buffer(&self.out)
         return data
 
     @property
@@ -424,11 +423,11 @@ cdef class ClientCodec:
         return len(self.pending)
 
     def cancel(self, int32_t number):
-        """Give up a request: its answer will be dropped."""
+        """End a request; the codec drops its answer."""
         self.pending.pop(number, None)
 
     def expire(self, int64_t now_ms):
-        """Return the waiters whose time is over."""
+        """End the requests whose deadline has passed; return their waiters."""
         cdef _Pending entry
         cdef list waiters = []
         cdef list numbers = []
@@ -447,48 +446,48 @@ cdef class ClientCodec:
         return waiters
 
     def close(self):
-        """End: return the waiters that get no answer."""
+        """End all requests; return their waiters."""
         waiters = [(<_Pending>entry).waiter for entry in self.pending.values()]
         self.pending.clear()
-        _give_back(&self.out)
-        _give_back(&self.kept)
+        _clear_buffer(&self.out)
+        _clear_buffer(&self.partial)
         return waiters
 
     # -- answers
 
     def feed(self, bytes data not None):
-        """Take bytes; return pairs of a waiter and its answer.
+        """Read received bytes; return pairs of a waiter and its answer.
 
-        A request of the server has None in place of a waiter. RemoteProtocolError: the
-        stream is lost.
+        A request of the server has None in place of a waiter. After a
+        RemoteProtocolError the stream cannot be used.
         """
         cdef const uint8_t *p = <const uint8_t *>PyBytes_AS_STRING(data)
         cdef Py_ssize_t size = PyBytes_GET_SIZE(data)
         cdef Py_ssize_t used
         cdef list found = []
-        if self.kept.size == 0:
-            used = self._cut(p, size, found)
+        if self.partial.size == 0:
+            used = self._read_frames(p, size, found)
             if used < size:
                 self._keep(p + used, size - used)
             return found
         self._keep(p, size)
-        used = self._cut(self.kept.data, self.kept.size, found)
-        if used == self.kept.size:
-            _give_back(&self.kept)
+        used = self._read_frames(self.partial.data, self.partial.size, found)
+        if used == self.partial.size:
+            _clear_buffer(&self.partial)
         elif used:
-            self.kept.size -= used
-            memmove(self.kept.data, self.kept.data + used, self.kept.size)
+            self.partial.size -= used
+            memmove(self.partial.data, self.partial.data + used, self.partial.size)
         return found
 
     cdef int _keep(self, const uint8_t *p, Py_ssize_t size) except -1:
-        memcpy(_more(&self.kept, size), p, size)
-        self.kept.size += size
+        memcpy(_reserve(&self.partial, size), p, size)
+        self.partial.size += size
         return 0
 
-    cdef Py_ssize_t _cut(
+    cdef Py_ssize_t _read_frames(
         self, const uint8_t *p, Py_ssize_t size, list found
     ) except -1:
-        """Read the whole frames; how many bytes they have."""
+        """Read the complete frames; return their size in bytes."""
         cdef Py_ssize_t at = 0
         cdef int64_t length
         while size - at >= LENGTH_SIZE:
@@ -500,11 +499,11 @@ cdef class ClientCodec:
                 )
             if length + LENGTH_SIZE > size - at:
                 break
-            self._frame(p + at, length + LENGTH_SIZE, found)
+            self._read_frame(p + at, length + LENGTH_SIZE, found)
             at += length + LENGTH_SIZE
         return at
 
-    cdef int _frame(
+    cdef int _read_frame(
         self, const uint8_t *p, Py_ssize_t size, list found
     ) except -1:
         """Read one frame."""
@@ -523,18 +522,18 @@ cdef class ClientCodec:
                     self.late_answers += 1
                     return 0
                 if entry.kind == SEND_KIND:
-                    answer = _sent(&raw, entry)
+                    answer = _parse_send_answer(&raw, entry)
                 elif entry.kind == PULL_KIND:
-                    answer = _pulled(&raw, p + PREFIX_SIZE + header, p + size)
+                    answer = _parse_pull_answer(&raw, p + PREFIX_SIZE + header, p + size)
         if answer is not None:
             self.answers += 1
             del self.pending[raw.opaque]
             found.append((entry.waiter, answer))
             return 0
-        return self._slowly(PyBytes_FromStringAndSize(<char *>p, size), found)
+        return self._read_command(PyBytes_FromStringAndSize(<char *>p, size), found)
 
-    cdef int _slowly(self, bytes frame, list found) except -1:
-        """Read a frame that the scanner does not take, or a request of the server."""
+    cdef int _read_command(self, bytes frame, list found) except -1:
+        """Read a frame that the scanner declines, or a request of the server."""
         cdef _Pending entry
         command = self.decode(frame)
         if not command.is_response:
@@ -546,16 +545,16 @@ cdef class ClientCodec:
             return 0
         self.answers += 1
         if entry.kind == PULL_KIND:
-            found.append((entry.waiter, _pulled_slowly(command)))
+            found.append((entry.waiter, _pull_answer_of(command)))
         elif entry.kind == SEND_KIND and command.code in (0, 10, 11, 12):
-            found.append((entry.waiter, _sent_slowly(command, entry)))
+            found.append((entry.waiter, _send_answer_of(command, entry)))
         else:
             found.append((entry.waiter, command))
         return 0
 
 
-cdef object _sent(const RawHeader *raw, _Pending entry):
-    """Return the result of a send; None if the header is not plain, or refuses."""
+cdef object _parse_send_answer(const RawHeader *raw, _Pending entry):
+    """Return the result of a send; None if it is refused or not plain."""
     cdef int32_t i
     cdef int64_t queue_id = -1, queue_offset = -1
     cdef str offset_id = None, transaction_id = None, recall = None
@@ -564,27 +563,27 @@ cdef object _sent(const RawHeader *raw, _Pending entry):
     for i in range(raw.field_count):
         if raw.values[i].escaped:
             return None
-        if _is(&raw.names[i], "msgId", 5):
+        if _text_equals(&raw.names[i], "msgId", 5):
             offset_id = _text(&raw.values[i])
-        elif _is(&raw.names[i], "queueId", 7):
+        elif _text_equals(&raw.names[i], "queueId", 7):
             if not _read_number(&raw.values[i], &queue_id):
                 return None
-        elif _is(&raw.names[i], "queueOffset", 11):
+        elif _text_equals(&raw.names[i], "queueOffset", 11):
             if not _read_number(&raw.values[i], &queue_offset):
                 return None
-        elif _is(&raw.names[i], "transactionId", 13):
+        elif _text_equals(&raw.names[i], "transactionId", 13):
             transaction_id = _text(&raw.values[i])
-        elif _is(&raw.names[i], "recallHandle", 12):
+        elif _text_equals(&raw.names[i], "recallHandle", 12):
             recall = _text(&raw.values[i])
     if offset_id is None or queue_id < 0 or queue_offset < 0:
         return None
-    return _results(
+    return _make_results(
         entry, raw.code, offset_id, <int32_t>queue_id, queue_offset, transaction_id,
         recall,
     )
 
 
-cdef object _results(
+cdef object _make_results(
     _Pending entry, int32_t code, str offset_id, int32_t queue_id,
     int64_t queue_offset, str transaction_id, str recall,
 ):
@@ -594,21 +593,21 @@ cdef object _results(
     if queue is not None and queue.queue_id != queue_id:
         queue = queue._replace(queue_id=queue_id)
     if type(entry.msg_ids) is str:
-        return _result(
+        return _make_result(
             code, entry.msg_ids, offset_id, queue, queue_offset, transaction_id, recall
         )
     offset_ids = offset_id.split(",")
     if len(offset_ids) != len(entry.msg_ids):
         offset_ids = [""] * len(entry.msg_ids)
     return [
-        _result(
+        _make_result(
             code, entry.msg_ids[i], offset_ids[i], queue, queue_offset + i, None, None
         )
         for i in range(len(entry.msg_ids))
     ]
 
 
-cdef SendResult _result(
+cdef SendResult _make_result(
     int32_t code, str msg_id, str offset_id, queue, int64_t queue_offset,
     str transaction_id, str recall,
 ):
@@ -623,10 +622,10 @@ cdef SendResult _result(
     return result
 
 
-cdef object _sent_slowly(command, _Pending entry):
+cdef object _send_answer_of(command, _Pending entry):
     cdef dict fields = command.ext_fields
     try:
-        return _results(
+        return _make_results(
             entry, command.code, fields["msgId"], int(fields["queueId"]),
             int(fields["queueOffset"]), fields.get("transactionId"),
             fields.get("recallHandle"),
@@ -637,8 +636,8 @@ cdef object _sent_slowly(command, _Pending entry):
         ) from error
 
 
-cdef object _pulled(const RawHeader *raw, const uint8_t *body, const uint8_t *end):
-    """Return the answer to a pull; None if its header is not plain, or refuses."""
+cdef object _parse_pull_answer(const RawHeader *raw, const uint8_t *body, const uint8_t *end):
+    """Return the answer to a pull; None if it is refused or not plain."""
     cdef int32_t i
     cdef bint is_good = True
     cdef PullResult answer = PullResult.__new__(PullResult)
@@ -647,13 +646,13 @@ cdef object _pulled(const RawHeader *raw, const uint8_t *body, const uint8_t *en
     answer.code = raw.code
     answer.next_offset = -1
     for i in range(raw.field_count):
-        if _is(&raw.names[i], "nextBeginOffset", 15):
+        if _text_equals(&raw.names[i], "nextBeginOffset", 15):
             is_good = _read_number(&raw.values[i], &answer.next_offset)
-        elif _is(&raw.names[i], "minOffset", 9):
+        elif _text_equals(&raw.names[i], "minOffset", 9):
             is_good = _read_number(&raw.values[i], &answer.min_offset)
-        elif _is(&raw.names[i], "maxOffset", 9):
+        elif _text_equals(&raw.names[i], "maxOffset", 9):
             is_good = _read_number(&raw.values[i], &answer.max_offset)
-        elif _is(&raw.names[i], "suggestWhichBrokerId", 20):
+        elif _text_equals(&raw.names[i], "suggestWhichBrokerId", 20):
             is_good = _read_number(&raw.values[i], &answer.suggested_broker_id)
         if not is_good:
             return None
@@ -661,7 +660,7 @@ cdef object _pulled(const RawHeader *raw, const uint8_t *body, const uint8_t *en
     return answer
 
 
-cdef object _pulled_slowly(command):
+cdef object _pull_answer_of(command):
     cdef dict fields = command.ext_fields
     cdef PullResult answer = PullResult.__new__(PullResult)
     try:

@@ -17,7 +17,7 @@ cdef class SendResult:
 
 cdef class Delivery:
     cdef readonly object packed
-    cdef object ended
+    cdef object on_end
     cdef object new_waiter
     cdef object outcome             # a SendResult or an exception
     cdef list waiters

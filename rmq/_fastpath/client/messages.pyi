@@ -53,10 +53,10 @@ class _Waiter(Protocol):
 
 @final
 class Delivery:
-    """A message that `enqueue` has taken; its result comes later.
+    """A message that `enqueue` has accepted; its result comes later.
 
-    Await it, or ask `done` and `result`; nothing is lost if you do neither. `packed` is
-    the message; `ended`, if it is not None, learns of the end before all others.
+    Await it, or use `done` and `result`; the message is sent in any case. `packed` is
+    the message. `on_end`, if it is not None, is called first when the delivery ends.
     """
 
     packed: PackedMessage
@@ -64,39 +64,39 @@ class Delivery:
     def __init__(
         self,
         packed: PackedMessage,
-        ended: Callable[[Delivery], object] | None,
+        on_end: Callable[[Delivery], object] | None,
         new_waiter: Callable[[], _Waiter],
     ) -> None: ...
     def done(self) -> bool:
-        """Whether the broker has answered, or the message has failed for good."""
+        """Whether the broker has answered, or all attempts have failed."""
 
     def result(self) -> SendResult:
-        """Return the result, or raise the failure; only when done."""
+        """Return the result or raise the error; RuntimeError before the end."""
 
     def error(self) -> BaseException | None:
-        """Return the failure, if there is one."""
+        """Return the error; None without one."""
 
     def add_done_callback(self, function: Callable[[Delivery], object]) -> None:
-        """Call a function with this delivery when it is done, or now if it is."""
+        """Call a function with this delivery at its end, or now if it has on_end."""
 
     def set_result(self, result: SendResult) -> None:
-        """End it; for the producer."""
+        """End it with a result; for the producer."""
 
     def set_exception(self, error: BaseException) -> None:
-        """End it with a failure; for the producer."""
+        """End it with an error; for the producer."""
 
     def __await__(self) -> Generator[Any, Any, SendResult]:
         """Wait for the result."""
 
 def end_all(deliveries: list[Delivery], results: list[SendResult]) -> tuple[int, int]:
-    """End deliveries that left together, with their results; `ended` is not called.
+    """End the deliveries of one batch with their results, without calling `on_end`.
 
-    Return how many have an `ended`, and the bytes of these.
+    Return the count and the bytes of those that have an `on_end`.
     """
 
 @type_check_only
 class Lease(Protocol):
-    """What has handed a message out."""
+    """The right of this consumer to a message."""
 
     @property
     def is_revoked(self) -> bool: ...
@@ -107,7 +107,7 @@ class Lease(Protocol):
 
 @final
 class ReceivedMessage:
-    """A message from a broker. `lease` is what `ack` and `nack` are passed to."""
+    """A message from a broker; `lease` handles its `ack` and `nack`."""
 
     topic: str
     body: bytes
@@ -126,7 +126,7 @@ class ReceivedMessage:
     local_attempts: int
     @property
     def properties(self) -> dict[str, str]:
-        """All properties by name; the dictionary is this message's own."""
+        """All properties by name, in a dictionary of this message alone."""
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -162,7 +162,7 @@ class ReceivedMessage:
     def nack(
         self, delay_s: float | None = None, *, dead_letter: bool = False
     ) -> Coroutine[Any, Any, None]:
-        """Have it delivered again later, or put into the dead-letter queue."""
+        """Have it delivered again later, or move it to the dead-letter queue."""
 
 def decode_messages(
     data: bytes,
@@ -177,8 +177,8 @@ def decode_messages(
 ) -> list[ReceivedMessage]:
     """Return the messages in the body of an answer; ValueError if it is damaged.
 
-    `tags` are those that are wanted, None for all. `inflate` gets a compressed body and
-    the flag that names its compression. `origin_of` gives the topic of a message of a
-    retry topic, from the name that the message has with it. `queue_of` gives the queue
-    of a message by its number, where messages of several queues come together.
+    Messages with other tags than `tags` are left out; None takes all. `inflate` gets a
+    compressed body and the flags with its compression. `origin_of` maps the property
+    RETRY_TOPIC to the topic of a message. `queue_of` maps the queue id of a message to
+    its queue, for answers with messages of several queues.
     """

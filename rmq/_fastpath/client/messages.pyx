@@ -1,9 +1,9 @@
-"""What a client gets: the result of a send, and received messages.
+"""Results of sends, deliveries and received messages, as programs see them.
 
-`decode_messages` reads the body of an answer to a pull: records one after another, as
-`layout.pyx` has them. A message is copied out of its pull, so that one that is kept
-holds no neighbours. Tags are compared again here, because brokers compare their hashes.
-`properties`, `keys` and the times are made at first use.
+`decode_messages` reads the body of an answer to a pull: a sequence of records with the
+layout of `layout.pyx`. It copies each message, so that a message keeps no others of its
+pull in memory. It compares tags again, because brokers compare only their hashes.
+`properties`, `keys` and the times are computed at the first use.
 """
 
 import logging
@@ -70,23 +70,23 @@ cdef class SendResult:
 @cython.final
 @cython.freelist(1024)
 cdef class Delivery:
-    """A message that `enqueue` has taken; its result comes later.
+    """A message that `enqueue` has accepted; its result comes later.
 
-    Await it, or ask `done` and `result`; nothing is lost if you do neither. `packed` is
-    the message; `ended`, if it is not None, learns of the end before all others.
+    Await it, or use `done` and `result`; the message is sent in any case. `packed` is
+    the message. `on_end`, if it is not None, is called first when the delivery ends.
     """
 
-    def __init__(self, packed, ended, new_waiter):
+    def __init__(self, packed, on_end, new_waiter):
         self.packed = packed
-        self.ended = ended
+        self.on_end = on_end
         self.new_waiter = new_waiter
 
     def done(self):
-        """Whether the broker has answered, or the message has failed for good."""
+        """Whether the broker has answered, or all attempts have failed."""
         return self.outcome is not None
 
     def result(self):
-        """Return the result, or raise the failure; only when done."""
+        """Return the result or raise the error; RuntimeError before the end."""
         if self.outcome is None:
             raise RuntimeError("this delivery is not done: await it")
         if type(self.outcome) is SendResult:
@@ -94,11 +94,11 @@ cdef class Delivery:
         raise self.outcome
 
     def error(self):
-        """Return the failure, if there is one."""
+        """Return the error; None without one."""
         return None if type(self.outcome) is SendResult else self.outcome
 
     def add_done_callback(self, function):
-        """Call a function with this delivery when it is done, or now if it is."""
+        """Call a function with this delivery at its end, or now if it has on_end."""
         if self.outcome is not None:
             function(self)
         elif self.callbacks is None:
@@ -107,17 +107,17 @@ cdef class Delivery:
             self.callbacks.append(function)
 
     def set_result(self, result):
-        """End it; for the producer."""
+        """End it with a result; for the producer."""
         self._end(result)
 
     def set_exception(self, error):
-        """End it with a failure; for the producer."""
+        """End it with an error; for the producer."""
         self._end(error)
 
     cdef int _end(self, outcome) except -1:
         self.outcome = outcome
-        if self.ended is not None:
-            self.ended(self)
+        if self.on_end is not None:
+            self.on_end(self)
         self._wake()
         return 0
 
@@ -149,9 +149,9 @@ cdef class Delivery:
 
 
 def end_all(list deliveries not None, list results not None):
-    """End deliveries that left together, with their results; `ended` is not called.
+    """End the deliveries of one batch with their results, without calling `on_end`.
 
-    Return how many have an `ended`, and the bytes of these.
+    Return the count and the bytes of those that have an `on_end`.
     """
     cdef Delivery delivery
     cdef PackedMessage packed
@@ -161,7 +161,7 @@ def end_all(list deliveries not None, list results not None):
     for i in range(len(deliveries)):
         delivery = deliveries[i]
         delivery.outcome = results[i]
-        if delivery.ended is not None:
+        if delivery.on_end is not None:
             packed = delivery.packed
             count += 1
             size += packed.size
@@ -169,8 +169,8 @@ def end_all(list deliveries not None, list results not None):
     return count, size
 
 
-cdef bytes _property(bytes text, const char *name, Py_ssize_t size):
-    """Return the value of a property in the stored text; of equal names the last."""
+cdef bytes _find_property(bytes text, const char *name, Py_ssize_t size):
+    """Return the value of a property in the stored text; the last of equal names."""
     cdef const char *p = PyBytes_AS_STRING(text)
     cdef const char *end = p + PyBytes_GET_SIZE(text)
     cdef const char *stop
@@ -188,11 +188,11 @@ cdef bytes _property(bytes text, const char *name, Py_ssize_t size):
 @cython.final
 @cython.freelist(1024)
 cdef class ReceivedMessage:
-    """A message from a broker. `lease` is what `ack` and `nack` are passed to."""
+    """A message from a broker; `lease` handles its `ack` and `nack`."""
 
     @property
     def properties(self):
-        """All properties by name; the dictionary is this message's own."""
+        """All properties by name, in a dictionary of this message alone."""
         if self._properties is None:
             self._properties = decode_properties(self.text.decode(errors="replace"))
         return self._properties
@@ -205,7 +205,7 @@ cdef class ReceivedMessage:
     @property
     def msg_id(self):
         """The id that the producer gave it; without one, `offset_msg_id`."""
-        cdef bytes found = _property(self.text, "UNIQ_KEY", 8)
+        cdef bytes found = _find_property(self.text, "UNIQ_KEY", 8)
         return self.offset_msg_id if found is None else found.decode(errors="replace")
 
     @property
@@ -244,7 +244,7 @@ cdef class ReceivedMessage:
         return self.lease.ack(self)
 
     def nack(self, delay_s=None, *, bint dead_letter=False):
-        """Have it delivered again later, or put into the dead-letter queue."""
+        """Have it delivered again later, or move it to the dead-letter queue."""
         return self.lease.nack(self, delay_s, dead_letter=dead_letter)
 
     def __repr__(self):
@@ -254,7 +254,7 @@ cdef class ReceivedMessage:
         )
 
 
-cdef ReceivedMessage _message(const uint8_t *p, const RecordParts *parts):
+cdef ReceivedMessage _make_message(const uint8_t *p, const RecordParts *parts):
     cdef ReceivedMessage m = ReceivedMessage.__new__(ReceivedMessage)
     cdef int64_t born_at = RecordLayout.BORN_HOST_AT
     m.size = <int32_t>parts.size
@@ -283,10 +283,10 @@ def decode_messages(
 ):
     """Return the messages in the body of an answer; ValueError if it is damaged.
 
-    `tags` are those that are wanted, None for all. `inflate` gets a compressed body and
-    the flag that names its compression. `origin_of` gives the topic of a message of a
-    retry topic, from the name that the message has with it. `queue_of` gives the queue
-    of a message by its number, where messages of several queues come together.
+    Messages with other tags than `tags` are left out; None takes all. `inflate` gets a
+    compressed body and the flags with its compression. `origin_of` maps the property
+    RETRY_TOPIC to the topic of a message. `queue_of` maps the queue id of a message to
+    its queue, for answers with messages of several queues.
     """
     cdef const uint8_t *p = <const uint8_t *>PyBytes_AS_STRING(data)
     cdef int64_t left = PyBytes_GET_SIZE(data)
@@ -302,10 +302,10 @@ def decode_messages(
                 f"record {len(messages)} of a pull of {len(data)} bytes is damaged: "
                 f"{STATUSES(status).name}"
             )
-        message = _message(p, &parts)
+        message = _make_message(p, &parts)
         p += parts.size
         left -= parts.size
-        found = _property(message.text, "TAGS", 4)
+        found = _find_property(message.text, "TAGS", 4)
         message.tags = "" if found is None else found.decode(errors="replace")
         if tags is not None and message.tags not in tags:
             continue
@@ -315,7 +315,7 @@ def decode_messages(
         message.lease = lease
         message.topic = topic
         if origin_of is not None:
-            found = _property(message.text, "RETRY_TOPIC", 11)
+            found = _find_property(message.text, "RETRY_TOPIC", 11)
             if found is not None:
                 message.topic = origin_of(found.decode(errors="replace"))
         messages.append(message)

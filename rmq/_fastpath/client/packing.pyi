@@ -10,10 +10,10 @@ class _Message(Protocol):
 
 @final
 class PackedMessage:
-    """A message or a batch, made once for all attempts to send it.
+    """A message or a batch, packed once for all attempts to send it.
 
-    `msg_ids` is one id, or the ids of a batch; `alone`: it joins no batch. The id is
-    inside, so that a repetition has the same one, by which consumers find duplicates.
+    `msg_ids` is one id, or the ids of a batch. All attempts have the same id, by which
+    consumers find duplicates. With `alone` it joins no batch.
     """
 
     topic: str
@@ -41,10 +41,10 @@ class PackedMessage:
         """Whether it has several messages."""
 
 def pack_plain(keys: UniqueKeys, message: _Message, limit: int) -> PackedMessage | None:
-    """Pack a message with nothing but a body of at most `limit` bytes; else None.
+    """Pack a plain message with a body of at most `limit` bytes; None for others.
 
-    It has no tags, keys and properties, waits for the disk, and its topic is none of
-    the system's.
+    A plain message has no tags, keys and properties. It waits for the disk, and its
+    topic does not belong to the system.
     """
 
 def join(messages: list[PackedMessage], properties: bytes) -> PackedMessage:

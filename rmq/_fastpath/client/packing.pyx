@@ -1,6 +1,6 @@
-"""What a producer sends: a message, or a batch, as its request needs it.
+"""PackedMessage: a message or a batch in the form of its request.
 
-The body of a batch is its items one after another, as `rmq/protocol/batch.py` has them:
+The body of a batch is a sequence of items, as in `rmq/protocol/batch.py`:
 
 | bytes | item |
 |---|---|
@@ -38,10 +38,10 @@ cdef const char *NAME = b"UNIQ_KEY\x01"
 @cython.no_gc
 @cython.freelist(1024)
 cdef class PackedMessage:
-    """A message or a batch, made once for all attempts to send it.
+    """A message or a batch, packed once for all attempts to send it.
 
-    `msg_ids` is one id, or the ids of a batch; `alone`: it joins no batch. The id is
-    inside, so that a repetition has the same one, by which consumers find duplicates.
+    `msg_ids` is one id, or the ids of a batch. All attempts have the same id, by which
+    consumers find duplicates. With `alone` it joins no batch.
     """
 
     def __init__(
@@ -64,10 +64,10 @@ cdef class PackedMessage:
 
 
 def pack_plain(UniqueKeys keys not None, message, Py_ssize_t limit):
-    """Pack a message with nothing but a body of at most `limit` bytes; else None.
+    """Pack a plain message with a body of at most `limit` bytes; None for others.
 
-    It has no tags, keys and properties, waits for the disk, and its topic is none of
-    the system's.
+    A plain message has no tags, keys and properties. It waits for the disk, and its
+    topic does not belong to the system.
     """
     cdef PackedMessage packed
     cdef str topic = message.topic

@@ -7,19 +7,21 @@ from typing_extensions import disjoint_base
 from rmq._fastpath.client.messages import ReceivedMessage
 
 MAX_SPAN: Final = 2_000
-"""Offsets between the first message that is not acknowledged and the last fetched one:
-all would come again after a crash. Java's `consumeConcurrentlyMaxSpan`."""
+"""Most offsets between the first and the last pending message.
+
+All of them would come again after a crash. Java's `consumeConcurrentlyMaxSpan`.
+"""
 
 class _Message(Protocol):
-    """What is looked at of a message."""
+    """The fields of a message that a queue reads."""
 
     @property
     def queue_offset(self) -> int:
-        """Its place in the queue."""
+        """Its offset in the queue."""
 
     @property
     def size(self) -> int:
-        """Its bytes."""
+        """Its size in bytes."""
 
 @final
 class ProcessQueue:
@@ -28,42 +30,42 @@ class ProcessQueue:
     def __init__(self, next_offset: int) -> None: ...
     @property
     def next_offset(self) -> int:
-        """Where the next pull begins."""
+        """The offset where the next pull begins."""
 
     @property
     def count(self) -> int:
-        """Messages that are not acknowledged."""
+        """Pending messages."""
 
     @property
     def bytes(self) -> int:
         """Their bytes."""
 
     def add(self, messages: Collection[_Message], next_offset: int) -> None:
-        """Note fetched messages, and where the next pull begins."""
+        """Add fetched messages; `next_offset` is where the next pull begins."""
 
     def ack(self, message: _Message) -> bool:
-        """Note that a message is consumed; False if it is not one that waits."""
+        """Record that a message is consumed; False if it is not pending."""
 
     @property
-    def committable(self) -> int:
-        """The offset where the group would continue."""
+    def commit_offset(self) -> int:
+        """The offset to commit: that of the first pending message."""
 
     @property
     def last_offset(self) -> int:
-        """The highest offset that waits; only if some do."""
+        """The offset of the last pending message; IndexError without one."""
 
     @property
     def is_far_ahead(self) -> bool:
-        """Whether one message waits so long that no more should be fetched."""
+        """Whether the pending messages span over MAX_SPAN offsets."""
 
     def reset(self, offset: int) -> None:
-        """Forget all, and go on at an offset."""
+        """Drop all messages, and continue at an offset."""
 
 @disjoint_base
 class FetchBuffer:
-    """What is fetched and not acknowledged, of all queues: the base of `Puller`.
+    """Fetched messages of all queues that are not acknowledged; the base of `Puller`.
 
-    `ready` are messages that nobody has yet, `blocked` queues that wait for room.
+    `ready` has messages that were not handed out, `blocked` queues that wait for room.
     """
 
     count: int
@@ -73,7 +75,7 @@ class FetchBuffer:
 
 @disjoint_base
 class Lease:
-    """A queue as the lease of its messages: the base of `AssignedQueue`."""
+    """The base of `AssignedQueue`: a queue is the lease of its messages."""
 
     is_revoked: bool
     buffer: FetchBuffer
@@ -88,10 +90,10 @@ class _Consumer(Protocol):
 
 @final
 class MessageIterator:
-    """Hands messages out, one after another; the one before counts as consumed.
+    """The iterator of `async for`; the message before counts as consumed.
 
-    `last` is what the program has: a message, a list, or None. While `is_plain` is set
-    a message that is ready comes at once; else the consumer finds the next one.
+    `last` is the message or list in the hands of the program, or None. While `is_plain`
+    is set, it returns a ready message itself. Else it awaits the consumer.
     """
 
     is_plain: bool

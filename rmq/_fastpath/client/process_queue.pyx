@@ -1,11 +1,11 @@
-"""What is done with each message of a consumer: fetched, handed out, acknowledged.
+"""ProcessQueue: the fetched messages of a queue, and how far they are consumed.
 
-`ProcessQueue` knows what was fetched of a queue, and how far it is consumed.  The
-offset to commit is that of the first message that is not acknowledged; when there is
-none, that after all that was fetched, so that filtered messages count as consumed.
+Java's class has the same name. The offset to commit is that of the first pending
+message: fetched, and not acknowledged. Without one it is the next offset to fetch, so
+that filtered messages count as consumed.
 
-Invariants: the offset to commit never goes back, except by `reset`; `count` and `bytes`
-are those of the messages that are fetched and not acknowledged.
+Invariants: the offset to commit never decreases, except by `reset`. `count` and `bytes`
+are those of the pending messages.
 """
 
 cimport cython
@@ -18,7 +18,7 @@ from rmq._fastpath.client.messages cimport ReceivedMessage
 cdef enum:
     FIRST_ROOM = 64
 
-cdef struct Place:
+cdef struct Slot:
     int64_t offset
     bint is_acked
 
@@ -32,7 +32,7 @@ cdef class ProcessQueue:
     cdef readonly int64_t next_offset
     cdef readonly int64_t bytes
     cdef readonly Py_ssize_t count
-    cdef Place *places          # `used` from `first` on, of `room`
+    cdef Slot *slots          # `used` from `first` on, of `room`
     cdef Py_ssize_t first
     cdef Py_ssize_t used
     cdef Py_ssize_t room
@@ -41,10 +41,10 @@ cdef class ProcessQueue:
         self.reset(next_offset)
 
     def __dealloc__(self):
-        free(self.places)
+        free(self.slots)
 
     def add(self, messages not None, int64_t next_offset):
-        """Note fetched messages, and where the next pull begins."""
+        """Add fetched messages; `next_offset` is where the next pull begins."""
         cdef ReceivedMessage message
         self._reserve(len(messages))
         for each in messages:
@@ -56,39 +56,39 @@ cdef class ProcessQueue:
         self.next_offset = max(self.next_offset, next_offset)
 
     cdef int _reserve(self, Py_ssize_t count) except -1:
-        cdef Place *places
+        cdef Slot *slots
         cdef Py_ssize_t wanted = self.used + count, room = max(self.room, FIRST_ROOM)
         if self.first + wanted <= self.room:
             return 0
         if self.first and wanted <= self.room // 2:
-            memmove(self.places, self.places + self.first, self.used * sizeof(Place))
+            memmove(self.slots, self.slots + self.first, self.used * sizeof(Slot))
             self.first = 0
             return 0
         while room < self.first + wanted:
             room *= 2
-        places = <Place *>realloc(self.places, room * sizeof(Place))
-        if places == NULL:
+        slots = <Slot *>realloc(self.slots, room * sizeof(Slot))
+        if slots == NULL:
             raise MemoryError
-        self.places, self.room = places, room
+        self.slots, self.room = slots, room
         return 0
 
     cdef void _append(self, int64_t offset, int64_t size) noexcept:
-        cdef Place *place = &self.places[self.first + self.used]
-        place.offset, place.is_acked = offset, False
+        cdef Slot *slot = &self.slots[self.first + self.used]
+        slot.offset, slot.is_acked = offset, False
         self.used += 1
         self.count += 1
         self.bytes += size
 
     def ack(self, message not None):
-        """Note that a message is consumed; False if it is not one that waits."""
+        """Record that a message is consumed; False if it is not pending."""
         return self._ack(message.queue_offset, message.size)
 
     cdef bint _ack(self, int64_t offset, int64_t size) noexcept:
-        cdef Place *place = self._find(offset)
-        if place == NULL or place.is_acked:
+        cdef Slot *slot = self._find(offset)
+        if slot == NULL or slot.is_acked:
             return False
-        place.is_acked = True
-        while self.used and self.places[self.first].is_acked:
+        slot.is_acked = True
+        while self.used and self.slots[self.first].is_acked:
             self.first += 1
             self.used -= 1
         if self.used == 0:
@@ -97,52 +97,52 @@ cdef class ProcessQueue:
         self.bytes -= size
         return True
 
-    cdef Place *_find(self, int64_t offset) noexcept:
-        """Return the place of a message; it is nearly always the first."""
+    cdef Slot *_find(self, int64_t offset) noexcept:
+        """Return the slot of a message; it is nearly always the first one."""
         cdef Py_ssize_t low = self.first, high = self.first + self.used, middle
-        if self.used and self.places[low].offset == offset:
-            return &self.places[low]
+        if self.used and self.slots[low].offset == offset:
+            return &self.slots[low]
         while low < high:
             middle = (low + high) // 2
-            if self.places[middle].offset < offset:
+            if self.slots[middle].offset < offset:
                 low = middle + 1
             else:
                 high = middle
-        if low < self.first + self.used and self.places[low].offset == offset:
-            return &self.places[low]
+        if low < self.first + self.used and self.slots[low].offset == offset:
+            return &self.slots[low]
         return NULL
 
     @property
-    def committable(self):
-        """The offset where the group would continue."""
-        return self.places[self.first].offset if self.used else self.next_offset
+    def commit_offset(self):
+        """The offset to commit: that of the first pending message."""
+        return self.slots[self.first].offset if self.used else self.next_offset
 
     @property
     def last_offset(self):
-        """The highest offset that waits; only if some do."""
+        """The offset of the last pending message; IndexError without one."""
         if self.used == 0:
-            raise IndexError("no message waits")
-        return self.places[self.first + self.used - 1].offset
+            raise IndexError("the queue has no pending message")
+        return self.slots[self.first + self.used - 1].offset
 
     @property
     def is_far_ahead(self):
-        """Whether one message waits so long that no more should be fetched."""
+        """Whether the pending messages span over MAX_SPAN offsets."""
         cdef Py_ssize_t last = self.first + self.used - 1
         if self.used == 0:
             return False
-        return self.places[last].offset - self.places[self.first].offset > MAX_SPAN
+        return self.slots[last].offset - self.slots[self.first].offset > MAX_SPAN
 
     def reset(self, int64_t offset):
-        """Forget all, and go on at an offset."""
+        """Drop all messages, and continue at an offset."""
         self.first = self.used = 0
         self.count = self.bytes = 0
         self.next_offset = offset
 
 
 cdef class FetchBuffer:
-    """What is fetched and not acknowledged, of all queues: the base of `Puller`.
+    """Fetched messages of all queues that are not acknowledged; the base of `Puller`.
 
-    `ready` are messages that nobody has yet, `blocked` queues that wait for room.
+    `ready` has messages that were not handed out, `blocked` queues that wait for room.
     """
 
     cdef public int64_t count
@@ -152,7 +152,7 @@ cdef class FetchBuffer:
 
 
 cdef class Lease:
-    """A queue as the lease of its messages: the base of `AssignedQueue`."""
+    """The base of `AssignedQueue`: a queue is the lease of its messages."""
 
     cdef public bint is_revoked
     cdef public FetchBuffer buffer
@@ -177,10 +177,10 @@ cdef class Lease:
 
 @cython.final
 cdef class MessageIterator:
-    """Hands messages out, one after another; the one before counts as consumed.
+    """The iterator of `async for`; the message before counts as consumed.
 
-    `last` is what the program has: a message, a list, or None. While `is_plain` is set
-    a message that is ready comes at once; else the consumer finds the next one.
+    `last` is the message or list in the hands of the program, or None. While `is_plain`
+    is set, it returns a ready message itself. Else it awaits the consumer.
     """
 
     cdef public bint is_plain
@@ -198,7 +198,7 @@ cdef class MessageIterator:
         """Return the next message."""
         last = self.last
         if last is not None:
-            self._settle(last)
+            self._ack_last(last)
         message = self._ready() if self.is_plain else None
         if message is None:
             message = await self.consumer.next_message()
@@ -207,7 +207,7 @@ cdef class MessageIterator:
         self.last = message
         return message
 
-    cdef int _settle(self, last) except -1:
+    cdef int _ack_last(self, last) except -1:
         if self.is_plain and type(last) is ReceivedMessage:
             self.last = None
             lease = (<ReceivedMessage>last).lease

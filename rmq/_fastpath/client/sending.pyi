@@ -8,38 +8,38 @@ from rmq._fastpath.client.packing import PackedMessage
 from rmq.outgoing.wire import Waiter
 
 class _Waiting(Protocol):
-    """Who waits for room."""
+    """A waiter for room."""
 
     def done(self) -> bool:
-        """Whether it has been given up."""
+        """Whether it has been cancelled."""
 
     def set_result(self, value: None, /) -> None:
-        """Let it go on."""
+        """Wake its task."""
 
 @final
 class SendBudget:
-    """Counts; `take` or `wait` before, `give` after."""
+    """A semaphore of messages and bytes: `try_acquire` or `wait`, then `release`."""
 
     def __init__(self, max_count: int, max_bytes: int) -> None: ...
     @property
     def count(self) -> int:
-        """Messages under way."""
+        """Messages in flight."""
 
     @property
     def bytes(self) -> int:
         """Their bytes."""
 
-    def take(self, size: int, count: int = 1) -> bool:
-        """Take room if it is there, and if nobody waits for it."""
+    def try_acquire(self, size: int, count: int = 1) -> bool:
+        """Acquire room; False if it is full, or if other tasks wait."""
 
     def wait(self, waiter: _Waiting, size: int, count: int = 1) -> None:
-        """Have room taken for the waiter when it is its turn."""
+        """Acquire room for the waiter in its turn; then it gets its result."""
 
-    def give(self, size: int, count: int = 1) -> None:
-        """Give room back; those that wait get it."""
+    def release(self, size: int, count: int = 1) -> None:
+        """Release room for the tasks that wait."""
 
     def serve(self) -> None:
-        """Let go on who has room now; also after a waiter was given up."""
+        """Wake the waiters that have room now; also after a waiter was cancelled."""
 
 class _Queue(Protocol):
     @property
@@ -47,41 +47,41 @@ class _Queue(Protocol):
 
 @final
 class RoundRobin:
-    """One queue after another, from the place `first` on, of any size.
+    """Chooses one queue after another, starting at index `first` modulo their count.
 
-    `following` is the place of the next one: what the choice of a changed route begins
-    with, so that the change itself sends nothing to one queue twice.
+    `next_index` is the index of the next queue. A changed route starts there, so that
+    the change does not send twice in a row to one queue.
     """
 
     def __init__(self, queues: Sequence[_Queue], first: int) -> None: ...
     @property
-    def following(self) -> int:
-        """The place of the next one."""
+    def next_index(self) -> int:
+        """The index of the next queue."""
 
     def next(self, avoid: str | None = None) -> int:
-        """Return the place of the next queue; not on the broker `avoid` if possible."""
+        """Return the index of the next queue; if possible not on the broker `avoid`."""
 
 @disjoint_base
 class DirectSends:
-    """The base of `Sender`: by topic its targets, by address the open connections."""
+    """The base of `Sender`: targets by topic, and open connections by address."""
 
-    publishings: dict[str, Any]
+    targets_by_topic: dict[str, Any]
     connections: dict[str, Any]
 
     def ready(self, topic: str) -> tuple[Any, Any] | None:
-        """Return the next target and its connection if it can be sent to at once."""
+        """Return the next target and its open connection; None without one."""
 
     def deliver(
-        self, delivery: Delivery, go_on: Callable[[Delivery], None], timeout_ms: int
+        self, delivery: Delivery, retry: Callable[[Delivery], None], timeout_ms: int
     ) -> bool:
-        """Send an enqueued message at once; False if that cannot be.
+        """Send an enqueued message at once; False without an open connection.
 
-        After a failure `go_on` makes the other attempts.
+        After a failure `retry` makes the other attempts.
         """
 
 @final
 class Accumulator:
-    """One batch that fills, and the moment at which it leaves at the latest."""
+    """One batch that fills, and the time when it leaves at the latest."""
 
     def __init__(self, limits: tuple[int, int], linger_ms: float) -> None: ...
     @property
@@ -94,20 +94,20 @@ class Accumulator:
         """Add a message; return the batches that leave now."""
 
     def withdraw(self, item: object, size: int) -> bool:
-        """Take a message out again; False if it has left."""
+        """Remove a message; False if it has left."""
 
-    def due(self, now_ms: float) -> list[Any]:
-        """Return the batch if its time has come."""
+    def pop_due(self, now_ms: float) -> list[Any]:
+        """Remove and return the batch if its time has come."""
 
-    def take(self) -> list[Any]:
-        """Return what is there, as at a flush."""
+    def pop(self) -> list[Any]:
+        """Remove and return the batch, also if it is not full."""
 
 @final
 class PendingDeliveries:
-    """What `enqueue` has taken and what has not ended; each has its room.
+    """The deliveries of `enqueue` that have not ended; each holds room in the budget.
 
-    `on_failure` gets the error of each that fails, `on_idle` is called when none is
-    left.
+    `on_failure` gets the error of each that fails. `on_idle` is called after the last
+    one has ended.
     """
 
     def __init__(
@@ -122,40 +122,40 @@ class PendingDeliveries:
         """Deliveries that have not ended."""
 
     def begin(self, packed: PackedMessage) -> Delivery:
-        """Return the delivery of a message that has its room."""
+        """Return the delivery of a message that holds its room."""
 
-    def ended(self, delivery: Delivery) -> None:
-        """Learn that one has ended."""
+    def on_end(self, delivery: Delivery) -> None:
+        """Count one delivery as ended; pass its error on."""
 
-    def settle(self, count: int, size: int) -> None:
-        """Count deliveries that have ended, and give their room back."""
+    def end_many(self, count: int, size: int) -> None:
+        """Count deliveries as ended, and release their room."""
 
 @final
 class FirstAttempt:
     """The waiter of an enqueued message that was sent at once.
 
-    It ends the delivery; after a failure `go_on` makes the other attempts.
+    It ends the delivery. After a failure `retry` makes the other attempts.
     """
 
     def __init__(
-        self, delivery: Delivery, go_on: Callable[[Delivery], None]
+        self, delivery: Delivery, retry: Callable[[Delivery], None]
     ) -> None: ...
     def done(self) -> bool:
-        """Never given up."""
+        """Return False: no task waits here that could be cancelled."""
 
     def set_result(self, answer: object) -> None:
-        """Take the answer."""
+        """End the delivery; after a refusal try again."""
 
     def set_exception(self, _error: BaseException) -> None:
-        """Learn that there is none."""
+        """Try again: there is no answer."""
 
 @final
 class EndCounter:
-    """Counts what has ended; `first` is called for the first since the last `take`."""
+    """Counts ended messages; `on_first` is called for the first one after `reset`."""
 
-    def __init__(self, first: Callable[[], object]) -> None: ...
-    def take(self) -> int:
-        """Return how many have ended since the last call."""
+    def __init__(self, on_first: Callable[[], object]) -> None: ...
+    def reset(self) -> int:
+        """Return how many messages have ended since the last call."""
 
 @final
 class ThreadDelivery:
@@ -167,23 +167,23 @@ class ThreadDelivery:
         ends: EndCounter,
     ) -> None: ...
     def done(self) -> bool:
-        """Whether the broker has answered, or the message has failed for good."""
+        """Whether the broker has answered, or all attempts have failed."""
 
     def result(self, timeout_s: float | None = None) -> SendResult:
-        """Wait for the result; TimeoutError, or the failure of the message."""
+        """Wait for the result; raises TimeoutError or the error of the message."""
 
     def end(self, inner: Delivery | BaseException) -> None:
-        """Take the result, or a failure before it was sent; for the producer."""
+        """End it with its delivery, or an error before the send; for the producer."""
 
 async def send_packed(
     sender: DirectSends,
     budget: SendBudget,
     packed: PackedMessage,
-    room: Callable[[int], Awaitable[None]],
+    wait_for_room: Callable[[int], Awaitable[None]],
     timeout_ms: int,
 ) -> SendResult:
-    """Send a message to any queue; `room` waits for some if the budget has none.
+    """Send a message to any queue; `wait_for_room` waits if the budget has no room.
 
-    The first attempt is made here if it can be made at once, without the calls that
-    look for routes and connections: it is nearly always the only one.
+    The first attempt is nearly always the only one. It is made here, without the calls
+    for routes and connections, if the connection is open.
     """

@@ -1,8 +1,8 @@
-"""What is done with each message of a producer: room, the first attempt, its end.
+"""The compiled steps of each send: flow control, the first attempt, the end.
 
-`SendBudget` says how many messages and bytes may be under way; who waits gets room in turn.
-Invariants: what is taken never exceeds the limits, except that a message larger than
-all bytes passes alone; nobody overtakes a message that waits.
+`SendBudget` limits the messages and bytes in flight; tasks that wait get room in their
+order. Invariants: the sum in flight never exceeds the limits, except that a message
+larger than the limit of bytes passes alone. No message overtakes one that waits.
 """
 
 from collections import deque
@@ -22,7 +22,7 @@ cdef enum:
 
 @cython.final
 cdef class SendBudget:
-    """Counts; `take` or `wait` before, `give` after."""
+    """A semaphore of messages and bytes: `try_acquire` or `wait`, then `release`."""
 
     cdef readonly Py_ssize_t count
     cdef readonly int64_t bytes
@@ -34,11 +34,11 @@ cdef class SendBudget:
         self.max_count, self.max_bytes = max_count, max_bytes
         self.waiting = deque()
 
-    def take(self, int64_t size, Py_ssize_t count=1):
-        """Take room if it is there, and if nobody waits for it."""
-        return self._take(size, count)
+    def try_acquire(self, int64_t size, Py_ssize_t count=1):
+        """Acquire room; False if it is full, or if other tasks wait."""
+        return self._try_acquire(size, count)
 
-    cdef bint _take(self, int64_t size, Py_ssize_t count) except -1:
+    cdef bint _try_acquire(self, int64_t size, Py_ssize_t count) except -1:
         if self.waiting or not self._has_room(size, count):
             return False
         self.count += count
@@ -51,14 +51,14 @@ cdef class SendBudget:
         )
 
     def wait(self, waiter not None, int64_t size, Py_ssize_t count=1):
-        """Have room taken for the waiter when it is its turn."""
+        """Acquire room for the waiter in its turn; then it gets its result."""
         self.waiting.append((waiter, size, count))
 
-    def give(self, int64_t size, Py_ssize_t count=1):
-        """Give room back; those that wait get it."""
-        self._give(size, count)
+    def release(self, int64_t size, Py_ssize_t count=1):
+        """Release room for the tasks that wait."""
+        self._release(size, count)
 
-    cdef int _give(self, int64_t size, Py_ssize_t count) except -1:
+    cdef int _release(self, int64_t size, Py_ssize_t count) except -1:
         self.count -= count
         self.bytes -= size
         assert self.count >= 0 <= self.bytes
@@ -67,7 +67,7 @@ cdef class SendBudget:
         return 0
 
     def serve(self):
-        """Let go on who has room now; also after a waiter was given up."""
+        """Wake the waiters that have room now; also after a waiter was cancelled."""
         while self.waiting:
             waiter, size, count = self.waiting[0]
             if not waiter.done():
@@ -81,23 +81,23 @@ cdef class SendBudget:
 
 @cython.final
 cdef class RoundRobin:
-    """One queue after another, from the place `first` on, of any size.
+    """Chooses one queue after another, starting at index `first` modulo their count.
 
-    `following` is the place of the next one: what the choice of a changed route begins
-    with, so that the change itself sends nothing to one queue twice.
+    `next_index` is the index of the next queue. A changed route starts there, so that
+    the change does not send twice in a row to one queue.
     """
 
-    cdef readonly Py_ssize_t following
+    cdef readonly Py_ssize_t next_index
     cdef Py_ssize_t count
     cdef object queues
 
     def __init__(self, queues not None, Py_ssize_t first):
         assert queues, "nothing to choose from"
         self.queues, self.count = queues, len(queues)
-        self.following = first % self.count
+        self.next_index = first % self.count
 
     def next(self, str avoid=None):
-        """Return the place of the next queue; not on the broker `avoid` if possible."""
+        """Return the index of the next queue; if possible not on the broker `avoid`."""
         cdef Py_ssize_t index
         if avoid is None:
             return self._next()
@@ -108,24 +108,24 @@ cdef class RoundRobin:
         return self._next()
 
     cdef Py_ssize_t _next(self) noexcept:
-        cdef Py_ssize_t index = self.following
-        self.following = index + 1 if index + 1 < self.count else 0
+        cdef Py_ssize_t index = self.next_index
+        self.next_index = index + 1 if index + 1 < self.count else 0
         return index
 
 
 cdef class DirectSends:
-    """The base of `Sender`: by topic its targets, by address the open connections."""
+    """The base of `Sender`: targets by topic, and open connections by address."""
 
-    cdef public dict publishings
+    cdef public dict targets_by_topic
     cdef public dict connections
 
     def ready(self, str topic not None):
-        """Return the next target and its connection if it can be sent to at once."""
+        """Return the next target and its open connection; None without one."""
         return self._ready(topic)
 
     cdef tuple _ready(self, str topic):
         cdef RoundRobin choice
-        found = self.publishings.get(topic)
+        found = self.targets_by_topic.get(topic)
         if found is None:
             return None
         choice = found.choice
@@ -135,10 +135,10 @@ cdef class DirectSends:
             return None
         return target, connection
 
-    def deliver(self, Delivery delivery not None, go_on, int64_t timeout_ms):
-        """Send an enqueued message at once; False if that cannot be.
+    def deliver(self, Delivery delivery not None, retry, int64_t timeout_ms):
+        """Send an enqueued message at once; False without an open connection.
 
-        After a failure `go_on` makes the other attempts.
+        After a failure `retry` makes the other attempts.
         """
         cdef PackedMessage packed = delivery.packed
         ready = self._ready(packed.topic)
@@ -147,7 +147,7 @@ cdef class DirectSends:
         target, connection = ready
         connection.send(
             target.single, packed.properties, packed.body,
-            FirstAttempt(delivery, go_on), _steady_ms() + timeout_ms, packed.msg_ids,
+            FirstAttempt(delivery, retry), _steady_ms() + timeout_ms, packed.msg_ids,
             packed.sys_flag,
         )
         return True
@@ -159,7 +159,7 @@ cdef int64_t _steady_ms() except -1:
 
 @cython.final
 cdef class Accumulator:
-    """One batch that fills, and the moment at which it leaves at the latest."""
+    """One batch that fills, and the time when it leaves at the latest."""
 
     cdef readonly object leaves_at_ms   # None while it is empty
     cdef Py_ssize_t max_count
@@ -184,7 +184,7 @@ cdef class Accumulator:
             return ()
         leaving = []
         if count and total > self.max_bytes:
-            leaving.append(self.take())
+            leaving.append(self.pop())
         if not self.items:
             self.leaves_at_ms = now_ms() + self.linger_ms
         self.items.append(item)
@@ -193,11 +193,11 @@ cdef class Accumulator:
             self.bytes + ITEM_SIZE > self.max_bytes
             or len(self.items) == self.max_count
         ):
-            leaving.append(self.take())
+            leaving.append(self.pop())
         return leaving
 
     def withdraw(self, item, int64_t size):
-        """Take a message out again; False if it has left."""
+        """Remove a message; False if it has left."""
         if item not in self.items:
             return False
         self.items.remove(item)
@@ -206,14 +206,14 @@ cdef class Accumulator:
             self.leaves_at_ms = None
         return True
 
-    def due(self, double now_ms):
-        """Return the batch if its time has come."""
+    def pop_due(self, double now_ms):
+        """Remove and return the batch if its time has come."""
         if self.leaves_at_ms is None or now_ms < self.leaves_at_ms:
             return []
-        return self.take()
+        return self.pop()
 
-    cpdef list take(self):
-        """Return what is there, as at a flush."""
+    cpdef list pop(self):
+        """Remove and return the batch, also if it is not full."""
         cdef list items = self.items
         self.items = []
         self.bytes = 0
@@ -223,10 +223,10 @@ cdef class Accumulator:
 
 @cython.final
 cdef class PendingDeliveries:
-    """What `enqueue` has taken and what has not ended; each has its room.
+    """The deliveries of `enqueue` that have not ended; each holds room in the budget.
 
-    `on_failure` gets the error of each that fails, `on_idle` is called when none is
-    left.
+    `on_failure` gets the error of each that fails. `on_idle` is called after the last
+    one has ended.
     """
 
     cdef readonly Py_ssize_t count
@@ -234,28 +234,28 @@ cdef class PendingDeliveries:
     cdef object new_waiter
     cdef object on_failure
     cdef object on_idle
-    cdef object learn               # `ended`, bound once
+    cdef object end_callback        # `on_end`, bound once
 
     def __init__(self, SendBudget budget not None, new_waiter, on_failure, on_idle):
         self.budget, self.new_waiter = budget, new_waiter
         self.on_failure, self.on_idle = on_failure, on_idle
-        self.learn = self.ended
+        self.end_callback = self.on_end
 
     def begin(self, PackedMessage packed not None):
-        """Return the delivery of a message that has its room."""
+        """Return the delivery of a message that holds its room."""
         self.count += 1
-        return Delivery(packed, self.learn, self.new_waiter)
+        return Delivery(packed, self.end_callback, self.new_waiter)
 
-    def ended(self, Delivery delivery not None):
-        """Learn that one has ended."""
+    def on_end(self, Delivery delivery not None):
+        """Count one delivery as ended; pass its error on."""
         cdef PackedMessage packed = delivery.packed
         if type(delivery.outcome) is not SendResult:
             self.on_failure(delivery.outcome)
-        self.settle(1, packed.size)
+        self.end_many(1, packed.size)
 
-    cpdef settle(self, Py_ssize_t count, int64_t size):
-        """Count deliveries that have ended, and give their room back."""
-        self.budget._give(size, count)
+    cpdef end_many(self, Py_ssize_t count, int64_t size):
+        """Count deliveries as ended, and release their room."""
+        self.budget._release(size, count)
         self.count -= count
         if self.count == 0:
             self.on_idle()
@@ -266,49 +266,49 @@ cdef class PendingDeliveries:
 cdef class FirstAttempt:
     """The waiter of an enqueued message that was sent at once.
 
-    It ends the delivery; after a failure `go_on` makes the other attempts.
+    It ends the delivery. After a failure `retry` makes the other attempts.
     """
 
     cdef Delivery delivery
-    cdef object go_on
+    cdef object retry
 
-    def __init__(self, Delivery delivery not None, go_on):
-        self.delivery, self.go_on = delivery, go_on
+    def __init__(self, Delivery delivery not None, retry):
+        self.delivery, self.retry = delivery, retry
 
     def done(self):
-        """Never given up."""
+        """Return False: no task waits here that could be cancelled."""
         return False
 
     def set_result(self, answer):
-        """Take the answer."""
+        """End the delivery; after a refusal try again."""
         if type(answer) is SendResult:
             self.delivery._end(answer)
         else:
-            self.go_on(self.delivery)
+            self.retry(self.delivery)
 
     def set_exception(self, _error):
-        """Learn that there is none."""
-        self.go_on(self.delivery)
+        """Try again: there is no answer."""
+        self.retry(self.delivery)
 
 
 @cython.final
 cdef class EndCounter:
-    """Counts what has ended; `first` is called for the first since the last `take`."""
+    """Counts ended messages; `on_first` is called for the first one after `reset`."""
 
     cdef Py_ssize_t count
-    cdef object first
+    cdef object on_first
 
-    def __init__(self, first):
-        self.first = first
+    def __init__(self, on_first):
+        self.on_first = on_first
 
     cdef int _add(self) except -1:
         self.count += 1
         if self.count == 1:
-            self.first()
+            self.on_first()
         return 0
 
-    def take(self):
-        """Return how many have ended since the last call."""
+    def reset(self):
+        """Return how many messages have ended since the last call."""
         count = self.count
         self.count = 0
         return count
@@ -327,11 +327,11 @@ cdef class ThreadDelivery:
         self.await_end, self.ends = await_end, ends
 
     def done(self):
-        """Whether the broker has answered, or the message has failed for good."""
+        """Whether the broker has answered, or all attempts have failed."""
         return self.inner is not None
 
     def result(self, timeout_s=None):
-        """Wait for the result; TimeoutError, or the failure of the message."""
+        """Wait for the result; raises TimeoutError or the error of the message."""
         if self.inner is None and not self.await_end(self, timeout_s):
             raise TimeoutError(f"no result within {timeout_s:g} s")
         if type(self.inner) is Delivery:
@@ -339,23 +339,23 @@ cdef class ThreadDelivery:
         raise self.inner
 
     def end(self, inner not None):
-        """Take the result, or a failure before it was sent; for the producer."""
+        """End it with its delivery, or an error before the send; for the producer."""
         self.inner = inner
         self.ends._add()
 
 
 async def send_packed(
     DirectSends sender not None, SendBudget budget not None,
-    PackedMessage packed not None, room, int64_t timeout_ms,
+    PackedMessage packed not None, wait_for_room, int64_t timeout_ms,
 ):
-    """Send a message to any queue; `room` waits for some if the budget has none.
+    """Send a message to any queue; `wait_for_room` waits if the budget has no room.
 
-    The first attempt is made here if it can be made at once, without the calls that
-    look for routes and connections: it is nearly always the only one.
+    The first attempt is nearly always the only one. It is made here, without the calls
+    for routes and connections, if the connection is open.
     """
     cdef int64_t deadline_ms
-    if not budget._take(packed.size, 1):
-        await room(packed.size)
+    if not budget._try_acquire(packed.size, 1):
+        await wait_for_room(packed.size)
     try:
         ready = sender._ready(packed.topic)
         if ready is None:
@@ -375,6 +375,6 @@ async def send_packed(
             connection.codec.cancel(number)
         if type(answer) is SendResult:
             return answer
-        return await sender.go_on(packed, deadline_ms, target, answer)
+        return await sender.retry(packed, deadline_ms, target, answer)
     finally:
-        budget._give(packed.size, 1)
+        budget._release(packed.size, 1)

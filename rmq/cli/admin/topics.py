@@ -22,7 +22,7 @@ from rmq.cli.admin.base import (
     topic_option,
 )
 from rmq.client.admin import AdminClient
-from rmq.client.core.allocate import average
+from rmq.client.core.allocate import allocate_average
 from rmq.core.errors import PeerError
 from rmq.outgoing.refused import AnswerRefused
 from rmq.protocol import fastjson
@@ -326,7 +326,7 @@ def allocate_mq(admin: AdminClient, topic: str, ips: str) -> Output:
     rows = [
         (member, queue.broker, queue.queue_id)
         for member in dict.fromkeys(members)
-        for queue in average(member, members, queues)
+        for queue in allocate_average(member, members, queues)
     ]
     return Table(("ip", "brokerName", "queueId"), rows)
 

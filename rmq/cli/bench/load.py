@@ -246,7 +246,7 @@ async def measure(
         for job in jobs:
             if job.connection not in connections:
                 client = await stack.enter_async_context(settings.async_client())
-                opened = await client.connection(job.queue.address, is_broker=False)
+                opened = await client.connect(job.queue.address, is_broker=False)
                 connections[job.connection] = opened
         run = Run(seconds, messages)
         for job in jobs:

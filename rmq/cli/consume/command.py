@@ -80,10 +80,10 @@ def consume_command(  # noqa: PLR0913 - one parameter for each option
     _check_options(group, begin, queue_id, offset, tags, sql, is_raw=is_raw)
     # imported on use: completion and usage errors need no event loop
     from rmq.cli.consume.stream import Choice, TopicReader
-    from rmq.client.subscription import Sql, subscription
+    from rmq.client.subscription import Sql, parse_subscription
 
     expression = Sql(sql) if sql else tags or "*"
-    subscription(topic, expression)  # a wrong expression fails here
+    parse_subscription(topic, expression)  # a wrong expression fails here
     start = begin if begin in (None, "first", "last") else parse_time_ms(str(begin))
     choice = Choice(topic, expression, group, start, queue_id, offset, stops_at_end)
     write = message_writer(form, as_json=as_json, is_raw=is_raw)

@@ -1,1 +1,1 @@
-"""What a client decides, without I/O: values and state machines, time a parameter."""
+"""Decisions of a client without I/O: values and state machines, time a parameter."""

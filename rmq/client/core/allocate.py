@@ -1,8 +1,8 @@
-"""Which queues of a topic a member of a group gets.
+"""Strategies that divide the queues of a topic among the members of a group.
 
-The members of a group may speak several languages, and each computes its own share: the
-results must equal those of Java's clients, the order included. Java compares text by
-UTF-16 units.
+Java's `AllocateMessageQueueStrategy`. Each member computes its own share, in its own
+language. The result must equal that of Java's clients, including the order. Java
+compares text by UTF-16 units.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,11 +12,11 @@ from rmq.client.core.routes import MessageQueue
 
 T = TypeVar("T")
 Allocate = Callable[[str, Sequence[str], Sequence[MessageQueue]], list[MessageQueue]]
-"""From our client id, all members and all queues in order: the queues that are ours."""
+"""Maps our client id, all members and all queues in order to our queues."""
 
 
 def java_order(text: str) -> bytes:
-    """Return what sorts text as Java does."""
+    """Return the sort key by which Java orders text."""
     return text.encode("utf-16-be", "surrogatepass")
 
 
@@ -28,7 +28,7 @@ def sorted_queues(queues: Sequence[MessageQueue]) -> list[MessageQueue]:
     )
 
 
-def average(me: str, members: Sequence[str], queues: Sequence[T]) -> list[T]:
+def allocate_average(me: str, members: Sequence[str], queues: Sequence[T]) -> list[T]:
     """Give each member a run of queues; the first ones get one more.
 
     Known in Java as `AllocateMessageQueueAveragely`, and AVG in request 400.
@@ -41,11 +41,14 @@ def average(me: str, members: Sequence[str], queues: Sequence[T]) -> list[T]:
     return list(queues[start : start + size + (index < rest)])
 
 
-def circle(me: str, members: Sequence[str], queues: Sequence[T]) -> list[T]:
-    """Deal the queues like cards. Known in Java as `AllocateMessageQueueByCircle`."""
+def allocate_in_circle(me: str, members: Sequence[str], queues: Sequence[T]) -> list[T]:
+    """Give each member one queue in turn; Java's `AllocateMessageQueueByCircle`."""
     if me not in members:
         return []
     return list(queues[members.index(me) :: len(members)])
 
 
-STRATEGIES: dict[str, Allocate] = {"average": average, "circle": circle}
+STRATEGIES: dict[str, Allocate] = {
+    "average": allocate_average,
+    "circle": allocate_in_circle,
+}

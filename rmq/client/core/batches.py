@@ -1,7 +1,7 @@
-"""Batches: which messages leave together in one request 320.
+"""Batches: the messages of one request 320.
 
-A batch has one topic, one queue and one `wait_stored`; a broker stores it whole or not
-at all. The batch that fills is `Accumulator` of `rmq/_fastpath/client/sending.pyx`.
+A batch has one topic, one queue and one `wait_stored`. A broker stores all of its
+messages or none. `Accumulator` of `rmq/_fastpath/client/sending.pyx` fills a batch.
 """
 
 from collections.abc import Iterable, Iterator
@@ -27,7 +27,7 @@ T = TypeVar("T")
 def split(
     items: Iterable[tuple[T, int]], limits: BatchLimits
 ) -> Iterator[tuple[list[T], int]]:
-    """Cut messages, given with their sizes, into full batches and their sizes."""
+    """Split messages with their sizes into full batches with their sizes."""
     max_count, max_bytes = limits
     batch: list[T] = []
     total = 0

@@ -1,9 +1,9 @@
 """OrderedSendQueue: sends with a key to one queue, one request at a time.
 
-Java's broker gives the requests of one connection to several threads, so the second of
-two may be stored first. What comes while a request is under way waits, and leaves after
-its answer as one batch. When one fails for good, those of the same key after it fail
-with it: to store them would leave a gap in the order.
+Java's broker gives the requests of one connection to several threads, so that it may
+store the second of two first. Messages that arrive while a request is in flight wait,
+and leave after its answer as one batch. When a message fails, the later ones of its key
+fail with it: to store them would leave a gap in the order.
 """
 
 from collections import deque
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class KeyedMessage(NamedTuple, Generic[T]):
-    """A message that waits: `alone` ones join no batch."""
+    """A message that waits; with `alone` it joins no batch."""
 
     key: str
     item: T
@@ -24,12 +24,12 @@ class KeyedMessage(NamedTuple, Generic[T]):
 
 
 class OrderedSendQueue(Generic[T]):
-    """The messages for one queue; `next` is what may be sent now."""
+    """The messages for one queue; `next` returns those that may be sent now."""
 
     def __init__(self, limits: BatchLimits) -> None:
         self._limits = limits
         self._waiting: deque[KeyedMessage[T]] = deque()
-        self._under_way: list[KeyedMessage[T]] = []
+        self._in_flight: list[KeyedMessage[T]] = []
 
     def add(self, message: KeyedMessage[T]) -> None:
         """Add a message at the end."""
@@ -37,12 +37,12 @@ class OrderedSendQueue(Generic[T]):
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing waits and nothing is under way."""
-        return not self._waiting and not self._under_way
+        """Whether no message waits, and none is in flight."""
+        return not self._waiting and not self._in_flight
 
     def next(self) -> list[KeyedMessage[T]]:
-        """Return the messages of the next request; none while one is under way."""
-        if self._under_way or not self._waiting:
+        """Return the messages of the next request; none while one is in flight."""
+        if self._in_flight or not self._waiting:
             return []
         first = self._waiting.popleft()
         batch, total = [first], first.size + ITEM_SIZE
@@ -52,23 +52,23 @@ class OrderedSendQueue(Generic[T]):
                 break
             batch.append(self._waiting.popleft())
             total += each.size + ITEM_SIZE
-        self._under_way = batch
+        self._in_flight = batch
         return batch
 
-    def succeeded(self) -> None:
-        """Note that the request under way is stored."""
-        self._under_way = []
+    def record_success(self) -> None:
+        """Record that the messages in flight are stored."""
+        self._in_flight = []
 
-    def failed(self) -> list[T]:
-        """Note that it failed for good; return the later ones that fail with it."""
-        keys = {each.key for each in self._under_way}
-        self._under_way = []
+    def record_failure(self) -> list[T]:
+        """Record that all attempts failed; return the later messages that fail too."""
+        keys = {each.key for each in self._in_flight}
+        self._in_flight = []
         lost = [each.item for each in self._waiting if each.key in keys]
         self._waiting = deque(each for each in self._waiting if each.key not in keys)
         return lost
 
     def withdraw(self, item: T) -> bool:
-        """Take a message out that waits; False if it has left."""
+        """Remove a message that waits; False if it has left."""
         for each in self._waiting:
             if each.item is item:
                 self._waiting.remove(each)

@@ -1,11 +1,11 @@
-"""Which queue a message with a key goes to."""
+"""The queue of a message with a key. Java's `SelectMessageQueueByHash`."""
 
 from rmq._fastpath import java_hash
 
 
 def index_of_key(key: str, count: int) -> int:
-    """Return the place of a key's queue. Known in Java as `SelectMessageQueueByHash`.
+    """Return the index of the queue of a key.
 
-    Java takes the absolute value after the division; for any count that is the same.
+    Java takes the absolute value after the division; the result is the same.
     """
     return abs(java_hash(key)) % count

@@ -1,4 +1,4 @@
-"""What to do after a send that did not succeed."""
+"""Retries of a send: which refusals are retried, and after which pause."""
 
 from typing import Final
 
@@ -16,7 +16,7 @@ ANOTHER_BROKER: Final = frozenset(
         ResponseCode.GO_AWAY,
     }
 )
-"""Refusals after which Java's clients ask another broker; the message is not stored."""
+"""Refusals after which Java's clients try another broker; nothing is stored."""
 
 BACK_OFF_MS: Final = 50
 MAX_BACK_OFF_MS: Final = 1_000
@@ -25,8 +25,8 @@ MAX_BACK_OFF_MS: Final = 1_000
 def back_off_ms(attempt: int, code: int | None) -> int:
     """Return how long to wait before the next attempt; code None: no answer came.
 
-    A busy broker (2) has kept the request waiting already; to repeat it at once would
-    add to the reason.
+    A busy broker (2) has already delayed the request. An immediate retry would add to
+    its load.
     """
     if code != ResponseCode.SYSTEM_BUSY and code is not None and attempt < 2:
         return 0

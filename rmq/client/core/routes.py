@@ -1,6 +1,6 @@
 """Route: the queues of a topic and the addresses of their brokers, as clients see them.
 
-Queues are in the order of Java's clients, by broker and number, so that a key meets the
+Queues have the order of Java's clients, by broker and queue id, so that a key has the
 same queue in both languages.
 """
 
@@ -15,7 +15,7 @@ OFFERED_QUEUES: Final = 4
 """Queues of a topic that a send creates, by Java's clients."""
 
 MAX_QUEUES: Final = 65_536
-"""Queues that are believed of a topic: a name server may announce any number."""
+"""Limit of the queues of a topic: a name server may announce any number."""
 
 
 class MessageQueue(NamedTuple):
@@ -27,19 +27,19 @@ class MessageQueue(NamedTuple):
 
 
 class Route(NamedTuple):
-    """`addresses` has, for each broker, those of its master (0) and its slaves."""
+    """`addresses` has, by broker name, addresses by broker id; 0 is the master."""
 
     topic: str
     writable: tuple[MessageQueue, ...]
     readable: tuple[MessageQueue, ...]
     addresses: Mapping[str, Mapping[int, str]]
 
-    def master(self, broker: str) -> str | None:
-        """Return the address of the master; None if it is away."""
+    def master_of(self, broker: str) -> str | None:
+        """Return the address of the master; None if it is offline."""
         return self.addresses.get(broker, {}).get(MASTER_ID)
 
     def any_of(self, broker: str) -> str | None:
-        """Return the address of the master, or of the slave of the least number."""
+        """Return the address of the master, or of the slave with the lowest id."""
         known = self.addresses.get(broker)
         return known[min(known)] if known else None
 
@@ -65,8 +65,8 @@ def route_of(topic: str, data: TopicRouteData) -> Route:
     return Route(topic, tuple(writable), tuple(readable), addresses)
 
 
-def offered(topic: str, default: Route) -> Route:
-    """Return the route of a topic that brokers would create at the first send."""
+def offered_route(topic: str, default: Route) -> Route:
+    """Return the route of a topic that the first send would create."""
     queues = tuple(
         each._replace(topic=topic)
         for each in default.writable

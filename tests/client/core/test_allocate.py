@@ -3,7 +3,12 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmq.client.core.allocate import average, circle, java_order, sorted_queues
+from rmq.client.core.allocate import (
+    allocate_average,
+    allocate_in_circle,
+    java_order,
+    sorted_queues,
+)
 from rmq.client.core.routes import MessageQueue
 
 
@@ -35,10 +40,14 @@ def test_average_is_javas():
         ids = members(count)
         for mqs in map(queues, range(41)):
             for me in ids:
-                assert average(me, ids, mqs) == java_average(me, ids, mqs)
+                assert allocate_average(me, ids, mqs) == java_average(me, ids, mqs)
 
 
-@given(st.integers(1, 9), st.integers(0, 40), st.sampled_from([average, circle]))
+@given(
+    st.integers(1, 9),
+    st.integers(0, 40),
+    st.sampled_from([allocate_average, allocate_in_circle]),
+)
 def test_each_queue_has_one_owner(count, size, strategy):
     shares = [strategy(me, members(count), queues(size)) for me in members(count)]
     assert sorted(each for share in shares for each in share) == queues(size)
@@ -49,7 +58,9 @@ def test_each_queue_has_one_owner(count, size, strategy):
 
 def test_a_stranger_has_nothing():
     assert (
-        average("x", members(2), queues(4)) == circle("x", members(2), queues(4)) == []
+        allocate_average("x", members(2), queues(4))
+        == allocate_in_circle("x", members(2), queues(4))
+        == []
     )
 
 

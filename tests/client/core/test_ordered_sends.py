@@ -19,7 +19,7 @@ STEPS = st.lists(
 
 @given(STEPS, st.integers(1, 4))
 def test_the_order_of_a_key_under_any_failures(steps, max_count):
-    lane = OrderedSendQueue(BatchLimits(max_count, 500))
+    sends = OrderedSendQueue(BatchLimits(max_count, 500))
     stored, failed, sent, keys = [], [], [], {}
     under_way = []
     for step in steps:
@@ -27,37 +27,37 @@ def test_the_order_of_a_key_under_any_failures(steps, max_count):
             number = len(sent)
             sent.append(number)
             keys[number] = step[1]
-            lane.add(KeyedMessage(step[1], number, 50, step[2]))
+            sends.add(KeyedMessage(step[1], number, 50, step[2]))
         elif step[0] == "withdraw" and step[1] < len(sent):
-            if lane.withdraw(sent[step[1]]):
+            if sends.withdraw(sent[step[1]]):
                 failed.append(sent[step[1]])
         elif step[0] == "succeed" and under_way:
-            lane.succeeded()
+            sends.record_success()
             stored += [each.item for each in under_way]
             under_way = []
         elif step[0] == "fail" and under_way:
             failed += [each.item for each in under_way]
-            lost = lane.failed()
+            lost = sends.record_failure()
             assert {keys[each] for each in lost} <= {each.key for each in under_way}
             failed += lost
             under_way = []
         if not under_way:
-            under_way = lane.next()
+            under_way = sends.next()
             assert len(under_way) <= max_count
             assert len(under_way) == 1 or not any(each.alone for each in under_way)
         else:
-            assert lane.next() == []
+            assert sends.next() == []
     for key in "abc":
         of_key = [each for each in stored if keys[each] == key]
         assert of_key == sorted(of_key)
     assert not set(stored) & set(failed)
-    assert lane.is_empty == (len(stored) + len(failed) == len(sent))
+    assert sends.is_empty == (len(stored) + len(failed) == len(sent))
 
 
 def test_later_ones_of_the_key_fail_with_it():
-    lane = OrderedSendQueue(BatchLimits(1, 500))
+    sends = OrderedSendQueue(BatchLimits(1, 500))
     for number, key in enumerate("aba"):
-        lane.add(KeyedMessage(key, number, 50, alone=False))
-    lane.next()
-    assert lane.failed() == [2]
-    assert [each.item for each in lane.next()] == [1]
+        sends.add(KeyedMessage(key, number, 50, alone=False))
+    sends.next()
+    assert sends.record_failure() == [2]
+    assert [each.item for each in sends.next()] == [1]

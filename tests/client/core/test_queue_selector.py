@@ -15,7 +15,7 @@ QUEUES = [MessageQueue("T", broker, i) for broker in "ab" for i in range(2)]
 def test_one_after_another_from_any_on(first):
     choice = RoundRobin(QUEUES, first)
     assert [choice.next() for _ in QUEUES] == [(first + i) % 4 for i in range(4)]
-    assert choice.following == first % 4
+    assert choice.next_index == first % 4
 
 
 @given(st.integers(0, 9), st.sampled_from("ab"))

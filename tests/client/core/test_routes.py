@@ -1,6 +1,6 @@
 """Routes: the queues of a topic as clients use them."""
 
-from rmq.client.core.routes import MAX_QUEUES, MessageQueue, offered, route_of
+from rmq.client.core.routes import MAX_QUEUES, MessageQueue, offered_route, route_of
 from rmq.protocol.bodies.route import BrokerData, QueueData, TopicRouteData
 
 
@@ -40,8 +40,8 @@ def test_permissions_and_missing_masters():
     )  # fmt: skip
     assert [each.broker for each in route.writable] == ["b"]
     assert [each.broker for each in route.readable] == ["a", "c"]
-    assert (route.master("c"), route.any_of("c")) == (None, "c:2")
-    assert (route.master("x"), route.any_of("x")) == (None, None)
+    assert (route.master_of("c"), route.any_of("c")) == (None, "c:2")
+    assert (route.master_of("x"), route.any_of("x")) == (None, None)
 
 
 def test_a_name_server_may_announce_any_number():
@@ -51,7 +51,7 @@ def test_a_name_server_may_announce_any_number():
 
 def test_a_topic_that_a_send_would_create():
     default = route_of("TBW102", data(("a", 8, 8, 7), a={0: "a:1"}))
-    route = offered("New", default)
+    route = offered_route("New", default)
     assert route.writable == tuple(MessageQueue("New", "a", i) for i in range(4))
     assert route.readable == ()
-    assert route.master("a") == "a:1"
+    assert route.master_of("a") == "a:1"

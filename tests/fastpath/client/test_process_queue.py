@@ -70,7 +70,7 @@ class AnyOrderOfAcks(RuleBasedStateMachine):
     @invariant()
     def the_lowest_one_is_committed(self):
         right = min(self.waits, default=self.next)
-        assert self.queue.committable == right >= self.committed
+        assert self.queue.commit_offset == right >= self.committed
         self.committed = right
         assert self.queue.count == len(self.waits)
         assert self.queue.bytes == sum(each.size for each in self.waits.values())
@@ -97,7 +97,7 @@ def test_what_was_never_fetched_cannot_be_acknowledged():
     queue.add([FetchBuffer(3, 7), FetchBuffer(9, 7)], 10)
     assert not queue.ack(FetchBuffer(5, 7))
     assert not queue.ack(FetchBuffer(10, 7))
-    assert (queue.count, queue.bytes, queue.committable) == (2, 14, 3)
+    assert (queue.count, queue.bytes, queue.commit_offset) == (2, 14, 3)
     with pytest.raises(IndexError):
         _ = ProcessQueue(4).last_offset
 
@@ -142,9 +142,9 @@ async def test_the_message_before_counts_as_consumed():
     seen = []
     async for message in consumer.handout:
         await trio.lowlevel.checkpoint()
-        seen.append((message.queue_offset, lease.state.committable))
+        seen.append((message.queue_offset, lease.state.commit_offset))
     assert seen == [(0, 0), (1, 1), (2, 2)]
-    assert (lease.state.committable, lease.buffer.count, lease.buffer.bytes) == (
+    assert (lease.state.commit_offset, lease.buffer.count, lease.buffer.bytes) == (
         3,
         0,
         0,
@@ -159,7 +159,7 @@ async def test_messages_of_a_queue_that_is_gone_are_left_out():
     with pytest.raises(StopAsyncIteration):
         await anext(consumer.handout)
     assert not first.ack()
-    assert lease.state.committable == 0
+    assert lease.state.commit_offset == 0
 
 
 async def test_room_is_given_to_queues_that_wait_for_it():

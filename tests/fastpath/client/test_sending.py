@@ -52,7 +52,7 @@ def test_any_order(steps, max_count, max_bytes):
     for number, (step, size, index) in enumerate(steps):
         if step == "take":
             had_waiting = bool(waiting)
-            if budget.take(size):
+            if budget.try_acquire(size):
                 assert not had_waiting
                 held.append(size)
             else:
@@ -60,7 +60,7 @@ def test_any_order(steps, max_count, max_bytes):
                 budget.wait(waiter, size)
                 waiting.append((waiter, size))
         elif step == "give" and held:
-            budget.give(held.pop(index % len(held)))
+            budget.release(held.pop(index % len(held)))
         elif step == "give up" and waiting:
             waiter, _ = waiting.pop(index % len(waiting))
             waiter.is_done = True
@@ -83,7 +83,7 @@ def test_deliveries_give_their_room_back():
     open_ = PendingDeliveries(budget, None, failures.append, lambda: idle.append(1))
     deliveries = []
     for _ in range(3):
-        assert budget.take(packed.size)
+        assert budget.try_acquire(packed.size)
         deliveries.append(open_.begin(packed))
     assert (open_.count, budget.bytes) == (3, 300)
     again = []
@@ -94,7 +94,7 @@ def test_deliveries_give_their_room_back():
     assert (open_.count, budget.count, idle) == (2, 2, [])
     error = ValueError("lost")
     deliveries[1].set_exception(error)
-    open_.settle(1, 100)
+    open_.end_many(1, 100)
     assert failures == [error]
     assert (open_.count, budget.count, budget.bytes, idle) == (0, 0, 0, [1])
 
@@ -104,9 +104,9 @@ class Attempts(DirectSends):
 
     def __init__(self, line=None):
         self.calls = []
-        self.publishings, self.connections = {}, {}
+        self.targets_by_topic, self.connections = {}, {}
         if line is not None:
-            self.publishings["T"] = SimpleNamespace(
+            self.targets_by_topic["T"] = SimpleNamespace(
                 choice=RoundRobin([line], 0), targets=[line]
             )
             self.connections[line.address] = line
@@ -116,7 +116,7 @@ class Attempts(DirectSends):
         self.calls.append("send")
         return RESULT
 
-    async def go_on(self, packed, deadline_ms, target, answer):
+    async def retry(self, packed, deadline_ms, target, answer):
         await trio.lowlevel.checkpoint()
         self.calls.append(answer)
         return RESULT
@@ -197,7 +197,7 @@ def test_messages_gather(steps, limits):
     now_ms, added, left = 0.0, {}, []
     for number, (size, pause_ms, is_withdrawn) in enumerate(steps):
         now_ms += pause_ms
-        due = [gathering.due(now_ms)]
+        due = [gathering.pop_due(now_ms)]
         added[number, size] = now_ms
         full = gathering.add((number, size), size, lambda now_ms=now_ms: now_ms)
         for batch in filter(None, [*due, *full]):
@@ -210,9 +210,9 @@ def test_messages_gather(steps, limits):
             if was_there:
                 del added[number, size]
         assert gathering.leaves_at_ms is None or gathering.leaves_at_ms > now_ms
-    assert left + gathering.take() == list(added)
+    assert left + gathering.pop() == list(added)
     assert gathering.leaves_at_ms is None
-    assert gathering.due(1e9) == []
+    assert gathering.pop_due(1e9) == []
 
 
 def test_ends_are_counted_once_a_turn():
@@ -224,14 +224,14 @@ def test_ends_are_counted_once_a_turn():
     for each in deliveries[:2]:
         each.end(ValueError("wrong"))
     assert deliveries[0].done()
-    assert (firsts, ends.take()) == ([1], 2)
+    assert (firsts, ends.reset()) == ([1], 2)
     with pytest.raises(ValueError, match="wrong"):
         deliveries[1].result()
     inner = Delivery(PackedMessage("T", "id", b"", b"", 0, True), None, None)
     inner.add_done_callback(deliveries[2].end)
     inner.set_result(RESULT)
     assert deliveries[2].result() is RESULT
-    assert (firsts, ends.take(), ends.take()) == ([1, 1], 1, 0)
+    assert (firsts, ends.reset(), ends.reset()) == ([1, 1], 1, 0)
 
 
 def test_an_enqueued_message_leaves_at_once_if_it_can():
