@@ -175,7 +175,7 @@ def create_topic(broker: Broker, topic: str) -> None:
     }  # fmt: skip
     end = time.perf_counter() + LATE_S
     with AdminClient([broker.namesrv], timeout_s=LATE_S) as admin:
-        admin.ask(broker.address, RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
+        admin.request(broker.address, RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
         while True:
             try:
                 admin.route(topic)
@@ -190,7 +190,7 @@ def create_topic(broker: Broker, topic: str) -> None:
 def read(broker: Broker) -> Reading:
     code = RequestCode.GET_BROKER_RUNTIME_INFO
     with AdminClient([broker.namesrv], timeout_s=LATE_S) as admin:
-        facts = admin.value(broker.address, code)["table"]
+        facts = admin.request_json(broker.address, code)["table"]
     cpu_s = cpu_seconds(broker.process.pid)
     return Reading(cpu_s, int(facts["msgPutTotalTodayNow"]))
 

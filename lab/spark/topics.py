@@ -140,7 +140,7 @@ def main() -> None:
             (host,) = admin.masters()
             queues = {"readQueueNums": 16, "writeQueueNums": 16, "perm": 6}
             new = {"topic": TOPIC, "defaultTopic": "TBW102", **queues}
-            admin.ask(host.address, 17, new | {"topicFilterType": "SINGLE_TAG"})
+            admin.request(host.address, 17, new | {"topicFilterType": "SINGLE_TAG"})
         for _ in range(asked.rounds):
             measured("sink, frames of 256 KiB", lambda: write(address, table))
         for _ in range(asked.rounds):

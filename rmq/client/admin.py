@@ -1,6 +1,7 @@
 """AdminClient: requests of tools to name servers and brokers.
 
-Known in Java as `DefaultMQAdminExt`. It blocks, one request at a time. Answers are dictionaries and lists with Java's names.
+Known in Java as `DefaultMQAdminExt`. It blocks, one request at a time. Answers are
+dictionaries and lists with Java's names.
 """
 
 import time
@@ -102,7 +103,7 @@ class AdminClient:
             self._links[address] = link
         return link
 
-    def answer(
+    def try_request(
         self,
         address: str,
         code: int,
@@ -112,12 +113,12 @@ class AdminClient:
         """Return the answer of a server with any code."""
         link = self.link(address)
         try:
-            return link.ask(request(code, fields, body))
+            return link.request(make_request(code, fields, body))
         except PeerError:
             self._links.pop(address).close()
             raise
 
-    def ask(
+    def request(
         self,
         address: str,
         code: int,
@@ -125,12 +126,12 @@ class AdminClient:
         body: bytes = b"",
     ) -> Command:
         """Return the answer of a server; AnswerRefused unless it is a success."""
-        answer = self.answer(address, code, fields, body)
+        answer = self.try_request(address, code, fields, body)
         if answer.code != ResponseCode.SUCCESS:
             raise AnswerRefused(address, answer.code, answer.remark or "")
         return answer
 
-    def ask_name_server(
+    def request_name_server(
         self,
         code: int,
         fields: Mapping[str, object] | None = None,
@@ -139,12 +140,12 @@ class AdminClient:
         """Return the answer of the first name server that is reachable."""
         for address in self.name_servers[:-1]:
             try:
-                return self.ask(address, code, fields, body)
+                return self.request(address, code, fields, body)
             except PeerError:
                 continue
-        return self.ask(self.name_servers[-1], code, fields, body)
+        return self.request(self.name_servers[-1], code, fields, body)
 
-    def value(
+    def request_json(
         self,
         address: str,
         code: int,
@@ -152,13 +153,13 @@ class AdminClient:
         body: bytes = b"",
     ) -> Any:  # noqa: ANN401 - any JSON value
         """Return the JSON document in the answer of a server."""
-        return fastjson.loads(self.ask(address, code, fields, body).body)
+        return fastjson.loads(self.request(address, code, fields, body).body)
 
     # -- clusters and routes
 
     def cluster_info(self) -> Any:  # noqa: ANN401 - any JSON value
         """Return the brokers and clusters that the name server knows."""
-        answer = self.ask_name_server(RequestCode.GET_BROKER_CLUSTER_INFO)
+        answer = self.request_name_server(RequestCode.GET_BROKER_CLUSTER_INFO)
         return fastjson.loads(answer.body)
 
     def brokers(self, cluster: str | None = None) -> list[BrokerAddress]:
@@ -181,14 +182,16 @@ class AdminClient:
 
     def route(self, topic: str) -> Any:  # noqa: ANN401 - any JSON value
         """Return the route of a topic; AnswerRefused (17) without one."""
-        answer = self.ask_name_server(
+        answer = self.request_name_server(
             RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic}
         )
         return fastjson.loads(answer.body)
 
     def topics(self) -> list[str]:
         """Return the names of all topics."""
-        answer = self.ask_name_server(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+        answer = self.request_name_server(
+            RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER
+        )
         return sorted(fastjson.loads(answer.body).get("topicList") or [])
 
     def groups(self) -> list[str]:
@@ -207,7 +210,7 @@ class AdminClient:
                 return each.address
         raise BrokerUnknown(name, sorted({each.name for each in masters}))
 
-    def hosts(self, topic: str) -> list[BrokerAddress]:
+    def topic_brokers(self, topic: str) -> list[BrokerAddress]:
         """Return each master of a topic; without one, the slave of the lowest id."""
         return [
             BrokerAddress(
@@ -219,7 +222,7 @@ class AdminClient:
 
     def queues(self, topic: str) -> Iterator[Queue]:
         """Yield the queues of a topic that can be read."""
-        addresses = {each.name: each.address for each in self.hosts(topic)}
+        addresses = {each.name: each.address for each in self.topic_brokers(topic)}
         for data in self.route(topic).get("queueDatas") or []:
             name = data["brokerName"]
             if name in addresses:
@@ -263,7 +266,7 @@ class AdminClient:
         """Return the offset of a queue by request 29, 30 or 31."""
         assert queue.queue_id >= 0, queue
         where = {"topic": topic, "queueId": queue.queue_id, **fields}
-        return int(self.ask(queue.address, code, where).ext_fields["offset"])
+        return int(self.request(queue.address, code, where).ext_fields["offset"])
 
     def pull(
         self,
@@ -283,7 +286,7 @@ class AdminClient:
             "commitOffset": 0, "suspendTimeoutMillis": 0, "subscription": expression,
             "subVersion": 0, "expressionType": "TAG",
         }  # fmt: skip
-        answer = self.answer(queue.address, RequestCode.PULL_MESSAGE, fields)
+        answer = self.try_request(queue.address, RequestCode.PULL_MESSAGE, fields)
         following = int(answer.ext_fields.get("nextBeginOffset", offset))
         return answer.body, following, answer.code
 
@@ -298,10 +301,10 @@ class AdminClient:
             "flag": 0, "properties": properties, "reconsumeTimes": 0,
             "unitMode": False, "batch": False,
         }  # fmt: skip
-        answer = self.ask(queue.address, RequestCode.SEND_MESSAGE, fields, body)
+        answer = self.request(queue.address, RequestCode.SEND_MESSAGE, fields, body)
         return answer.ext_fields
 
-    def consumers(self, group: str) -> dict[str, Any]:
+    def group_connections(self, group: str) -> dict[str, Any]:
         """Return the consumers of a group on all masters.
 
         AnswerRefused if no broker has a consumer of the group.
@@ -310,7 +313,7 @@ class AdminClient:
         joined: dict[str, Any] | None = None
         for broker in self.masters():
             try:
-                found = self.value(
+                found = self.request_json(
                     broker.address,
                     RequestCode.GET_CONSUMER_CONNECTION_LIST,
                     {"consumerGroup": group},
@@ -336,7 +339,7 @@ def message_ids(link: Link) -> UniqueKeys:
     return UniqueKeys(host_bytes(link.local_host(), 0), lambda: int(time.time() * 1e3))
 
 
-def request(
+def make_request(
     code: int, fields: Mapping[str, object] | None = None, body: bytes = b""
 ) -> Command:
     """Return a request; the values of its fields are converted to text."""

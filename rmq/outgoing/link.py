@@ -104,7 +104,7 @@ class Link:
         """Return the file descriptor, to wait for several links at once."""
         return self._socket.fileno()
 
-    def ask(self, request: Command) -> Command:
+    def request(self, request: Command) -> Command:
         """Send a request; return its answer with any code."""
         if self._sign is not None:
             self._sign(request)
@@ -112,7 +112,7 @@ class Link:
         deadline = time.monotonic() + self._timeout_s
         try:
             while (left_s := deadline - time.monotonic()) > 0:
-                for asked, answer in self.answers(left_s):
+                for asked, answer in self.receive_answers(left_s):
                     if asked is request:
                         assert isinstance(answer, Command), (
                             "sends and pulls have others"
@@ -186,7 +186,7 @@ class Link:
         except OSError as error:
             raise self._peer_error(error) from error
 
-    def answers(self, timeout_s: float) -> list[tuple[Any, Any]]:
+    def receive_answers(self, timeout_s: float) -> list[tuple[Any, Any]]:
         """Send the requests that were begun; return waiters with their answers.
 
         It waits for any bytes; they may be less than one answer. A PeerError ends the

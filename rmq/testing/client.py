@@ -49,7 +49,7 @@ class TestClient:
         """Send a message."""
         return await self.producer.send(message)
 
-    async def take(
+    async def receive(
         self, topic: str, count: int, *, timeout_s: float = 5
     ) -> list[ReceivedMessage]:
         """Return the next messages of a topic; RmqError if fewer come in time."""

@@ -48,7 +48,7 @@ _HOSTILE_BODIES: Final = (
 
 
 Answers = dict[tuple[int, int, int], Command | None]
-"""Answers by code and by the indexes of fields and body; None if it is held."""
+"""Answers by code and the indexes of fields and body; None if it is held."""
 
 
 def check_plugin(
@@ -59,8 +59,8 @@ def check_plugin(
 ) -> PluginInfo:
     """Check a plugin; return its registrations, or raise PluginError with all defects.
 
-    `name` is the name of the entry point; the default is found by the module, and is the
-    name of a module that is not installed. `settings` are keys of the broker and of the
+    `name` is the name of its entry point, found by the module; a module that is not
+    installed has its own name. `settings` are keys of the broker and of the
     plugin. Do not call it from an async function: it runs a broker in a thread.
     """
     name = name or _name_of(module)

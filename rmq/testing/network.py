@@ -57,7 +57,7 @@ class MemoryNetwork:
         await listener.enqueue(far)
         return near
 
-    def cut(self, address: str) -> None:
+    def isolate(self, address: str) -> None:
         """Break the streams to an address, and refuse new ones until `heal`.
 
         Parcels in transit are lost.

@@ -69,7 +69,7 @@ class _NodeThread(ABC):
         """Run an async function in the loop of the node; return its result."""
         return trio.from_thread.run(function, *arguments, trio_token=self._token)
 
-    def ask(self, request: Command, address: str | None = None) -> Command:
+    def request(self, request: Command, address: str | None = None) -> Command:
         """Send a request over a connection of its own; return the answer."""
         return self.run(_send_request, address or self.address, request)
 
@@ -163,7 +163,9 @@ class BrokerThread(_NodeThread):
     ) -> str:
         """Send a message over the wire; return its id. The topic may be new."""
         texts = {TAGS: tags, KEYS: keys, **(properties or {})}
-        answer = self.ask(send_request(topic, body, texts, queue_id, self._now_ms()))
+        answer = self.request(
+            send_request(topic, body, texts, queue_id, self._now_ms())
+        )
         if answer.code != ResponseCode.SUCCESS:
             raise RmqError(
                 f"the broker refuses the message: {answer.code}: {answer.remark}"

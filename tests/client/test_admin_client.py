@@ -41,7 +41,7 @@ async def test_what_a_tool_asks(node):
     def work(admin):
         (broker,) = admin.masters()
         assert broker == ("DefaultCluster", "broker-test", "0", node.address)
-        admin.ask(broker.address, 17, NEW_TOPIC)
+        admin.request(broker.address, 17, NEW_TOPIC)
         while "T" not in admin.topics():
             pass
         queues = list(admin.queues("T"))
@@ -60,7 +60,7 @@ async def test_what_a_tool_asks(node):
         assert error.value.code == ResponseCode.TOPIC_NOT_EXIST
         assert "TOPIC_NOT_EXIST" in str(error.value)
         with pytest.raises(AnswerRefused, match="206 CONSUMER_NOT_ONLINE"):
-            admin.consumers("G")
+            admin.group_connections("G")
 
     await use(node, work)
 
@@ -111,10 +111,10 @@ def test_no_answer_in_time(server):
         Link(address, 0.1) as link,
         pytest.raises(InvokeTimeout, match="did not answer request 105 in time"),
     ):
-        link.ask(Command(RequestCode.GET_ROUTEINFO_BY_TOPIC))
+        link.request(Command(RequestCode.GET_ROUTEINFO_BY_TOPIC))
 
 
 def test_the_connection_goes_away(server):
     address = server(lambda connection: connection.recv(1 << 16))
     with Link(address, 1) as link, pytest.raises(PeerClosed):
-        link.ask(Command(RequestCode.GET_ROUTEINFO_BY_TOPIC))
+        link.request(Command(RequestCode.GET_ROUTEINFO_BY_TOPIC))

@@ -40,7 +40,7 @@ def steered(broker, loop, topic, scenario, handler=None):
 
     async def ask(code, header):
         request = Command.request(code, header)
-        return await anyio.to_thread.run_sync(broker.ask, request)
+        return await anyio.to_thread.run_sync(broker.request, request)
 
     async def run():
         async with (

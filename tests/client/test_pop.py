@@ -29,12 +29,12 @@ def set_mode(broker, topic, mode, share=-1):
     create = {"groupName": group, "retryQueueNums": 1, "retryMaxTimes": 16}
     body = json.dumps(create).encode()
     code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
-    assert broker.ask(Command.request(code, body=body)).code == 0
+    assert broker.request(Command.request(code, body=body)).code == 0
     wanted = SetMessageRequestModeRequestBody(
         topic=topic, consumer_group=group, mode=mode, pop_share_queue_num=share
     )
     code = RequestCode.SET_MESSAGE_REQUEST_MODE
-    assert broker.ask(Command.request(code, body=wanted.encode())).code == 0
+    assert broker.request(Command.request(code, body=wanted.encode())).code == 0
 
 
 def fill(broker, topic, count, **fields):

@@ -36,7 +36,7 @@ def log_of(folder, end):
 
 def ask(broker, code, fields=None, body=b""):
     texts = {name: str(value) for name, value in (fields or {}).items()}
-    return broker.ask(Command(int(code), texts, body))
+    return broker.request(Command(int(code), texts, body))
 
 
 def send(broker, text="", topic="T", body=b"body"):

@@ -27,7 +27,7 @@ def rmq_broker_settings():
 
 
 def test_they_are_gone(rmq_broker):
-    assert rmq_broker.ask(Command.request(30001, body=b"hello")).code == 3
+    assert rmq_broker.request(Command.request(30001, body=b"hello")).code == 3
     assert rmq_broker.messages("Reports") == []
     rmq_broker.send("Alarms", b"smoke", properties={"level": "some"})
     assert "levelChecked" not in rmq_broker.messages("Alarms")[0].properties
@@ -41,7 +41,7 @@ from rmq.protocol.command import Command
 
 
 def test_they_are_listed(rmq_broker):
-    answer = rmq_broker.ask(Command.request(20001))
+    answer = rmq_broker.request(Command.request(20001))
     listed = {each.name: each for each in LoadedPluginsBody.decode(answer.body).plugins}
     assert listed["shout"].version == "1.0"
     assert listed["shout"].codes == [30001]
@@ -61,16 +61,16 @@ def counts(rmq_broker):
 
 
 def test_the_compiled_handler_serves(rmq_broker):
-    answer = rmq_broker.ask(Command.request(ping.PING))
+    answer = rmq_broker.request(Command.request(ping.PING))
     assert (answer.code, answer.body) == (0, b"")
     assert counts(rmq_broker)[0] == 1
 
 
 def test_what_it_declines_is_answered_too(rmq_broker):
-    assert rmq_broker.ask(Command.request(ping.PING, body=b"x")).code == 0
+    assert rmq_broker.request(Command.request(ping.PING, body=b"x")).code == 0
     binary = Command.request(ping.PING)
     binary.serialize_type = SerializeType.ROCKETMQ
-    assert rmq_broker.ask(binary).code == 0
+    assert rmq_broker.request(binary).code == 0
     assert counts(rmq_broker)[0] == 0
 
 
@@ -95,16 +95,17 @@ from rmq.testing import BrokerThread, RawClient, check_plugin
 
 
 def change(rmq_broker, text):
-    return rmq_broker.ask(Command.request(RequestCode.UPDATE_BROKER_CONFIG, body=text))
+    request = Command.request(RequestCode.UPDATE_BROKER_CONFIG, body=text)
+    return rmq_broker.request(request)
 
 
 def test_limits(rmq_broker, caplog):
     long = Command.request(archive.ARCHIVED, body=b"1" * 20)
-    assert rmq_broker.ask(long).code == 0
+    assert rmq_broker.request(long).code == 0
     assert change(rmq_broker, b"plugin.limits.maxBody=0").code == 16
     assert change(rmq_broker, b"plugin.limits.maxBody=19").code == 0
     assert "bodies may have 19 bytes now" in caplog.text
-    answer = rmq_broker.ask(long)
+    answer = rmq_broker.request(long)
     assert (answer.code, answer.remark) == (13, "the body has more than 19 bytes")
 
 
@@ -124,11 +125,11 @@ def test_totals_are_told_and_kept(tmp_path):
 
 
 def wait(broker, into):
-    into.append(broker.ask(Command.request(bell.WAIT)).body)
+    into.append(broker.request(Command.request(bell.WAIT)).body)
 
 
 def rung(broker):
-    return int(broker.ask(Command.request(bell.RING)).body)
+    return int(broker.request(Command.request(bell.RING)).body)
 
 
 def test_the_bell_rings(rmq_broker):
@@ -166,13 +167,13 @@ def test_a_stop_rings_the_bell(tmp_path):
 def test_the_log_is_kept(rmq_broker):
     needed_from = rmq_broker.node.broker.context.registered.needed_from
     assert needed_from() is None
-    assert rmq_broker.ask(Command.request(archive.ARCHIVED, body=b"x")).code == 29
-    assert rmq_broker.ask(Command.request(archive.ARCHIVED, body=b"70")).code == 0
+    assert rmq_broker.request(Command.request(archive.ARCHIVED, body=b"x")).code == 29
+    assert rmq_broker.request(Command.request(archive.ARCHIVED, body=b"70")).code == 0
     assert needed_from() == 70
 
 
 def test_a_character_has_a_name(rmq_broker):
-    answer = rmq_broker.ask(Command.request(runes.NAME, body="ł".encode()))
+    answer = rmq_broker.request(Command.request(runes.NAME, body="ł".encode()))
     assert answer.body == b"LATIN SMALL LETTER L WITH STROKE"
 
 

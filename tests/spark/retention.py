@@ -23,5 +23,5 @@ def remove_old(broker, topic="T"):
         time.sleep(0.05)
     with AdminClient([broker.name_server]) as admin:
         where = {"topic": topic, "queueId": 0}
-        answer = admin.ask(broker.address, RequestCode.GET_MIN_OFFSET, where)
+        answer = admin.request(broker.address, RequestCode.GET_MIN_OFFSET, where)
     return int(answer.ext_fields["offset"])

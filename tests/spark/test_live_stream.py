@@ -168,8 +168,8 @@ def test_a_topic_that_goes_away_keeps_its_position(broker, fill, topic, reader_o
     reader = reader_of()
     _, start = run(reader, reader.initialOffset())
     with AdminClient([broker.name_server]) as admin:
-        admin.ask(broker.address, 215, {"topic": topic})
-        admin.ask_name_server(216, {"topic": topic})
+        admin.request(broker.address, 215, {"topic": topic})
+        admin.request_name_server(216, {"topic": topic})
     reader._client.forget_routes()
     assert reader.latestOffset(start, ReadMaxRows(10)) == start
 

@@ -169,8 +169,8 @@ def test_a_topic_goes_away_in_the_middle_of_a_stream(spark, world, tmp_path):
         stream.wait_for(count)
         with AdminClient([world.name_server]) as admin:
             gone = {"topic": "Goes"}
-            admin.ask(broker.address, RequestCode.DELETE_TOPIC_IN_BROKER, gone)
-            admin.ask_name_server(RequestCode.DELETE_TOPIC_IN_NAMESRV, gone)
+            admin.request(broker.address, RequestCode.DELETE_TOPIC_IN_BROKER, gone)
+            admin.request_name_server(RequestCode.DELETE_TOPIC_IN_NAMESRV, gone)
         stream.wait_for(world.send(broker, 1))
         assert stream.query.isActive
         broker.create_topic("Goes", 1)

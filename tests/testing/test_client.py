@@ -14,8 +14,8 @@ def test_sends_and_takes(rmq_client, backend):
             await client.send(Message("Orders", b"bread"))
             await client.send(Message("Orders", b"apples"))
             for _ in range(2):
-                assert (await client.take("Orders", 1))[0].topic == "Orders"
+                assert (await client.receive("Orders", 1))[0].topic == "Orders"
             with pytest.raises(RmqError, match="0 of 1 messages of Orders came"):
-                await client.take("Orders", 1, timeout_s=0.01)
+                await client.receive("Orders", 1, timeout_s=0.01)
 
     anyio.run(scenario, backend=backend)

@@ -64,7 +64,7 @@ async def test_a_cut_ends_whoever_waits_and_healing_lets_in(
 
     async def cut():
         await trio.sleep_until(cut_at)
-        network.cut("b:1")
+        network.isolate("b:1")
 
     nursery.start_soon(cut)
     with pytest.raises(PeerClosed):

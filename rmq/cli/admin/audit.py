@@ -28,7 +28,7 @@ def audit_log(admin: AdminClient, broker: str | None, count: int) -> Output:
     asked = resolve_brokers(admin, broker, None) if broker else admin.masters()
     rows: list[tuple[object, ...]] = []
     for each in asked:
-        found = admin.value(
+        found = admin.request_json(
             each.address, OwnRequestCode.GET_AUDIT_LOG, {"maxNum": count}
         )
         rows += [

@@ -147,7 +147,7 @@ def get_user(
     admin: AdminClient, broker: str | None, cluster: str | None, user: str
 ) -> Output:
     address = resolve_brokers(admin, broker, cluster)[0].address
-    body = admin.ask(address, RequestCode.AUTH_GET_USER, {"username": user}).body
+    body = admin.request(address, RequestCode.AUTH_GET_USER, {"username": user}).body
     return _user_table([fastjson.loads(body)] if body else [])
 
 
@@ -159,7 +159,7 @@ def list_user(
 ) -> Output:
     address = resolve_brokers(admin, broker, cluster)[0].address
     fields = {"filter": text} if text else {}
-    body = admin.ask(address, RequestCode.AUTH_LIST_USER, fields).body
+    body = admin.request(address, RequestCode.AUTH_LIST_USER, fields).body
     return _user_table(fastjson.loads(body) if body else [])
 
 
@@ -261,7 +261,7 @@ def get_acl(
     admin: AdminClient, broker: str | None, cluster: str | None, subject: str
 ) -> Output:
     address = resolve_brokers(admin, broker, cluster)[0].address
-    body = admin.ask(address, RequestCode.AUTH_GET_ACL, {"subject": subject}).body
+    body = admin.request(address, RequestCode.AUTH_GET_ACL, {"subject": subject}).body
     return _rule_table([fastjson.loads(body)] if body else [])
 
 
@@ -279,7 +279,7 @@ def list_acl(
     address = resolve_brokers(admin, broker, cluster)[0].address
     wanted = {"subjectFilter": subject, "resourceFilter": resource}
     fields = {name: value for name, value in wanted.items() if value}
-    body = admin.ask(address, RequestCode.AUTH_LIST_ACL, fields).body
+    body = admin.request(address, RequestCode.AUTH_LIST_ACL, fields).body
     return _rule_table(fastjson.loads(body) if body else [])
 
 
@@ -315,7 +315,7 @@ def _rule_table(infos: list[dict[str, object]]) -> Table:
 def copy_user(
     admin: AdminClient, source: str, target: str, names: str | None
 ) -> Output:
-    body = admin.ask(source, RequestCode.AUTH_LIST_USER).body
+    body = admin.request(source, RequestCode.AUTH_LIST_USER).body
     wanted = set(names.split(",")) if names else None
     codes = RequestCode.AUTH_UPDATE_USER, RequestCode.AUTH_CREATE_USER
     return [
@@ -346,7 +346,7 @@ def copy_user(
 def copy_acl(
     admin: AdminClient, source: str, target: str, subjects: str | None
 ) -> Output:
-    body = admin.ask(source, RequestCode.AUTH_LIST_ACL).body
+    body = admin.request(source, RequestCode.AUTH_LIST_ACL).body
     wanted = set(subjects.split(",")) if subjects else None
     codes = RequestCode.AUTH_UPDATE_ACL, RequestCode.AUTH_CREATE_ACL
     return [
@@ -367,10 +367,10 @@ def _update_or_create(
     update, create = codes
     body = fastjson.dumps(value)
     try:
-        admin.ask(target, update, fields, body)
+        admin.request(target, update, fields, body)
     except AnswerRefused as error:
         missing = (ResponseCode.USER_NOT_EXIST, ResponseCode.POLICY_NOT_EXIST)
         if error.code not in (*missing, ResponseCode.SYSTEM_ERROR):
             raise
-        admin.ask(target, create, fields, body)
+        admin.request(target, create, fields, body)
     return f"copied {next(iter(fields.values()))} to {target}"

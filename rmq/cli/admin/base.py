@@ -207,7 +207,7 @@ def send_to_brokers(
     """Send one request to each broker; return a line for each, from its address."""
     lines = []
     for each in brokers:
-        admin.ask(each.address, code, fields, body)
+        admin.request(each.address, code, fields, body)
         lines.append(text.format(each.address))
     return lines
 

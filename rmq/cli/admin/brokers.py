@@ -43,7 +43,9 @@ def cluster_list(
 def _runtime_info(admin: AdminClient, address: str) -> dict[str, str]:
     """Return the runtime information of a broker; empty if it does not answer."""
     try:
-        table = admin.value(address, RequestCode.GET_BROKER_RUNTIME_INFO)["table"]
+        table = admin.request_json(address, RequestCode.GET_BROKER_RUNTIME_INFO)[
+            "table"
+        ]
     except PeerError:
         return {}
     return dict(table)
@@ -106,7 +108,9 @@ def broker_status(
 ) -> Output:
     asked = resolve_brokers(admin, broker, cluster, slaves=True)
     code = RequestCode.GET_BROKER_RUNTIME_INFO
-    found = {each.address: admin.value(each.address, code)["table"] for each in asked}
+    found = {
+        each.address: admin.request_json(each.address, code)["table"] for each in asked
+    }
     if len(found) == 1:
         return dict(sorted(found[asked[0].address].items()))
     return found
@@ -127,7 +131,7 @@ def broker_consume_stats(
 ) -> Output:
     (host,) = resolve_brokers(admin, broker, None)
     code = RequestCode.GET_BROKER_CONSUME_STATS
-    answer = admin.value(host.address, code, {"isOrder": order})
+    answer = admin.request_json(host.address, code, {"isOrder": order})
     rows: list[tuple[object, ...]] = []
     for entry in answer["consumeStatsList"]:
         for group, stats in entry.items():
@@ -155,7 +159,9 @@ def get_broker_config(
     found = {
         each.address: {
             key: value
-            for key, value in parse_config(admin.ask(each.address, code).body).items()
+            for key, value in parse_config(
+                admin.request(each.address, code).body
+            ).items()
             if pattern is None or re.search(pattern, key)
         }
         for each in asked
@@ -187,7 +193,9 @@ def update_broker_config(
     body = f"{key}={value}\n".encode()
     asked = resolve_brokers(admin, broker, cluster, slaves=every)
     for each in asked:
-        answer = admin.ask(each.address, RequestCode.UPDATE_BROKER_CONFIG, body=body)
+        answer = admin.request(
+            each.address, RequestCode.UPDATE_BROKER_CONFIG, body=body
+        )
         if answer.remark:
             raise AnswerRefused(each.address, answer.code, answer.remark)
     return [f"update broker config success, {each.address}" for each in asked]
@@ -198,7 +206,7 @@ def update_broker_config(
 @click.option("-o", "--offset", type=int, required=True)
 def reset_master_flush_offset(admin: AdminClient, broker: str, offset: int) -> Output:
     fields = {"masterFlushOffset": offset}
-    admin.ask(broker, RequestCode.RESET_MASTER_FLUSH_OFFSET, fields)
+    admin.request(broker, RequestCode.RESET_MASTER_FLUSH_OFFSET, fields)
     return [f"master flush offset of {broker} is {offset}"]
 
 
@@ -235,7 +243,7 @@ def ha_status(
 def _slave_table(admin: AdminClient, asked: list[BrokerAddress]) -> Table:
     rows: list[tuple[object, ...]] = []
     for each in asked:
-        info = admin.value(each.address, RequestCode.GET_BROKER_HA_STATUS)
+        info = admin.request_json(each.address, RequestCode.GET_BROKER_HA_STATUS)
         if not info.get("master", True):
             link = info.get("haClientRuntimeInfo") or {}
             slave = each.address, link.get("maxOffset"), None, None

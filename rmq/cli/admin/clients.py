@@ -26,9 +26,9 @@ from rmq.protocol.codes import RequestCode, ResponseCode
 def consumer_connection(admin: AdminClient, group: str, broker: str | None) -> Output:
     if broker:
         code = RequestCode.GET_CONSUMER_CONNECTION_LIST
-        found = admin.value(broker, code, {"consumerGroup": group})
+        found = admin.request_json(broker, code, {"consumerGroup": group})
     else:
-        found = admin.consumers(group)
+        found = admin.group_connections(group)
     assert isinstance(found, dict), group
     return found
 
@@ -39,10 +39,10 @@ def consumer_connection(admin: AdminClient, group: str, broker: str | None) -> O
 def producer_connection(admin: AdminClient, group: str, topic: str) -> Output:
     rows: list[tuple[object, ...]] = []
     refusal: AnswerRefused | None = None
-    for host in admin.hosts(topic):
+    for host in admin.topic_brokers(topic):
         code = RequestCode.GET_PRODUCER_CONNECTION_LIST
         try:
-            found = admin.value(host.address, code, {"producerGroup": group})
+            found = admin.request_json(host.address, code, {"producerGroup": group})
         except AnswerRefused as error:
             refusal = error
             continue
@@ -61,7 +61,8 @@ def _client_row(each: dict[str, Any]) -> tuple[object, ...]:
 def list_producers(admin: AdminClient, broker: str | None) -> Output:
     (host,) = resolve_brokers(admin, broker, None)
     data = (
-        admin.value(host.address, RequestCode.GET_ALL_PRODUCER_INFO).get("data") or {}
+        admin.request_json(host.address, RequestCode.GET_ALL_PRODUCER_INFO).get("data")
+        or {}
     )
     columns = (
         "group", "clientId", "remoteIP", "language", "version", "lastUpdateTimestamp",
@@ -79,14 +80,14 @@ def running_infos(
 ) -> dict[str, dict[str, Any]]:
     """Return the state that clients of a group report, by client id."""
     found: dict[str, dict[str, Any]] = {}
-    for member in admin.consumers(group)["connectionSet"]:
+    for member in admin.group_connections(group)["connectionSet"]:
         name = member["clientId"]
         if client not in (None, name):
             continue
         for broker in admin.masters():
             fields = {"consumerGroup": group, "clientId": name, "jstackEnable": jstack}
             code = RequestCode.GET_CONSUMER_RUNNING_INFO
-            answer = admin.answer(broker.address, code, fields)
+            answer = admin.try_request(broker.address, code, fields)
             if answer.code == ResponseCode.SUCCESS:
                 found[name] = fastjson.loads(answer.body)
                 break
@@ -109,6 +110,6 @@ def consumer_status(
     if broker and client:
         code = RequestCode.GET_CONSUMER_RUNNING_INFO
         fields = {"consumerGroup": group, "clientId": client, "jstackEnable": jstack}
-        return {client: admin.value(broker, code, fields)}
+        return {client: admin.request_json(broker, code, fields)}
     infos = running_infos(admin, group, client=client, jstack=jstack)
     return dict(infos)

@@ -24,7 +24,7 @@ def get_cold_data_info(
 ) -> Output:
     code = RequestCode.GET_COLD_DATA_FLOW_CTR_INFO
     return {
-        each.address: admin.value(each.address, code)
+        each.address: admin.request_json(each.address, code)
         for each in resolve_brokers(admin, broker, cluster)
     }
 

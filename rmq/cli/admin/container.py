@@ -20,7 +20,7 @@ IDENTITY_PARTS = 3
     help="Configuration file on the host of the container.",
 )
 def add_broker(admin: AdminClient, container: str, path: str) -> Output:
-    admin.ask(container, RequestCode.ADD_BROKER, {"configPath": path})
+    admin.request(container, RequestCode.ADD_BROKER, {"configPath": path})
     return [f"add broker to {container} success"]
 
 
@@ -35,5 +35,5 @@ def remove_broker(admin: AdminClient, container: str, identity: str) -> Output:
         raise click.BadParameter("write CLUSTER:NAME:ID", param_hint="-b")
     names = ("brokerClusterName", "brokerName", "brokerId")
     fields = dict(zip(names, parts, strict=True))
-    admin.ask(container, RequestCode.REMOVE_BROKER, fields)
+    admin.request(container, RequestCode.REMOVE_BROKER, fields)
     return [f"remove broker from {container} success"]

@@ -48,7 +48,7 @@ def get_sync_state_set(
     names = [name] if name else sorted({each.name for each in admin.brokers(cluster)})
     code = RequestCode.CONTROLLER_GET_SYNC_STATE_DATA
     leader = _find_leader(admin, controllers)
-    found = admin.value(leader, code, body=fastjson.dumps(names))
+    found = admin.request_json(leader, code, body=fastjson.dumps(names))
     table = found.get("replicasInfoTable") or {}
     rows = [row for name in sorted(table) for row in _member_rows(name, table[name])]
     columns = (
@@ -98,7 +98,7 @@ def get_broker_epoch(
 def _epoch_table(admin: AdminClient, asked: list[BrokerAddress]) -> Table:
     rows: list[tuple[object, ...]] = []
     for each in asked:
-        found = admin.value(each.address, RequestCode.GET_BROKER_EPOCH_CACHE)
+        found = admin.request_json(each.address, RequestCode.GET_BROKER_EPOCH_CACHE)
         epochs = found.get("epochList") or []
         ends = [epoch["startOffset"] for epoch in epochs[1:]] + [found["maxOffset"]]
         place = each.name, found["brokerId"], each.address
@@ -125,7 +125,7 @@ def elect_master(
         "designateElect": "true",
     }  # fmt: skip
     code = RequestCode.CONTROLLER_ELECT_MASTER
-    answer = admin.ask(_find_leader(admin, controllers), code, fields).ext_fields
+    answer = admin.request(_find_leader(admin, controllers), code, fields).ext_fields
     return {
         "clusterName": cluster,
         "brokerName": name,
@@ -157,7 +157,9 @@ def clean_broker_metadata(
         fields["clusterName"] = cluster
     if ids:
         fields["brokerControllerIdsToClean"] = ids
-    admin.ask(_find_leader(admin, controllers), RequestCode.CLEAN_BROKER_DATA, fields)
+    admin.request(
+        _find_leader(admin, controllers), RequestCode.CLEAN_BROKER_DATA, fields
+    )
     return [f"clear broker {name} metadata from controller success!"]
 
 
@@ -166,7 +168,7 @@ def clean_broker_metadata(
 def get_controller_config(admin: AdminClient, controllers: str) -> Output:
     code = RequestCode.GET_CONTROLLER_CONFIG
     found = {
-        each: parse_config(admin.ask(each, code).body)
+        each: parse_config(admin.request(each, code).body)
         for each in controllers.split(";")
     }
     return next(iter(found.values())) if len(found) == 1 else dict(found)
@@ -182,7 +184,7 @@ def update_controller_config(
     body = f"{key}={value}\n".encode()
     addresses = controllers.split(";")
     for each in addresses:
-        admin.ask(each, RequestCode.UPDATE_CONTROLLER_CONFIG, body=body)
+        admin.request(each, RequestCode.UPDATE_CONTROLLER_CONFIG, body=body)
     return [f"update controller config success! {each}" for each in addresses]
 
 
@@ -193,7 +195,7 @@ def _metadata(admin: AdminClient, controllers: str) -> dict[str, str]:
     failure: ConnectFailed | None = None
     for each in controllers.split(";"):
         try:
-            found = admin.ask(each, code).ext_fields
+            found = admin.request(each, code).ext_fields
         except ConnectFailed as error:
             failure = error
             continue

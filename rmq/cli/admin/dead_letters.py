@@ -49,7 +49,7 @@ def resend_dead_letters(
     rows: list[tuple[object, ...]] = []
     for each in asked:
         code = OwnRequestCode.RESEND_DEAD_LETTERS
-        found = admin.value(each.address, code, fields)
+        found = admin.request_json(each.address, code, fields)
         place = each.name or each.address
         rows.append((place, found["resent"], found["looked"], found["skipped"]))
     return Table(("broker", "resent", "looked", "skipped"), rows)

@@ -239,7 +239,7 @@ def _ask_name_server(address: str) -> frozenset[int]:
         return frozenset(
             code
             for code in NAME_SERVER_CODES
-            if admin.answer(address, code).code != unknown
+            if admin.try_request(address, code).code != unknown
         )
 
 

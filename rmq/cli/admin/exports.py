@@ -42,8 +42,8 @@ def write(folder: Path, name: str, value: object) -> list[str]:
 
 
 def _tables(admin: AdminClient, address: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    topics = admin.value(address, RequestCode.GET_ALL_TOPIC_CONFIG)
-    groups = admin.value(address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
+    topics = admin.request_json(address, RequestCode.GET_ALL_TOPIC_CONFIG)
+    groups = admin.request_json(address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
     return topics["topicConfigTable"], groups["subscriptionGroupTable"]
 
 
@@ -73,7 +73,7 @@ def export_metadata(
         some_topics, some_groups = _tables(admin, each.address)
         if not special:
             code = RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER
-            own = set(admin.value(each.address, code)["topicList"])
+            own = set(admin.request_json(each.address, code)["topicList"])
             some_topics = {n: t for n, t in some_topics.items() if n not in own}
         topics |= some_topics
         groups |= some_groups
@@ -98,7 +98,7 @@ def export_configs(admin: AdminClient, cluster: str | None, folder: Path) -> Out
     code = RequestCode.GET_BROKER_CONFIG
     value = {
         "brokerConfigs": {
-            each.name: parse_config(admin.ask(each.address, code).body)
+            each.name: parse_config(admin.request(each.address, code).body)
             for each in brokers
         },
         "clusterScale": {
@@ -116,7 +116,9 @@ def export_metrics(admin: AdminClient, cluster: str | None, folder: Path) -> Out
     reports = {}
     for each in wanted_brokers(admin, None, cluster):
         topics, groups = _tables(admin, each.address)
-        facts = admin.value(each.address, RequestCode.GET_BROKER_RUNTIME_INFO)["table"]
+        facts = admin.request_json(each.address, RequestCode.GET_BROKER_RUNTIME_INFO)[
+            "table"
+        ]
         reports[each.name] = {
             "runtimeVersion": {"rocketmqVersion": facts["brokerVersionDesc"]},
             "runtimeQuota": {

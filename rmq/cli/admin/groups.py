@@ -99,15 +99,15 @@ def delete_sub_group(
     fields = {"groupName": group, "cleanOffset": remove}
     asked = resolve_brokers(admin, broker, cluster)
     for each in asked:
-        admin.ask(each.address, RequestCode.DELETE_SUBSCRIPTIONGROUP, fields)
+        admin.request(each.address, RequestCode.DELETE_SUBSCRIPTIONGROUP, fields)
     if cluster:
         for topic in (retry_topic(group), dlq_topic(group)):
             where = {"topic": topic}
             for each in asked:
-                admin.ask(each.address, RequestCode.DELETE_TOPIC_IN_BROKER, where)
+                admin.request(each.address, RequestCode.DELETE_TOPIC_IN_BROKER, where)
             for address in admin.name_servers:
                 code = RequestCode.DELETE_TOPIC_IN_NAMESRV
-                admin.ask(address, code, {**where, "clusterName": cluster})
+                admin.request(address, code, {**where, "clusterName": cluster})
     return [
         f"delete subscription group [{group}] from broker [{each.address}] success."
         for each in asked
@@ -125,7 +125,7 @@ def fetch_group_configs(admin: AdminClient, group: str) -> dict[str, Any]:
     found = {}
     for each in admin.masters():
         code = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
-        table = admin.value(each.address, code)["subscriptionGroupTable"]
+        table = admin.request_json(each.address, code)["subscriptionGroupTable"]
         if group in table:
             found[f"{each.cluster}:{each.name}"] = table[group]
     return found

@@ -29,8 +29,8 @@ def _ask_each_broker(
     admin: AdminClient, topic: str, code: int, fields: dict[str, object]
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the answer of each broker of a parent topic, with the broker's name."""
-    for broker in admin.hosts(topic):
-        yield broker.name, admin.value(broker.address, code, fields)
+    for broker in admin.topic_brokers(topic):
+        yield broker.name, admin.request_json(broker.address, code, fields)
 
 
 @register_command("getBrokerLiteInfo")
@@ -46,7 +46,7 @@ def broker_info(
     )  # fmt: skip
     rows = []
     for each in resolve_brokers(admin, broker, cluster):
-        answer = admin.value(each.address, RequestCode.GET_BROKER_LITE_INFO)
+        answer = admin.request_json(each.address, RequestCode.GET_BROKER_LITE_INFO)
         rows.append((each.address, *map(answer.get, columns[1:])))
     return Table(columns, rows)
 
@@ -151,9 +151,9 @@ def trigger(
 ) -> Output:
     fields = {"group": group} | ({"clientId": client_id} if client_id else {})
     rows = []
-    for each in admin.hosts(topic):
+    for each in admin.topic_brokers(topic):
         if broker in (None, each.name):
-            admin.ask(each.address, RequestCode.TRIGGER_LITE_DISPATCH, fields)
+            admin.request(each.address, RequestCode.TRIGGER_LITE_DISPATCH, fields)
             rows.append((each.name, "dispatched"))
     if not rows:
         raise click.UsageError(f"no broker {broker} has the topic {topic}")

@@ -105,7 +105,7 @@ def find_by_id(admin: AdminClient, message_id: str, topic: str | None) -> Stored
     fields = {"offset": offset, "topic": topic or ""}
     host, port = packed[:-12], int.from_bytes(packed[-12:-8])
     address = host_text(host + port.to_bytes(4))
-    body = admin.ask(address, RequestCode.VIEW_MESSAGE_BY_ID, fields).body
+    body = admin.request(address, RequestCode.VIEW_MESSAGE_BY_ID, fields).body
     return decode_stored(body)[0]
 
 
@@ -132,8 +132,8 @@ def find_by_key(
     if key_type:
         fields["indexType"] = key_type
     records: list[StoredMessage] = []
-    for host in admin.hosts(topic):
-        answer = admin.answer(host.address, RequestCode.QUERY_MESSAGE, fields)
+    for host in admin.topic_brokers(topic):
+        answer = admin.try_request(host.address, RequestCode.QUERY_MESSAGE, fields)
         if answer.code == ResponseCode.SUCCESS:
             records += decode_stored(answer.body)
         elif answer.code != ResponseCode.QUERY_NOT_FOUND:
@@ -154,7 +154,7 @@ def consume_directly(
         "msgId": record.offset_msg_id,
     }
     address = host_text(record.store_host)
-    result = admin.value(address, RequestCode.CONSUME_MESSAGE_DIRECTLY, fields)
+    result = admin.request_json(address, RequestCode.CONSUME_MESSAGE_DIRECTLY, fields)
     assert isinstance(result, dict), client
     return result
 
@@ -270,7 +270,7 @@ def query_msg_by_offset(
     route_topic: str | None,
     body_format: str,
 ) -> Output:
-    for host in admin.hosts(route_topic or topic):
+    for host in admin.topic_brokers(route_topic or topic):
         if host.name == broker:
             queue = Queue(broker, host.address, queue_id)
             body, _following, code = admin.pull(topic, queue, offset, count=1)

@@ -12,7 +12,8 @@ from rmq.protocol.codes import RequestCode
 def get_namesrv_config(admin: AdminClient) -> Output:
     code = RequestCode.GET_NAMESRV_CONFIG
     found = {
-        each: parse_config(admin.ask(each, code).body) for each in admin.name_servers
+        each: parse_config(admin.request(each, code).body)
+        for each in admin.name_servers
     }
     return found[admin.name_servers[0]] if len(found) == 1 else dict(found)
 
@@ -23,7 +24,7 @@ def get_namesrv_config(admin: AdminClient) -> Output:
 def update_namesrv_config(admin: AdminClient, key: str, value: str) -> Output:
     body = f"{key}={value}\n".encode()
     for each in admin.name_servers:
-        admin.ask(each, RequestCode.UPDATE_NAMESRV_CONFIG, body=body)
+        admin.request(each, RequestCode.UPDATE_NAMESRV_CONFIG, body=body)
     return [f"update name server config success! {each}" for each in admin.name_servers]
 
 
@@ -36,7 +37,7 @@ def update_kv_config(
 ) -> Output:
     fields = {"namespace": namespace, "key": key, "value": value}
     for each in admin.name_servers:
-        admin.ask(each, RequestCode.PUT_KV_CONFIG, fields)
+        admin.request(each, RequestCode.PUT_KV_CONFIG, fields)
     return ["create or update kv config to namespace success."]
 
 
@@ -46,7 +47,7 @@ def update_kv_config(
 def delete_kv_config(admin: AdminClient, namespace: str, key: str) -> Output:
     for each in admin.name_servers:
         fields = {"namespace": namespace, "key": key}
-        admin.ask(each, RequestCode.DELETE_KV_CONFIG, fields)
+        admin.request(each, RequestCode.DELETE_KV_CONFIG, fields)
     return ["delete kv config from namespace success."]
 
 
@@ -71,7 +72,7 @@ def _write_perm(
 ) -> list[str]:
     lines = []
     for each in admin.name_servers:
-        answer = admin.ask(each, code, {"brokerName": broker})
+        answer = admin.request(each, code, {"brokerName": broker})
         lines.append(
             f"{verb} write perm of broker[{broker}] in name server[{each}] OK, "
             f"{answer.ext_fields.get(field, '0')}"

@@ -91,9 +91,11 @@ def _reset(
     }
     rows: list[tuple[object, ...]] = []
     code = RequestCode.INVOKE_BROKER_TO_RESET_OFFSET
-    addresses = [broker] if broker else [host.address for host in admin.hosts(topic)]
+    addresses = (
+        [broker] if broker else [host.address for host in admin.topic_brokers(topic)]
+    )
     for address in addresses:
-        table = admin.value(address, code, fields)["offsetTable"]
+        table = admin.request_json(address, code, fields)["offsetTable"]
         rows += [
             (each["brokerName"], each["queueId"], at) for each, at in table.items()
         ]
@@ -111,8 +113,8 @@ def clone_group_offset(
     fields = {
         "srcGroup": source, "destGroup": target, "topic": topic, "offline": offline,
     }  # fmt: skip
-    for host in admin.hosts(topic):
-        admin.ask(host.address, RequestCode.CLONE_GROUP_OFFSET, fields)
+    for host in admin.topic_brokers(topic):
+        admin.request(host.address, RequestCode.CLONE_GROUP_OFFSET, fields)
     rows = [
         (queue["brokerName"], queue["queueId"], each["consumerOffset"])
         for queue, each in queue_progress(admin, target, topic)

@@ -87,7 +87,10 @@ def _consume_stats(
     """Return offsets and rate of a group from each broker."""
     fields = {"consumerGroup": group} | ({"topic": topic} if topic else {})
     code = RequestCode.GET_CONSUME_STATS
-    return [admin.value(each.address, code, fields) for each in admin.masters(cluster)]
+    return [
+        admin.request_json(each.address, code, fields)
+        for each in admin.masters(cluster)
+    ]
 
 
 def _clients_by_queue(
@@ -126,7 +129,7 @@ def _one_progress(
     rate = sum(found.get("consumeTps") or 0.0 for found in stats)
     more = _oldest_wait_ms(queues, int(time.time() * 1_000)), rate
     try:
-        online = admin.consumers(group)
+        online = admin.group_connections(group)
     except AnswerRefused as error:
         if error.code != ResponseCode.CONSUMER_NOT_ONLINE:
             raise
@@ -220,7 +223,7 @@ def stats_all(admin: AdminClient, wanted: str | None, *, active_only: bool) -> O
 def _traffic_rows(
     admin: AdminClient, topic: str, *, active_only: bool
 ) -> Iterator[tuple[object, ...]]:
-    hosts = [host.address for host in admin.hosts(topic)]
+    hosts = [host.address for host in admin.topic_brokers(topic)]
     in_rate, in_day = fetch_traffic(admin, hosts, "TOPIC_PUT_NUMS", topic)
     if active_only and not in_day:
         return

@@ -187,15 +187,15 @@ def query_cq(
     broker: str | None,
     group: str | None,
 ) -> Output:
-    address = broker or admin.hosts(topic)[0].address
+    address = broker or admin.topic_brokers(topic)[0].address
     fields: dict[str, object] = {
         "topic": topic, "queueId": queue_id, "index": index, "count": count,
     }  # fmt: skip
     if group:
         fields["consumerGroup"] = group
-    answer = admin.ask(address, RequestCode.QUERY_CONSUME_QUEUE, fields)
+    answer = admin.request(address, RequestCode.QUERY_CONSUME_QUEUE, fields)
     if not answer.body:
         raise RequestRejected(answer.code, answer.remark or "no entry at this index")
-    value = admin.value(address, RequestCode.QUERY_CONSUME_QUEUE, fields)
+    value = admin.request_json(address, RequestCode.QUERY_CONSUME_QUEUE, fields)
     columns = ("physicOffset", "physicSize", "tagsCode")
     return Table(columns, [[e[name] for name in columns] for e in value["queueData"]])

@@ -179,7 +179,7 @@ def _set_start_offsets(
     for queue_id, (new, old) in moved.items():
         if old not in stats:
             code, where = RequestCode.GET_TOPIC_STATS_INFO, {"topic": topic}
-            answer = admin.ask(admin.address_of(old), code, where)
+            answer = admin.request(admin.address_of(old), code, where)
             stats[old] = TopicStatsTable.decode(answer.body)
         *_, before, last = _mapping_of(configs[new]).hosted_queues[queue_id]
         queue = MessageQueue(topic=topic, broker_name=old, queue_id=before.queue_id)
@@ -196,7 +196,7 @@ def _fetch_configs(admin: AdminClient, topic: str) -> Configs:
     for broker in admin.masters():
         where = {"topic": topic, "lo": "true"}
         try:
-            answer = admin.ask(broker.address, RequestCode.GET_TOPIC_CONFIG, where)
+            answer = admin.request(broker.address, RequestCode.GET_TOPIC_CONFIG, where)
         except AnswerRefused as refusal:
             if refusal.code != ResponseCode.TOPIC_NOT_EXIST:
                 raise
@@ -285,7 +285,7 @@ def _put_config(
         RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC,
         _mapping_of(config).encode(),
     )
-    admin.ask(admin.address_of(name), code, fields, body)
+    admin.request(admin.address_of(name), code, fields, body)
 
 
 def _mapping_of(config: TopicConfigAndQueueMapping) -> TopicQueueMappingDetail:

@@ -121,10 +121,12 @@ def read_json_list(filename: str) -> list[object]:
 def delete_topic(admin: AdminClient, cluster: str | None, topic: str) -> Output:
     asked = resolve_brokers(admin, None, cluster, slaves=True)
     for each in asked:
-        admin.ask(each.address, RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": topic})
+        admin.request(
+            each.address, RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": topic}
+        )
     for address in admin.name_servers:
         fields = {"topic": topic, "clusterName": cluster or ""}
-        admin.ask(address, RequestCode.DELETE_TOPIC_IN_NAMESRV, fields)
+        admin.request(address, RequestCode.DELETE_TOPIC_IN_NAMESRV, fields)
     return [
         f"delete topic [{topic}] from cluster [{cluster}] success.",
         f"delete topic [{topic}] from NameServer success.",
@@ -141,8 +143,8 @@ def update_topic_perm(
     lines = []
     for each in resolve_brokers(admin, broker, cluster):
         where = {"topic": topic}
-        config = admin.value(each.address, RequestCode.GET_TOPIC_CONFIG, where)
-        admin.ask(
+        config = admin.request_json(each.address, RequestCode.GET_TOPIC_CONFIG, where)
+        admin.request(
             each.address,
             RequestCode.UPDATE_AND_CREATE_TOPIC,
             {
@@ -201,11 +203,13 @@ def topic_route(admin: AdminClient, topic: str, *, as_list: bool) -> Output:
 @cluster_option
 def topic_status(admin: AdminClient, topic: str, cluster: str | None) -> Output:
     rows: list[tuple[object, ...]] = []
-    for host in admin.hosts(topic):
+    for host in admin.topic_brokers(topic):
         if cluster not in (None, host.cluster):
             continue
         where = {"topic": topic}
-        stats = admin.value(host.address, RequestCode.GET_TOPIC_STATS_INFO, where)
+        stats = admin.request_json(
+            host.address, RequestCode.GET_TOPIC_STATS_INFO, where
+        )
         rows += [
             (
                 queue["brokerName"],
@@ -229,7 +233,7 @@ def topic_cluster_list(admin: AdminClient, topic: str) -> Output:
 
 def clusters_of(admin: AdminClient, topic: str) -> set[str]:
     """Return the clusters whose brokers have a topic."""
-    return {host.cluster for host in admin.hosts(topic)}
+    return {host.cluster for host in admin.topic_brokers(topic)}
 
 
 @register_command("topicList")
@@ -258,7 +262,7 @@ def _overview_table(admin: AdminClient, topics: list[str]) -> Table:
     silent = []
     for each in admin.masters():
         try:
-            found = admin.value(each.address, RequestCode.GET_ALL_TOPIC_CONFIG)
+            found = admin.request_json(each.address, RequestCode.GET_ALL_TOPIC_CONFIG)
         except (AnswerRefused, PeerError) as error:
             silent.append(str(error))
             continue
@@ -276,7 +280,7 @@ def _overview_table(admin: AdminClient, topics: list[str]) -> Table:
         perm = "r" * is_readable(config["perm"]) + "w" * is_writable(config["perm"])
         rate = groups = None
         if is_short and not silent:
-            hosts = [host.address for host in admin.hosts(topic)]
+            hosts = [host.address for host in admin.topic_brokers(topic)]
             rate, _ = fetch_traffic(admin, hosts, "TOPIC_PUT_NUMS", topic)
             groups = len(groups_of(admin, topic))
         rows.append((topic, queues[topic], perm, rate, kind, groups))
@@ -298,7 +302,7 @@ def fetch_traffic(
     )
     for address in addresses:
         with suppress(AnswerRefused):  # a broker without such messages
-            data = admin.value(address, code, fields)
+            data = admin.request_json(address, code, fields)
             rate += data["statsMinute"]["tps"]
             windows = ("statsDay", "statsHour", "statsMinute")
             total += max(data[window]["sum"] for window in windows)
@@ -308,9 +312,9 @@ def fetch_traffic(
 def groups_of(admin: AdminClient, topic: str) -> list[str]:
     """Return the groups that consume a topic on any broker."""
     groups: set[str] = set()
-    for host in admin.hosts(topic):
+    for host in admin.topic_brokers(topic):
         code = RequestCode.QUERY_TOPIC_CONSUME_BY_WHO
-        found = admin.value(host.address, code, {"topic": topic})
+        found = admin.request_json(host.address, code, {"topic": topic})
         groups.update(found.get("groupList") or ())
     return sorted(groups)
 
@@ -348,11 +352,11 @@ def update_order_conf(
 ) -> Output:
     fields = {"namespace": ORDER_NAMESPACE, "key": topic}
     if method == "get":
-        answer = admin.ask_name_server(RequestCode.GET_KV_CONFIG, fields)
+        answer = admin.request_name_server(RequestCode.GET_KV_CONFIG, fields)
         return {"topic": topic, "orderConf": answer.ext_fields.get("value", "")}
     if method == "delete":
         for address in admin.name_servers:
-            admin.ask(address, RequestCode.DELETE_KV_CONFIG, fields)
+            admin.request(address, RequestCode.DELETE_KV_CONFIG, fields)
         return [f"delete orderConf success. topic=[{topic}]"]
     if not conf:
         raise click.UsageError("-m put needs -v broker:queues;…")
@@ -364,7 +368,7 @@ def _put_order(admin: AdminClient, topic: str, conf: str) -> None:
     """Merge an order configuration into the stored one, broker by broker."""
     fields = {"namespace": ORDER_NAMESPACE, "key": topic}
     try:
-        answer = admin.ask_name_server(RequestCode.GET_KV_CONFIG, fields)
+        answer = admin.request_name_server(RequestCode.GET_KV_CONFIG, fields)
         old = answer.ext_fields.get("value", "")
     except AnswerRefused as error:
         if error.code != ResponseCode.QUERY_NOT_FOUND:
@@ -375,4 +379,4 @@ def _put_order(admin: AdminClient, topic: str, conf: str) -> None:
     }
     value = ";".join(parts[name] for name in sorted(parts))
     for address in admin.name_servers:
-        admin.ask(address, RequestCode.PUT_KV_CONFIG, {**fields, "value": value})
+        admin.request(address, RequestCode.PUT_KV_CONFIG, {**fields, "value": value})

@@ -28,7 +28,7 @@ def _register_unserved(name: str, code: int) -> None:
             if broker or cluster
             else admin.masters()
         )
-        admin.ask(asked[0].address, code)
+        admin.request(asked[0].address, code)
         return [f"{asked[0].address} served request {code}; use Java's mqadmin"]
 
     registry[name].context_settings["ignore_unknown_options"] = True

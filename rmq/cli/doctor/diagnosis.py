@@ -22,7 +22,7 @@ from rmq.cli.doctor.group_checks import check_groups
 from rmq.cli.doctor.reported_problems import reported_problems
 from rmq.cli.failures import explain
 from rmq.cli.tool_settings import ToolSettings
-from rmq.client.admin import AdminClient, BrokerAddress, request
+from rmq.client.admin import AdminClient, BrokerAddress, make_request
 from rmq.cluster.config import ReplicationConfig
 from rmq.config.broker import BrokerConfig
 from rmq.config.option import build, check, parse_properties
@@ -238,7 +238,7 @@ def _report_log_port(config: BrokerConfig, replication: ReplicationConfig) -> Fi
 
 def _check_name_server(admin: AdminClient, address: str) -> Finding:
     try:
-        admin.ask(address, RequestCode.GET_BROKER_CLUSTER_INFO)
+        admin.request(address, RequestCode.GET_BROKER_CLUSTER_INFO)
     except RmqError as error:
         failure = explain(error)
         is_absent = isinstance(error.__cause__, ConnectionRefusedError)
@@ -256,7 +256,7 @@ def _check_brokers(admin: AdminClient, name: str | None) -> Findings:
     """Check all brokers; `name` is that of the configured one."""
     infos = {
         address: fastjson.loads(
-            admin.ask(address, RequestCode.GET_BROKER_CLUSTER_INFO).body
+            admin.request(address, RequestCode.GET_BROKER_CLUSTER_INFO).body
         )
         for address in admin.name_servers
     }
@@ -319,7 +319,7 @@ def _compare_name_servers(infos: Mapping[str, Any]) -> Findings:
 def _has_fixed_ports(admin: AdminClient, broker: BrokerAddress) -> bool:
     """Whether the ports are configured: then the fast port is the main port - 2."""
     try:
-        answer = admin.ask(broker.address, RequestCode.GET_BROKER_CONFIG)
+        answer = admin.request(broker.address, RequestCode.GET_BROKER_CONFIG)
         return parse_properties(answer.body).get("listenPort") != "0"
     except RmqError:
         return True
@@ -335,7 +335,7 @@ def _check_ports(admin: AdminClient, broker: BrokerAddress) -> Findings:
         subject = f"{broker.name} {what}"
         try:
             with Link(address, admin.timeout_s, admin.identity) as link:
-                link.ask(request(RequestCode.GET_BROKER_RUNTIME_INFO))
+                link.request(make_request(RequestCode.GET_BROKER_RUNTIME_INFO))
                 ends = link.certificate_ends()
         except PeerError as error:
             failure = explain(error)
@@ -366,7 +366,7 @@ def _check_broker(admin: AdminClient, broker: BrokerAddress) -> Findings:
     try:
         before_ms = _now_ms()
         code = RequestCode.GET_BROKER_RUNTIME_INFO
-        facts = admin.value(broker.address, code)["table"]
+        facts = admin.request_json(broker.address, code)["table"]
         after_ms = _now_ms()
     except RmqError as error:
         what, why, remedy = explain(error)
@@ -447,7 +447,7 @@ def _check_subscriptions(admin: AdminClient, reported: Collection[str]) -> Findi
 def _fetch_subscriptions(admin: AdminClient, group: str) -> dict[str, dict[str, str]]:
     """Return topics and filters that each client of a group reports, by client id."""
     try:
-        members = admin.consumers(group)["connectionSet"]
+        members = admin.group_connections(group)["connectionSet"]
     except AnswerRefused:
         return {}
     if len(members) < 2:
@@ -458,7 +458,7 @@ def _fetch_subscriptions(admin: AdminClient, group: str) -> dict[str, dict[str, 
             fields = {"consumerGroup": group, "clientId": member["clientId"]}
             code = RequestCode.GET_CONSUMER_RUNNING_INFO
             try:
-                info = admin.value(broker.address, code, fields)
+                info = admin.request_json(broker.address, code, fields)
             except RmqError:
                 continue
             found[member["clientId"]] = {

@@ -38,12 +38,12 @@ def check_groups(admin: AdminClient, brokers: Sequence[BrokerAddress]) -> Findin
 
 
 def _fetch_config(admin: AdminClient, broker: BrokerAddress) -> Mapping[str, str]:
-    answer = admin.ask(broker.address, RequestCode.GET_BROKER_CONFIG)
+    answer = admin.request(broker.address, RequestCode.GET_BROKER_CONFIG)
     return parse_properties(answer.body)
 
 
 def _fetch_ha_status(admin: AdminClient, broker: BrokerAddress) -> Mapping[str, Any]:
-    state: Mapping[str, Any] = admin.value(
+    state: Mapping[str, Any] = admin.request_json(
         broker.address, RequestCode.GET_BROKER_HA_STATUS
     )
     return state

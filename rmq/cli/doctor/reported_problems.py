@@ -20,7 +20,7 @@ def reported_problems(admin: AdminClient, broker: BrokerAddress) -> Findings:
     """Yield the problems of a broker; a note is not a problem but has a remedy."""
     try:
         view = {"view": "problems"}
-        found = admin.value(broker.address, OwnRequestCode.GET_VIEW, view)
+        found = admin.request_json(broker.address, OwnRequestCode.GET_VIEW, view)
     except RmqError:
         return  # a broker of Java, or no permission
     for each in found["rows"]:

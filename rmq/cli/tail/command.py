@@ -24,7 +24,7 @@ from rmq.cli.terminal.text import (
     utc_time,
 )
 from rmq.cli.tool_settings import ToolSettings, with_settings
-from rmq.client.admin import AdminClient, request
+from rmq.client.admin import AdminClient, make_request
 from rmq.core.errors import PeerError, RmqError
 from rmq.outgoing.refused import AnswerRefused
 from rmq.protocol import fastjson
@@ -243,7 +243,9 @@ class _LogTail:
         place: dict[str, object] = {"waitMs": 0}
         put: int | None = None
         while True:
-            asked = request(OwnRequestCode.FOLLOW_LOG, self._wanted.fields() | place)
+            asked = make_request(
+                OwnRequestCode.FOLLOW_LOG, self._wanted.fields() | place
+            )
             try:
                 answer = await client.request(address, asked, timeout_ms)
             except PeerError:

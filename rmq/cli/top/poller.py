@@ -70,7 +70,7 @@ class Poller:
     def _fetch_view(
         self, address: str, name: str, fields: dict[str, str]
     ) -> dict[str, Any]:
-        view: dict[str, Any] = self._admin.value(
+        view: dict[str, Any] = self._admin.request_json(
             address, OwnRequestCode.GET_VIEW, {"view": name, **fields}
         )
         return view
@@ -101,6 +101,6 @@ class Poller:
         self, address: str, code: int, fields: dict[str, str]
     ) -> bytes | None:
         try:
-            return self._admin.ask(address, code, fields).body
+            return self._admin.request(address, code, fields).body
         except AnswerRefused:
             return None

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, ParamSpec, TypeVar
 
-from rmq.client.admin import MASTER, TIMEOUT_S, AdminClient, request
+from rmq.client.admin import MASTER, TIMEOUT_S, AdminClient, make_request
 from rmq.core.errors import InvokeTimeout, PeerError, RemoteProtocolError, RmqError
 from rmq.outgoing.identity import Identity
 from rmq.outgoing.link import Link
@@ -217,7 +217,7 @@ class LiveClient:
         answers = self._request_all(
             address,
             [
-                request(RequestCode.GET_TOPIC_STATS_INFO, {"topic": topic})
+                make_request(RequestCode.GET_TOPIC_STATS_INFO, {"topic": topic})
                 for topic in topics
             ],
         )
@@ -344,7 +344,9 @@ class LiveClient:
                 left_s = deadline - self._now()
                 if left_s <= 0:
                     raise InvokeTimeout(f"{address} did not answer in time")
-                found |= {n: each for n, each in link.answers(left_s) if n is not None}
+                found |= {
+                    n: each for n, each in link.receive_answers(left_s) if n is not None
+                }
         except PeerError:
             broken = self._links.pop(address, None)
             if broken is not None:
@@ -355,7 +357,7 @@ class LiveClient:
 
 def _queue_request(code: int, queue: MessageQueue, **fields: object) -> Command:
     where = {"topic": queue.topic, "queueId": queue.queue_id}
-    return request(code, where | fields)
+    return make_request(code, where | fields)
 
 
 def _bounds_in(body: bytes) -> dict[MessageQueue, Bounds]:

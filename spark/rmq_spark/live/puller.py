@@ -187,7 +187,7 @@ class Puller:
             if self._link is None:
                 self._connect()
             assert self._link is not None
-            answers = self._link.answers(self._timeout_s)
+            answers = self._link.receive_answers(self._timeout_s)
             if not answers and self._now() - self._answered_at >= self._timeout_s:
                 raise InvokeTimeout(f"{self._link.address} did not answer in time")
         except PeerError as error:

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from rmq._fastpath import java_hash
 from rmq._fastpath.arrow.items import ItemWriter, MapBuffers, RowFault
 from rmq.client.admin import Queue
-from rmq.client.compression import FLAGS, compressor
+from rmq.client.compression import FLAGS, make_compressor
 from rmq.client.message import RESERVED
 from rmq.core.errors import RmqError
 from rmq.protocol import properties as names
@@ -117,7 +117,7 @@ class FrameMaker:
         self._queues_of = queues_of
         self._task = task
         self._next_row = 0
-        self._compress = compressor("zlib")
+        self._compress = make_compressor("zlib")
 
     def make_frames(self, columns: Columns, faults: Faults) -> Iterator[Frame]:
         """Check all rows of a batch, then yield its frames.

@@ -277,7 +277,7 @@ class FrameSender:
 
     def _take_from(self, address: str) -> None:
         try:
-            answers = self._links[address].answers(self._timeout_s)
+            answers = self._links[address].receive_answers(self._timeout_s)
         except PeerError as error:
             self._drop_connection(address, str(error))
             return

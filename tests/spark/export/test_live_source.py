@@ -217,8 +217,10 @@ def kill_after(step):
 
 def delete_topic(broker, topic):
     with AdminClient([broker.name_server]) as admin:
-        admin.ask(broker.address, RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": topic})
-        admin.ask_name_server(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": topic})
+        admin.request(
+            broker.address, RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": topic}
+        )
+        admin.request_name_server(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": topic})
 
 
 def test_a_topic_that_goes_away_and_comes_again(broker, export, out):

@@ -98,7 +98,7 @@ def test_a_key_is_found_in_the_index(broker, write, topic):
         "endTimestamp": 2**63 - 1, "_UNIQUE_KEY_QUERY": "true", "indexType": "U",
     }  # fmt: skip
     with AdminClient([broker.name_server]) as admin:
-        answer = admin.answer(broker.address, 12, fields)
+        answer = admin.try_request(broker.address, 12, fields)
     assert answer.code == 0
     assert b"000002" in answer.body
 
