@@ -6,6 +6,7 @@ values as text.  The case of a name does not matter.
 
 import difflib
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar, Final, NamedTuple
 
 from rmq.core.errors import ConfigError
@@ -26,291 +27,113 @@ class Option(NamedTuple):
     modes: tuple[str, ...] = (SEGMENTS, LIVE)
 
 
+_live = partial(Option, modes=(LIVE,))
+_segments = partial(Option, modes=(SEGMENTS,))
+
+# fmt: off
 CONNECTION_OPTIONS: Final = (
-    Option(
-        "nameServer",
-        values.parse_addresses,
-        None,
+    _live("nameServer", values.parse_addresses, None,
         "name servers: `host:port`, several with `;` between them",
-        ("kafka.bootstrap.servers",),
-        modes=(LIVE,),
-    ),
-    Option(
-        "accessKey",
-        values.parse_text,
-        "",
-        "user, for brokers with access control",
-        modes=(LIVE,),
-    ),
-    Option("secretKey", values.parse_text, "", "password of the user", modes=(LIVE,)),
-    Option(
-        "tlsCa",
-        values.parse_text,
-        None,
+        ("kafka.bootstrap.servers",)),
+    _live("accessKey", values.parse_text, "", "user, for brokers with access control"),
+    _live("secretKey", values.parse_text, "", "password of the user"),
+    _live("tlsCa", values.parse_text, None,
         "TLS: PEM file of the authorities that sign brokers and name servers, on all "
-        "executors; `system`: those of the system",
-        modes=(LIVE,),
-    ),
-    Option(
-        "tlsCertificate",
-        values.parse_text,
-        "",
-        "PEM file of a certificate",
-        modes=(LIVE,),
-    ),
-    Option("tlsKey", values.parse_text, "", "PEM file of its key", modes=(LIVE,)),
+        "executors; `system`: those of the system"),
+    _live("tlsCertificate", values.parse_text, "", "PEM file of a certificate"),
+    _live("tlsKey", values.parse_text, "", "PEM file of its key"),
 )
+# fmt: on
 """Options of connections to brokers: for the sink and for live topics."""
 
+# fmt: off
 OPTIONS: Final = (
-    Option(
-        "store",
-        values.parse_text,
-        None,
-        "store folder with `commitlog/` in it, or a folder of segments",
-        ("path",),
-        modes=(SEGMENTS,),
-    ),
-    Option(
-        "mode",
-        values.one_of(SEGMENTS, LIVE),
-        None,
+    _segments("store", values.parse_text, None,
+        "store folder with `commitlog/` in it, or a folder of segments", ("path",)),
+    Option("mode", values.one_of(SEGMENTS, LIVE), None,
         "`segments` of a store, or `live` topics of brokers; by default what `store` "
-        "or `nameServer` is for",
-    ),
+        "or `nameServer` is for"),
     *CONNECTION_OPTIONS,
-    Option(
-        "subscribe", values.parse_names, None, "topics, separated by commas", ("topic",)
-    ),
-    Option(
-        "subscribePattern", values.parse_pattern, None, "regular expression for topics"
-    ),
-    Option(
-        "assign", values.parse_assignment, None, 'queues: `{"T": {"broker-a": [0, 1]}}`'
-    ),
-    Option("subExpression", values.parse_text, "*", "tags or SQL92", modes=(LIVE,)),
-    Option(
-        "startingOffsets",
-        values.parse_position,
-        None,
-        '`earliest`, `latest`, `{"broker-a": physicalOffset}` or '
-        '`{"T": {"broker-a": {"0": 23, "1": -2}}}` (-2 earliest, -1 latest); a batch '
-        "starts at the earliest, a stream at the latest",
-    ),
-    Option(
-        "endingOffsets",
-        values.parse_position,
-        values.Position(word="latest"),
-        "the same, for a batch",
-    ),
-    Option(
-        "startingTimestamp", values.parse_count, None, "first store time to read, in ms"
-    ),
-    Option(
-        "endingTimestamp",
-        values.parse_count,
-        None,
-        "store time at which to end, in ms; not included",
-    ),
-    Option(
-        "startingOffsetsByTimestamp",
-        values.parse_queue_numbers,
-        None,
-        'store times of queues: `{"T": {"broker-a": {"0": 1700000000000}}}`',
-    ),
-    Option(
-        "endingOffsetsByTimestamp",
-        values.parse_queue_numbers,
-        None,
-        "the same, for the end",
-    ),
-    Option(
-        "startingOffsetsByTimestampStrategy",
-        values.one_of("error", "latest"),
+    Option("subscribe", values.parse_names, None, "topics, separated by commas",
+        ("topic",)),
+    Option("subscribePattern", values.parse_pattern, None,
+        "regular expression for topics"),
+    Option("assign", values.parse_assignment, None,
+        'queues: `{"T": {"broker-a": [0, 1]}}`'),
+    _live("subExpression", values.parse_text, "*", "tags or SQL92"),
+    Option("startingOffsets", values.parse_position, None,
+        '`earliest`, `latest`, `{"broker-a": physicalOffset}` or `{"T": {"broker-a": '
+        '{"0": 23, "1": -2}}}` (-2 earliest, -1 latest); a batch starts at the '
+        "earliest, a stream at the latest"),
+    Option("endingOffsets", values.parse_position, values.Position(word="latest"),
+        "the same, for a batch"),
+    Option("startingTimestamp", values.parse_count, None,
+        "first store time to read, in ms"),
+    Option("endingTimestamp", values.parse_count, None,
+        "store time at which to end, in ms; not included"),
+    Option("startingOffsetsByTimestamp", values.parse_queue_numbers, None,
+        'store times of queues: `{"T": {"broker-a": {"0": 1700000000000}}}`'),
+    Option("endingOffsetsByTimestamp", values.parse_queue_numbers, None,
+        "the same, for the end"),
+    _live("startingOffsetsByTimestampStrategy", values.one_of("error", "latest"),
         "error",
-        "what to do if a queue has no message that young: `latest` begins at its end",
-        modes=(LIVE,),
-    ),
-    Option(
-        "maxOffsetsPerTrigger",
-        values.parse_count,
-        None,
-        "records of one micro-batch, 0: no limit; 5000000 for live topics",
-    ),
-    Option(
-        "maxBytesPerTrigger",
-        values.parse_bytes,
-        1 << 30,
-        "log bytes of one micro-batch",
-        modes=(SEGMENTS,),
-    ),
-    Option(
-        "splitBytes",
-        values.parse_bytes,
-        128 << 20,
-        "log bytes of one task",
-        ("maxPartitionBytes",),
-        modes=(SEGMENTS,),
-    ),
-    Option(
-        "minPartitions",
-        values.parse_positive,
-        None,
-        "desired minimum number of tasks",
-    ),
-    Option(
-        "failOnDataLoss",
-        values.parse_flag,
-        True,
-        "fail if messages are missing; else log the gap and continue after it",
-    ),
-    Option(
-        "pullBatchSize",
-        values.up_to(65_536, values.parse_positive),
-        1024,
+        "what to do if a queue has no message that young: `latest` begins at its end"),
+    Option("maxOffsetsPerTrigger", values.parse_count, None,
+        "records of one micro-batch, 0: no limit; 5000000 for live topics"),
+    _segments("maxBytesPerTrigger", values.parse_bytes, 1 << 30,
+        "log bytes of one micro-batch"),
+    _segments("splitBytes", values.parse_bytes, 128 << 20, "log bytes of one task",
+        ("maxPartitionBytes",)),
+    Option("minPartitions", values.parse_positive, None,
+        "desired minimum number of tasks"),
+    Option("failOnDataLoss", values.parse_flag, True,
+        "fail if messages are missing; else log the gap and continue after it"),
+    _live("pullBatchSize", values.up_to(65_536, values.parse_positive), 1024,
         "messages of a pull at most; brokers give 32 or less unless their limits are "
-        "raised",
-        modes=(LIVE,),
-    ),
-    Option(
-        "pullsInFlight",
-        values.up_to(1_024, values.parse_positive),
-        64,
-        "pulls of a task on their way",
-        modes=(LIVE,),
-    ),
-    Option(
-        "rowsPerPartition",
-        values.parse_positive,
-        250_000,
-        "rows of one task",
-        modes=(LIVE,),
-    ),
-    Option(
-        "readFromSlave",
-        values.parse_flag,
-        False,
-        "read from slaves if there are",
-        modes=(LIVE,),
-    ),
-    Option(
-        "includeBrokers", values.parse_names, (), "only these brokers", modes=(LIVE,)
-    ),
-    Option(
-        "pullTimeoutMs",
-        values.parse_positive,
-        30_000,
-        "time limit of a pull, in ms",
-        modes=(LIVE,),
-    ),
-    Option(
-        "fetchOffset.numRetries",
-        values.parse_count,
-        3,
-        "retries for offsets",
-        modes=(LIVE,),
-    ),
-    Option(
-        "fetchOffset.retryIntervalMs",
-        values.parse_count,
-        10,
-        "pause between retries, in ms",
-        modes=(LIVE,),
-    ),
-    Option(
-        "consumerGroup",
-        values.parse_text,
-        None,
-        "group under which brokers show the progress of a stream",
-        ("groupIdPrefix",),
-        modes=(LIVE,),
-    ),
-    Option(
-        "readFrom",
-        values.one_of("log", "queues"),
-        "log",
-        "`queues`: of a batch, take the records of `subscribe` or `assign` from their "
-        "consume queues; these may lag behind the log",
-        modes=(SEGMENTS,),
-    ),
-    Option(
-        "columns", values.parse_names, ("full",), "`full`, `slim`, or names of columns"
-    ),
-    Option(
-        "schema",
-        values.one_of("rmq", "kafka"),
-        "rmq",
-        "`kafka`: names and types of Kafka's source",
-    ),
-    Option(
-        "propertiesFormat",
-        values.one_of("map", "string", "none"),
-        "map",
-        "column `properties`: a map, one string as stored, or `none` for no column",
-    ),
-    Option(
-        "includeSystemTopics",
-        values.parse_flag,
-        False,
+        "raised"),
+    _live("pullsInFlight", values.up_to(1_024, values.parse_positive), 64,
+        "pulls of a task on their way"),
+    _live("rowsPerPartition", values.parse_positive, 250_000, "rows of one task"),
+    _live("readFromSlave", values.parse_flag, False, "read from slaves if there are"),
+    _live("includeBrokers", values.parse_names, (), "only these brokers"),
+    _live("pullTimeoutMs", values.parse_positive, 30_000,
+        "time limit of a pull, in ms"),
+    _live("fetchOffset.numRetries", values.parse_count, 3, "retries for offsets"),
+    _live("fetchOffset.retryIntervalMs", values.parse_count, 10,
+        "pause between retries, in ms"),
+    _live("consumerGroup", values.parse_text, None,
+        "group under which brokers show the progress of a stream", ("groupIdPrefix",)),
+    _segments("readFrom", values.one_of("log", "queues"), "log",
+        "`queues`: of a batch, take the records of `subscribe` or `assign` from "
+        "their consume queues; these may lag behind the log"),
+    Option("columns", values.parse_names, ("full",),
+        "`full`, `slim`, or names of columns"),
+    Option("schema", values.one_of("rmq", "kafka"), "rmq",
+        "`kafka`: names and types of Kafka's source"),
+    Option("propertiesFormat", values.one_of("map", "string", "none"), "map",
+        "column `properties`: a map, one string as stored, or `none` for no column"),
+    Option("includeSystemTopics", values.parse_flag, False,
         "also schedule, half, retry, dead-letter and other topics of the system, and "
-        "prepared and rolled-back records",
-    ),
-    Option(
-        "includeHeaders",
-        values.parse_flag,
-        False,
-        "column `headers` with `schema=kafka`",
-    ),
+        "prepared and rolled-back records"),
+    Option("includeHeaders", values.parse_flag, False,
+        "column `headers` with `schema=kafka`"),
     Option("decompress", values.parse_flag, True, "decompress bodies, as consumers do"),
-    Option(
-        "unwrapBatch",
-        values.parse_flag,
-        True,
-        "make rows of the messages of an inner batch",
-    ),
-    Option(
-        "verifyCrc",
-        values.one_of("tail", "all", "none"),
-        "tail",
-        "CRC of bodies: in the last segment, everywhere, or nowhere",
-        modes=(SEGMENTS,),
-    ),
-    Option(
-        "corruptRecords",
-        values.one_of("fail", "skip"),
-        "fail",
-        "`skip`: log a bad record with its offset and continue at the next good one",
-        modes=(SEGMENTS,),
-    ),
-    Option(
-        "pushFilters",
-        values.parse_flag,
-        False,
-        "take `topic = …` filters; needs spark.sql.python.filterPushdown.enabled",
-        modes=(SEGMENTS,),
-    ),
-    Option(
-        "brokerName",
-        values.parse_text,
-        "broker-a",
-        "value of column `brokerName`, and name in offsets",
-        modes=(SEGMENTS,),
-    ),
-    Option(
-        "confirmOffset",
-        values.parse_count,
-        None,
-        "physical offset at which the readable log ends",
-        modes=(SEGMENTS,),
-    ),
-    Option(
-        "broker",
-        values.parse_text,
-        None,
-        "`host:port` of a broker; the source asks it where its log ends",
-        modes=(SEGMENTS,),
-    ),
+    Option("unwrapBatch", values.parse_flag, True,
+        "make rows of the messages of an inner batch"),
+    _segments("verifyCrc", values.one_of("tail", "all", "none"), "tail",
+        "CRC of bodies: in the last segment, everywhere, or nowhere"),
+    _segments("corruptRecords", values.one_of("fail", "skip"), "fail",
+        "`skip`: log a bad record with its offset and continue at the next good one"),
+    _segments("pushFilters", values.parse_flag, False,
+        "take `topic = …` filters; needs spark.sql.python.filterPushdown.enabled"),
+    _segments("brokerName", values.parse_text, "broker-a",
+        "value of column `brokerName`, and name in offsets"),
+    _segments("confirmOffset", values.parse_count, None,
+        "physical offset at which the readable log ends"),
+    _segments("broker", values.parse_text, None,
+        "`host:port` of a broker; the source asks it where its log ends"),
 )
+# fmt: on
 
 
 class Options:

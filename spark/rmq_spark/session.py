@@ -59,10 +59,7 @@ def _java_version(java: str) -> int:
 def start_session(
     master: str, settings: dict[str, str] | None = None
 ) -> "SparkSession":
-    """Start a session whose workers run this Python.
-
-    ConfigError if Spark or Java is missing.
-    """
+    """Start a session whose workers run this Python; ConfigError without Java."""
     problem = missing()
     if problem:
         raise ConfigError(problem)

@@ -114,128 +114,65 @@ def add_options(*options: Decorator) -> Decorator:
     return decorated
 
 
-OUT: Final = click.option(
-    "--out",
-    required=True,
-    metavar="DIR",
-    callback=check_folder,
-    help="Folder of the export, or s3://BUCKET/PREFIX.",
-)
+# fmt: off
+OUT: Final = click.option("--out", required=True, metavar="DIR", callback=check_folder,
+    help="Folder of the export, or s3://BUCKET/PREFIX.")
 SOURCE: Final = add_options(
-    click.option(
-        "--store", metavar="DIR", callback=check_folder, help="Folder of the store."
-    ),
-    click.option(
-        "--name-server",
-        metavar="HOST:PORT",
-        help="Read the topics of a running broker. Separate several servers by `;`.",
-    ),
+    click.option("--store", metavar="DIR", callback=check_folder,
+        help="Folder of the store."),
+    click.option("--name-server", metavar="HOST:PORT",
+        help="Read the topics of a running broker. Separate several servers by `;`."),
     OUT,
 )
-BROKER: Final = click.option(
-    "--broker", metavar="HOST:PORT", help="Ask this broker where its log ends."
-)
-CONFIRM_OFFSET: Final = click.option(
-    "--confirm-offset", type=int, help="Physical offset where the log ends."
-)
-TABLE_BROKER: Final = click.option(
-    "--broker-name", help="Broker, if the table has messages of several."
-)
+BROKER: Final = click.option("--broker", metavar="HOST:PORT",
+    help="Ask this broker where its log ends.")
+CONFIRM_OFFSET: Final = click.option("--confirm-offset", type=int,
+    help="Physical offset where the log ends.")
+TABLE_BROKER: Final = click.option("--broker-name",
+    help="Broker, if the table has messages of several.")
 
 _BODIES: Final = (
-    click.option(
-        "--body",
-        type=click.Choice(BODY_FORMS),
-        help="Make columns of bodies of this format. Needs --schema and --topics.",
-    ),
-    click.option(
-        "--schema",
-        metavar="COLUMNS",
-        help="Columns of bodies and their types: 'order bigint, sku string'.",
-    ),
-    click.option(
-        "--on-error",
-        type=click.Choice(ON_ERROR),
-        default="quarantine",
+    click.option("--body", type=click.Choice(BODY_FORMS),
+        help="Make columns of bodies of this format. Needs --schema and --topics."),
+    click.option("--schema", metavar="COLUMNS",
+        help="Columns of bodies and their types: 'order bigint, sku string'."),
+    click.option("--on-error", type=click.Choice(ON_ERROR), default="quarantine",
         show_default=True,
-        help="What to do with messages whose bodies do not fit the schema.",
-    ),
-    click.option(
-        "--max-bad",
-        type=click.FloatRange(0, 1),
-        default=0.01,
-        show_default=True,
-        help="Stop if a larger part of a batch does not fit.",
-    ),
-    click.option(
-        "--avro-schemas",
-        metavar="DIR|URL",
-        help="Schemas of Avro bodies: a folder of *.avsc files, or a registry.",
-    ),
+        help="What to do with messages whose bodies do not fit the schema."),
+    click.option("--max-bad", type=click.FloatRange(0, 1), default=0.01,
+        show_default=True, help="Stop if a larger part of a batch does not fit."),
+    click.option("--avro-schemas", metavar="DIR|URL",
+        help="Schemas of Avro bodies: a folder of *.avsc files, or a registry."),
 )
 _TABLE: Final = (
-    click.option(
-        "--format",
-        "table_format",
-        type=click.Choice(FORMATS),
-        default="parquet",
-        show_default=True,
-        help="Format of the table.",
-    ),
-    click.option(
-        "--broker-name",
-        default="broker-a",
-        show_default=True,
+    click.option("--format", "table_format", type=click.Choice(FORMATS),
+        default="parquet", show_default=True, help="Format of the table."),
+    click.option("--broker-name", default="broker-a", show_default=True,
         callback=_check_broker_name,
-        help="Broker of the store: in file names and in column brokerName.",
-    ),
+        help="Broker of the store: in file names and in column brokerName."),
     click.option("--topics", metavar="NAMES", help="Only these topics (with commas)."),
     click.option("--columns", metavar="NAMES", help="Columns of the table."),
     *_BODIES,
-    click.option(
-        "--table",
-        default="messages",
-        show_default=True,
-        metavar="NAME",
-        help="Name of an Iceberg table in its catalog.",
-    ),
-    click.option(
-        "--properties-format",
-        type=click.Choice(["map", "string", "none"]),
-        default="map",
-        show_default=True,
-        help="Properties as a map, as one string, or not at all.",
-    ),
-    click.option(
-        "--include-system-topics",
-        is_flag=True,
-        help="Export system topics too, such as BenchmarkTest of rmq bench.",
-    ),
+    click.option("--table", default="messages", show_default=True, metavar="NAME",
+        help="Name of an Iceberg table in its catalog."),
+    click.option("--properties-format", type=click.Choice(["map", "string", "none"]),
+        default="map", show_default=True,
+        help="Properties as a map, as one string, or not at all."),
+    click.option("--include-system-topics", is_flag=True,
+        help="Export system topics too, such as BenchmarkTest of rmq bench."),
 )
 _RUN: Final = (
-    click.option(
-        "--report-as",
-        metavar="NAME",
-        help="Report the progress to the broker under this name.",
-    ),
-    click.option(
-        "--split-bytes",
-        type=parse_size,
-        metavar="BYTES",
-        default="128m",
-        show_default=True,
-        help="Log bytes of one task.",
-    ),
-    click.option(
-        "--allow-loss", is_flag=True, help="Continue if segments are missing."
-    ),
+    click.option("--report-as", metavar="NAME",
+        help="Report the progress to the broker under this name."),
+    click.option("--split-bytes", type=parse_size, metavar="BYTES", default="128m",
+        show_default=True, help="Log bytes of one task."),
+    click.option("--allow-loss", is_flag=True,
+        help="Continue if segments are missing."),
     click.option("--skip-corrupt", is_flag=True, help="Skip damaged records."),
-    click.option(
-        "--single-writer",
-        is_flag=True,
-        help="Export to an object store without conditional writes.",
-    ),
+    click.option("--single-writer", is_flag=True,
+        help="Export to an object store without conditional writes."),
 )
+# fmt: on
 
 
 def export_options(*, master: str, batch_bytes: str) -> Decorator:

@@ -52,10 +52,7 @@ class ParsedBatch(NamedTuple):
 
 
 def _whole_number(text: str, kind: str) -> str:
-    """Return SQL for a number that DuckDB writes as in the text.
-
-    No fraction, exponent.
-    """
+    """Return SQL for a number without fraction and exponent."""
     value = f"TRY_CAST({text} AS {kind})"
     return f"CASE WHEN {value}::VARCHAR = {text} THEN {value} END"
 

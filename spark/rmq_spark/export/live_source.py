@@ -35,9 +35,8 @@ from rmq_spark.live.plan import (
     plan_bundles,
     positions_of,
 )
-from rmq_spark.live.puller import EVERYTHING, PullSettings
+from rmq_spark.live.puller import PullSettings
 from rmq_spark.live.reader import read_bundle
-from rmq_spark.live.settings import TOOLS_GROUP
 from rmq_spark.segments.commit_log import LostData
 from rmq_spark.segments.reader import ReadSettings
 from rmq_spark.segments.selection import TopicSelection
@@ -46,9 +45,6 @@ PART_ROWS: Final = 250_000
 """Limit of a task, whose queues share one connection."""
 PART_QUEUES: Final = 256
 """Limit of a task: each topic has a file that is open while the task runs."""
-PULL_MESSAGES: Final = 1_024
-"""Limit of one pull; brokers return less if their limits are lower."""
-IN_FLIGHT: Final = 64
 ADVICE: Final = "--allow-loss continues without them"
 
 _log: Final = logging.getLogger(__name__)
@@ -139,10 +135,7 @@ class LiveSource:
 
     def list_splits(self, plan: ExportPlan) -> list[QueueSplit]:
         """Return all splits; a task detects an unavailable broker."""
-        pulls = PullSettings(
-            self._settings, TOOLS_GROUP, EVERYTHING, "TAG", PULL_MESSAGES, IN_FLIGHT,
-            True,
-        )  # fmt: skip
+        pulls = PullSettings(self._settings)
         return [
             QueueSplit(part.start, part.end, self._to_bundle(part), pulls)
             for part in plan.bundles

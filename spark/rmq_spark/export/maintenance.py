@@ -97,10 +97,7 @@ def _read_batches(folder: Folder, broker: str) -> BrokerBatches:
 
 
 def compact_files(exporter: Exporter) -> int:
-    """Merge small files; if there is nothing to merge, vacuum.
-
-    Returns how many files were merged.
-    """
+    """Merge small files and return how many; vacuum if there are none."""
     merged = exporter.compact()
     if not merged:
         vacuum(exporter.log.folder.url, older_than_hours=KEPT_HOURS, now=time.time())

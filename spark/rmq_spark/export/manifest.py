@@ -252,10 +252,7 @@ class ExportLog:
         return files_after(self.read_manifests(last))
 
     def write_plan(self, plan: Plan) -> bool:
-        """Publish a plan.
-
-        Returns False if another exporter has published this number.
-        """
+        """Publish a plan; returns False if another exporter has used its number."""
         return self._publish(_file_name(plan.seq, _PLAN), plan)
 
     def write_manifest(self, manifest: Manifest) -> bool:

@@ -71,10 +71,7 @@ class ObjectFolder:
         )
 
     def prepare(self) -> None:
-        """Check the prefix.
-
-        StoreError for other contents, or without conditional writes.
-        """
+        """Check the prefix, and that the store supports conditional writes."""
         if self._is_ready:
             return
         found = self._request(lambda: obstore.list_with_delimiter(self._store))

@@ -34,10 +34,7 @@ T = TypeVar("T")
 
 
 class ClientSettings(NamedTuple):
-    """Servers, identity, selected queues and retries; pickled for the workers.
-
-    With `brokers` only the queues of these brokers are read.
-    """
+    """Servers, identity, selected queues and brokers, retries; pickled for workers."""
 
     name_servers: tuple[str, ...]
     identity: Identity

@@ -42,6 +42,8 @@ AGAIN: Final = frozenset(
 
 MOVED: Final = frozenset({ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_OFFSET_MOVED})
 EVERYTHING: Final = "*"
+TOOLS_GROUP: Final = "TOOLS_CONSUMER"
+"""The default consumer group of pulls: it exists on every broker."""
 _SIZE_AND_OFFSET: Final = struct.Struct(">i16xq")
 """Record layout: i32 size, 16 other bytes, i64 queue offset."""
 
@@ -52,12 +54,12 @@ class PullSettings(NamedTuple):
     """Group, filter and limits of pulls; pickled for the workers."""
 
     live: ClientSettings
-    group: str
-    expression: str
-    kind: str
-    batch_size: int
-    in_flight: int
-    fails_on_loss: bool
+    group: str = TOOLS_GROUP
+    expression: str = EVERYTHING
+    kind: str = "TAG"
+    batch_size: int = 1_024
+    in_flight: int = 64
+    fails_on_loss: bool = True
 
     @property
     def is_filtered(self) -> bool:

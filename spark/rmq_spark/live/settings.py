@@ -19,15 +19,12 @@ from rmq_spark.live.plan import (
     Positions,
     check_position,
 )
-from rmq_spark.live.puller import EVERYTHING, PullSettings
+from rmq_spark.live.puller import EVERYTHING, TOOLS_GROUP, PullSettings
 from rmq_spark.option_values import QueueNumbers
 from rmq_spark.options import Options
 from rmq_spark.segments.reader import ReadSettings, read_settings
 from rmq_spark.segments.schema import Column
 from rmq_spark.segments.selection import RowBounds, TopicSelection, selected_topics
-
-TOOLS_GROUP: Final = "TOOLS_CONSUMER"
-"""The default consumer group of pulls: it exists on every broker."""
 
 _TAG: Final = re.compile(r"[^\s'\"()=<>|]+")
 

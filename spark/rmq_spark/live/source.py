@@ -164,10 +164,7 @@ class LiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _next_ranges(
         self, positions: Positions, bounds: dict[MessageQueue, Bounds]
     ) -> tuple[Positions, Positions]:
-        """Return start and end of each reachable queue.
-
-        LostData if messages are lost.
-        """
+        """Return start and end of each reachable queue; LostData after a loss."""
         starts, ends = {}, {}
         fails = self._options["failOnDataLoss"]
         for queue, each in bounds.items():

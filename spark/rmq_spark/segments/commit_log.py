@@ -37,10 +37,7 @@ _log: Final = logging.getLogger(__name__)
 
 
 class LostData(StoreError):
-    """Messages of the requested range are missing.
-
-    `advice` names the option that reads the remaining ones.
-    """
+    """Messages are missing; `advice` is the option that reads the remaining ones."""
 
     def __init__(self, what: str, advice: str = "") -> None:
         super().__init__(f"{what} ({advice})" if advice else what)
@@ -210,10 +207,7 @@ def report_loss(start: int, end: int, fail: bool) -> None:
 
 
 def last_record(segments: list[Segment], start: int, end: int) -> tuple[int, bytes]:
-    """Return the offset and bytes of the last record of [start, end).
-
-    If there is no record: `end` and no bytes.
-    """
+    """Return offset and bytes of the last record; `end` and no bytes without one."""
     for segment in reversed(segments):
         first, stop = max(start, segment.base_offset), min(end, segment.end_offset)
         if first < stop:

@@ -63,10 +63,7 @@ class ReadSettings:
 
     @property
     def decoded_sources(self) -> list[str]:
-        """The columns that are decoded.
-
-        The selected ones, and those that filter rows.
-        """
+        """The decoded columns: the selected ones, and those that filter rows."""
         wanted = dict.fromkeys(c.source for c in self.columns)
         if not self.rows.is_unbounded:
             wanted |= dict.fromkeys(ROW_SOURCES)
@@ -235,10 +232,7 @@ class BatchBuilder:
             self._types.setdefault(source, kind)
 
     def build(self, decoder: ColumnReader, found: Measured) -> Iterator[pa.RecordBatch]:
-        """Yield the batch of the measured rows.
-
-        Nothing if all rows are filtered out.
-        """
+        """Yield the batch of the measured rows, unless all rows are filtered out."""
         arrays = self._decode(decoder, found)
         columns = [
             self._create_column(column, arrays, found.rows) for column in self._fields

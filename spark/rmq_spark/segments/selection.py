@@ -49,10 +49,7 @@ class TopicSelection:
 
 @dataclass(frozen=True)
 class RowBounds:
-    """Bounds of rows within the topics.
-
-    [start, end) of queue offsets and store times.
-    """
+    """Bounds of rows: queues, and [start, end) of queue offsets and store times."""
 
     start_ms: int | None = None
     end_ms: int | None = None

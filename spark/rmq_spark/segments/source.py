@@ -93,10 +93,7 @@ class FilteringReader(SegmentReader):
     """
 
     def pushFilters(self, filters: list[Filter]) -> Iterator[Filter]:
-        """Apply `topic = …` and `topic IN (…)`.
-
-        Yield the filters that Spark must apply.
-        """
+        """Apply `topic = …` and `topic IN (…)`; yield filters that Spark must apply."""
         names: frozenset[str] | None = None
         for item in filters:
             chosen = _compared_topics(item)
@@ -153,10 +150,7 @@ class SegmentStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._offset(self._end())
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
-        """Return the end of the next micro-batch.
-
-        A record boundary within the limit.
-        """
+        """Return the end of the next micro-batch: a record boundary in the limit."""
         at, end = self._physical_offset(start), self._end()
         if isinstance(limit, ReadAllAvailable) or at >= end:
             return self._offset(max(at, end))

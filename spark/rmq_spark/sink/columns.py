@@ -36,6 +36,7 @@ class SinkColumn(NamedTuple):
     alias: str = ""
 
 
+# fmt: off
 SINK_COLUMNS: Final = (
     SinkColumn("body", TEXTS, "required", "value"),
     SinkColumn("topic", ("string",), "needed without option `topic`"),
@@ -45,16 +46,14 @@ SINK_COLUMNS: Final = (
     SinkColumn("msgId", ("string",), "property UNIQ_KEY, instead of the row's own"),
     SinkColumn("queueId", WHOLE, "the queue; null: any", "partition"),
     SinkColumn("brokerName", ("string",), "the broker of `queueId`"),
-    SinkColumn(
-        "shardingKey",
-        TEXTS,
+    SinkColumn("shardingKey", TEXTS,
         "rows with one key go to one queue, the one of Java's "
-        "`SelectMessageQueueByHash`, in order",
-    ),
+        "`SelectMessageQueueByHash`, in order"),
     SinkColumn("delayTimeLevel", WHOLE, "Java's levels, 1 to 18"),
     SinkColumn("deliverTimestamp", ("timestamp", "bigint"), "later; a number is in ms"),
     SinkColumn("flag", WHOLE, "the message's flag"),
 )
+# fmt: on
 
 _BY_NAME: Final = {
     name.lower(): column

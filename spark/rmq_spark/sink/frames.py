@@ -88,10 +88,7 @@ class Frame(NamedTuple):
 
 
 class FrameSettings(NamedTuple):
-    """How to make frames; pickled for the workers.
-
-    An empty `topic` means that the rows have a column with it.
-    """
+    """How to make frames, pickled for workers; `topic` is empty for a column."""
 
     topic: str
     batch_bytes: int
@@ -195,10 +192,7 @@ class FrameMaker:
         )
 
     def _bad_frames(self, bad: Faults, body: pa.Array, first: int) -> Iterator[Frame]:
-        """Apply option badRows.
-
-        Raise, or skip the rows, or yield them for another topic.
-        """
+        """Apply option badRows: raise, skip rows, or yield them for another topic."""
         row, reason = min(bad.items())
         text = f"row {first + row} of the task cannot be sent: {reason}"
         policy = self._settings.bad_rows
@@ -246,10 +240,7 @@ class Group(NamedTuple):
 
 
 class _RowTargets:
-    """Topic and queue of each row of a batch.
-
-    Rows without a queue are added to `bad`.
-    """
+    """Topic and queue of each row of a batch; adds rows without a queue to `bad`."""
 
     def __init__(
         self,

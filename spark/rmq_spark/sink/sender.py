@@ -172,10 +172,7 @@ class FrameSender:
         self.rows = 0
 
     def send(self, frame: Frame) -> None:
-        """Send a frame; waits for a free slot, not for the answer.
-
-        SendFailed if a frame has failed too often.
-        """
+        """Send a frame when a slot is free; SendFailed if one has failed too often."""
         while self._count >= self._settings.in_flight or frame.queue in self._bound:
             self._take_answers()
         if frame.queue is not None:
@@ -287,10 +284,7 @@ class FrameSender:
                 self._handle_answer(sending, answer)
 
     def _drop_connection(self, address: str, reason: str) -> None:
-        """Close a connection and resend its frames.
-
-        They may be stored twice, with one key.
-        """
+        """Close a connection and resend its frames, with the same keys."""
         link = self._links.pop(address, None)
         if link is not None:
             link.close()
@@ -317,10 +311,7 @@ class FrameSender:
         self._schedule_resend(sending, reason)
 
     def _schedule_resend(self, sending: _PendingFrame, reason: str) -> None:
-        """Count an attempt and resend after a pause.
-
-        SendFailed after the last attempt.
-        """
+        """Count an attempt and resend later; SendFailed after the last attempt."""
         sending.attempts += 1
         if sending.attempts > self._settings.retries:
             raise SendFailed(

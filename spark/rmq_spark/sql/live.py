@@ -18,9 +18,8 @@ import pyarrow.dataset as ds
 from rmq.client.admin import AdminClient
 from rmq_spark.live.client import ClientSettings, LiveClient
 from rmq_spark.live.plan import Bounds, MessageQueue, QueueRange, plan_bundles
-from rmq_spark.live.puller import EVERYTHING, PullSettings
+from rmq_spark.live.puller import PullSettings
 from rmq_spark.live.reader import read_bundle
-from rmq_spark.live.settings import TOOLS_GROUP
 from rmq_spark.segments.reader import read_settings
 from rmq_spark.segments.schema import columns_of
 from rmq_spark.segments.selection import TopicSelection
@@ -36,9 +35,6 @@ from rmq_spark.sql.dataset import (
 from rmq_spark.sql.origin import segments_table
 from rmq_spark.sql.prune import Pruner
 
-PULL_MESSAGES: Final = 1_024
-"""Limit of one pull; brokers return less if their limits are lower."""
-IN_FLIGHT: Final = 64
 ROWS: Final = 100_000
 """Rows of a bundle, which has its own connection."""
 _QUEUES: Final = pa.schema(
@@ -142,10 +138,7 @@ class LiveDataset(MessageDataset):
             topics=TopicSelection(with_system=True),
             with_unqueued=True,
         )
-        pulls = PullSettings(
-            self._live.settings, TOOLS_GROUP, EVERYTHING, "TAG", PULL_MESSAGES,
-            IN_FLIGHT, True,
-        )  # fmt: skip
+        pulls = PullSettings(self._live.settings)
         ranges = pruner.matching_queues(
             self._live.queue_ranges(self._selected_topics(pruner))
         )
@@ -156,10 +149,7 @@ class LiveDataset(MessageDataset):
         yield from read_ahead(parts, self._live.threads)
 
     def _selected_topics(self, pruner: Pruner) -> Iterator[str]:
-        """Yield the selected topics.
-
-        System topics that the filter names are recorded.
-        """
+        """Yield the selected topics; records named system topics in `left_out`."""
         names_topics = not pruner.matches_topic(SOME_TOPIC)
         for topic in pruner.matching_topics(self._live.names()):
             if self._topics.wants_topic(topic):

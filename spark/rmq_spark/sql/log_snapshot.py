@@ -123,10 +123,7 @@ class StoreLog:
         return tail
 
     def _check_end(self, segment: Segment, end: int) -> None:
-        """Log a warning once if records follow the end.
-
-        A broker would truncate them.
-        """
+        """Warn once if records follow the end, which a broker would truncate."""
         if end == self._reported_damage or end == segment.end_offset:
             return
         with open_segment(segment.path) as descriptor:
