@@ -8,12 +8,13 @@ or failed, 2 usage, 3 unreachable.
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import click
 
 from rmq.cli import completion
 from rmq.cli.admin.catalogue import ENTRIES
+from rmq.cli.admin.option_help import OPTION_HELP
 from rmq.cli.failures import Subject, exit_with_error
 from rmq.cli.terminal.table import Table, cell_text, json_value, plain_text
 from rmq.cli.terminal.text import escape_controls, escape_json
@@ -22,6 +23,9 @@ from rmq.client.admin import AdminClient, BrokerAddress
 from rmq.core.errors import RmqError
 
 __all__ = ["Output", "Table", "print_output", "register_command", "resolve_brokers"]
+
+UNSHOWN_DEFAULTS: Final = frozenset({None, -1, "0", str((1 << 63) - 1)})
+"""Defaults that mean that the option is not given."""
 
 registry: dict[str, click.Command] = {}
 
@@ -35,6 +39,10 @@ def register_command(name: str) -> Callable[[Function], Function]:
 
     def register(function: Function) -> Function:
         own: list[click.Parameter] = getattr(function, "__click_params__", [])
+        for each in own:
+            if isinstance(each, click.Option) and not each.help:
+                each.help = OPTION_HELP.get(each.opts[-1])
+                each.show_default = each.default not in UNSHOWN_DEFAULTS
 
         def run(
             *,
