@@ -119,7 +119,7 @@ class AssignedQueue(Lease, FetchQueue):
         group = self._context.group
         return unwrap(group.namespace, plain_topic(topic, group.name))
 
-    def restart(self, offset: int) -> None:
+    def seek(self, offset: int) -> None:
         """Drop the fetched messages, and continue at an offset."""
         self.state.reset(offset)
         self._ready.clear()

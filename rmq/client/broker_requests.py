@@ -107,7 +107,7 @@ class BrokerRequests:
             queue = queue_of(self._client.namespace, name)
             assigned = self._puller.queues.get(queue)
             if assigned is not None:
-                self._puller.restart(assigned, offset)
+                self._puller.seek(assigned, offset)
                 moved.append(assigned)
         await self._offsets.commit(moved)
         for assigned in moved:

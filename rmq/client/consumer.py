@@ -185,7 +185,7 @@ class Consumer(ManualAssignment):
         if not self._group.broadcast:
             self.rebalance.subscribe(retry_topic(self.group))
             await self.client.send_heartbeats()
-        await self.rebalance.rebalance()
+        await self.rebalance.run_once()
         self._spawn(self.rebalance.run)
         self._spawn(self._commit_periodically)
         if self.rebalance.needs_locks:
@@ -222,7 +222,7 @@ class Consumer(ManualAssignment):
                 for queue in list(self.puller.queues.values()):
                     self.puller.revoke(queue)
             else:
-                await self.rebalance.leave()
+                await self.rebalance.leave_group()
                 if self.rebalance.popper is not None:
                     await self.rebalance.popper.close()
         if not self._silent:

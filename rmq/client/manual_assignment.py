@@ -113,7 +113,7 @@ class ManualAssignment(ClientOwner):
             found = self.rebalance.assign(queue, 0)
         else:
             found = await self._find_assigned(queue)
-        self.puller.restart(found, await self._offsets.resolve_position(queue, to))
+        self.puller.seek(found, await self._offsets.resolve_position(queue, to))
         self.puller.pull(found)
 
     async def pause(self, queues: Sequence[MessageQueue]) -> None:

@@ -82,7 +82,7 @@ class LeaseOwner(Protocol):
     def ack(self, lease: "PopLease") -> None:
         """Acknowledge a message at its broker."""
 
-    def redeliver(
+    def send_back(
         self,
         lease: "PopLease",
         message: ReceivedMessage,
@@ -133,4 +133,4 @@ class PopLease:
         self, message: ReceivedMessage, delay_s: float | None, *, dead_letter: bool
     ) -> Coroutine[Any, Any, None]:
         """Have the message delivered again later."""
-        return self.owner.redeliver(self, message, delay_s, dead_letter=dead_letter)
+        return self.owner.send_back(self, message, delay_s, dead_letter=dead_letter)

@@ -94,7 +94,7 @@ class Popper:
 
     # -- assignment
 
-    async def rebalance(self, route: Route, subscription: Subscription) -> bool:
+    async def update_assignment(self, route: Route, subscription: Subscription) -> bool:
         """Pop the assigned queues of a topic; False if the group pulls it."""
         self.must_retry = False
         self.pulled_topics.discard(route.topic)
@@ -301,7 +301,7 @@ class Popper:
             if lease.is_consumed:
                 self._acks.add(lease)
 
-    async def redeliver(
+    async def send_back(
         self,
         lease: PopLease,
         message: ReceivedMessage,

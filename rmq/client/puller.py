@@ -79,7 +79,7 @@ class Puller(FetchBuffer):
         self.ready = deque()
         self.blocked = set()
         self._queues: dict[tuple[str, str, int], AssignedQueue] = {}
-        self._context = QueueContext(self, self, group, self._redeliver)
+        self._context = QueueContext(self, self, group, self._send_back)
         self._client = client
         self._limits = limits
         self._ordered = group.ordered
@@ -116,10 +116,10 @@ class Puller(FetchBuffer):
         self._discard(queue)
         del self._queues[queue.queue]
 
-    def restart(self, queue: AssignedQueue, offset: int) -> None:
+    def seek(self, queue: AssignedQueue, offset: int) -> None:
         """Drop the fetched messages of a queue, and continue at an offset."""
         self._discard(queue)
-        queue.restart(offset)
+        queue.seek(offset)
 
     def _discard(self, queue: AssignedQueue) -> None:
         """Remove the fetched messages; those of revoked queues are skipped later."""
@@ -180,7 +180,7 @@ class Puller(FetchBuffer):
             queue.put_first(valid)
             self.release(queue)
 
-    async def _redeliver(
+    async def _send_back(
         self,
         queue: AssignedQueue,
         message: ReceivedMessage,
@@ -418,7 +418,7 @@ class Puller(FetchBuffer):
                 queue.state.next_offset,
                 answer.next_offset,
             )
-            self.restart(queue, answer.next_offset)
+            self.seek(queue, answer.next_offset)
             self.pull(queue)
         else:
             self.on_refusal(queue, code, answer.remark or "")

@@ -8,8 +8,8 @@ a pull. It renews the locks of ordered groups every 20 s.
 A group that pops a topic has no shares of it. If a broker sets the group back to pulls,
 it has shares of POP's retry topic, if that exists, as Java's clients do.
 
-Invariant: no queue is locked after `leave`. A broker keeps a lock for 60 s, and gives
-the queue to no other member in that time.
+Invariant: no queue is locked after `leave_group`. A broker keeps a lock for 60 s, and
+gives the queue to no other member in that time.
 """
 
 import logging
@@ -151,9 +151,9 @@ class Rebalance:
             with anyio.move_on_after(pause_s):
                 await self._changed.wait()
             self._changed = anyio.Event()
-            await self.rebalance()
+            await self.run_once()
 
-    async def rebalance(self) -> None:
+    async def run_once(self) -> None:
         """Give up and take queues, so that they are the share of this member."""
         async with self._lock:
             if self._has_left:
@@ -196,7 +196,9 @@ class Rebalance:
         if self._offsets.is_local:
             return queues
         if self.popper is not None and not is_retry_topic(topic):
-            is_popped = await self.popper.rebalance(route, self.subscriptions[topic])
+            is_popped = await self.popper.update_assignment(
+                route, self.subscriptions[topic]
+            )
             self._must_retry |= self.popper.must_retry
             await self._subscribe_pop_retries(self.popper, topic)
             if is_popped:
@@ -302,7 +304,7 @@ class Rebalance:
             await self._locks.release([queue.queue])
             self._finishing.discard(queue)
 
-    async def leave(self) -> None:
+    async def leave_group(self) -> None:
         """Give up all queues, and take no others; their handlers have ended."""
         async with self._lock:
             self._has_left = True
