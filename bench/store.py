@@ -221,7 +221,7 @@ def index(folder: Path) -> None:
         assert len(found) == (number >= 0)
     row("query over 1 million unindexed", f"{max(times) * 1e3:.0f} ms")
     cpu_s = time.process_time()
-    while store.index.lag:
+    while store.index.lag_bytes:
         store.index.build()
     cpu_s = time.process_time() - cpu_s
     entries = sum(table.entry_count - 1 for table in store.index.tables)

@@ -23,10 +23,10 @@ from rmq.broker.tables.offsets import MAX_ENTRIES, OffsetTable
 from rmq.broker.tables.queue_mappings import QueueMappings
 from rmq.broker.tables.topics import TopicTable
 from rmq.cluster.config import ReplicationConfig
-from rmq.cluster.local_commits import CommitsHere
+from rmq.cluster.group_role import GroupRole
+from rmq.cluster.local_commits import LocalCommits
 from rmq.cluster.replication import Replication
-from rmq.cluster.role import Role
-from rmq.cluster.slave_synchronize import telling_end
+from rmq.cluster.slave_synchronize import adding_log_end
 from rmq.config.broker import BrokerConfig
 from rmq.config.json_table import JsonTable
 from rmq.core.clock import Clock
@@ -73,7 +73,8 @@ def assemble(  # noqa: PLR0913  # tidy: long — one line for each part
     Plugins are not set up yet.
     """
     folder = store.directory.config
-    topics, groups, offsets = _make_tables(config, store, clock)
+    local_commits = LocalCommits(folder, clock)
+    topics, groups, offsets = _make_tables(config, store, clock, local_commits)
     filters, audit = FilterTable(folder, clock, config), AuditTable(folder, clock)
     mappings = QueueMappings(folder, clock, config.broker_name)
     _load(store, topics, offsets, groups, filters, audit, mappings)
@@ -90,7 +91,7 @@ def assemble(  # noqa: PLR0913  # tidy: long — one line for each part
         arrivals=Arrivals(store),
         topics=topics,
         offsets=offsets,
-        commits_here=CommitsHere(folder, clock),
+        local_commits=local_commits,
         groups=groups,
         audit=audit,
         filters=filters,
@@ -105,7 +106,14 @@ def assemble(  # noqa: PLR0913  # tidy: long — one line for each part
         name_servers=names,
         role=role,
         replication=Replication(
-            replication, config, role, store, names, link_tls, membership
+            replication,
+            config,
+            role,
+            store,
+            names,
+            link_tls,
+            membership,
+            None if server is None else server.leave_to_replicas,
         ),
         store_host=store_host,
         address=address,
@@ -118,15 +126,19 @@ def assemble(  # noqa: PLR0913  # tidy: long — one line for each part
 
 
 def _make_tables(
-    config: BrokerConfig, store: MessageStore, clock: Clock
+    config: BrokerConfig,
+    store: MessageStore,
+    clock: Clock,
+    local_commits: LocalCommits,
 ) -> tuple[TopicTable, GroupTable, OffsetTable]:
     """Return the tables that know of light message queues."""
+    of_slave = local_commits if store.config.is_replica else None
     folder, has_lmq = store.directory.config, store.config.lmq_enabled
     step = config.consumer_offset_update_version_step
     return (
         TopicTable(folder, clock, config, has_lmq=has_lmq),
         GroupTable(folder, clock, config, has_lmq=has_lmq),
-        OffsetTable(folder, clock, step, has_lmq=has_lmq),
+        OffsetTable(folder, clock, step, has_lmq=has_lmq, local_commits=of_slave),
     )
 
 
@@ -162,13 +174,13 @@ def _role(
     store: MessageStore,
     topics: TopicTable,
     membership: "Membership | None",
-) -> Role:
+) -> GroupRole:
     """Return the role of the configuration, or that which a controller told."""
     if membership is None:
-        return Role(config, store.config)
-    role = Role(config, store.config, membership.running.master_address)
+        return GroupRole(config, store.config)
+    role = GroupRole(config, store.config, membership.running_term.master_address)
     if role.is_master:
-        _begin_term(membership.running.epoch, topics, store)
+        _begin_term(membership.running_term.epoch, topics, store)
     return role
 
 
@@ -180,7 +192,7 @@ def _begin_term(epoch: int, topics: TopicTable, store: MessageStore) -> None:
     topics.adopt(msgspec.structs.replace(topics.data_version, state_version=epoch))
     topics.touch()
     for name in store.queues.topics():
-        if topics.get(name) is None and name not in store.unserved:
+        if topics.get(name) is None and name not in store.unserved_topics:
             queues = store.queues.of_topic(name)
             topics.restore(name, max(queue.queue_id for queue in queues))
 
@@ -199,12 +211,8 @@ def copy_last_offsets(context: BrokerContext, body: bytes) -> None:
 
     What consumers committed here, when this was a slave, stays if it is larger.
     """
-    context.commits_here.load()
-    context.offsets.commits_here = context.commits_here
-    try:
-        context.offsets.copy(body)
-    finally:
-        context.offsets.commits_here = None
+    context.local_commits.load()
+    context.offsets.copy(body, context.local_commits)
     _clip(context.offsets, context.store)
 
 
@@ -212,9 +220,8 @@ def _follow_master(context: BrokerContext) -> None:
     """Let a slave copy log and tables from its master, and give back commits."""
     if context.role.is_master:
         return
-    context.commits_here.load()
-    context.offsets.commits_here = context.commits_here
-    context.replication.become_replica(
+    context.local_commits.load()
+    context.replication.become_slave(
         context.store_service,
         context.arrivals.flush,
         partial(_forget_lost, context.offsets, context.store),
@@ -233,7 +240,7 @@ def _follow_master(context: BrokerContext) -> None:
             for _ in context.statistics.forget_topic(name):
                 pass  # a slave serves nobody but readers
 
-    copied = context.replication.tables
+    copied = context.replication.synchronizer
     table = copied.add(
         "topics", RequestCode.GET_ALL_TOPIC_CONFIG, copy_topics, follows_log=False
     )
@@ -245,7 +252,7 @@ def _follow_master(context: BrokerContext) -> None:
         offsets,
         context.offsets.copy,
         OFFSETS_PAUSE_S,
-        context.commits_here.give,
+        context.local_commits.forward_commits,
     )
 
 
@@ -289,12 +296,12 @@ def set_up_plugins(
     """
     registered = context.registered = Registrations(values)
     plugins.set_up(context, registered)
-    tell_end = telling_end(context.store.log)
+    tell_end = adding_log_end(context.store.log)
     codes = [code for _, code, _ in registered.copied]
     for code in (RequestCode.GET_ALL_CONSUMER_OFFSET, *codes):
         registered.around += [("the broker", port, code, tell_end) for port in PORTS]
     for copied in registered.copied:
-        context.replication.tables.add(*copied)
+        context.replication.synchronizer.add(*copied)
     context.put.intercept(registered.interceptors)
     if registered.rights is not None:
         _, context.rights = registered.rights

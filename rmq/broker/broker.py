@@ -25,7 +25,7 @@ from rmq.broker.assemble import assemble, copy_last_offsets, set_up_plugins
 from rmq.broker.audit import audited
 from rmq.broker.context import BrokerContext
 from rmq.cluster.config import ReplicationConfig
-from rmq.cluster.directory import asking
+from rmq.cluster.directory import signed_ask
 from rmq.config.broker import BrokerConfig
 from rmq.config.json_table import JsonTable
 from rmq.config.option import build
@@ -52,7 +52,7 @@ from rmq.store.message_store import MessageStore
 if TYPE_CHECKING:
     from rmq.cluster.link_tls import LinkTls
     from rmq.cluster.membership import Membership
-    from rmq.cluster.recovery import TakeBack
+    from rmq.cluster.recovery import ReplicaRecovery
 
 logger = logging.getLogger(__name__)
 
@@ -104,7 +104,7 @@ async def open_broker(  # noqa: PLR0913  # tidy: long — the order of a start
     with ports.replicas:
         host, port = Address.parse(ports.advertised.address)
         store_host = host_bytes(_numeric(host), port)
-        is_copy = bool(name_servers) and replication.takes_back(store_config)
+        is_copy = bool(name_servers) and replication.recovers_from_slaves(store_config)
         store = MessageStore.open(
             store_config, clock=clock, store_host=store_host, is_copy=is_copy
         )
@@ -114,7 +114,7 @@ async def open_broker(  # noqa: PLR0913  # tidy: long — the order of a start
         try:
             credentials = build(AuthConfig, values).inner_credentials()
             if is_copy:
-                ask = asking(client, credentials)
+                ask = signed_ask(client, credentials)
                 back = _take_back(config, replication, name_servers, link_tls)
                 await back.run(store, ask, ports.advertised.address)
             context = assemble(
@@ -136,11 +136,11 @@ async def open_broker(  # noqa: PLR0913  # tidy: long — the order of a start
                 host, ports.for_replicas
             ).java_text
             saved += context.topics, context.groups, context.filters, context.offsets
-            saved += context.audit, context.commits_here, context.queue_mappings
+            saved += context.audit, context.local_commits, context.queue_mappings
             if context.role.is_master:
                 if membership is not None:
                     await _take_offsets(context, membership)
-                context.commits_here.remove()
+                context.local_commits.remove_all()
             registered = set_up_plugins(context, plugins, values)
             saved += (table for table, _ in registered.tables)
             yield Broker(context, server, ports, tables)
@@ -171,11 +171,11 @@ def _take_back(
     replication: ReplicationConfig,
     name_servers: tuple[str, ...],
     link_tls: "LinkTls | None",
-) -> "TakeBack":
+) -> "ReplicaRecovery":
     # imported on use: a master without slaves has nobody to ask
-    from rmq.cluster.recovery import TakeBack
+    from rmq.cluster.recovery import ReplicaRecovery
 
-    return TakeBack(config, replication, name_servers, link_tls)
+    return ReplicaRecovery(config, replication, name_servers, link_tls)
 
 
 async def _take_offsets(context: BrokerContext, membership: "Membership") -> None:
@@ -183,11 +183,11 @@ async def _take_offsets(context: BrokerContext, membership: "Membership") -> Non
     if not membership.master_before:
         return
     # imported on use: most groups have no controller
-    from rmq.cluster.last_offsets import take_last_offsets
+    from rmq.cluster.last_offsets import fetch_last_offsets
 
     ask = context.name_servers.ask
     apply = partial(copy_last_offsets, context)
-    await take_last_offsets(ask, membership.master_before, apply)
+    await fetch_last_offsets(ask, membership.master_before, apply)
 
 
 async def _bind(
@@ -250,7 +250,7 @@ class Broker:
         for table in tables.values():
             table.guards.extend(registered.guards)
             if not self.context.role.is_master:
-                table.guards.append(self.context.role.check)
+                table.guards.append(self.context.role.check_request)
         if self.config.native_handlers and self._let_compiled_serve(registered.grants):
             for port, code, handler in registered.made_natives():
                 self._server.register_native(port, code, handler)
@@ -278,7 +278,7 @@ class Broker:
     ) -> None:
         """Serve until `stop`, or until a service fails."""
         context, server = self.context, self._server
-        context.replication.warn()
+        context.replication.log_warnings()
         durability, positions = context.store.durability, context.store.positions
         server.attach_watermark(
             positions.acknowledged, durability.ack_timeout_ms, positions.replicated
@@ -286,13 +286,11 @@ class Broker:
         writer = context.store.log.writer
         if writer is not None:
             writer.wake_when_written(server.wake_descriptor)
-        primary = context.replication.primary
-        if context.replication.control is None:
-            primary.on_followed = server.leave_to_replicas
-        else:
+        log_server = context.replication.log_server
+        if context.replication.term_state is not None:
             server.leave_to_replicas(True, 0.0)
         context.arrivals.expect_stored()
-        server.after_poll += context.arrivals.flush, primary.push
+        server.after_poll += context.arrivals.flush, log_server.push
         try:
             async with trio.open_nursery() as nursery:
                 await self._start_services(nursery)
@@ -306,7 +304,7 @@ class Broker:
                 nursery.cancel_scope.cancel()
         finally:
             server.after_poll.remove(context.arrivals.flush)
-            server.after_poll.remove(primary.push)
+            server.after_poll.remove(log_server.push)
             if writer is not None:
                 writer.wake_when_written(-1)
             server.detach_watermark()
@@ -329,7 +327,7 @@ class Broker:
             (context.queue_mappings, SAVE_INTERVAL_S),
             (context.filters, SAVE_INTERVAL_S),
             (context.offsets, config.flush_consumer_offset_interval_ms / 1000),
-            (context.commits_here, config.flush_consumer_offset_interval_ms / 1000),
+            (context.local_commits, config.flush_consumer_offset_interval_ms / 1000),
             *context.registered.tables,
         ):
             nursery.start_soon(housekeeping.save_changes, table, interval_s)
@@ -362,7 +360,7 @@ class Broker:
             logger.warning("some requests did not finish in time")
         if self._is_role_over:
             return
-        await self.context.replication.primary.settle(REPLICAS_WAIT_S)
+        await self.context.replication.log_server.wait_replicated(REPLICAS_WAIT_S)
 
 
 async def _supervise(

@@ -24,9 +24,9 @@ from rmq.broker.tables.groups import GroupTable
 from rmq.broker.tables.offsets import OffsetTable
 from rmq.broker.tables.queue_mappings import QueueMappings
 from rmq.broker.tables.topics import TopicTable
-from rmq.cluster.local_commits import CommitsHere
+from rmq.cluster.group_role import GroupRole
+from rmq.cluster.local_commits import LocalCommits
 from rmq.cluster.replication import Replication
-from rmq.cluster.role import Role
 from rmq.config.broker import BrokerConfig
 from rmq.core.clock import Clock
 from rmq.core.errors import RequestRejected
@@ -69,7 +69,7 @@ class BrokerContext(Struct, eq=False, kw_only=True):
     arrivals: Arrivals
     topics: TopicTable
     offsets: OffsetTable
-    commits_here: CommitsHere
+    local_commits: LocalCommits
     groups: GroupTable
     audit: AuditTable
     filters: FilterTable
@@ -78,7 +78,7 @@ class BrokerContext(Struct, eq=False, kw_only=True):
     consumers: ConsumerTable
     queue_locks: QueueLocks
     name_servers: NameServers
-    role: Role
+    role: GroupRole
     replication: Replication
     store_host: bytes
     address: str

@@ -27,8 +27,8 @@ import trio
 from rmq._fastpath import body_crc
 from rmq.broker.tables.queue_mappings import QueueMappings
 from rmq.broker.tables.topics import TopicTable
-from rmq.cluster.directory import Directory, asking, group_addresses
-from rmq.cluster.role import Role
+from rmq.cluster.directory import Directory, group_addresses, signed_ask
+from rmq.cluster.group_role import GroupRole
 from rmq.config.broker import BrokerConfig
 from rmq.config.json_table import encode_in_turns
 from rmq.core.errors import PeerError, RequestRejected
@@ -130,7 +130,7 @@ class NameServers:
     def __init__(
         self,
         config: BrokerConfig,
-        role: Role,
+        role: GroupRole,
         topics: TopicTable,
         client: RemotingClient,
         credentials: tuple[str, str] | None = None,
@@ -438,7 +438,7 @@ class NameServers:
             self._take_order(KVTable.decode(answer.body).table if answer.body else {})
         else:
             found = answer.header(RegisterBrokerResponseHeader)
-            self._role.follow(found.master_addr or "", found.ha_server_addr or "")
+            self._role.set_master(found.master_addr or "", found.ha_server_addr or "")
         return True
 
     def _take_order(self, order: dict[str, str]) -> None:
@@ -489,6 +489,6 @@ class NameServers:
 
     async def ask(self, address: str, request: Command, timeout_ms: int) -> Command:
         """Send a request as this broker, signed if it has credentials."""
-        return await asking(self._client, self._credentials)(
+        return await signed_ask(self._client, self._credentials)(
             address, request, timeout_ms
         )

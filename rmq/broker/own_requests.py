@@ -67,4 +67,4 @@ def check(broker: "BrokerContext", request: Command, user: str, address: str) ->
     caller = cast("Connection", Caller(address))
     broker.rights.authorize(user, request, caller)
     if not broker.role.is_master:
-        broker.role.check(request, caller)
+        broker.role.check_request(request, caller)

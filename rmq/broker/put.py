@@ -29,7 +29,7 @@ class PutPipeline:
 
     def __init__(self, store: MessageStore) -> None:
         self._store = store
-        self._unserved = store.unserved
+        self._unserved = store.unserved_topics
         self._interceptors: tuple[PutInterceptor, ...] = ()
         self.send_fields: dict[str, SendFields] = {}
         """Functions that add fields to answers of sends, by stored topic."""

@@ -16,8 +16,8 @@ class Replicas:
     def __init__(self, replication: Replication, store: MessageStore) -> None:
         self._replication = replication
         self._store = store
-        self.check_role = replication.look_again
-        self.read_broker = replication.suggestion.broker_for
+        self.check_role = replication.refresh_role
+        self.read_broker = replication.read_suggestion.broker_for
 
     @property
     def master_flushed_offset(self) -> int:
@@ -30,36 +30,36 @@ class Replicas:
 
     def slave_statuses(self) -> "Sequence[SlaveStatus]":
         """Return the slaves that are connected."""
-        return self._replication.primary.statuses()
+        return self._replication.log_server.session_statuses()
 
     def recent_refusals(self) -> list[str]:
         """Return why slaves were refused lately."""
-        return self._replication.primary.refusals
+        return self._replication.log_server.recent_refusals
 
     def link(self) -> "MasterLink | None":
         """Return the connection to the master; None on a master."""
-        replica = self._replication.replica
-        if replica is None:
+        fetcher = self._replication.fetcher
+        if fetcher is None:
             return None
         # imported on use: a master has no link
         from rmq.plugin.replicas import MasterLink
 
         return MasterLink(
-            master=replica.master,
-            is_following=replica.is_following,
-            state=replica.state,
-            last_read_ms=replica.last_read_ms,
-            last_write_ms=replica.last_write_ms,
-            end_offset=replica.end_offset,
-            bytes_per_second=replica.rate.per_second(),
+            master=fetcher.master,
+            is_following=fetcher.is_following,
+            state=fetcher.state,
+            last_read_ms=fetcher.last_read_ms,
+            last_write_ms=fetcher.last_write_ms,
+            end_offset=fetcher.end_offset,
+            bytes_per_second=fetcher.rate.per_second(),
         )
 
     def copy_errors(self) -> dict[int, str]:
         """Return why tables of the master were not copied, by request code."""
-        tables = self._replication.tables.tables
+        tables = self._replication.synchronizer.tables
         return {table.code: table.error for table in tables if table.error}
 
     def epoch_starts(self) -> "Sequence[EpochStart] | None":
         """Return the epochs of the log; None in a group without a controller."""
-        control = self._replication.control
-        return None if control is None else control.epochs.all()
+        control = self._replication.term_state
+        return None if control is None else control.epochs.all_epochs()

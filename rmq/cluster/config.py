@@ -162,7 +162,7 @@ class ReplicationConfig(Configuration):
         high=64,
         doc="a master whose sync-state set has fewer brokers takes no messages",
     )
-    patience_ms: int = option(
+    max_lag_ms: int = option(
         15_000,
         key="haMaxTimeSlaveNotCatchup",
         low=1,
@@ -239,19 +239,19 @@ class ReplicationConfig(Configuration):
     def __post_init__(self) -> None:
         """Refuse what is no address, and a group without its controllers."""
         self.peer_networks()
-        if self.is_controlled and not self.controllers():
+        if self.is_controlled and not self.controller_list():
             raise BadValue(
                 "enableControllerMode",
                 "true",
                 "set controllerAddr to the addresses of the controllers",
             )
 
-    def controllers(self) -> tuple[str, ...]:
+    def controller_list(self) -> tuple[str, ...]:
         """Return the addresses of the controllers."""
         texts = (text.strip() for text in self.controller_addresses.split(";"))
         return tuple(text for text in texts if text)
 
-    def takes_back(self, store: StoreConfig) -> bool:
+    def recovers_from_slaves(self, store: StoreConfig) -> bool:
         """Whether a start asks the slaves for what this broker has lost."""
         return (
             not self.is_controlled

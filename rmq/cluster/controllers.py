@@ -1,18 +1,18 @@
-"""Controllers: what a broker asks of them, in terms of its group.
+"""Controllers: the requests of a broker to the controllers of its group.
 
-One of them leads, and answers; which one, any of them says.
+The controllers elect a leader, which answers; any of them names it.
 Known in Java as the part of `BrokerOuterAPI` for controllers.
 """
 
 import logging
 from collections.abc import Collection
-from typing import NamedTuple
 
 import trio
 
 from rmq.cluster.config import ReplicationConfig
 from rmq.cluster.directory import Ask
-from rmq.cluster.identity import Asked
+from rmq.cluster.identity import IdRequest
+from rmq.cluster.role import Refused, Term
 from rmq.config.broker import BrokerConfig
 from rmq.core.clock import Clock
 from rmq.core.errors import (
@@ -20,7 +20,6 @@ from rmq.core.errors import (
     PeerError,
     RemoteProtocolError,
     RequestRejected,
-    RmqError,
 )
 from rmq.core.logs import Foreign
 from rmq.protocol.bodies.controller import ElectMasterResponseBody, SyncStateSet
@@ -42,59 +41,20 @@ from rmq.protocol.headers.controller import (
     RegisterBrokerToControllerRequestHeader,
     RegisterBrokerToControllerResponseHeader,
 )
-from rmq.store.config import BrokerRole, StoreConfig
 
 logger = logging.getLogger(__name__)
 
 ASK_TIMEOUT_MS = 3_000
 
 
-class Refused(RmqError):
-    """A controller has refused a request."""
-
-    def __init__(self, answer: Command) -> None:
-        self.code = answer.code
-        super().__init__(f"the controller answers {answer.code}: {answer.remark}")
-
-
 class MixedControllers(ConnectFailed):
     """The controllers of a list do not belong together."""
-
-
-class Term(NamedTuple):
-    """A role of this broker, from one election to the next."""
-
-    epoch: int = 0
-    """0: nobody has told a role yet."""
-
-    master_id: int = 0
-    master_address: str = ""
-    own_id: int = 0
-    members: frozenset[int] = frozenset()
-    number: int = 0
-    """Of the set `members`."""
-
-    @property
-    def is_master(self) -> bool:
-        """Whether this broker is the master."""
-        return self.epoch > 0 and self.master_id == self.own_id
-
-    def roles(
-        self, config: BrokerConfig, store: StoreConfig
-    ) -> tuple[BrokerConfig, StoreConfig]:
-        """Return the configurations of a broker in this role."""
-        kind = BrokerRole.SYNC_MASTER if self.is_master else BrokerRole.SLAVE
-        broker_id = 0 if self.is_master else max(self.own_id, 1)
-        return (
-            BrokerConfig(**config.__dict__ | {"broker_id": broker_id}),
-            StoreConfig(**store.__dict__ | {"broker_role": kind}),
-        )
 
 
 class Controllers:
     """The controllers of one group of brokers; each method asks the leader.
 
-    PeerError if it does not answer, `Refused` if it does not want to.
+    PeerError if it does not answer, `Refused` if it answers with an error.
     """
 
     def __init__(
@@ -106,7 +66,7 @@ class Controllers:
         clock: Clock,
     ) -> None:
         """`address` is that of this broker."""
-        self.addresses = replication.controllers()
+        self.addresses = replication.controller_list()
         self.leader = ""
         self.address = address
         self._known: dict[str, str] = {}
@@ -119,7 +79,7 @@ class Controllers:
         self._broker = config.broker_name
 
     async def find_leader(self) -> None:
-        """Ask the controllers who leads them.
+        """Ask the controllers for their leader.
 
         Those of two groups, such as Java's and rmq's, do not know of each other: each
         would name a master of its own. So all have to be of the first one's group.
@@ -145,7 +105,7 @@ class Controllers:
         """Ask all controllers for their group; ConnectFailed if there are two."""
         failures: list[PeerError] = []
 
-        async def ask(address: str) -> None:
+        async def ask_one(address: str) -> None:
             try:
                 await self._metadata(address)
             except PeerError as error:
@@ -153,7 +113,7 @@ class Controllers:
 
         async with trio.open_nursery() as nursery:
             for address in self.addresses:
-                nursery.start_soon(ask, address)
+                nursery.start_soon(ask_one, address)
         mixed = [error for error in failures if isinstance(error, MixedControllers)]
         if mixed:
             self._known.clear()  # which of them is wrong is not known
@@ -203,7 +163,7 @@ class Controllers:
 
     # -- identity
 
-    async def next_id(self) -> Asked:
+    async def next_id(self) -> IdRequest:
         """Ask which id is free, and make a code with which to apply for it."""
         header = GetNextBrokerIdRequestHeader(
             cluster_name=self._cluster, broker_name=self._broker
@@ -214,11 +174,11 @@ class Controllers:
             raise RemoteProtocolError(f"the controller gave the id {found}")
         return self.code_for(found)
 
-    def code_for(self, broker_id: int) -> Asked:
+    def code_for(self, broker_id: int) -> IdRequest:
         """Return an id with a code of this broker."""
-        return Asked(broker_id, f"{self.address};{self._clock.now_ms()}")
+        return IdRequest(broker_id, f"{self.address};{self._clock.now_ms()}")
 
-    async def apply(self, asked: Asked) -> None:
+    async def apply(self, asked: IdRequest) -> None:
         """Ask to have an id."""
         header = ApplyBrokerIdRequestHeader(
             cluster_name=self._cluster,
@@ -231,7 +191,7 @@ class Controllers:
     # -- roles
 
     async def register(self, own_id: int) -> Term:
-        """Tell where this broker is; return its role, with epoch 0 if none is known."""
+        """Register the address of this broker; return its term, epoch 0 without one."""
         header = RegisterBrokerToControllerRequestHeader(
             cluster_name=self._cluster,
             broker_name=self._broker,
@@ -243,16 +203,18 @@ class Controllers:
         found = answer.header(RegisterBrokerToControllerResponseHeader)
         if found.master_broker_id is None or not found.master_address:
             return Term(own_id=own_id)
-        return _term(found, answer.body, own_id)
+        return _decode_term(found, answer.body, own_id)
 
-    async def role(self, own_id: int) -> Term:
+    async def find_role(self, own_id: int) -> Term:
         """Ask for the role; `master_id` is 0 if there is no master."""
         header = GetReplicaInfoRequestHeader(broker_name=self._broker)
         answer = await self._request(RequestCode.CONTROLLER_GET_REPLICA_INFO, header)
-        return _term(answer.header(GetReplicaInfoResponseHeader), answer.body, own_id)
+        return _decode_term(
+            answer.header(GetReplicaInfoResponseHeader), answer.body, own_id
+        )
 
     async def elect(self, own_id: int) -> Term:
-        """Ask to become the master of a group that has none; return what came of it."""
+        """Ask to become the master of a group without one; return the new term."""
         header = ElectMasterRequestHeader(
             cluster_name=self._cluster,
             broker_name=self._broker,
@@ -266,7 +228,7 @@ class Controllers:
         found = answer.header(ElectMasterResponseHeader)
         members = ElectMasterResponseBody.decode(answer.body or b"{}").sync_state_set
         if found.master_broker_id is None or not found.master_address:
-            raise RemoteProtocolError("the controller elected nobody")
+            raise RemoteProtocolError("the controller elected no master")
         return Term(
             found.master_epoch or 0,
             found.master_broker_id,
@@ -276,7 +238,7 @@ class Controllers:
             found.sync_state_set_epoch or 0,
         )
 
-    async def alter(
+    async def alter_set(
         self, term: Term, wanted: Collection[int], number: int
     ) -> tuple[Collection[int], int]:
         """Ask to replace the set with this number; return the new set and number."""
@@ -294,10 +256,10 @@ class Controllers:
 
     # -- heartbeats
 
-    async def beat(
+    async def send_heartbeat(
         self, address: str, own_id: int, *, epoch: int, end: int, confirmed: int
     ) -> None:
-        """Tell a controller that this broker lives, and what it has."""
+        """Send a heartbeat, with what this broker has, to one controller."""
         replication = self._replication
         header = BrokerHeartbeatRequestHeader(
             cluster_name=self._cluster,
@@ -317,7 +279,7 @@ class Controllers:
             logger.debug("heartbeat to %s: %s", address, Foreign(error))
 
 
-def _term(
+def _decode_term(
     found: RegisterBrokerToControllerResponseHeader | GetReplicaInfoResponseHeader,
     body: bytes,
     own_id: int,

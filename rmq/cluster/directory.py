@@ -1,4 +1,4 @@
-"""Directory: what name servers say of other brokers: addresses, routes of topics."""
+"""Directory: asks the name servers for brokers and for routes of topics."""
 
 import logging
 import math
@@ -23,7 +23,7 @@ MASTER: Final = 0
 """The id of masters."""
 
 MASTERS_KNOWN_S: Final = 30.0
-"""How long an address of another broker is believed."""
+"""How long an address of another broker is cached."""
 
 ASK_AGAIN_S: Final = 1.0
 """Least time between two questions for brokers that the name servers do not know."""
@@ -33,7 +33,7 @@ NEXT_S: Final = 0.3
 
 T = TypeVar("T")
 Ask = Callable[[str, Command, int], Awaitable[Command]]
-"""Sends a request to an address, and returns its answer; PeerError if there is none."""
+"""Sends a request to an address, and returns the answer; PeerError without one."""
 
 
 class Directory:
@@ -52,7 +52,7 @@ class Directory:
     async def master_of(self, broker_name: str) -> str:
         """Return the address of another broker, a master.
 
-        What name servers say is believed for MASTERS_KNOWN_S.  PeerError if they do
+        An answer is cached for MASTERS_KNOWN_S.  PeerError if they do
         not know it, or if none answers.
         """
         async with self._asking:
@@ -60,7 +60,7 @@ class Directory:
             limit_s = MASTERS_KNOWN_S if broker_name in self._masters else ASK_AGAIN_S
             if age_s >= limit_s:
                 timeout_ms = self._config.register_broker_timeout_ms
-                found = await _brokers(self._ask, self._addresses(), timeout_ms)
+                found = await _fetch_brokers(self._ask, self._addresses(), timeout_ms)
                 self._masters = {
                     name: group.broker_addrs[MASTER]
                     for name, group in found.items()
@@ -77,28 +77,30 @@ class Directory:
         """Return a topic's route; PeerError if no name server knows it."""
         timeout_ms = self._config.register_broker_timeout_ms
 
-        async def ask(address: str) -> TopicRouteData:
+        async def ask_one(address: str) -> TopicRouteData:
             header = GetRouteInfoRequestHeader(topic=topic)
             request = Command.request(RequestCode.GET_ROUTEINFO_BY_TOPIC, header)
-            answer = _checked(address, await self._ask(address, request, timeout_ms))
+            answer = _check_success(
+                address, await self._ask(address, request, timeout_ms)
+            )
             return TopicRouteData.decode(answer.body)
 
         try:
-            return await _first(self._addresses(), ask)
+            return await _first_answer(self._addresses(), ask_one)
         except PeerError as error:
             logger.info("route of %s: %s", Foreign(topic), Foreign(error))
         raise ConnectFailed(f"no name server has a route of topic {topic}")
 
 
-def asking(client: RemotingClient, credentials: tuple[str, str] | None) -> Ask:
-    """Return what sends requests, signed with these credentials if there are any."""
+def signed_ask(client: RemotingClient, credentials: tuple[str, str] | None) -> Ask:
+    """Return a function that sends requests, signed with `credentials` if given."""
 
-    async def ask(address: str, request: Command, timeout_ms: int) -> Command:
+    async def send(address: str, request: Command, timeout_ms: int) -> Command:
         if credentials is not None:
             sign(request, *credentials)
         return await client.invoke(address, request, timeout_ms)
 
-    return ask
+    return send
 
 
 async def group_addresses(
@@ -108,37 +110,39 @@ async def group_addresses(
 
     PeerError if no name server answers.  (901 would say less, but only 5.x has it.)
     """
-    brokers = await _brokers(ask, name_servers, config.register_broker_timeout_ms)
+    brokers = await _fetch_brokers(ask, name_servers, config.register_broker_timeout_ms)
     group = brokers.get(config.broker_name)
     if group is None or group.cluster != config.broker_cluster_name:
         return {}
     return {int(id_): each for id_, each in group.broker_addrs.items()}
 
 
-async def _brokers(
+async def _fetch_brokers(
     ask: Ask, name_servers: Collection[str], timeout_ms: int
 ) -> Mapping[str, BrokerData]:
     """Ask for all brokers by name; PeerError if no name server answers."""
 
     async def ask_one(address: str) -> Mapping[str, BrokerData]:
         request = Command.request(RequestCode.GET_BROKER_CLUSTER_INFO)
-        answer = _checked(address, await ask(address, request, timeout_ms))
+        answer = _check_success(address, await ask(address, request, timeout_ms))
         return ClusterInfo.decode(answer.body).broker_addr_table
 
-    return await _first(name_servers, ask_one)
+    return await _first_answer(name_servers, ask_one)
 
 
-def _checked(address: str, answer: Command) -> Command:
+def _check_success(address: str, answer: Command) -> Command:
     if answer.code != ResponseCode.SUCCESS:
         raise ConnectFailed(f"{address} answers {answer.code}")
     return answer
 
 
-async def _first(addresses: Collection[str], ask: Callable[[str], Awaitable[T]]) -> T:
-    """Return the first answer; PeerError if there is none.
+async def _first_answer(
+    addresses: Collection[str], ask: Callable[[str], Awaitable[T]]
+) -> T:
+    """Return the first answer; PeerError without one.
 
-    The next address is asked if one has failed, or is silent for NEXT_S: a machine that
-    is cut off answers nothing until the time-out, which is long.
+    It asks the next address if one has failed, or is silent for NEXT_S: an unreachable
+    machine is silent until the long time-out.
     """
     failure: PeerError = ConnectFailed("there is no name server")
     answers: list[T] = []

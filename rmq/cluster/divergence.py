@@ -1,33 +1,33 @@
-"""Fork: the place where the logs of a replica and its master part, and what to do.
+"""Divergence: where the logs of a slave and its master diverge, and what to do then.
 
-Records up to there are equal, those after it are not: a record has its own offset, its
-place in its queue, its store time and a checksum, so that one equal record proves all
-before it.  Binary search, because of two logs of 256 MiB about 20 records are compared.
+A record has its own offset, its place in its queue, its store time and a checksum.  So
+one equal record proves that all records before it are equal.  A binary search over two
+logs of 256 MiB compares about 20 records.
 
-A replica cuts what its master does not have only if nobody was promised that it stays:
+A slave cuts what its master lacks only if no sender was promised that it stays:
 
-* the master's log is the beginning of this one: the master has lost the rest.  Never.
-* the logs went on differently, and the master acknowledges what replicas have: what is
-  here may be acknowledged.  Never.
-* the logs went on differently, and the master waits for nobody: whoever made this
-  broker's master the master has decided.  Cut, unless it is very much.
+* The master's log is the beginning of this one: the master has lost the rest.  Never.
+* Both logs continue differently, and the master acknowledges what slaves have: these
+  records may be acknowledged.  Never.
+* Both logs continue differently, and the master waits for no slave: the operator who
+  appointed the master has decided.  The slave cuts, unless it is very much.
 
-`rmq.replicaMayDiscard` allows the first two.  What is cut stays in a file.  Without an
-equal record there is nothing to cut to: `rmq.replicaReseed` allows to set the whole log
-aside, and to begin with an empty one; with a master that has less, only both together.
+`rmq.replicaMayDiscard` allows the first two.  A file keeps what was cut.  Without an
+equal record there is no point to cut to.  `rmq.replicaReseed` then allows to set the
+whole log aside and to start with an empty one.  A master that has less needs both.
 No I/O.
 """
 
 from collections.abc import Generator
 from typing import NamedTuple
 
-from rmq.cluster.upstream import Bounds
+from rmq.cluster.log_source import LogBounds
 
 KEY = "rmq.replicaMayDiscard=true"
 RESEED_KEY = "rmq.replicaReseed=true"
 
 
-def equal_count(count: int) -> Generator[int, bool, int]:
+def count_equal(count: int) -> Generator[int, bool, int]:
     """Return how many of the first of `count` records are equal.
 
     Yields the number of a record to compare; is sent whether it is equal.
@@ -42,21 +42,21 @@ def equal_count(count: int) -> Generator[int, bool, int]:
     return low
 
 
-class Fork(NamedTuple):
-    """Where the logs part, and where both end."""
+class Divergence(NamedTuple):
+    """Where the logs diverge, and where both end."""
 
     offset: int
     """End of the last equal record; -1 if none was found."""
 
     end: int
-    """Of the replica's log."""
+    """End of the slave's log."""
 
-    bounds: Bounds
-    searched: int
-    """Bytes before the end in which it was looked for."""
+    bounds: LogBounds
+    searched_bytes: int
+    """Bytes before the end that the search covered."""
 
-    def goes_on(self, bounds: Bounds) -> bool:
-        """Whether it is still there, by the present bounds of the master's log."""
+    def is_still_valid(self, bounds: LogBounds) -> bool:
+        """Whether it still holds, by the present bounds of the master's log."""
         was_ahead = self.offset >= self.bounds.end
         return self.bounds == bounds or (
             not was_ahead and bounds.end > self.offset >= bounds.oldest
@@ -64,21 +64,21 @@ class Fork(NamedTuple):
 
     @property
     def has_nothing_equal(self) -> bool:
-        """Whether no end is known at which this log could go on as the master's."""
+        """Whether there is no end from which this log could go on as the master's."""
         return self.end < self.bounds.oldest or self.offset < 0
 
-    def begins_anew(self, *, may_reseed: bool, may_discard: bool) -> bool:
-        """Whether the replica sets its whole log aside.
+    def must_reseed(self, *, may_reseed: bool, may_discard: bool) -> bool:
+        """Whether the slave sets its whole log aside.
 
         A master that ends before it may have lost its disk: then this log is the last.
         """
         is_shorter = self.bounds.end < self.end
         return self.has_nothing_equal and may_reseed and (may_discard or not is_shorter)
 
-    def refusal(self, *, is_promised: bool, may_discard: bool) -> str:
-        """Return why nothing is cut; empty if the replica cuts at `offset`.
+    def cut_refusal(self, *, is_promised: bool, may_discard: bool) -> str:
+        """Return why nothing is cut; empty if the slave cuts at `offset`.
 
-        `is_promised`: the master acknowledges what replicas have.
+        `is_promised`: the master acknowledges what slaves have.
         """
         master, extra = self.bounds.end, self.end - self.offset
         keys = f"{KEY} and {RESEED_KEY}" if master < self.end else RESEED_KEY
@@ -90,9 +90,9 @@ class Fork(NamedTuple):
             )
         if self.offset < 0:
             return (
-                f"the last {self.searched} bytes have no record of the master's log, "
-                f"which ends at {master}: keep this log, and begin with an empty one "
-                f"here; {advice}"
+                f"the last {self.searched_bytes} bytes have no record of the master's "
+                f"log, which ends at {master}: keep this log, and begin with an empty "
+                f"one here; {advice}"
             )
         if may_discard:
             return ""

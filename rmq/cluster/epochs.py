@@ -1,19 +1,20 @@
 """Epochs: which master wrote which part of the log, in memory and in a file.
 
-An epoch begins where the log ended when its broker became the master.  Two logs with
-the same epoch, begun at the same offset, are equal up to where the first of them left
-it; so two lists tell where two logs part (`consistent_point`), unless a power cut took
-the end of an epoch from its master and that went on in it: bytes have the last word.
+An epoch starts where the log ended when its broker became the master.  Two logs that
+share an epoch (number and start) are equal up to the smaller of its two ends.  So the
+two lists give the divergence point (`consistent_point`).  One exception: a master that
+lost the end of an epoch in a power cut and kept writing in it.  Then only a comparison
+of bytes decides.
 Invariant: numbers and starts grow.  An epoch without bytes is replaced by the next one,
-which begins at the same offset: so every pair of number and start names one master, and
-the number of the last epoch is that of whoever wrote last.  (Java does not record the
-next one; then two logs may share a pair and differ.)
+which starts at the same offset.  So every pair of number and start names one master,
+and the last epoch names the last writer.  Java does not record the next one; its logs
+may share a pair and differ.
 
-File `epochFileCheckpoint`, text: the number of epochs; the CRC-32 of what follows the
-second line end, in decimal, without its highest bit (0: unchecked); a line
-`epoch-start` for each.  Its predecessor is `epochFileCheckpoint.bak`.
-Crash contract: an epoch is durable before the first byte of it is in the log; what is
-in the file and begins after the end of the log is dropped by a start.
+File `epochFileCheckpoint`, text: the number of epochs; a checksum; one line
+`epoch-start` for each epoch.  The checksum is the CRC-32 of these lines, in decimal,
+without its highest bit; 0 means unchecked.  Backup: `epochFileCheckpoint.bak`.
+Crash contract: an epoch is durable before its first byte is in the log.  A start drops
+epochs that begin after the end of the log.
 Known in Java as `EpochFileCache`, `CheckpointFile`.
 """
 
@@ -40,12 +41,12 @@ class Epochs:
         self._epochs = list(epochs)
         check_order(self._epochs)
 
-    def all(self) -> tuple[Epoch, ...]:
+    def all_epochs(self) -> tuple[Epoch, ...]:
         """Return all epochs, the oldest first."""
         return tuple(self._epochs)
 
     @property
-    def last(self) -> int:
+    def last_number(self) -> int:
         """Number of the last epoch; 0 without one."""
         return self._epochs[-1].number if self._epochs else 0
 
@@ -66,14 +67,14 @@ class Epochs:
         self._epochs = kept[-MAX_EPOCHS:]
         return True
 
-    def cut(self, end: int) -> bool:
-        """Drop epochs without bytes in a log that ends at `end`; False if none is."""
+    def drop_after(self, end: int) -> bool:
+        """Drop epochs without bytes in a log that ends at `end`; False without any."""
         kept = [epoch for epoch in self._epochs if epoch.start < end]
         is_changed = len(kept) < len(self._epochs)
         self._epochs = kept
         return is_changed
 
-    def at(self, offset: int) -> tuple[Epoch, int | None] | None:
+    def epoch_at(self, offset: int) -> tuple[Epoch, int | None] | None:
         """Return the epoch of the byte at `offset`, and where that epoch ends.
 
         The last one has no end.  None for an offset before the first epoch.
@@ -92,15 +93,15 @@ class Epochs:
 
         They end at `end` and `other_end`.  None if no epoch is in both.
         """
-        their_ends = dict(zip(others, _ends(others, other_end), strict=True))
-        own = list(zip(self._epochs, _ends(self._epochs, end), strict=True))
+        their_ends = dict(zip(others, _epoch_ends(others, other_end), strict=True))
+        own = list(zip(self._epochs, _epoch_ends(self._epochs, end), strict=True))
         for epoch, own_end in reversed(own):
             if epoch in their_ends:
                 return min(own_end, their_ends[epoch])
         return None
 
 
-def _ends(epochs: Sequence[Epoch], end: int) -> list[int]:
+def _epoch_ends(epochs: Sequence[Epoch], end: int) -> list[int]:
     """Return where each epoch ends."""
     return [epoch.start for epoch in epochs[1:]] + [end] * bool(epochs)
 
@@ -119,9 +120,9 @@ class EpochFile(Epochs):
             self._save()
         return is_new
 
-    def cut(self, end: int) -> bool:
-        """Drop epochs without bytes, see `Epochs.cut`."""
-        is_changed = super().cut(end)
+    def drop_after(self, end: int) -> bool:
+        """Drop epochs without bytes, see `Epochs.drop_after`."""
+        is_changed = super().drop_after(end)
         if is_changed:
             self._save()
         return is_changed
@@ -139,7 +140,7 @@ class EpochFile(Epochs):
         return []
 
     def _save(self) -> None:
-        replace_file(self._path, encode_epochs(self.all()), backup=True)
+        replace_file(self._path, encode_epochs(self.all_epochs()), backup=True)
 
 
 def encode_epochs(epochs: Sequence[Epoch]) -> bytes:

@@ -1,11 +1,11 @@
-"""Replica: follows a master, checks what it sends, and reports what is safe here.
+"""ReplicaFetcher: copies the log of a master, checks it, and reports what is safe here.
 
-connect, prove that the own log is the beginning of the master's (`log_prefix.py`), then
-receive, append, report.  Under SYNC_FLUSH a report is what the disk has confirmed: the
-master then answers senders for two disks.  A report is always a whole record, checked.
-Every end of a connection is a sentence in `state`, for tools and the log; a log that
-cannot follow is tried again later. `divergence.py` has the rules for what is
-given up.
+It connects and proves that its log is the beginning of the master's (`log_prefix.py`).
+Then it receives, appends and reports.  Under SYNC_FLUSH it reports only what the disk
+has confirmed: the master then answers senders for two disks.  A report always ends at
+a whole, checked record.
+Every end of a connection leaves a sentence in `state`, for tools and the log.  A slave
+whose log cannot follow tries again later.  `divergence.py` decides what it gives up.
 Known in Java as `DefaultHAClient`.
 """
 
@@ -21,11 +21,11 @@ import trio
 
 from rmq._fastpath import Watermark
 from rmq.cluster.config import ReplicationConfig
-from rmq.cluster.divergence import Fork, equal_count
+from rmq.cluster.divergence import Divergence, count_equal
 from rmq.cluster.link import CONNECT_TIMEOUT_S, connect, greet
 from rmq.cluster.log_prefix import Overlap
-from rmq.cluster.term_state import Control
-from rmq.cluster.upstream import Bounds, Upstream
+from rmq.cluster.log_source import LogBounds, LogSource
+from rmq.cluster.term_state import TermState
 from rmq.cluster.wire import (
     WHOLE_LOG,
     FrameReader,
@@ -63,12 +63,12 @@ sentence for each copy of what was there."""
 NO_RECORD = 0
 
 
-class Ended(PeerError):
+class ConnectionEnded(PeerError):
     """A connection to the master has ended; the text is the reason."""
 
 
-class Parted(Diverged):
-    """The two logs have parted, and nothing was cut; the text says what to do."""
+class UnresolvedDivergence(Diverged):
+    """The two logs diverged, and nothing was cut; the text names the remedy."""
 
     def __init__(self, offset: int, text: str) -> None:
         super().__init__(offset, text)
@@ -79,25 +79,27 @@ class Parted(Diverged):
         return self.text
 
 
-class Replica:
-    """The link of a slave to its master."""
+class ReplicaFetcher:
+    """The connection of a slave to its master, opened again when it ends."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913
         self,
         config: ReplicationConfig,
         writer: ReplicaWriter,
-        upstream: Upstream,
+        source: LogSource,
         *,
         on_append: Callable[[], None],
+        on_following: Callable[[], None] = lambda: None,
         durable: Watermark | None = None,
         cut: Cut | None = None,
         tls: "LinkTls | None" = None,
-        control: Control | None = None,
+        term_state: TermState | None = None,
     ) -> None:
-        """`on_append` is called after bytes were appended.
+        """`on_append` is called after bytes were appended, `on_following` when
+        `is_following` begins.
 
         With `durable` only what it has passed is reported.  Without `cut` nothing is
-        ever cut.  With `tls` the master is asked to use it.  With `control` the
+        ever cut.  With `tls` the master is asked to use it.  With `term_state` the
         master's log is right where it differs.
         """
         self.state = "no master is known"
@@ -108,26 +110,24 @@ class Replica:
         """Whether nothing is known that speaks against the log: a slave whose master is
         away serves readers."""
 
-        self.on_follow: Callable[[], None] = lambda: None
-        """Called when `is_following` begins."""
-
         self.master = ""
         self.last_read_ms = self.last_write_ms = 0
         self.rate = Throughput()
         self._config = config
         self._writer = writer
-        self._upstream = upstream
+        self._source = source
         self._on_append = on_append
+        self._on_following = on_following
         self._cut = cut
         self._durable = durable
         self._tls = tls
-        self._control = control
-        self._encode_report = encode_report if control is None else encode_ack
+        self._term_state = term_state
+        self._encode_report = encode_report if term_state is None else encode_ack
         self._links: trio.Nursery | None = None
-        self._reported, self._unsent = -1, b""
-        self._fork_found: Fork | None = None
-        self._has_begun_anew = False
-        self._noted = ""
+        self._reported_offset, self._unsent = -1, b""
+        self._divergence: Divergence | None = None
+        self._has_reseeded = False
+        self._logged_reason = ""
 
     @property
     def end_offset(self) -> int:
@@ -143,57 +143,61 @@ class Replica:
     async def run(self) -> None:
         """Follow until cancelled."""
         async with trio.open_nursery() as self._links:
-            await self._follow_again_and_again()
+            await self._fetch_forever()
 
-    async def _follow_again_and_again(self) -> None:
+    async def _fetch_forever(self) -> None:
         pause_s = FIRST_RETRY_S
         while True:
             began_s, end = trio.current_time(), self.end_offset
             was_well = False
             try:
-                await self._follow_once()
+                await self._fetch_once()
             except (RmqError, OSError, trio.BrokenResourceError) as error:
                 lasted_s = trio.current_time() - began_s
                 has_grown = self.end_offset > end or lasted_s > STABLE_S
                 was_well = self.is_following and has_grown
-                self._note(error, is_new=was_well)
+                self._record_end(error, is_new=was_well)
             finally:
                 self.is_following = False
                 self._writer.rewind()
             pause_s = FIRST_RETRY_S if was_well else min(2 * pause_s, RETRY_S)
             await trio.sleep(pause_s)
 
-    def _note(self, error: Exception, *, is_new: bool) -> None:
-        """Keep why the connection ended; log a reason once until all is well."""
+    def _record_end(self, error: Exception, *, is_new: bool) -> None:
+        """Record why the connection ended; log each reason once."""
         text = str(error)
-        if isinstance(error, Diverged) and not isinstance(error, Parted):
+        if isinstance(error, Diverged) and not isinstance(error, UnresolvedDivergence):
             self.is_copy = False
             text = f"this log is not the beginning of the master's: {error}"
         where = f"master {self.master}: " if self.master else ""
         what = where + NUMBERS.sub("", text)  # ends of logs that grow
-        if is_new or self._noted != what:
+        if is_new or self._logged_reason != what:
             logger.warning("%s%s", where, Foreign(text, 400))
-        self.state, self._noted = where + text, what
+        self.state, self._logged_reason = where + text, what
 
-    async def _follow_once(self) -> None:
-        self.master = await self._upstream.find()
+    async def _fetch_once(self) -> None:
+        self.master = await self._source.find()
         if not self.master:
-            raise Ended("no master is known; name servers have none for this group")
+            raise ConnectionEnded(
+                "no master is known; name servers have none for this group"
+            )
         tail = self._writer.tail()
-        if self._control is None:
-            if tail is not None and await self._has_surely_parted(*tail):
-                await self._settle("the master does not have the end of this log")
-        elif await self._has_cut_by_epochs(self._control):
+        if self._term_state is None:
+            if tail is not None and await self._has_surely_diverged(*tail):
+                await self._resolve_divergence(
+                    "the master does not have the end of this log"
+                )
+        elif await self._has_cut_by_epochs(self._term_state):
             return
-        overlap = await self._overlap()
+        overlap = await self._first_overlap()
         try:
             async with await self._connect() as stream:
                 rest = await self._greet(stream)
-                await self._follow(stream, overlap, rest)
+                await self._fetch(stream, overlap, rest)
         except Diverged as error:
             if tail is None or self.is_following:
                 raise
-            await self._settle(
+            await self._resolve_divergence(
                 f"this log is not the beginning of the master's: {error}"
             )
 
@@ -202,52 +206,56 @@ class Replica:
 
     async def _greet(self, stream: trio.SocketStream) -> LineageReader:
         """Return what the master answers to a greeting, if this group has them."""
-        if self._control is None:
+        if self._term_state is None:
             return LineageReader()
-        return await greet(stream, self._control.own)
+        return await greet(stream, self._term_state.own)
 
-    async def _has_cut_by_epochs(self, control: Control) -> bool:
+    async def _has_cut_by_epochs(self, control: TermState) -> bool:
         """Cut what the master lacks by its epochs, or by its bytes: see `epochs.py`."""
-        bounds = await self._upstream.bounds()
+        bounds = await self._source.find_bounds()
         async with await self._connect() as stream:
             lineage = (await self._greet(stream)).lineage
         last = lineage.epochs[-1].number if lineage.epochs else 0
-        if last != control.epoch and not bounds.tells_records:
-            raise Ended(f"it is in epoch {last}, the controller in {control.epoch}")
+        if last != control.epoch and not bounds.serves_records:
+            raise ConnectionEnded(
+                f"it is in epoch {last}, the controller in {control.epoch}"
+            )
         end = self._writer.whole_offset
-        point = control.parting(end, lineage)
+        point = control.divergence_point(end, lineage)
         if point is None or not 0 < point < end or self._cut is None:
             return False
         if self._writer.ends_record(point):
-            await self._end_log(point, self._cut)
+            await self._cut_log(point, self._cut)
         else:
-            await self._settle(f"by their epochs they part at {point}, in a record")
+            await self._resolve_divergence(
+                f"by their epochs they part at {point}, in a record"
+            )
         return True
 
-    async def _overlap(self) -> Overlap:
+    async def _first_overlap(self) -> Overlap:
         """Return what to ask for first."""
         tail = self._writer.tail()
-        if self._control is not None:
+        if self._term_state is not None:
             return Overlap(tail, names_first_byte=True)
         if tail is not None:
             return Overlap(tail)
         try:
-            oldest = (await self._upstream.bounds()).oldest
+            oldest = (await self._source.find_bounds()).oldest
         except PeerError:
             if not self._config.ha_master_address:
                 raise
-            oldest = 0  # without a name server nobody knows whom to ask
+            oldest = 0  # without a name server there is no address to ask
         return Overlap(None, oldest)
 
-    async def _follow(
+    async def _fetch(
         self, stream: trio.SocketStream, overlap: Overlap, greeted: LineageReader
     ) -> None:
-        self._reported, self._unsent = -1, b""
+        self._reported_offset, self._unsent = -1, b""
         self.state = f"comparing logs with the master {self.master}"
-        self._report(stream, overlap.report)
+        self._send_report(stream, overlap.report)
         if overlap.is_proven:
-            self._begin_to_follow()
-        ended: Exception = Ended("it ended")
+            self._begin_following()
+        ended: Exception = ConnectionEnded("it ended")
         async with trio.open_nursery() as nursery:
             if self._durable is not None:
                 nursery.start_soon(self._report_durable, stream, self._durable)
@@ -259,9 +267,9 @@ class Replica:
             nursery.cancel_scope.cancel()
         raise ended
 
-    def _begin_to_follow(self) -> None:
+    def _begin_following(self) -> None:
         self.is_following = self.is_copy = True
-        self.on_follow()
+        self._on_following()
         self.state = f"following {self.master}"
         logger.info("following the master %s from %d", self.master, self.end_offset)
 
@@ -270,7 +278,7 @@ class Replica:
     async def _receive(
         self, stream: trio.SocketStream, overlap: Overlap, first: bytes
     ) -> None:
-        reader = FrameReader() if self._control is None else PartReader()
+        reader = FrameReader() if self._term_state is None else PartReader()
         reader.feed(memoryview(first))
         buffer = memoryview(bytearray(RECEIVE_SIZE))
         silence_s = self._config.ha_silence_limit_ms / 1000
@@ -284,44 +292,48 @@ class Replica:
                 try:
                     pieces = reader.feed(buffer[:count])
                 except RemoteProtocolError as error:
-                    raise Ended(f"it sent {error}") from error
+                    raise ConnectionEnded(f"it sent {error}") from error
                 for piece in pieces:
-                    if self._control is not None and isinstance(piece, Part):
-                        await self._take_part(piece, overlap, self._control)
+                    if self._term_state is not None and isinstance(piece, Part):
+                        await self._append_part(piece, overlap, self._term_state)
                     else:
-                        await self._take(piece[0], piece[1], overlap)
+                        await self._append_piece(piece[0], piece[1], overlap)
                 self._on_append()
                 self._report_if_grown(stream)
         if scope.cancelled_caught:
-            raise Ended(f"it was silent for {silence_s:g} s")
+            raise ConnectionEnded(f"it was silent for {silence_s:g} s")
         if self.is_following:
-            raise Ended("it closed the connection")
-        raise Ended(await self._compared("it closed the connection"))
+            raise ConnectionEnded("it closed the connection")
+        raise ConnectionEnded(await self._with_bounds("it closed the connection"))
 
-    async def _take_part(self, part: Part, overlap: Overlap, control: Control) -> None:
+    async def _append_part(
+        self, part: Part, overlap: Overlap, control: TermState
+    ) -> None:
         """Take bytes of one epoch; readers see what the master's group has."""
         grows = part.offset + len(part.data) > self._writer.received_offset
         if part.data and grows and overlap.is_proven:
-            control.enter(part.epoch)
-        await self._take(part.offset, part.data, overlap)
+            control.enter_epoch(part.epoch)
+        await self._append_piece(part.offset, part.data, overlap)
         if self.is_following:
-            control.show(self.safe_offset, part.confirmed)
+            control.advance_visible(self.safe_offset, part.confirmed)
 
-    async def _take(self, offset: int, piece: memoryview, overlap: Overlap) -> None:
+    async def _append_piece(
+        self, offset: int, piece: memoryview, overlap: Overlap
+    ) -> None:
         if not piece:
             if not overlap.is_proven:
                 what = "it does not have the last record of this log"
-                raise Ended(await self._compared(what))
+                raise ConnectionEnded(await self._with_bounds(what))
             return
-        offset, new = overlap.take(offset, piece)
+        offset, new = overlap.skip_equal(offset, piece)
         if overlap.is_proven and not self.is_following:
-            self._begin_to_follow()
+            self._begin_following()
         self._writer.append(offset, new)
 
-    async def _compared(self, what: str) -> str:
-        """Add to what the master did the bounds of the two logs."""
+    async def _with_bounds(self, what: str) -> str:
+        """Return `what` with the bounds of the two logs."""
         try:
-            bounds = await self._upstream.bounds()
+            bounds = await self._source.find_bounds()
         except PeerError as error:
             return f"{what}; the bounds of its log are unknown: {error}"
         end = self._writer.whole_offset
@@ -329,55 +341,57 @@ class Replica:
 
     # -- where the logs part
 
-    async def _has_surely_parted(self, start: int, data: bytes) -> bool:
+    async def _has_surely_diverged(self, start: int, data: bytes) -> bool:
         """Whether the master is known not to have the last record of this log.
 
-        Java counts every report as an acknowledgement, also that with which a replica
-        asks for its last record: so Java is asked for the record before.
+        Java counts every report as an acknowledgement, also the one that asks for the
+        last record.  So this slave first asks a Java master for the record itself.
         """
         try:
-            bounds = await self._upstream.bounds()
+            bounds = await self._source.find_bounds()
             if bounds.end < start + len(data) or start < bounds.oldest:
                 return True
-            if not bounds.tells_records:
+            if not bounds.serves_records:
                 return False
-            record = await self._upstream.record_at(start)
+            record = await self._source.fetch_record(start)
         except PeerError:
-            return False  # the log itself will tell
+            return False  # comparing the log decides
         return record is None or not data.startswith(record)
 
-    async def _settle(self, what: str) -> None:
-        """Find where the logs part, and cut this one if it may be cut.
+    async def _resolve_divergence(self, what: str) -> None:
+        """Find where the logs diverge, and cut this one if it may be cut.
 
-        Parted with the reason, if not.
+        UnresolvedDivergence with the reason, if not.
         """
         try:
-            fork = await self._fork()
+            fork = await self._find_divergence()
         except PeerError as error:
             self.is_copy = False
-            raise Parted(-1, f"{what}; where they part is unknown: {error}") from error
+            raise UnresolvedDivergence(
+                -1, f"{what}; where they part is unknown: {error}"
+            ) from error
         if fork.offset == fork.end:
             return  # they have not; the master did not answer with its record before
         self.is_copy &= fork.offset == fork.bounds.end
         try:
-            is_promised = await self._upstream.waits_for_replicas()
+            is_promised = await self._source.awaits_slaves()
         except PeerError:
             is_promised = True  # who knows
         # a controller has decided which log is right
-        may_discard = self._config.may_discard or self._control is not None
-        may_reseed = self._config.may_reseed and not self._has_begun_anew
-        refusal = fork.refusal(is_promised=is_promised, may_discard=may_discard)
-        begins_anew = fork.begins_anew(may_reseed=may_reseed, may_discard=may_discard)
+        may_discard = self._config.may_discard or self._term_state is not None
+        may_reseed = self._config.may_reseed and not self._has_reseeded
+        refusal = fork.cut_refusal(is_promised=is_promised, may_discard=may_discard)
+        begins_anew = fork.must_reseed(may_reseed=may_reseed, may_discard=may_discard)
         if begins_anew and self._cut is not None:
-            await self._begin_anew(fork, self._cut)
+            await self._reseed_log(fork, self._cut)
             return
         if refusal or self._cut is None:
             text = refusal or f"the logs part at {fork.offset}, and this one is not cut"
-            raise Parted(fork.offset, text)
-        await self._end_log(fork.offset, self._cut)
+            raise UnresolvedDivergence(fork.offset, text)
+        await self._cut_log(fork.offset, self._cut)
 
-    async def _end_log(self, end: int, cut: Cut) -> None:
-        """End this log where it leaves the master's."""
+    async def _cut_log(self, end: int, cut: Cut) -> None:
+        """End this log where it diverges from the master's."""
         logger.warning(
             "the logs of master %s and of this broker part at %d: %d bytes are cut",
             Foreign(self.master),
@@ -385,13 +399,13 @@ class Replica:
             self._writer.whole_offset - end,
         )
         self.state = f"cutting this log at {end}"
-        self._fork_found = None
+        self._divergence = None
         for sentence in await cut(end):
             logger.warning("%s", sentence)
 
-    async def _begin_anew(self, fork: Fork, cut: Cut) -> None:
-        """Set the whole log aside: once in a run, as each time costs a whole log."""
-        self._fork_found, self.is_copy = None, False
+    async def _reseed_log(self, fork: Divergence, cut: Cut) -> None:
+        """Set the whole log aside; once in a run, because it costs a whole log."""
+        self._divergence, self.is_copy = None, False
         logger.warning(
             "this log, which ends at %d, has nothing in common with that of master %s, "
             "%d to %d: it is set aside, and this broker begins with an empty one",
@@ -403,39 +417,39 @@ class Replica:
         self.state = "setting this log aside, to begin with an empty one"
         for sentence in await cut(NO_RECORD):
             logger.warning("%s", sentence)
-        self._has_begun_anew = True
+        self._has_reseeded = True
 
-    async def _fork(self) -> Fork:
+    async def _find_divergence(self) -> Divergence:
         """Compare records with the master's, from file to file by halves."""
-        bounds = await self._upstream.bounds()
+        bounds = await self._source.find_bounds()
         end = self._writer.whole_offset
-        known = self._fork_found
-        if known is not None and known.end == end and known.goes_on(bounds):
+        known = self._divergence
+        if known is not None and known.end == end and known.is_still_valid(bounds):
             return known._replace(bounds=bounds)
         searched = min(self._config.cut_limit, end)
         self.state = f"looking for where this log and that of {self.master} part"
-        records = await in_thread(partial(self._writer.records, end - searched))
-        search = equal_count(len(records))
+        records = await in_thread(partial(self._writer.find_records, end - searched))
+        search = count_equal(len(records))
         try:
             number = next(search)
             while True:
                 offset, size = records[number]
-                is_equal = await self._master_has(bounds, offset, size)
+                is_equal = await self._is_on_master(bounds, offset, size)
                 number = search.send(is_equal)
         except StopIteration as found:
             count = found.value
         offset = sum(records[count - 1]) if count else -1
-        self._fork_found = Fork(offset, end, bounds, searched)
-        return self._fork_found
+        self._divergence = Divergence(offset, end, bounds, searched)
+        return self._divergence
 
-    async def _master_has(self, bounds: Bounds, offset: int, size: int) -> bool:
+    async def _is_on_master(self, bounds: LogBounds, offset: int, size: int) -> bool:
         """Whether the master has this log's record at the offset."""
         if not bounds.oldest <= offset <= bounds.end - size:
             return False
         record = self._writer.read(offset, size)
-        if bounds.tells_records:
-            return await self._upstream.record_at(offset) == record
-        is_controlled = self._control is not None
+        if bounds.serves_records:
+            return await self._source.fetch_record(offset) == record
+        is_controlled = self._term_state is not None
         overlap = Overlap((offset, record), names_first_byte=is_controlled)
         async with await self._connect() as stream:
             await self._greet(stream)
@@ -445,33 +459,35 @@ class Replica:
                 while data := await stream.receive_some(RECEIVE_SIZE):
                     try:
                         for piece in reader.feed(memoryview(data)):
-                            overlap.take(piece[0], piece[1])
+                            overlap.skip_equal(piece[0], piece[1])
                     except Diverged:
                         return False
                     if overlap.is_proven:
                         return True
-        raise Ended(f"it does not send the record at {offset}, which it should have")
+        raise ConnectionEnded(
+            f"it does not send the record at {offset}, which it should have"
+        )
 
     # -- what goes
 
-    def _report(self, stream: trio.SocketStream, offset: int) -> None:
-        """Send a report; whoever receives meets an error of the connection.
+    def _send_report(self, stream: trio.SocketStream, offset: int) -> None:
+        """Send a report; the receiving task meets an error of the connection.
 
         It goes at once, past trio, because a sender waits for it.  One that the
         socket does not take is left out; one that it took a part of is completed by
         the next.
         """
-        self._reported = max(self._reported, offset)
+        self._reported_offset = max(self._reported_offset, offset)
         self.last_write_ms = self._writer.clock.now_ms()
-        rest, report = self._unsent, self._encode_report(self._reported)
+        rest, report = self._unsent, self._encode_report(self._reported_offset)
         with suppress(OSError):
             sent = os.write(stream.socket.fileno(), rest + report)
             is_left_out = sent <= len(rest)
             self._unsent = rest[sent:] if is_left_out else report[sent - len(rest) :]
 
     def _report_if_grown(self, stream: trio.SocketStream) -> None:
-        if self.is_following and self.safe_offset > self._reported:
-            self._report(stream, self.safe_offset)
+        if self.is_following and self.safe_offset > self._reported_offset:
+            self._send_report(stream, self.safe_offset)
 
     async def _report_durable(
         self, stream: trio.SocketStream, durable: Watermark
@@ -483,8 +499,8 @@ class Replica:
                 await trio.lowlevel.wait_readable(descriptor)
                 os.eventfd_read(descriptor)
                 self._report_if_grown(stream)
-                if self.is_following and self._control is not None:
-                    self._control.show(self.safe_offset)
+                if self.is_following and self._term_state is not None:
+                    self._term_state.advance_visible(self.safe_offset)
                     self._on_append()
         finally:
             durable.unsubscribe(descriptor)
@@ -495,5 +511,7 @@ class Replica:
             await trio.sleep(interval_s)
             # before the proof a second report would count, and so would bytes that
             # are not safe yet
-            if self.is_following and self._reported <= max(self.safe_offset, WHOLE_LOG):
-                self._report(stream, self._reported)
+            if self.is_following and self._reported_offset <= max(
+                self.safe_offset, WHOLE_LOG
+            ):
+                self._send_report(stream, self._reported_offset)

@@ -1,13 +1,11 @@
-"""Identity: the id that a controller gave this broker, for ever, in a file; its boot.
+"""Identity: the permanent id that a controller assigned to this broker; its boot id.
 
-`brokerIdentity`: `cluster#broker#id`.  Before the controller is asked for an id the
-broker notes it with a check code in `brokerIdentity-temp`: `cluster#broker#id#code`; a
-broker that dies between the question and the answer repeats it with the same code, and
-gets the same id.
-`bootId`: that of the kernel under which the broker has joined its group; another one
-after a start that had to recover says that there was a power cut, or a crash of the
-machine, and not just of the broker.
-Crash contract: each file is whole or not there.
+File `brokerIdentity`: `cluster#broker#id`.  The broker saves a request for an id with a
+check code in `brokerIdentity-temp` before it sends it: `cluster#broker#id#code`.  After
+a crash it repeats the request with the same code, and gets the same id.
+File `bootId`: the boot id of the kernel when the broker joined its group.  If a start
+has to recover and finds another boot id, the machine has crashed, not only the broker.
+Crash contract: each file is whole or absent.
 Known in Java as `BrokerMetadata`, `TempBrokerMetadata`.
 """
 
@@ -21,8 +19,8 @@ SEPARATOR = "#"
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
-class Asked(NamedTuple):
-    """An id that was asked for, and the code that shows who did."""
+class IdRequest(NamedTuple):
+    """A requested id, and the code that proves which broker requested it."""
 
     broker_id: int
     code: str
@@ -40,25 +38,25 @@ class Identity:
         self.broker_id = int(found[0]) if found else 0
         """The id; 0 before there is one."""
 
-    def asked(self) -> Asked | None:
-        """Return what an earlier run asked for without learning the answer."""
+    def load_request(self) -> IdRequest | None:
+        """Return the request of an earlier run that got no answer."""
         found = self._read(self._temporary, 4)
-        return Asked(int(found[0]), found[1]) if found else None
+        return IdRequest(int(found[0]), found[1]) if found else None
 
-    def note(self, asked: Asked) -> None:
-        """Keep what the controller will be asked for; durable at the return."""
+    def save_request(self, asked: IdRequest) -> None:
+        """Save a request before it is sent; durable at the return."""
         self._write(self._temporary, str(asked.broker_id), asked.code)
 
-    def forget(self) -> None:
-        """Forget what the controller has refused."""
+    def discard_request(self) -> None:
+        """Remove a request that the controller has refused."""
         self._temporary.unlink(missing_ok=True)
 
-    def take(self, broker_id: int) -> None:
-        """Keep the id; durable at the return."""
+    def save_id(self, broker_id: int) -> None:
+        """Save the id; durable at the return."""
         assert broker_id > 0, broker_id
         self._write(self._path, str(broker_id))
         self.broker_id = broker_id
-        self.forget()
+        self.discard_request()
 
     def _write(self, path: Path, *parts: str) -> None:
         replace_file(path, SEPARATOR.join((*self._names, *parts)).encode())
@@ -85,15 +83,15 @@ class Identity:
 
 
 class Boot:
-    """Whether the machine has started anew since the broker joined its group."""
+    """Whether the machine has restarted since the broker joined its group."""
 
     def __init__(self, path: Path, source: Path = BOOT_ID) -> None:
         self._path = path
         self._now = source.read_bytes()
         self.is_same = path.exists() and path.read_bytes() == self._now
 
-    def note(self) -> None:
-        """Keep the present one; durable at the return."""
+    def save(self) -> None:
+        """Save the present boot id; durable at the return."""
         if not self.is_same:
             replace_file(self._path, self._now)
             self.is_same = True

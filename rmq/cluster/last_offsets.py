@@ -1,9 +1,9 @@
-"""LastOffsets: a new master asks the one before for the offsets that it lacks.
+"""Fetch the newest committed offsets from the previous master.
 
-A slave copies committed offsets every few seconds.  When the controller makes it the
-master while the master before runs on, that one has newer ones: consumers would get the
-messages of these seconds again.  It begins again in its new role at the same moment, so
-it is asked until it answers, or `LIMIT_S` have passed: it may be dead.
+A slave copies committed offsets every few seconds.  If the controller makes it the
+master while the previous one keeps running, that one has newer offsets.  Consumers
+would get the messages of these seconds again.  The previous master restarts in its
+new role at the same moment, so it is asked until it answers or `LIMIT_S` have passed.
 """
 
 import logging
@@ -24,7 +24,7 @@ LIMIT_S: Final = 0.5
 PAUSE_S: Final = 0.02
 
 
-async def take_last_offsets(
+async def fetch_last_offsets(
     ask: Ask, address: str, apply: Callable[[bytes], None]
 ) -> bool:
     """Apply the offsets of the master before; return whether it answered in time."""

@@ -1,4 +1,4 @@
-"""link: the connection of a replica to its master, and the first words on it."""
+"""link: connects a slave to its master, and greets it."""
 
 import socket
 from typing import TYPE_CHECKING
@@ -33,14 +33,14 @@ async def connect(
         if tls is None:
             return stream
         assert nursery is not None, "run connects"
-        return await tls.connected(stream, nursery, address)
+        return await tls.open_stream(stream, nursery, address)
     raise ConnectFailed(f"it took no connection within {CONNECT_TIMEOUT_S:g} s")
 
 
 async def greet(stream: trio.SocketStream, own: Greeting) -> LineageReader:
     """Greet the master of a group with a controller; return its answer.
 
-    ConnectFailed if it says nothing, or something else.
+    ConnectFailed if the answer is missing or wrong.
     """
     reader = LineageReader()
     await stream.send_all(encode_greeting(own))

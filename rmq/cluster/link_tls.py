@@ -50,8 +50,8 @@ class LinkTls:
             nursery.start_soon(self._server.follow)
             nursery.start_soon(self._client.follow)
 
-    async def is_asked(self, connected: socket.socket) -> bool | None:
-        """Whether a peer begins with a handshake; None if it says nothing."""
+    async def starts_with_handshake(self, connected: socket.socket) -> bool | None:
+        """Whether a peer begins with a handshake; None if it is silent."""
         with trio.move_on_after(HANDSHAKE_TIMEOUT_S):
             await trio.lowlevel.wait_readable(connected)
             first = connected.recv(1, socket.MSG_PEEK)
@@ -66,11 +66,11 @@ class LinkTls:
     ) -> None:
         """Serve a peer that begins with a handshake, until the connection ends."""
         stream = trio.SSLStream(
-            _stream(connected), self._server.context, server_side=True
+            _to_stream(connected), self._server.context, server_side=True
         )
         await serve_decrypted(stream, hand_over, name)
 
-    async def connected(
+    async def open_stream(
         self, plain: trio.SocketStream, nursery: trio.Nursery, name: str
     ) -> trio.SocketStream:
         """Return the decrypted end of a connection; a task of the nursery copies.
@@ -87,8 +87,8 @@ class LinkTls:
             undo.pop_all()
         given, taken = trio.open_memory_channel[socket.socket](1)
         nursery.start_soon(serve_decrypted, stream, given.send_nowait, name)
-        return _stream(await taken.receive())
+        return _to_stream(await taken.receive())
 
 
-def _stream(connected: socket.socket) -> trio.SocketStream:
+def _to_stream(connected: socket.socket) -> trio.SocketStream:
     return trio.SocketStream(trio.socket.from_stdlib_socket(connected))

@@ -1,12 +1,11 @@
-"""CommitsHere: what consumers committed at a slave, until its master has it.
+"""LocalCommits: offsets that consumers committed at a slave, until its master has them.
 
-While the master is away consumers read from a slave, and commit there.  When it is back
-it has the offsets of before: a consumer that starts then would get all those messages
-again.  So after each copy of the master's offsets the slave commits at the master those
-that were committed here and are larger.  A broker of Java takes them, too; Java's slave
-sends nothing back.
+While the master is away consumers read from a slave, and commit there.  When the master
+is back it has older offsets: a consumer that starts then would get all those messages
+again.  So after each copy of the master's offsets the slave commits the larger local
+ones at the master.  A Java master accepts them, too; a Java slave forwards nothing.
 File: `config/commitsHere.json`, {"commitsHere": {topic@group: {queue id: offset}}},
-saved every few seconds: a slave may stop and start again while its master is away.
+saved every few seconds: a slave may restart while its master is away.
 """
 
 import logging
@@ -30,11 +29,11 @@ from rmq.protocol.headers import I32, I64
 logger = logging.getLogger(__name__)
 
 ASK_TIMEOUT_MS = 3_000
-GIVEN_AT_ONCE = 10_000
+FORWARD_LIMIT = 10_000
 """Offsets that are given after one copy; the rest waits for the next."""
 
 
-class CommitsHere(JsonTable):
+class LocalCommits(JsonTable):
     """Offsets that the master may not have; each is in the table of offsets, too.
 
     So the limits of that table hold for this one.
@@ -57,15 +56,15 @@ class CommitsHere(JsonTable):
             self._offsets[key] = queues
             self._texts.put(key, queues)
 
-    def remove(self) -> None:
+    def remove_all(self) -> None:
         """Forget all, and remove the file: a master has what there is."""
-        self.forget(list(self._offsets))
+        self.remove_keys(list(self._offsets))
         self._path.unlink(missing_ok=True)
 
     def _content(self) -> dict[str, object]:
         return {"commitsHere": {}}
 
-    def note(self, key: str, queue_id: int, offset: int) -> None:
+    def record(self, key: str, queue_id: int, offset: int) -> None:
         """Keep what a consumer committed in a queue of `key`, "topic@group"."""
         queues = self._offsets.setdefault(key, {})
         queues[queue_id] = offset
@@ -82,10 +81,10 @@ class CommitsHere(JsonTable):
             return False
         if queues[queue_id] > offset:
             return True
-        self._forget(key, queue_id)
+        self._remove_commit(key, queue_id)
         return False
 
-    def _forget(self, key: str, queue_id: int) -> None:
+    def _remove_commit(self, key: str, queue_id: int) -> None:
         queues = self._offsets[key]
         del queues[queue_id]
         self._texts.put(key, queues)
@@ -94,24 +93,24 @@ class CommitsHere(JsonTable):
             self._texts.remove(key)
         self.changed.set()
 
-    def forget(self, keys: list[str]) -> None:
+    def remove_keys(self, keys: list[str]) -> None:
         """Forget pairs of topic and group that have no offsets any more."""
         for key in keys:
             for queue_id in list(self._offsets.get(key, ())):
-                self._forget(key, queue_id)
+                self._remove_commit(key, queue_id)
 
-    def _all(self) -> Iterator[tuple[str, int, int]]:
+    def _all_commits(self) -> Iterator[tuple[str, int, int]]:
         for key, queues in self._offsets.items():
             for queue_id, offset in queues.items():
                 yield key, queue_id, offset
 
-    async def give(self, ask: Ask, master: str) -> None:
+    async def forward_commits(self, ask: Ask, master: str) -> None:
         """Commit them at the master, which has been asked for its offsets just now.
 
         PeerError if it does not answer: then the rest is given later.
         """
         given, refusal = 0, ""
-        for key, queue_id, offset in list(islice(self._all(), GIVEN_AT_ONCE)):
+        for key, queue_id, offset in list(islice(self._all_commits(), FORWARD_LIMIT)):
             topic, _, group = key.partition("@")
             fields = {
                 "consumerGroup": group,

@@ -1,12 +1,12 @@
-"""Prefix: the proof that a replica's log is the beginning of its master's.
+"""Prefix: the proof that a slave's log is the beginning of its master's.
 
-A replica does not report the end of its log first but the start of its last record, so
-that its master sends that record again.  A record has its own offset, its place in its
-queue, its store time and a checksum; the replica has checked all records before it.  So
-if the last record of the one log is in the other at the same place, all before it is
-equal.  Nothing is appended, and nothing acknowledged, before that.
+A slave does not report the end of its log first.  It reports the start of its last
+record, so that its master sends that record again.  A record has its own offset, its
+place in its queue, its store time and a checksum, and the slave has checked all records
+before it.  So if the last record is in both logs at the same offset, everything before
+it is equal.  Before that proof nothing is appended and nothing acknowledged.
 
-No I/O: feed what the master sends.
+No I/O: feed the bytes that the master sends.
 """
 
 from rmq.cluster.wire import FIRST_BYTE, WHOLE_LOG
@@ -14,7 +14,7 @@ from rmq.core.errors import Diverged
 
 
 class Overlap:
-    """What the master has to send again before anything new."""
+    """The bytes that the master has to send again before anything new."""
 
     def __init__(
         self,
@@ -47,7 +47,9 @@ class Overlap:
         """Whether the master has sent all of it."""
         return not self._left
 
-    def take(self, offset: int, data: memoryview) -> tuple[int, bytes | memoryview]:
+    def skip_equal(
+        self, offset: int, data: memoryview
+    ) -> tuple[int, bytes | memoryview]:
         """Compare a piece; return what of it is new, and its offset.
 
         Diverged at the first byte that differs.

@@ -1,23 +1,22 @@
 """Membership: the place of this broker in a group with a controller.
 
-join: find the controllers' leader; get an id, for ever (`identity.py`); register; learn
-who is the master, or ask to become it.  From then on: heartbeats to all controllers,
-and the question who is the master, regularly and at each notice (a notice is a hint
-only: anybody may send one).  A master also asks for changes of its set (`sync_set.py`).
+A start finds the controller's leader, gets an id for ever (`identity.py`), registers,
+and learns who is the master or stands for election.  From then on it sends heartbeats
+to all controllers.  It asks who is the master regularly, and at each notice: a notice
+is a hint only, because any peer can send one.  A master also asks for changes of its
+sync state set (`sync_set.py`).
 
-The role is a `Term`.  The broker runs as long as its term: another one ends it, and it
-begins again in the new role on the same port (`rmq/node.py`), by the way of every
-start: all that the old role had made is gone, senders that wait lose their connection,
-and try again.
+`role.py` decides; this module performs the effects of its steps over the network.
+The broker runs as long as its term.  A newer term ends it, and it starts again in the
+new role on the same port (`rmq/node.py`).  Senders that wait lose their connection and
+try again.
 
-Safety rests on the set: nothing is acknowledged without all who may become the master.
-What is here beside that bounds how long clients talk to the wrong broker:
+Safety rests on the set: the master acknowledges nothing without every broker that may
+become the master.  Two more rules bound how long clients talk to the wrong broker:
 
-* A master that no controller has confirmed for `controllerHeartBeatTimeoutMills`, and
-  that lacks one of its set, takes no messages.
-* A broker that may have lost acknowledged messages (a power cut) does not come forward
-  while the controller's set has others, until one of these is the master, or none has
-  become it in time.
+* A master takes no messages if no controller has confirmed it for
+  `controllerHeartBeatTimeoutMills`, and a broker of its set is not connected.
+* A broker that may lack acknowledged messages defers its election (`role.py`).
 
 Known in Java as `ReplicasManager`.
 """
@@ -31,14 +30,16 @@ import trio
 from rmq._fastpath import Watermark
 from rmq.access.config import AuthConfig
 from rmq.broker.advertise import choose_address
+from rmq.cluster import role
 from rmq.cluster.config import ReplicationConfig
-from rmq.cluster.controllers import Controllers, Refused, Term
-from rmq.cluster.directory import Ask, asking
+from rmq.cluster.controllers import Controllers
+from rmq.cluster.directory import Ask, signed_ask
 from rmq.cluster.epochs import EpochFile
 from rmq.cluster.identity import Boot, Identity
-from rmq.cluster.pending_set import AskedSet
+from rmq.cluster.pending_set import PendingSyncStateSet
+from rmq.cluster.role import Refused, RoleState, Term
 from rmq.cluster.sync_set import SyncSet
-from rmq.cluster.term_state import Control
+from rmq.cluster.term_state import TermState
 from rmq.cluster.wire import Epoch, Greeting
 from rmq.config.broker import BrokerConfig
 from rmq.config.option import build
@@ -72,43 +73,46 @@ class Membership:
         clock: Clock,
     ) -> None:
         """`address` is that of this broker; ConfigError if its files are another's."""
-        self.term = self.running = Term()
-        """What the controller told last; and the term in which the broker runs."""
-
+        self.role = RoleState(is_learner=replication.is_learner)
         self.master_before = ""
         """The master that this process followed before it became the master."""
 
         self.changed = trio.Event()
-        """Set when they differ."""
+        """Set when a newer term than the running one is known."""
 
-        self.on_set: Callable[[], None] = lambda: None
-        """Called when the controller has changed the set."""
-
-        self.state = "no controller has answered yet"
         self._controllers = Controllers(config, replication, ask, address, clock)
         self._replication = replication
-        self._boot = Boot(store.root / "bootId")
-        self._asked_set = AskedSet(store.root / "setAsked")
+        self._boot = Boot(store.root_path / "bootId")
+        self._pending_set = PendingSyncStateSet(store.root_path / "setAsked")
         path = replication.identity_path
-        identity_path = Path(path) if path else store.root / "brokerIdentity"
+        identity_path = Path(path) if path else store.root_path / "brokerIdentity"
         names = config.broker_cluster_name, config.broker_name
         self._identity = Identity(identity_path, *names)
         path = replication.epoch_path
-        self._epoch_path = Path(path) if path else store.root / "epochFileCheckpoint"
-        self._control: Control | None = None
+        self._epoch_path = (
+            Path(path) if path else store.root_path / "epochFileCheckpoint"
+        )
+        self._term_state: TermState | None = None
         self._store: MessageStore | None = None
         self._opened = trio.Event()
-        self._may_lack = False
-        """Whether the disk may lack what was acknowledged."""
+        self._on_set_changed: Callable[[], None] | None = None
+        self._review_due = trio.Event()
+        self._role_due = trio.Event()
+        self._log_end = 0
+        """End of the log; it does not change between two terms."""
 
-        self._look = trio.Event()
-        self._ask_soon = trio.Event()
-        self._confirmed_s = 0.0
-        self._end = 0
-        """Of the log; it does not change between two terms."""
+    @property
+    def running_term(self) -> Term:
+        """The term in which the broker runs."""
+        return self.role.running
+
+    @property
+    def state_text(self) -> str:
+        """Why the controllers did not answer as expected; empty if they did."""
+        return self.role.problem
 
     @classmethod
-    def of(
+    def from_config(
         cls,
         config: BrokerConfig,
         store: StoreConfig,
@@ -122,69 +126,78 @@ class Membership:
                 "enableControllerMode=true: the brokers of a group have common name "
                 "servers, and each a port of its own: set namesrvAddr and listenPort"
             )
-        ask = asking(client, build(AuthConfig, values).inner_credentials())
+        ask = signed_ask(client, build(AuthConfig, values).inner_credentials())
         address = choose_address(config, config.listen_port).address
         return cls(config, build(ReplicationConfig, values), store, ask, address, clock)
 
     # -- the broker in its role
 
-    def enter(self) -> Term:
-        """Take the present term as that of the broker that starts now."""
-        before = self.running
-        self.running, self.changed = self.term, trio.Event()
-        is_other = before.master_id != self.running.own_id
+    def enter_term(self) -> Term:
+        """Take the newest term as that of the broker that starts now."""
+        before = self.running_term
+        self._step(role.TermEntered())
+        self.changed = trio.Event()
+        is_other = before.master_id != self.running_term.own_id
         self.master_before = before.master_address if is_other else ""
-        return self.running
+        return self.running_term
 
-    def begin(self, store: MessageStore) -> Control:
+    def begin_term(
+        self,
+        store: MessageStore,
+        visible_limit: Watermark,
+        on_set_changed: Callable[[], None],
+    ) -> TermState:
         """Begin the running term with an open store.
 
+        `visible_limit` ends the log for readers; `on_set_changed` lets
+        senders go on when the controller has changed the set.
         RemoteProtocolError if the controllers are older than the log.
         """
+        may_lack = self.role.may_lack
         if self._store is None:
             was_cut = not store.recovery.was_clean and not self._boot.is_same
-            self._may_lack = was_cut and not store.config.is_sync_flush
+            may_lack = was_cut and not store.config.is_sync_flush
         epochs = EpochFile(self._epoch_path)
-        term, end = self.running, store.log.end_offset
-        epochs.cut(end)
+        term, end = self.running_term, store.log.end_offset
+        epochs.drop_after(end)
         group = None
         if term.is_master:
-            if epochs.last != term.epoch:
-                start = end if epochs.all() else max(store.log.min_offset, 0)
+            if epochs.last_number != term.epoch:
+                start = end if epochs.all_epochs() else max(store.log.min_offset, 0)
                 epochs.begin(Epoch(term.epoch, start))
-            asked = self._asked_set.find(term.epoch, term.number)
-            is_alone = term.members | (asked or term.members) == {term.own_id}
-            confirmed = min(store.checkpoint.confirm_offset, end)
+            asked = self._pending_set.find(term.epoch, term.number)
             group = SyncSet(
                 term.own_id,
                 term.members,
                 number=term.number,
-                start=epochs.all()[-1].start,
-                confirmed=end if is_alone else confirmed,
-                patience_ms=self._replication.patience_ms,
+                start=epochs.all_epochs()[-1].start,
+                confirm_offset=term.start_offset(
+                    asked, end, store.checkpoint.confirm_offset
+                ),
+                max_lag_ms=self._replication.max_lag_ms,
             )
             if asked is not None and term.own_id in asked:
-                group.ask(asked)
-                self._look.set()
+                group.request_change(asked)
+                self._review_due.set()
         own = Greeting(
             max(term.own_id, 1),
             self._replication.wants_newest_file,
             self._replication.is_learner,
         )
-        self._control = Control(own, term.epoch, epochs, Watermark(), group)
-        self._store, self.on_set = store, lambda: None
-        self._confirmed_s = trio.current_time()
-        self._fence()
+        self._term_state = TermState(own, term.epoch, epochs, visible_limit, group)
+        self._store, self._on_set_changed = store, on_set_changed
+        self._step(role.Opened(may_lack, trio.current_time()))
+        self._update_fence()
         self._opened.set()
-        return self._control
+        return self._term_state
 
-    def look_soon(self) -> None:
-        """Look whether the set should be another one: somebody came or went."""
-        self._look.set()
+    def review_set_soon(self) -> None:
+        """Review the set soon: a broker has connected or left."""
+        self._review_due.set()
 
-    def ask_soon(self) -> None:
-        """Ask the controller who is the master: somebody says that it has changed."""
-        self._ask_soon.set()
+    def ask_role_soon(self) -> None:
+        """Ask the controller soon who is the master: a notice has arrived."""
+        self._role_due.set()
 
     # -- the tasks
 
@@ -196,72 +209,120 @@ class Membership:
             for address in self._controllers.addresses:
                 nursery.start_soon(self._send_heartbeats, address)
             nursery.start_soon(self._follow_leader)
-            nursery.start_soon(self._keep_set)
+            nursery.start_soon(self._maintain_set)
             nursery.start_soon(self._watch_fence)
             await self._ask_regularly()
 
     async def _join(self) -> None:
         while True:
             try:
-                await self._identify()
-                if self._may_lack:
-                    await self._let_others()
-                self._boot.note()
-                await self._register()
+                await self._obtain_id()
+                now_s = trio.current_time()
+                limit_s = self._timeout_s + 2 * ELECTION_PAUSE_S
+                await self._run_events(role.Identified(now_s, now_s + limit_s))
             except (RmqError, OSError) as error:
-                self._note(error)
+                self._record_failure(error)
                 await trio.sleep(RETRY_S)
             else:
                 return
 
-    def _note(self, error: Exception) -> None:
+    # -- the automaton
+
+    def _step(self, event: role.Event) -> tuple[role.Effect, ...]:
+        self.role, effects = role.step(self.role, event)
+        return effects
+
+    async def _run_events(self, event: role.Event) -> None:
+        """Report an event to the automaton, and perform all that follows from it."""
+        following: role.Event | None = event
+        while following is not None:
+            effects, following = self._step(following), None
+            for effect in effects:
+                following = await self._perform(effect)
+
+    async def _perform(self, effect: role.Effect) -> role.Event | None:
+        """Perform one effect; return the next event if it has an answer."""
+        own_id = self._identity.broker_id
+        match effect:
+            case role.AskRole():
+                try:
+                    found = await self._controllers.find_role(own_id)
+                except Refused as error:
+                    return role.RoleRefused(error)
+                return role.RoleFound(found, trio.current_time())
+            case role.Register():
+                registered = await self._register(own_id)
+                return role.Registered(registered, trio.current_time())
+            case role.Elect():
+                elected = await self._controllers.elect(own_id)
+                return role.Elected(elected, trio.current_time())
+            case role.Defer():
+                self._record_failure(RmqError(role.DEFER_TEXT))
+                await trio.sleep(RETRY_S)
+                return role.RoleDue(trio.current_time())
+            case role.SwitchTerm(term):
+                self._switch_term(term)
+            case role.ApplySet(members, number):
+                group = self._sync_set
+                if group is not None and group.apply(members, number):
+                    self._announce_set(group)
+            case role.Fail(error):
+                raise error
+            case role.LogProblem():
+                raise AssertionError("only failures are logged")
+        return None
+
+    def _record_failure(self, error: Exception) -> None:
         """Log a problem once."""
-        if self.state != str(error):
-            logger.warning("controller: %s", Foreign(error, 400))
-        self.state = str(error)
+        for effect in self._step(role.Failed(str(error))):
+            if isinstance(effect, role.LogProblem):
+                logger.warning("controller: %s", Foreign(effect.problem, 400))
+
+    def _switch_term(self, term: Term) -> None:
+        """End the running broker: `rmq/node.py` starts it again in its new role."""
+        logger.warning(
+            "epoch %d: the master is broker %d, %s; this one is broker %d",
+            term.epoch,
+            term.master_id,
+            Foreign(term.master_address),
+            term.own_id,
+        )
+        self.changed.set()
+
+    @property
+    def _timeout_s(self) -> float:
+        """How long a controller may be silent."""
+        return self._replication.controller_timeout_ms / 1000
+
+    @property
+    def _sync_set(self) -> SyncSet | None:
+        """The set, if the running broker is the master of the newest term."""
+        term_state = self._term_state
+        if term_state is None or term_state.epoch != self.role.term.epoch:
+            return None
+        return term_state.sync_set
 
     # -- joining
 
-    async def _identify(self) -> None:
+    async def _obtain_id(self) -> None:
         """Get an id, unless there is one."""
         identity = self._identity
         if identity.broker_id:
             return
-        asked = identity.asked()
+        asked = identity.load_request()
         if asked is None:
             asked = await self._controllers.next_id()
-            identity.note(asked)
+            identity.save_request(asked)
         try:
             await self._controllers.apply(asked)
         except Refused:
-            identity.forget()  # another broker was faster
+            identity.discard_request()  # another broker was faster
             raise
-        identity.take(asked.broker_id)
+        identity.save_id(asked.broker_id)
 
-    async def _let_others(self) -> None:
-        """Wait until another broker of the set is the master, or none can be."""
-        limit_s = self._replication.controller_timeout_ms / 1000 + 2 * ELECTION_PAUSE_S
-        deadline = trio.current_time() + limit_s
-        while trio.current_time() < deadline:
-            try:
-                term = await self._controllers.role(self._identity.broker_id)
-            except Refused:
-                return  # the controller does not know this group
-            if not term.members - {term.own_id}:
-                return
-            if term.master_id and term.master_id != term.own_id:
-                return
-            self._note(
-                RmqError(
-                    "the log of this broker may lack acknowledged messages: it waits "
-                    "for another one to become the master"
-                )
-            )
-            await trio.sleep(RETRY_S)
-
-    async def _register(self) -> None:
-        """Tell the controller where this broker is, and learn who is the master."""
-        own_id = self._identity.broker_id
+    async def _register(self, own_id: int) -> Term:
+        """Register the address of this broker; return its term."""
+        self._boot.save()
         try:
             term = await self._controllers.register(own_id)
         except Refused as error:
@@ -271,160 +332,104 @@ class Membership:
             raise
         async with trio.open_nursery() as nursery:
             for address in self._controllers.addresses:
-                nursery.start_soon(self._beat, address)
-        if term.epoch:
-            self._take(term)
-        else:
-            await self._elect()
-
-    async def _elect(self) -> None:
-        """Ask to become the master of a group that has none."""
-        if not self._replication.is_learner:
-            self._take(await self._controllers.elect(self._identity.broker_id))
+                nursery.start_soon(self._send_heartbeat, address)
+        return term
 
     # -- who is the master
 
     async def _ask_regularly(self) -> None:
         while True:
             period_s = self._replication.group_period_ms / 1000
-            if self.term.is_master:
-                period_s = min(period_s, self._replication.controller_timeout_ms / 2000)
+            if self.role.term.is_master:
+                period_s = min(period_s, self._timeout_s / 2)
             with trio.move_on_after(period_s):
-                await self._ask_soon.wait()
-            self._ask_soon = trio.Event()
+                await self._role_due.wait()
+            self._role_due = trio.Event()
             try:
-                await self._learn()
+                await self._run_events(role.RoleDue(trio.current_time()))
             except (RmqError, OSError) as error:
-                self._note(error)
+                self._record_failure(error)
                 await trio.sleep(min(RETRY_S, period_s))
-
-    async def _learn(self) -> None:
-        try:
-            term = await self._controllers.role(self._identity.broker_id)
-        except Refused as error:
-            if error.code != ResponseCode.CONTROLLER_BROKER_METADATA_NOT_EXIST:
-                raise
-            await self._register()
-            return
-        if term.master_id:
-            self._take(term)
-        else:
-            await self._elect()
-
-    def _take(self, term: Term) -> None:
-        """Take what the controller said; an older epoch says nothing."""
-        self.state = ""
-        if term.epoch < self.term.epoch:
-            return
-        own = self.term
-        if term.epoch > own.epoch or (not own.master_id and term.master_id):
-            logger.warning(
-                "epoch %d: the master is broker %d, %s; this one is broker %d",
-                term.epoch,
-                term.master_id,
-                Foreign(term.master_address),
-                term.own_id,
-            )
-            self.term = term
-            self.changed.set()
-            return
-        if not term.is_master:
-            return
-        self._confirmed_s = trio.current_time()
-        if self._group is not None and self._group.take(term.members, term.number):
-            self._tell_set(self._group)
-
-    @property
-    def _group(self) -> SyncSet | None:
-        """The set, if the running broker is the master of this term."""
-        control = self._control
-        is_this = control is not None and control.epoch == self.term.epoch
-        return control.group if control is not None and is_this else None
 
     # -- the set
 
-    async def _keep_set(self) -> None:
+    async def _maintain_set(self) -> None:
         while True:
             with trio.move_on_after(self._replication.set_period_ms / 1000):
-                await self._look.wait()
-            self._look = trio.Event()
-            group, store = self._group, self._store
+                await self._review_due.wait()
+            self._review_due = trio.Event()
+            group, store = self._sync_set, self._store
             if group is None or store is None:
                 continue
-            wanted = group.wish(store.log.end_offset, store.clock.steady_ms())
+            wanted = group.desired_set(store.log.end_offset, store.clock.steady_ms())
             if wanted is None:
                 continue
-            if group.asked is None:
-                self._asked_set.note(self.running.epoch, group.number, wanted)
-            group.ask(wanted)
+            if group.requested is None:
+                self._pending_set.save(self.running_term.epoch, group.number, wanted)
+            group.request_change(wanted)
             try:
-                changed = await self._controllers.alter(
-                    self.running, wanted, group.number
+                changed = await self._controllers.alter_set(
+                    self.running_term, wanted, group.number
                 )
-                self._confirmed_s = trio.current_time()
-                if group.take(*changed) and group is self._group:
-                    self._tell_set(group)
+                self._step(role.MasterConfirmed(trio.current_time()))
+                if group.apply(*changed) and group is self._sync_set:
+                    self._announce_set(group)
             except Refused as error:
-                self._note(error)
-                await self._end_request(group)
+                self._record_failure(error)
+                await self._finish_refused_request(group)
             except (RmqError, OSError) as error:
-                self._note(error)
+                self._record_failure(error)
                 await trio.sleep(RETRY_S)
-                self._look.set()
+                self._review_due.set()
 
-    async def _end_request(self, group: SyncSet) -> None:
+    async def _finish_refused_request(self, group: SyncSet) -> None:
         """Learn whether an earlier copy of a refused request was carried out.
 
         The set is smaller again only if the controller still has the one before.
         """
         try:
-            await self._learn()
+            await self._run_events(role.RoleDue(trio.current_time()))
         except (RmqError, OSError) as error:
-            self._note(error)
+            self._record_failure(error)
             await trio.sleep(RETRY_S)
         else:
-            group.refused()
+            group.cancel_request()
             await trio.sleep(RETRY_S / 10)
-        self._look.set()
+        self._review_due.set()
 
-    def _tell_set(self, group: SyncSet) -> None:
-        """Let senders go on with another set."""
+    def _announce_set(self, group: SyncSet) -> None:
+        """Let senders go on with another set, and review it again."""
         logger.warning(
             "the sync-state set is now %s", ", ".join(map(str, sorted(group.members)))
         )
-        self.on_set()
-        self._fence()
-        self._look.set()
+        if self._on_set_changed is not None:
+            self._on_set_changed()
+        self._update_fence()
+        self._review_due.set()
 
     # -- a master that is alone
 
     async def _watch_fence(self) -> None:
-        """Look when a confirmation is missing, and then often."""
+        """Update the fence when a confirmation is missing, and then often."""
         while True:
-            limit_s = self._replication.controller_timeout_ms / 1000
-            left_s = self._confirmed_s + limit_s - trio.current_time()
-            is_master = self._group is not None
+            limit_s = self._timeout_s
+            left_s = self.role.confirmed_s + limit_s - trio.current_time()
+            is_master = self._sync_set is not None
             await trio.sleep(max(left_s, limit_s / 10) if is_master else limit_s)
-            self._fence()
+            self._update_fence()
 
-    def _fence(self) -> None:
-        """Take no messages that nobody else would have."""
-        group, store = self._group, self._store
+    def _update_fence(self) -> None:
+        """Refuse messages while another broker may have become the master."""
+        group, store = self._sync_set, self._store
         if group is None or store is None:
             return
-        limit_s = self._replication.controller_timeout_ms / 1000
-        is_late = trio.current_time() - self._confirmed_s > limit_s
-        reason = ""
-        if len(group.members) < self._replication.least_in_sync:
-            reason = (
-                f"in-sync replicas not enough: {len(group.members)} of "
-                f"{self._replication.least_in_sync} (minInSyncReplicas)"
-            )
-        elif is_late and group.absent:
-            reason = (
-                f"no controller has confirmed for {limit_s:g} s that this broker is "
-                "the master, and it has lost brokers of its group"
-            )
+        reason = role.fence_reason(
+            set_size=len(group.members),
+            least_in_sync=self._replication.least_in_sync,
+            late_s=trio.current_time() - self.role.confirmed_s,
+            limit_s=self._timeout_s,
+            is_whole=not group.offline_brokers,
+        )
         store.durability.fence(reason)
 
     # -- heartbeats
@@ -433,20 +438,20 @@ class Membership:
         """Send them to one controller; others do not wait for one that hangs."""
         while True:
             await trio.sleep(self._replication.controller_heartbeat_ms / 1000)
-            await self._beat(address)
+            await self._send_heartbeat(address)
 
-    async def _beat(self, address: str) -> None:
-        control, store = self._control, self._store
+    async def _send_heartbeat(self, address: str) -> None:
+        control, store = self._term_state, self._store
         assert control is not None, "heartbeats begin with an open store"
         assert store is not None, "heartbeats begin with an open store"
         if store.durability.is_open:
-            self._end = store.log.end_offset
-        await self._controllers.beat(
+            self._log_end = store.log.end_offset
+        await self._controllers.send_heartbeat(
             address,
             self._identity.broker_id,
-            epoch=control.epochs.last,
-            end=self._end,
-            confirmed=control.confirmed(self._end),
+            epoch=control.epochs.last_number,
+            end=self._log_end,
+            confirmed=control.confirm_offset(self._log_end),
         )
 
     async def _follow_leader(self) -> None:
@@ -455,4 +460,4 @@ class Membership:
             try:
                 await self._controllers.find_leader()
             except PeerError as error:
-                self._note(error)
+                self._record_failure(error)

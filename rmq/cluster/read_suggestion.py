@@ -1,10 +1,10 @@
-"""Suggestion: from which broker a consumer that is far behind should read.
+"""ReadSuggestion: the broker from which a consumer that lags far should read.
 
 Old messages come from the disk.  A master that has a slave may leave such reads to it
 (`slaveReadEnable`, and `whichBrokerWhenConsumeSlowly` of the group).  The client keeps
-the advice until it gets another one, so the slave is asked first: it has to be there,
-to serve readers, and to have what the consumer reads next.  What was learned is kept
-for a while, and renewed only if somebody asks again.
+the advice until it gets another one, so the master asks the slave first.  The slave
+must be reachable, serve readers, and have the next messages of the consumer.  The
+answer is cached, and refreshed only if a consumer needs it again.
 """
 
 from typing import TYPE_CHECKING
@@ -13,26 +13,26 @@ import trio
 
 from rmq.broker.nameservers import NameServers
 from rmq.cluster.directory import group_addresses
-from rmq.cluster.role import Role
+from rmq.cluster.group_role import GroupRole
 from rmq.config.broker import BrokerConfig
 from rmq.core.errors import PeerError
 from rmq.store.commit_log import memory_window
 from rmq.store.message_store import MessageStore
 
 if TYPE_CHECKING:
-    from rmq.cluster.master_requests import RemoteBroker
+    from rmq.cluster.remote_broker import RemoteBroker
 
 MASTER_ID = 0
 KEPT_S = 10.0
 
 
-class Suggestion:
-    """The advice of one broker."""
+class ReadSuggestion:
+    """The advice of one master."""
 
     def __init__(
         self,
         config: BrokerConfig,
-        role: Role,
+        role: GroupRole,
         store: MessageStore,
         name_servers: NameServers,
     ) -> None:
@@ -45,7 +45,7 @@ class Suggestion:
         self._wanted = trio.Event()
 
     def broker_for(self, broker_id: int) -> int:
-        """Return whom a group with this choice should read from, if it is far behind.
+        """Return the broker id for reads of a group with this choice that lags far.
 
         A slave that serves keeps its readers.
         """
@@ -57,18 +57,18 @@ class Suggestion:
         return broker_id if broker_id in self._serving else MASTER_ID
 
     async def run(self) -> None:
-        """Learn who serves, whenever somebody wants to know; until cancelled."""
+        """Find the slaves that serve readers when advice is needed; until cancelled."""
         while True:
             await self._wanted.wait()
             self._wanted = trio.Event()
-            await self._learn()
+            await self._find_serving_slaves()
             await trio.sleep(KEPT_S)
             if not self._wanted.is_set():
-                self._serving = frozenset()  # too old for the next who asks
+                self._serving = frozenset()  # too old for the next consumer
 
-    async def _learn(self) -> None:
+    async def _find_serving_slaves(self) -> None:
         # imported on use: most groups of brokers have one
-        from rmq.cluster.master_requests import RemoteBroker
+        from rmq.cluster.remote_broker import RemoteBroker
 
         ask = self._name_servers.ask
         try:
@@ -79,15 +79,15 @@ class Suggestion:
             members = {}
         found = set()
         for broker_id, address in members.items():
-            if broker_id != MASTER_ID and await self._serves(
+            if broker_id != MASTER_ID and await self._is_serving(
                 RemoteBroker(address, ask)
             ):
                 found.add(broker_id)
         self._serving = frozenset(found)
 
-    async def _serves(self, slave: "RemoteBroker") -> bool:
+    async def _is_serving(self, slave: "RemoteBroker") -> bool:
         try:
-            settings, bounds = await slave.settings(), await slave.bounds()
+            settings, bounds = await slave.fetch_config(), await slave.find_bounds()
         except PeerError:
             return False
         is_near = bounds.end >= self._log.end_offset - self._window

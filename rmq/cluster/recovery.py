@@ -1,13 +1,13 @@
-"""TakeBack: a SYNC_MASTER gets from its slaves what it has lost, before it opens.
+"""ReplicaRecovery: a SYNC_MASTER recovers lost records from its slaves before it opens.
 
-A power cut takes from a master what its disk did not have, also messages that its
-slaves had, and that it therefore acknowledged.  So before it takes messages it asks the
-registered brokers of its group where their logs end.  If one is longer, and its own log
-is the beginning of that one, it follows that slave until it has everything.  Every
-broker serves its log, Java's slaves, too.
+A power cut takes from a master what its disk did not have.  Its slaves may have these
+messages, so the master may have acknowledged them.  Before it takes messages it asks
+the registered brokers of its group where their logs end.  If a slave's log is longer,
+and this log is the beginning of it, the master fetches from that slave until the logs
+are equal.  Every broker serves its log, Java's slaves, too.
 
-Otherwise the two logs would part: the slave could not follow, and what it alone has
-would be lost to consumers.
+Otherwise the two logs would diverge: the slave could not follow, and consumers would
+lose what only the slave has.
 """
 
 import logging
@@ -18,9 +18,9 @@ import trio
 
 from rmq.cluster.config import RecoverFromReplicas, ReplicationConfig
 from rmq.cluster.directory import Ask, group_addresses
-from rmq.cluster.fetcher import Replica
+from rmq.cluster.fetcher import ReplicaFetcher
 from rmq.cluster.link_tls import LinkTls
-from rmq.cluster.master_requests import RemoteBroker
+from rmq.cluster.remote_broker import RemoteBroker
 from rmq.config.broker import BrokerConfig
 from rmq.core.errors import PeerError
 from rmq.core.logs import Foreign
@@ -41,8 +41,8 @@ LOOK_S = 0.05
 AGAIN_S = 5.0
 
 
-class SlaveUpstream(RemoteBroker):
-    """A slave whose log a master follows for a while."""
+class SlaveSource(RemoteBroker):
+    """A slave whose log a master fetches during its recovery."""
 
     ha_address = ""
 
@@ -51,8 +51,8 @@ class SlaveUpstream(RemoteBroker):
         return self.ha_address
 
 
-class TakeBack:
-    """What a start does before the store takes messages."""
+class ReplicaRecovery:
+    """The recovery that a start runs before the store takes messages."""
 
     def __init__(
         self,
@@ -67,61 +67,61 @@ class TakeBack:
         self._name_servers = name_servers
 
     @property
-    def _how(self) -> RecoverFromReplicas:
+    def _recovery_mode(self) -> RecoverFromReplicas:
         return self._replication.recover_from_replicas
 
     async def run(self, store: MessageStore, ask: Ask, address: str) -> None:
-        """Take back what there is; `store`, which was opened as a copy, opens then.
+        """Recover what slaves have, then open `store`, which was opened as a copy.
 
         `address` is this broker's own.  With REQUIRED only a success ends it.
         """
-        while problem := await self._attempt(store, ask, address):
-            if self._how is not RecoverFromReplicas.REQUIRED:
+        while problem := await self._try_recovery(store, ask, address):
+            if self._recovery_mode is not RecoverFromReplicas.REQUIRED:
                 logger.warning("%s; this broker opens without", Foreign(problem, 400))
                 break
             logger.warning("%s; this broker stays closed", Foreign(problem, 400))
             await trio.sleep(AGAIN_S)
         store.become_master()
 
-    async def _attempt(self, store: MessageStore, ask: Ask, address: str) -> str:
+    async def _try_recovery(self, store: MessageStore, ask: Ask, address: str) -> str:
         """Return why something may be missing; empty if all is here."""
         try:
             members = await group_addresses(ask, self._name_servers, self._config)
         except PeerError as error:
-            return f"nobody can say which slaves there are: {error}"
+            return f"the slaves of this group are unknown: {error}"
         members = {id_: at for id_, at in members.items() if at != address}
-        ends, problem = await self._ends_of(members, ask)
+        ends, problem = await self._find_ends(members, ask)
         wanted = self._replication.in_sync_replicas - 1
         if len(ends) < wanted and not problem:
             problem = f"{len(ends)} of {wanted} slaves are registered"
         for upstream in sorted(ends, key=lambda each: -ends[each]):
             if ends[upstream] > store.log.end_offset:
-                problem = await self._follow(store, upstream, ends[upstream]) or problem
+                problem = (
+                    await self._fetch_log(store, upstream, ends[upstream]) or problem
+                )
         return problem
 
-    async def _ends_of(
+    async def _find_ends(
         self, members: Mapping[int, str], ask: Ask
-    ) -> tuple[dict[SlaveUpstream, int], str]:
-        """Ask where the logs of the slaves end; also why one does not say it."""
-        ends: dict[SlaveUpstream, int] = {}
+    ) -> tuple[dict[SlaveSource, int], str]:
+        """Return where the logs of the slaves end, and why one is unknown."""
+        ends: dict[SlaveSource, int] = {}
         problem = ""
         for broker_id, address in members.items():
             if broker_id == MASTER_ID:
                 problem = f"{address} is registered as the master of this group"
                 continue
-            upstream = SlaveUpstream(address, ask)
+            upstream = SlaveSource(address, ask)
             try:
-                bounds = await upstream.bounds()
-                upstream.ha_address = await upstream.log_address()
+                bounds = await upstream.find_bounds()
+                upstream.ha_address = await upstream.find_log_address()
                 ends[upstream] = bounds.end
             except PeerError as error:
-                problem = (
-                    f"the slave {address} does not say where its log ends: {error}"
-                )
+                problem = f"the log end of slave {address} is unknown: {error}"
         return ends, problem
 
-    async def _follow(
-        self, store: MessageStore, upstream: SlaveUpstream, end: int
+    async def _fetch_log(
+        self, store: MessageStore, upstream: SlaveSource, end: int
     ) -> str:
         """Get a slave's log up to `end`; return why not, empty if it is here."""
         began = store.log.end_offset
@@ -133,7 +133,7 @@ class TakeBack:
             end,
         )
         writer = ReplicaWriter(store)
-        replica = Replica(
+        replica = ReplicaFetcher(
             self._replication,
             writer,
             upstream,

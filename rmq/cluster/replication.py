@@ -1,7 +1,7 @@
-"""Replication: the ends of the log's copy in one broker, put together.
+"""Replication: connects the parts that copy the log between the brokers of a group.
 
-Every broker serves its log to the others of its group (`Primary`); a slave follows its
-master (`Replica`) and copies its tables (`slave_synchronize.py`).
+Every broker serves its log to the others (`LogServer`).  A slave fetches the log of its
+master (`ReplicaFetcher`) and copies its tables (`SlaveSynchronizer`).
 """
 
 import logging
@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from rmq._fastpath import Watermark
 from rmq.broker.nameservers import NameServers
 from rmq.cluster.config import ReplicationConfig
-from rmq.cluster.log_server import Primary
-from rmq.cluster.read_suggestion import Suggestion
-from rmq.cluster.role import Role
-from rmq.cluster.slave_synchronize import CopiedTables
+from rmq.cluster.group_role import GroupRole
+from rmq.cluster.log_server import LogServer
+from rmq.cluster.read_suggestion import ReadSuggestion
+from rmq.cluster.slave_synchronize import SlaveSynchronizer
+from rmq.cluster.sync_set import Acks
 from rmq.config.broker import BrokerConfig
 from rmq.core.threads import in_thread
 from rmq.store.config import BrokerRole
@@ -24,11 +26,11 @@ from rmq.store.message_store import MessageStore
 from rmq.store.service import StoreService
 
 if TYPE_CHECKING:
-    from rmq.cluster.fetcher import Replica
+    from rmq.cluster.fetcher import ReplicaFetcher
     from rmq.cluster.link_tls import LinkTls
+    from rmq.cluster.log_source import LogSource
     from rmq.cluster.membership import Membership
-    from rmq.cluster.term_state import Control
-    from rmq.cluster.upstream import Upstream
+    from rmq.cluster.term_state import TermState
 
 logger = logging.getLogger(__name__)
 
@@ -40,28 +42,33 @@ class Replication:
         self,
         config: ReplicationConfig | None,
         broker: BrokerConfig,
-        role: Role,
+        role: GroupRole,
         store: MessageStore,
         name_servers: NameServers,
         tls: "LinkTls | None" = None,
         membership: "Membership | None" = None,
+        on_sessions_changed: Callable[[bool, float], None] | None = None,
     ) -> None:
+        """`on_sessions_changed` is that of `LogServer`."""
         self.config = config = config or ReplicationConfig()
         self.role = role
-        self.tables = CopiedTables(role, name_servers.ask)
-        self.suggestion = Suggestion(broker, role, store, name_servers)
-        self.replica: Replica | None = None
+        self.fetcher: ReplicaFetcher | None = None
+        self.synchronizer = SlaveSynchronizer(
+            role,
+            name_servers.ask,
+            is_copy=lambda: self.fetcher is not None and self.fetcher.is_copy,
+            safe_offset=lambda: store.positions.safe_offset,
+        )
+        self.read_suggestion = ReadSuggestion(broker, role, store, name_servers)
         self._store = store
         self._name_servers = name_servers
         self._tls = tls
-        self.control: Control | None = None
-        """What the controller has said; None in a group without one."""
-
-        self.look_again: Callable[[], None] = lambda: None
-        """Asks the controller, if there is one, who is the master."""
+        self._membership = membership
+        self.term_state: TermState | None = None
+        """The state of the running term; None in a group without a controller."""
 
         if membership is not None:
-            self._join(membership)
+            self._join_group(membership)
             return
         needed = 0
         replicated = None
@@ -70,57 +77,64 @@ class Replication:
         if needed:
             timeout_ms = config.replica_timeout_ms
             replicated = store.durability.await_replicas(timeout_ms)
-        self.primary = Primary(
+        self.log_server = LogServer(
             config,
             store.log,
-            self._members,
-            needed=needed,
+            self._group_members,
             replicated=replicated,
             tls=tls,
+            acks=Acks(needed),
+            on_sessions_changed=on_sessions_changed,
         )
 
-    def _join(self, membership: "Membership") -> None:
-        """Take the role that the controller gave."""
+    def _join_group(self, membership: "Membership") -> None:
+        """Take the role that the controller assigned."""
         # imported on use: most groups have no controller
-        from rmq.cluster.set_acks import SetAcks
+        from rmq.cluster.sync_set import SetAcks
 
         store, config = self._store, self.config
-        durability, log, positions = store.durability, store.log, store.positions
-        control = self.control = membership.begin(store)
-        self.look_again = membership.ask_soon
+        log, positions = store.log, store.positions
         replicated = acks = None
-        if control.group is None:
-            confirm = control.confirm
-            confirm.reset(min(store.checkpoint.confirm_offset, log.end_offset))
+        if membership.running_term.is_master:
+            replicated = store.durability.await_group(config.replica_timeout_ms)
+            visible_limit = positions.acknowledged
         else:
-            replicated = durability.await_group(config.replica_timeout_ms)
+            confirm_offset = min(store.checkpoint.confirm_offset, log.end_offset)
+            visible_limit = Watermark(confirm_offset)
+        positions.limit_visible(visible_limit)
+        term_state = self.term_state = membership.begin_term(
+            store, visible_limit, lambda: self.log_server.acknowledge()
+        )
+        if term_state.sync_set is not None:
             acks = SetAcks(
-                control.group,
+                term_state.sync_set,
                 needed=config.in_sync_replicas - 1,
                 needs_all=config.needs_all,
                 least=config.least_in_sync,
                 end=lambda: log.end_offset,
                 now_ms=store.clock.steady_ms,
-                on_change=membership.look_soon,
+                on_change=membership.review_set_soon,
             )
-            control.confirm = confirm = positions.acknowledged
-        positions.limit_visible(confirm)
-        self.primary = Primary(
+        self.log_server = LogServer(
             config,
             log,
-            self._members,
+            self._group_members,
             replicated=replicated,
             tls=self._tls,
             acks=acks,
-            control=control,
+            term_state=term_state,
         )
-        self.primary.acknowledge()
-        membership.on_set = self.primary.acknowledge
+        self.log_server.acknowledge()
 
-    def warn(self) -> None:
+    def refresh_role(self) -> None:
+        """Ask the controller, if there is one, who is the master."""
+        if self._membership is not None:
+            self._membership.ask_role_soon()
+
+    def log_warnings(self) -> None:
         """Log what an operator may not expect."""
         kind = self.role.kind
-        if self.control is not None:
+        if self.term_state is not None:
             return
         if kind is BrokerRole.SYNC_MASTER and self.config.in_sync_replicas == 1:
             logger.warning(
@@ -129,70 +143,67 @@ class Replication:
             )
 
     async def run(self, listening: socket.socket) -> None:
-        """Serve replicas, and follow the master if this is a slave."""
+        """Serve slaves, and follow the master if this is one."""
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self.primary.serve, listening)
-            nursery.start_soon(self.suggestion.run)
+            nursery.start_soon(self.log_server.serve, listening)
+            nursery.start_soon(self.read_suggestion.run)
             if self._tls is not None:
                 nursery.start_soon(self._tls.run)
-            if self.replica is not None:
-                nursery.start_soon(self.replica.run)
-                nursery.start_soon(self.tables.run)
+            if self.fetcher is not None:
+                nursery.start_soon(self.fetcher.run)
+                nursery.start_soon(self.synchronizer.run)
 
-    def become_replica(
+    def become_slave(
         self,
         service: StoreService,
         on_append: Callable[[], None],
         on_cut: Callable[[], None],
     ) -> None:
-        """Have `run` follow the master; `on_append` wakes those who wait for messages.
+        """Have `run` follow the master; `on_append` wakes held pulls.
 
         The store is open; `on_cut` is called when its log has become shorter or empty.
         """
-        # imported on use: a master follows nobody
-        from rmq.cluster.fetcher import Replica
-        from rmq.cluster.master_requests import AppointedMaster, MasterUpstream
-        from rmq.store.aside import Aside
+        # imported on use: a master has no fetcher
+        from rmq.cluster.fetcher import ReplicaFetcher
+        from rmq.cluster.remote_broker import AppointedMaster, MasterSource
+        from rmq.store.log_backup import LogBackup
         from rmq.store.replica_writer import ReplicaWriter
 
-        is_sync = self._store.config.is_sync_flush
         writer = ReplicaWriter(self._store)
 
-        async def cut(end: int) -> Sequence[object]:
-            aside = Aside(self._store.directory)
-            steps = writer.cut_steps(end) if end else writer.begin_anew_steps(aside)
+        async def cut_log(end: int) -> Sequence[object]:
+            backup = LogBackup(self._store.directory)
+            steps = writer.cut_steps(end) if end else writer.reseed_steps(backup)
             with trio.CancelScope(shield=True):
-                async with service.paused():
+                async with service.pause():
                     for step in steps:
                         await in_thread(step)
-            if self.control is not None:
-                self.control.cut(end)
-            self.primary.leave_all()
+            if self.term_state is not None:
+                self.term_state.cut_to(end)
+            self.log_server.close_sessions()
             on_cut()
-            return writer.cuts if end else [aside]
+            return writer.cuts if end else [backup]
 
-        upstream: Upstream
-        if self.control is None:
-            upstream = MasterUpstream(self.config, self.role, self._name_servers)
+        source: LogSource
+        if self.term_state is None:
+            source = MasterSource(self.config, self.role, self._name_servers)
         else:
             master, ask = self.role.master_address, self._name_servers.ask
-            upstream = AppointedMaster(master, ask)
-        self.replica = Replica(
+            source = AppointedMaster(master, ask)
+        is_sync = self._store.config.is_sync_flush
+        self.fetcher = ReplicaFetcher(
             self.config,
             writer,
-            upstream,
+            source,
             on_append=on_append,
+            on_following=self.synchronizer.copy_soon,
             durable=self._store.positions.durable if is_sync else None,
-            cut=cut,
+            cut=cut_log,
             tls=self._tls,
-            control=self.control,
+            term_state=self.term_state,
         )
-        replica = self.replica
-        self.tables.safe_end = lambda: replica.safe_offset
-        self.replica.on_follow = self.tables.note_change
-        self.tables.is_copy = lambda: self.replica is not None and self.replica.is_copy
 
-    async def _members(self) -> Collection[str]:
+    async def _group_members(self) -> Collection[str]:
         """Return the addresses of the other brokers of the group."""
         members = await self._name_servers.group_members()
         master = self.role.master_address

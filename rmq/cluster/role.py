@@ -1,128 +1,335 @@
-"""Role: whether this broker is the master of its group, and who is otherwise.
+"""The role automaton of a broker in a group with a controller.  No I/O, no clock.
 
-A master's id is 0.  Without a controller a slave learns its master's addresses from the
-name servers at each registration; `haMasterAddress` replaces the one of the log.
+`step(state, event)` returns the next state and the effects, which the caller performs.
+The answer of a controller is the next event.  `Membership` performs the effects over
+the network; the model of groups (`tests/model`) runs the same function through every
+history of a small group.
+
+Phases of a start:
+
+* JOINING: the broker has an id and registers with the controller.
+* DEFERRING: a power cut may have taken acknowledged messages from this broker.  It does
+  not ask to be elected while the sync state set has other members, until one of them
+  is the master or the wait times out.
+* MEMBER: the controller knows where this broker is.
+
+A term is one election's outcome: epoch, master, set.  The broker runs as long as its
+term; a newer term ends it, and it starts again in the new role.
 """
 
-import logging
-from collections.abc import Callable
-from typing import Final
+import enum
+from collections.abc import Collection
+from typing import NamedTuple
 
-from rmq.config.broker import BrokerConfig
-from rmq.core.errors import ConfigError, RequestRejected
-from rmq.core.logs import Foreign
-from rmq.protocol.codes import OwnRequestCode, RequestCode, ResponseCode
+from rmq.core.errors import RmqError
+from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import Command
-from rmq.remoting.connection import Connection
-from rmq.store.config import BrokerRole, StoreConfig
 
-logger = logging.getLogger(__name__)
-
-_BUSY: Final = (
-    ResponseCode.SYSTEM_BUSY,
-    "[REJECTREQUEST]system busy, start flow control for a while",
+DEFER_TEXT = (
+    "the log of this broker may lack acknowledged messages: it waits for another one "
+    "to become the master"
 )
-_OF_MASTER: Final = (
-    ResponseCode.SYSTEM_ERROR,
-    "Can't modify topic or subscription group from slave broker, please execute it "
-    "from master broker.",
+
+
+class Refused(RmqError):
+    """A controller has refused a request."""
+
+    def __init__(self, answer: Command) -> None:
+        self.code = answer.code
+        super().__init__(f"the controller answers {answer.code}: {answer.remark}")
+
+
+class Term(NamedTuple):
+    """A role of this broker, from one election to the next."""
+
+    epoch: int = 0
+    """0: no controller has reported a role yet."""
+
+    master_id: int = 0
+    """0: the group has no master."""
+
+    master_address: str = ""
+    own_id: int = 0
+    members: frozenset[int] = frozenset()
+    """The sync state set."""
+
+    number: int = 0
+    """Number of the set; each change increments it."""
+
+    @property
+    def is_master(self) -> bool:
+        """Whether this broker is the master."""
+        return self.epoch > 0 and self.master_id == self.own_id
+
+    @property
+    def must_defer(self) -> bool:
+        """Whether a broker that may lack messages must not become the master yet."""
+        has_other_master = self.master_id not in (0, self.own_id)
+        return bool(self.members - {self.own_id}) and not has_other_master
+
+    def start_offset(
+        self, requested: frozenset[int] | None, end: int, confirm_offset: int
+    ) -> int:
+        """Return the confirm offset with which this master starts its term.
+
+        A master alone in the set confirms all of its log, which ends at `end`.
+        `requested` is a set that it asked for before a crash: it may still be granted.
+        """
+        is_alone = self.members | (requested or self.members) == {self.own_id}
+        return end if is_alone else min(confirm_offset, end)
+
+
+class Phase(enum.Enum):
+    """Progress of a start."""
+
+    JOINING = enum.auto()
+    DEFERRING = enum.auto()
+    MEMBER = enum.auto()
+
+
+class RoleState(NamedTuple):
+    """Everything that decides the role of this broker."""
+
+    phase: Phase = Phase.JOINING
+    term: Term = Term()
+    """The newest term that a controller has reported."""
+
+    running: Term = Term()
+    """The term in which the broker runs."""
+
+    may_lack: bool = False
+    """Whether the log may lack messages that this broker has acknowledged."""
+
+    is_learner: bool = False
+    """A learner never asks to be elected."""
+
+    deadline_s: float = 0.0
+    """End of the deferral."""
+
+    confirmed_s: float = 0.0
+    """When a controller last confirmed that this broker is the master."""
+
+    problem: str = "no controller has answered yet"
+    """Why the controllers did not answer as expected; empty if they did."""
+
+
+# -- events
+
+
+class Identified(NamedTuple):
+    """The broker has its id; a join starts, or starts again after a failure."""
+
+    now_s: float
+    deadline_s: float
+
+
+class RoleDue(NamedTuple):
+    """It is time to ask for the role."""
+
+    now_s: float
+
+
+class RoleFound(NamedTuple):
+    """A controller has answered who is the master."""
+
+    term: Term
+    now_s: float
+
+
+class RoleRefused(NamedTuple):
+    """A controller has refused to answer who is the master."""
+
+    error: Refused
+
+
+class Registered(NamedTuple):
+    """A controller has registered this broker; epoch 0 if it knows no master."""
+
+    term: Term
+    now_s: float
+
+
+class Elected(NamedTuple):
+    """An election has ended, for this broker or another one."""
+
+    term: Term
+    now_s: float
+
+
+class MasterConfirmed(NamedTuple):
+    """A controller has accepted a request that only the master may send."""
+
+    now_s: float
+
+
+class Failed(NamedTuple):
+    """A request has failed."""
+
+    problem: str
+
+
+class Opened(NamedTuple):
+    """The store is open, and the broker starts in its term."""
+
+    may_lack: bool
+    now_s: float
+
+
+class TermEntered(NamedTuple):
+    """The broker starts in the newest term."""
+
+
+Event = (
+    Identified
+    | RoleDue
+    | RoleFound
+    | RoleRefused
+    | Registered
+    | Elected
+    | MasterConfirmed
+    | Failed
+    | Opened
+    | TermEntered
 )
-REFUSALS: Final = {
-    RequestCode.SEND_MESSAGE: _BUSY,
-    RequestCode.SEND_MESSAGE_V2: _BUSY,
-    RequestCode.SEND_BATCH_MESSAGE: _BUSY,
-    RequestCode.CONSUMER_SEND_MSG_BACK: _BUSY,
-    RequestCode.END_TRANSACTION: (
-        ResponseCode.SLAVE_NOT_AVAILABLE,
-        "not set any response code",
-    ),
-    RequestCode.RECALL_MESSAGE: (
-        ResponseCode.SLAVE_NOT_AVAILABLE,
-        "recall failed, broker service not available",
-    ),
-    RequestCode.POP_MESSAGE: _BUSY,
-    RequestCode.ACK_MESSAGE: _BUSY,
-    RequestCode.BATCH_ACK_MESSAGE: _BUSY,
-    RequestCode.CHANGE_MESSAGE_INVISIBLETIME: _BUSY,
-    RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: (
-        ResponseCode.SYSTEM_ERROR,
-        "Can not reset offset in slave broker",
-    ),
-    RequestCode.RESUME_CHECK_HALF_MESSAGE: _OF_MASTER,
-    RequestCode.UPDATE_AND_CREATE_TOPIC: _OF_MASTER,
-    RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: _OF_MASTER,
-    RequestCode.DELETE_TOPIC_IN_BROKER: _OF_MASTER,
-    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: _OF_MASTER,
-    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: _OF_MASTER,
-    RequestCode.DELETE_SUBSCRIPTIONGROUP: _OF_MASTER,
-    RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN: _OF_MASTER,
-    RequestCode.SET_MESSAGE_REQUEST_MODE: _OF_MASTER,
-    OwnRequestCode.RESEND_DEAD_LETTERS: _OF_MASTER,
-}
-"""What a slave refuses, with the codes and remarks of Java's slaves, or, for what
-these accept and then forget, of Java's slaves before 5.0."""
-
-_PULLS: Final = (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
 
 
-class Role:
-    """The role of one broker in its group."""
+# -- effects
 
-    def __init__(
-        self,
-        config: BrokerConfig,
-        store_config: StoreConfig,
-        appointed_master: str | None = None,
-    ) -> None:
-        """ConfigError if role and id contradict each other.
 
-        `appointed_master` is the master's address that a controller told; empty if
-        there is none.
-        """
-        self._config = config
-        self._is_appointed = appointed_master is not None
-        self.kind = store_config.broker_role
-        self.is_master = self.kind is not BrokerRole.SLAVE
-        self.broker_id = 0 if self.is_master else config.broker_id
-        self.master_address = "" if self.is_master else appointed_master or ""
-        """For requests; empty while no master is known, or if this is one."""
+class AskRole(NamedTuple):
+    """Ask who is the master: RoleFound or RoleRefused follows."""
 
-        self.master_ha_address = ""
-        """For its log."""
 
-        self.on_change: list[Callable[[], None]] = []
-        if not self.is_master and not config.broker_id:
-            raise ConfigError(
-                "brokerRole=SLAVE, brokerId=0: Slave's brokerId must be > 0"
+class Register(NamedTuple):
+    """Register this broker: Registered follows."""
+
+
+class Elect(NamedTuple):
+    """Ask to be elected: Elected follows."""
+
+
+class Defer(NamedTuple):
+    """Wait, then report RoleDue."""
+
+
+class SwitchTerm(NamedTuple):
+    """End the running broker; it starts again in this term."""
+
+    term: Term
+
+
+class ApplySet(NamedTuple):
+    """Apply the set of the controller."""
+
+    members: Collection[int]
+    number: int
+
+
+class LogProblem(NamedTuple):
+    """Log a problem that is new."""
+
+    problem: str
+
+
+class Fail(NamedTuple):
+    """Raise the error of the controller."""
+
+    error: Refused
+
+
+Effect = AskRole | Register | Elect | Defer | SwitchTerm | ApplySet | LogProblem | Fail
+Step = tuple[RoleState, tuple[Effect, ...]]
+
+
+def step(state: RoleState, event: Event) -> Step:
+    """Return the next state, and what has to be done now."""
+    match event:
+        case Identified() | RoleDue() | RoleFound() | RoleRefused():
+            return _step_of_role(state, event)
+        case Registered(term, now_s):
+            state = state._replace(phase=Phase.MEMBER)
+            return (
+                _adopt_term(state, term, now_s)
+                if term.epoch
+                else _request_election(state)
             )
-        if self.is_master and config.broker_id:
-            logger.warning(
-                "brokerId=%d has no effect: the id of a master is 0", config.broker_id
+        case Elected(term, now_s):
+            return _adopt_term(state, term, now_s)
+        case MasterConfirmed(now_s):
+            return state._replace(confirmed_s=now_s), ()
+        case Failed(problem):
+            effects = () if problem == state.problem else (LogProblem(problem),)
+            return state._replace(problem=problem), effects
+        case Opened(may_lack, now_s):
+            return state._replace(may_lack=may_lack, confirmed_s=now_s), ()
+        case TermEntered():
+            return state._replace(running=state.term), ()
+
+
+def _step_of_role(
+    state: RoleState, event: Identified | RoleDue | RoleFound | RoleRefused
+) -> Step:
+    """Do a step of a join, or of the question who is the master."""
+    is_deferring = state.phase is Phase.DEFERRING
+    match event:
+        case Identified(_, deadline_s):
+            if not state.may_lack:
+                return state._replace(phase=Phase.JOINING), (Register(),)
+            deferring = state._replace(phase=Phase.DEFERRING, deadline_s=deadline_s)
+            return deferring, (AskRole(),)
+        case RoleDue(now_s):
+            is_over = is_deferring and now_s >= state.deadline_s
+            return state, (Register() if is_over else AskRole(),)
+        case RoleRefused(error):
+            is_unknown = error.code == ResponseCode.CONTROLLER_BROKER_METADATA_NOT_EXIST
+            return state, (Register() if is_deferring or is_unknown else Fail(error),)
+        case RoleFound(term, now_s):
+            if is_deferring:
+                return state, (Defer() if term.must_defer else Register(),)
+            return (
+                _adopt_term(state, term, now_s)
+                if term.master_id
+                else _request_election(state)
             )
 
-    def follow(self, address: str, ha_address: str) -> None:
-        """Take the addresses of the master, as a name server knows them.
 
-        Empty ones change nothing: a master that is away may come back.  In a group with
-        a controller only that knows the master.
-        """
-        if self.is_master or self._is_appointed or not address or not ha_address:
-            return
-        if (address, ha_address) == (self.master_address, self.master_ha_address):
-            return
-        logger.info(
-            "the master of this group is %s, its log at %s",
-            Foreign(address),
-            Foreign(ha_address),
+def _request_election(state: RoleState) -> Step:
+    """Ask to be elected in a group without a master."""
+    return state, () if state.is_learner else (Elect(),)
+
+
+def _adopt_term(state: RoleState, term: Term, now_s: float) -> Step:
+    """Adopt a newer term; the running master adopts the set of its own term.
+
+    A controller that lags reports an older epoch, which changes nothing.
+    """
+    state, own = state._replace(problem=""), state.term
+    if term.epoch < own.epoch:
+        return state, ()
+    if term.epoch > own.epoch or (not own.master_id and term.master_id):
+        return state._replace(term=term), (SwitchTerm(term),)
+    if not term.is_master:
+        return state, ()
+    confirmed = state._replace(confirmed_s=now_s)
+    return confirmed, (ApplySet(term.members, term.number),)
+
+
+def fence_reason(
+    *, set_size: int, least_in_sync: int, late_s: float, limit_s: float, is_whole: bool
+) -> str:
+    """Return why a master takes no messages now; empty if it does.
+
+    `late_s` is the time since a controller confirmed it.  `is_whole`: all brokers that
+    have to acknowledge are connected, so that no other one can have become the master.
+    """
+    if set_size < least_in_sync:
+        return (
+            f"in-sync replicas not enough: {set_size} of {least_in_sync} "
+            "(minInSyncReplicas)"
         )
-        self.master_address, self.master_ha_address = address, ha_address
-        for listener in self.on_change:
-            listener()
-
-    def check(self, request: Command, _connection: Connection) -> None:
-        """Refuse what a slave does not do; a guard of slaves."""
-        refusal = REFUSALS.get(request.code)  # type: ignore[call-overload] # an int
-        if refusal is None and request.code in _PULLS:
-            refusal = None if self._config.slave_read_enable else _BUSY
-        if refusal is not None:
-            raise RequestRejected(*refusal)
+    if late_s > limit_s and not is_whole:
+        return (
+            f"no controller has confirmed for {limit_s:g} s that this broker is "
+            "the master, and it has lost brokers of its group"
+        )
+    return ""

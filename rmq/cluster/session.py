@@ -1,9 +1,9 @@
-"""Follower: one replica as its master serves it, over a connection of its own.
+"""ReplicaSession: one slave, as its master serves it over a connection of its own.
 
 The log leaves straight from the mapped files, a frame in one system call.  At the end
-of the log a follower is *idle*: the next poll that stored something sends it at once
-(`push`).  A file is held while it is sent; pages that are not in memory are read by a
-worker thread first, so that nobody waits for the disk.
+of the log a session is *idle*: the next poll that stored something sends it at once
+(`push`).  A file is held while it is sent.  A worker thread first reads pages that are
+not in memory, so that no other task waits for the disk.
 """
 
 import logging
@@ -15,7 +15,7 @@ import trio
 
 from rmq._fastpath import MappedFile
 from rmq.cluster.config import ReplicationConfig
-from rmq.cluster.term_state import Control
+from rmq.cluster.term_state import TermState
 from rmq.cluster.wire import (
     NEWEST_FILE,
     WHOLE_LOG,
@@ -34,17 +34,17 @@ logger = logging.getLogger(__name__)
 
 RECEIVE_SIZE = 4096
 PUSH_LIMIT = 1 << 20
-"""Bytes for one replica before other tasks run."""
+"""Bytes for one slave before other tasks run."""
 
 FLOW_PAUSE_S = 0.02
-"""Pause of a follower that has had what a second allows."""
+"""Pause of a session that has used the bytes of this second."""
 
 TRUSTED_REPORTS = 2
-"""A replica that has reported so often takes larger frames."""
+"""A slave that has reported so often takes larger frames."""
 
 
-class Follower:
-    """A replica that reads the log."""
+class ReplicaSession:
+    """A connected slave, seen from its master. Known in Java as `HAConnection`."""
 
     def __init__(
         self,
@@ -52,11 +52,11 @@ class Follower:
         address: str,
         log: CommitLog,
         config: ReplicationConfig,
-        on_report: Callable[["Follower", int], None],
-        control: Control | None = None,
-        on_greeting: Callable[["Follower"], None] = lambda _follower: None,
+        on_report: Callable[["ReplicaSession", int], None],
+        term_state: TermState | None = None,
+        on_greeting: Callable[["ReplicaSession"], None] = lambda _session: None,
     ) -> None:
-        """With `control` the two speak the dialect of groups with a controller."""
+        """With `term_state` the two speak the dialect of groups with a controller."""
         self.address = address
         self.greeting: Greeting | None = None
         self.next_offset = -1
@@ -67,13 +67,13 @@ class Follower:
         self._log = log
         self._config = config
         self._on_report = on_report
-        self._control = control
+        self._term_state = term_state
         self._on_greeting = on_greeting
-        self._reports = 0
+        self._report_count = 0
         self._head = b""
-        self._left = 0
-        self._told = -1
-        """What it knows to be confirmed."""
+        self._unsent_size = 0
+        self._sent_confirm_offset = -1
+        """The confirm offset that was sent last."""
 
         self._is_idle = False
         self._wake = trio.Event()
@@ -88,7 +88,7 @@ class Follower:
     # -- what it reports
 
     async def _receive(self) -> None:
-        reader = ReportReader() if self._control is None else AckReader()
+        reader = ReportReader() if self._term_state is None else AckReader()
         silence_s = self._config.ha_silence_limit_ms / 1000
         with trio.CancelScope() as scope:
             while True:
@@ -103,34 +103,34 @@ class Follower:
                 reports: list[int] = []
                 for found in reader.feed(data):
                     if isinstance(found, Greeting):
-                        self._answer(found)
+                        self._answer_greeting(found)
                     else:
                         reports.append(found)
                 if reports and self.next_offset < 0:
-                    self._take_report(reports.pop(0))
+                    self._apply_report(reports.pop(0))
                 if reports:
-                    self._take_report(reports[-1])
+                    self._apply_report(reports[-1])
         raise RemoteProtocolError(f"it was silent for {silence_s:g} s")
 
-    def _answer(self, greeting: Greeting) -> None:
+    def _answer_greeting(self, greeting: Greeting) -> None:
         """Send end and epochs of this log; a socket without room is given up."""
-        assert self._control is not None, "only groups with a controller greet"
+        assert self._term_state is not None, "only groups with a controller greet"
         if self.next_offset >= 0:
             return
         self.greeting = greeting
         self._on_greeting(self)
-        answer = encode_lineage(self._control.lineage(self._log.end_offset))
+        answer = encode_lineage(self._term_state.greeting_answer(self._log.end_offset))
         if self._socket.send(answer) < len(answer):
             raise RemoteProtocolError("it does not take an answer")
 
-    def _take_report(self, offset: int) -> None:
+    def _apply_report(self, offset: int) -> None:
         if self.next_offset < 0:
-            self.next_offset = self._start(offset)
+            self.next_offset = self._start_offset(offset)
             self._wake.set()
-        self._reports += 1
+        self._report_count += 1
         self._on_report(self, offset)
 
-    def _start(self, offset: int) -> int:
+    def _start_offset(self, offset: int) -> int:
         """Return where to begin for a first report."""
         log = self._log
         end, files = log.end_offset, log.files
@@ -160,7 +160,7 @@ class Follower:
         if not self._is_idle:
             return
         if self.next_offset >= self._log.end_offset:
-            self._push_confirmed()
+            self._push_confirm_offset()
             return
         file = self._log.files.find(self.next_offset)
         try:
@@ -171,11 +171,11 @@ class Follower:
         self._is_idle = False
         self._wake.set()
 
-    def _push_confirmed(self) -> None:
-        control = self._control
-        if control is None or control.confirm.value <= self._told:
+    def _push_confirm_offset(self) -> None:
+        control = self._term_state
+        if control is None or control.visible_limit.value <= self._sent_confirm_offset:
             return  # it is asked after each poll
-        if control.confirmed(self._log.end_offset) <= self._told:
+        if control.confirm_offset(self._log.end_offset) <= self._sent_confirm_offset:
             return
         self._head = self._encode_head()
         with suppress(OSError):  # its own task meets the error again, and ends
@@ -190,16 +190,16 @@ class Follower:
         while True:
             if not self._send_some(PUSH_LIMIT):
                 await trio.lowlevel.wait_writable(self._socket)
-            elif not self._left and not self._allowance():
+            elif not self._unsent_size and not self._allowed_bytes():
                 await trio.sleep(FLOW_PAUSE_S)
-            elif self._left or self.next_offset < self._log.end_offset:
+            elif self._unsent_size or self.next_offset < self._log.end_offset:
                 await self._read_ahead()
             else:
                 self._is_idle, self._wake = True, trio.Event()
                 with trio.move_on_after(heartbeat_s) as scope:
                     await self._wake.wait()
                 self._is_idle = False
-                if scope.cancelled_caught and not self._left:
+                if scope.cancelled_caught and not self._unsent_size:
                     self._head = self._encode_head()
 
     async def _read_ahead(self) -> None:
@@ -224,16 +224,16 @@ class Follower:
     @property
     def _frame_limit(self) -> int:
         config = self._config
-        if self._reports < TRUSTED_REPORTS:
+        if self._report_count < TRUSTED_REPORTS:
             return config.ha_first_frame_size
         return config.ha_frame_size
 
     def _send_some(self, limit: int) -> bool:
         """Send up to the log's end, or `limit` bytes; False if it takes no more."""
         while limit > 0:
-            if not self._head and not self._left:
-                self._left = self._next_size()
-                if not self._left:
+            if not self._head and not self._unsent_size:
+                self._unsent_size = self._next_size()
+                if not self._unsent_size:
                     return True
                 self._head = self._encode_head()
             sent = self._send_part()
@@ -243,23 +243,25 @@ class Follower:
         return True
 
     def _encode_head(self) -> bytes:
-        """Return what comes before the bytes that are left; a heartbeat has none."""
-        if self._control is None:
-            return encode_head(self.next_offset, self._left)
+        """Return the head of the next frame; a heartbeat is a head alone."""
+        if self._term_state is None:
+            return encode_head(self.next_offset, self._unsent_size)
         end = self._log.end_offset
-        self._told = self._control.confirmed(end)
-        return self._control.part_head(self.next_offset, self._left, end)
+        self._sent_confirm_offset = self._term_state.confirm_offset(end)
+        return self._term_state.encode_part_head(
+            self.next_offset, self._unsent_size, end
+        )
 
     def _next_size(self) -> int:
         """Return the size of the next frame, 0 at the end of the log."""
         log = self._log
         rest = log.end_offset - self.next_offset
-        if self._control is not None and rest > 0:
-            rest = self._control.rest_of_epoch(self.next_offset, log.end_offset)
+        if self._term_state is not None and rest > 0:
+            rest = self._term_state.size_in_epoch(self.next_offset, log.end_offset)
         to_next_file = log.files.end_of(self.next_offset) - self.next_offset
-        return max(0, min(rest, to_next_file, self._frame_limit, self._allowance()))
+        return max(0, min(rest, to_next_file, self._frame_limit, self._allowed_bytes()))
 
-    def _allowance(self) -> int:
+    def _allowed_bytes(self) -> int:
         """Return how many bytes may go in this second; Java counts heads only."""
         config = self._config
         if not config.ha_flow_control:
@@ -268,7 +270,7 @@ class Follower:
 
     def _send_part(self) -> int:
         """Send what is left of the frame; return how many bytes went, 0 if none."""
-        with self._bytes() as body:
+        with self._unsent_bytes() as body:
             try:
                 sent = self._socket.sendmsg([self._head, body])
             except BlockingIOError:
@@ -277,12 +279,12 @@ class Follower:
         of_head = min(sent, len(self._head))
         self._head = self._head[of_head:]
         self.next_offset += sent - of_head
-        self._left -= sent - of_head
+        self._unsent_size -= sent - of_head
         return sent
 
-    def _bytes(self) -> memoryview:
+    def _unsent_bytes(self) -> memoryview:
         """Return what is left of the frame's bytes."""
-        if not self._left:
+        if not self._unsent_size:
             return memoryview(b"")
         file = self._log.files.find(self.next_offset)
         if file is None:
@@ -290,7 +292,7 @@ class Follower:
                 f"offset {self.next_offset}, which it needs next, was deleted here"
             )
         if self._log.writer is None:
-            return file.view(self.next_offset - file.base_offset, self._left)
-        data = self._log.read(self.next_offset, self._left)
+            return file.view(self.next_offset - file.base_offset, self._unsent_size)
+        data = self._log.read(self.next_offset, self._unsent_size)
         assert data is not None, f"the log has no bytes at {self.next_offset}"
         return memoryview(data)

@@ -1,17 +1,16 @@
-"""CopiedTables: what a slave copies from its master beside the log.
+"""SlaveSynchronizer: a slave copies tables from its master, beside the log.
 
 Topics, groups and offsets are the broker's own; a plugin adds its tables with
-`Register.copied_table`.  Each is asked for as soon as the log is proven to be a copy of
-the master's, because the topics that a master of another group lacks would be deleted
-here; then again and again, after a pause of 20 times what it took: so a large table
-costs the master a twentieth of its time at most.  A table that fails is logged once,
-and the others go on.
+`Register.copied_table`.  Copying starts when the log is proven to be a copy of the
+master's: the slave would delete topics that a master of another group lacks.  The pause
+after each copy is 20 times its duration, so a large table costs the master at most a
+twentieth of its time.  A table that fails is logged once, and the others go on.
 
-Offsets say what is done: delivered, committed, taken up again.  The records of that are
-in the master's log before; a slave that had the offsets first, and became the master,
-would never do it.  So a slave asks with such a table where the master's log ends, and
-takes the table when its own log has all that.  Java tells nothing.
-Known in Java as `SlaveSynchronize`, which begins after a minute.
+Offsets record finished work: deliveries, commits, retries.  The master's log has the
+records of that work earlier.  A slave that got the offsets first and became the master
+would never do the work.  So the slave asks where the master's log ends, and applies the
+table when its own log has reached that end.  Java does not send the end.
+Known in Java as `SlaveSynchronize`, which starts after a minute.
 """
 
 import logging
@@ -21,7 +20,7 @@ import msgspec
 import trio
 
 from rmq.cluster.directory import Ask
-from rmq.cluster.role import Role
+from rmq.cluster.group_role import GroupRole
 from rmq.core.errors import ConnectFailed, RmqError
 from rmq.core.logs import Foreign
 from rmq.plugin.registrations import Around
@@ -35,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 ASK_TIMEOUT_MS = 30_000
 LOG_END = "rmq.logEnd"
-"""Field of an answer: where the master's log ended; of a question: tell that."""
+"""Field of an answer: the end of the master's log; of a request: it is wanted."""
 
 LOG_LIMIT_S = 30.0
 LOG_PAUSE_S = 0.02
@@ -46,10 +45,10 @@ LARGEST_PAUSE_S = 60.0
 COST_FACTOR = 20
 
 Apply = Callable[[bytes], object]
-"""Takes the body of the master's answer; RequestRejected if it is none of its kind."""
+"""Takes the body of the master's answer; RequestRejected if it has another form."""
 
-GiveBack = Callable[[Ask, str], Awaitable[None]]
-"""Gives the master at an address what it lacks; PeerError if it does not answer."""
+ForwardCommits = Callable[[Ask, str], Awaitable[None]]
+"""Forwards commits to the master at an address; PeerError if it does not answer."""
 
 
 class CopiedTable(msgspec.Struct):
@@ -59,9 +58,9 @@ class CopiedTable(msgspec.Struct):
     code: int
     apply: Apply
     least_pause_s: float = LEAST_PAUSE_S
-    give_back: GiveBack | None = None
+    forward: ForwardCommits | None = None
     follows_log: bool = True
-    """Whether it may say that something is done of which the log has the records."""
+    """Whether the table records work whose records are in the log."""
 
     asked_end: int = 0
     """Where the log ended when the master was asked: the answer knows of all before."""
@@ -72,21 +71,28 @@ class CopiedTable(msgspec.Struct):
     copies: int = 0
 
 
-class CopiedTables:
+class SlaveSynchronizer:
     """All tables that a slave copies."""
 
-    def __init__(self, role: Role, ask: Ask) -> None:
+    def __init__(
+        self,
+        role: GroupRole,
+        ask: Ask,
+        *,
+        is_copy: Callable[[], bool],
+        safe_offset: Callable[[], int],
+    ) -> None:
+        """Copy only while `is_copy`: the log is a copy of the master's.
+
+        `safe_offset` is that of `LogPositions`.
+        """
         self.tables: list[CopiedTable] = []
-        self.is_copy: Callable[[], bool] = lambda: False
-        """Whether the log is a copy of the master's."""
-
-        self.safe_end: Callable[[], int] = lambda: 0
-        """Where the log ends, as far as it is safe here."""
-
+        self._is_copy = is_copy
+        self._safe_offset = safe_offset
         self._role = role
         self._ask = ask
         self._changed = trio.Event()
-        role.on_change.append(self.note_change)
+        role.on_change.append(self.copy_soon)
 
     def add(
         self,
@@ -94,18 +100,16 @@ class CopiedTables:
         code: int,
         apply: Apply,
         least_pause_s: float = LEAST_PAUSE_S,
-        give_back: GiveBack | None = None,
+        forward: ForwardCommits | None = None,
         *,
         follows_log: bool = True,
     ) -> CopiedTable:
-        """Copy what the master answers to `code`; then call `give_back`."""
-        table = CopiedTable(
-            name, int(code), apply, least_pause_s, give_back, follows_log
-        )
+        """Copy what the master answers to `code`; then call `forward`."""
+        table = CopiedTable(name, int(code), apply, least_pause_s, forward, follows_log)
         self.tables.append(table)
         return table
 
-    def note_change(self) -> None:
+    def copy_soon(self) -> None:
         """Copy soon: there is another master, or the log has been proven."""
         self._changed.set()
         self._changed = trio.Event()
@@ -114,11 +118,11 @@ class CopiedTables:
         """Copy until cancelled."""
         async with trio.open_nursery() as nursery:
             for table in self.tables:
-                nursery.start_soon(self._copy_regularly, table)
+                nursery.start_soon(self._copy_periodically, table)
 
-    async def _copy_regularly(self, table: CopiedTable) -> None:
+    async def _copy_periodically(self, table: CopiedTable) -> None:
         while True:
-            while not (self._role.master_address and self.is_copy()):
+            while not (self._role.master_address and self._is_copy()):
                 await self._changed.wait()
             began = trio.current_time()
             await self.copy(table)
@@ -131,7 +135,7 @@ class CopiedTables:
         """Copy one table now."""
         master = self._role.master_address
         error = ""
-        table.asked_end = self.safe_end()
+        table.asked_end = self._safe_offset()
         try:
             request = Command.request(table.code)
             if table.follows_log:
@@ -141,10 +145,10 @@ class CopiedTables:
                 error = f"it answers {answer.code}: {answer.remark}"
             else:
                 if table.follows_log:
-                    await self._reach(answer)
+                    await self._wait_for_log(answer)
                 table.apply(answer.body)
-                if table.give_back is not None:
-                    await table.give_back(self._ask, master)
+                if table.forward is not None:
+                    await table.forward(self._ask, master)
                 table.copies += 1
         except RmqError as failure:
             error = str(failure)
@@ -154,32 +158,34 @@ class CopiedTables:
             )
         table.error = error
 
-    async def _reach(self, answer: Command) -> None:
+    async def _wait_for_log(self, answer: Command) -> None:
         """Wait until the log has what the master's had when it answered."""
         told = answer.ext_fields.get(LOG_END, "0")
         end = int(told) if told.isdecimal() else 0
         with trio.move_on_after(LOG_LIMIT_S):
-            while self.safe_end() < end:  # noqa: ASYNC110 - it grows in a thread, too
+            while self._safe_offset() < end:  # noqa: ASYNC110 - it grows in a thread, too
                 await trio.sleep(LOG_PAUSE_S)
             return
         raise ConnectFailed(f"the log here has not come to {end} in {LOG_LIMIT_S:g} s")
 
 
-def telling_end(log: CommitLog) -> Around:
-    """Return what is put around the handlers of such tables."""
+def adding_log_end(log: CommitLog) -> Around:
+    """Return a wrapper for the handlers of such tables: it adds the end of the log."""
 
-    def tell(answer: Answer) -> Answer:
+    def add_end(answer: Answer) -> Answer:
         if isinstance(answer, Command):
             answer.ext_fields[LOG_END] = str(log.end_offset)
         return answer
 
-    async def tell_later(later: Later) -> Answer:
-        return tell(await later)
+    async def add_end_later(later: Later) -> Answer:
+        return add_end(await later)
 
-    def around(handler: Handler, request: Command, connection: Connection) -> Result:
+    def wrapped_handler(
+        handler: Handler, request: Command, connection: Connection
+    ) -> Result:
         found = handler(request, connection)
         if LOG_END not in request.ext_fields:
             return found
-        return tell_later(found) if isinstance(found, Coroutine) else tell(found)
+        return add_end_later(found) if isinstance(found, Coroutine) else add_end(found)
 
-    return around
+    return wrapped_handler

@@ -1,6 +1,7 @@
-"""Control: what a controller has said, for the links of one broker.
+"""TermState: the running term of this broker in a group with a controller.
 
-It lives as long as the role of the broker: with a new epoch comes a new one.
+It holds the epochs, the sync state set of a master, and the end of the visible log.  It
+lives as long as the role of the broker: each epoch has a new one.
 """
 
 from rmq._fastpath import Watermark
@@ -10,7 +11,7 @@ from rmq.cluster.wire import Epoch, Greeting, Lineage, encode_part_head
 from rmq.core.errors import RemoteProtocolError
 
 
-class Control:
+class TermState:
     """Epochs, the set of a master, and what readers may see."""
 
     def __init__(
@@ -24,39 +25,39 @@ class Control:
         """A master has a `group`; `confirm` is the end of what readers see."""
         self.own = own
         self.epoch = epoch
-        """Which the controller has told; 0 before it has told one."""
+        """The epoch that the controller reported; 0 before its first answer."""
 
         self.epochs = epochs
-        self.confirm = confirm
-        self.group = group
-        self._told = 0
-        """What the master calls confirmed; some of it may not be safe here yet."""
+        self.visible_limit = confirm
+        self.sync_set = group
+        self._announced_offset = 0
+        """Confirm offset of the master; some of it may not be safe here yet."""
 
-    def confirmed(self, end: int) -> int:
-        """Return what a master tells its replicas to be confirmed."""
-        if self.group is None:
-            return self.confirm.value
+    def confirm_offset(self, end: int) -> int:
+        """Return the confirm offset that a master sends to its slaves."""
+        if self.sync_set is None:
+            return self.visible_limit.value
         # under SYNC_FLUSH what the own disk lacks may go with a power cut
-        return min(self.group.confirmed(end), self.confirm.value)
+        return min(self.sync_set.confirm_offset(end), self.visible_limit.value)
 
     # -- as a master
 
-    def lineage(self, end: int) -> Lineage:
+    def greeting_answer(self, end: int) -> Lineage:
         """Return the answer to a greeting."""
-        return Lineage(end, self.epochs.all())
+        return Lineage(end, self.epochs.all_epochs())
 
-    def part_head(self, offset: int, size: int, end: int) -> bytes:
+    def encode_part_head(self, offset: int, size: int, end: int) -> bytes:
         """Return what comes before bytes of the log; size 0 is a heartbeat."""
-        epoch, _ = self._at(offset)
-        return encode_part_head(offset, size, epoch, self.confirmed(end))
+        epoch, _ = self._epoch_at(offset)
+        return encode_part_head(offset, size, epoch, self.confirm_offset(end))
 
-    def rest_of_epoch(self, offset: int, end: int) -> int:
+    def size_in_epoch(self, offset: int, end: int) -> int:
         """Return how many bytes of the log are in the epoch of `offset`."""
-        _, epoch_end = self._at(offset)
+        _, epoch_end = self._epoch_at(offset)
         return (end if epoch_end is None else min(end, epoch_end)) - offset
 
-    def _at(self, offset: int) -> tuple[Epoch, int | None]:
-        found = self.epochs.at(offset)
+    def _epoch_at(self, offset: int) -> tuple[Epoch, int | None]:
+        found = self.epochs.epoch_at(offset)
         if found is None:
             raise RemoteProtocolError(
                 f"it asked for offset {offset}, which is before the first epoch that "
@@ -64,30 +65,32 @@ class Control:
             )
         return found
 
-    # -- as a replica
+    # -- as a slave
 
-    def enter(self, epoch: Epoch) -> None:
-        """Note the epoch of the bytes that come next; durable at the return.
+    def enter_epoch(self, epoch: Epoch) -> None:
+        """Record the epoch of the bytes that come next; durable at the return.
 
         RemoteProtocolError if it is older than what the log has.
         """
-        if epoch not in self.epochs.all()[-1:]:
+        if epoch not in self.epochs.all_epochs()[-1:]:
             self.epochs.begin(epoch)
 
-    def show(self, safe: int, confirmed: int | None = None) -> None:
+    def advance_visible(self, safe: int, confirmed: int | None = None) -> None:
         """Let readers see what the master calls `confirmed`, as far as it is safe."""
-        self._told = self._told if confirmed is None else confirmed
-        self.confirm.advance(min(self._told, safe))
+        self._announced_offset = (
+            self._announced_offset if confirmed is None else confirmed
+        )
+        self.visible_limit.advance(min(self._announced_offset, safe))
 
-    def cut(self, end: int) -> None:
-        """Forget what was beyond the end of a log that has become shorter."""
-        self.epochs.cut(end)
-        self.confirm.reset(min(self.confirm.value, end))
-        self._told = min(self._told, end)
+    def cut_to(self, end: int) -> None:
+        """Lower all positions to the end of a log that was cut."""
+        self.epochs.drop_after(end)
+        self.visible_limit.reset(min(self.visible_limit.value, end))
+        self._announced_offset = min(self._announced_offset, end)
 
-    def parting(self, end: int, lineage: Lineage) -> int | None:
-        """Return where this log, which ends at `end`, leaves that of its master.
+    def divergence_point(self, end: int, lineage: Lineage) -> int | None:
+        """Return where this log, which ends at `end`, diverges from the master's.
 
-        None if their epochs do not tell.
+        None if they share no epoch.
         """
         return self.epochs.consistent_point(end, lineage.epochs, lineage.end)

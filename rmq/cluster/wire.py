@@ -16,7 +16,7 @@ says of which epoch its bytes are.  All integers are big-endian and signed.
   offset, and the bytes, all of one epoch.
 
 Known in Java as `AutoSwitchHAConnection` and `AutoSwitchHAClient`.
-No I/O: whoever has bytes feeds them in, in any pieces.
+No I/O: callers feed bytes in, in any pieces.
 """
 
 import struct
@@ -38,7 +38,7 @@ WHOLE_LOG = 1
 """A report of an empty log: send all, except for the first byte, which is known."""
 
 FIRST_BYTE = b"\0"
-"""Of every log: the high byte of the size of a record."""
+"""The first byte of every log: the high byte of the size of a record."""
 
 _REPORT = struct.Struct(">q")
 _HEAD = struct.Struct(">qi")
@@ -55,7 +55,7 @@ def encode_head(offset: int, size: int) -> bytes:
 
 
 class ReportReader:
-    """What a master receives."""
+    """Decodes the reports that a master receives."""
 
     def __init__(self) -> None:
         self._rest = b""
@@ -72,7 +72,7 @@ class ReportReader:
 
 
 class FrameReader:
-    """What a replica receives."""
+    """Decodes the frames that a slave receives."""
 
     def __init__(self) -> None:
         self._head = b""
@@ -124,7 +124,7 @@ class Epoch(NamedTuple):
 
 
 class Greeting(NamedTuple):
-    """What a replica says first."""
+    """The first message of a slave."""
 
     broker_id: int
     wants_newest_file: bool = False
@@ -135,7 +135,7 @@ class Greeting(NamedTuple):
 
 
 class Lineage(NamedTuple):
-    """What a master answers: the end of its log, and its epochs."""
+    """The answer of a master: the end of its log, and its epochs."""
 
     end: int
     epochs: tuple[Epoch, ...]
@@ -193,7 +193,7 @@ def encode_part_head(offset: int, size: int, epoch: Epoch, confirmed: int) -> by
 
 
 class AckReader:
-    """What a master with epochs receives: a greeting, which may come again; reports."""
+    """Decodes greetings and reports that a master with epochs receives."""
 
     def __init__(self) -> None:
         self.greeting: Greeting | None = None
@@ -208,7 +208,7 @@ class AckReader:
             if state == LINK_GREETS:
                 if len(self._rest) < _GREETING.size:
                     break
-                found.append(self._greeted())
+                found.append(self._decode_greeting())
             elif state == LINK_COPIES and self.greeting is not None:
                 _, offset = _ACK.unpack_from(self._rest)
                 self._rest = self._rest[_ACK.size :]
@@ -222,7 +222,7 @@ class AckReader:
                 )
         return found
 
-    def _greeted(self) -> Greeting:
+    def _decode_greeting(self) -> Greeting:
         _, newest, learner, broker_id = _GREETING.unpack_from(self._rest)
         self._rest = self._rest[_GREETING.size :]
         greeting = Greeting(broker_id, newest == 1, learner == 1)
@@ -233,17 +233,17 @@ class AckReader:
 
 
 class LineageReader:
-    """What a replica receives first from a master with epochs."""
+    """Decodes the answer to a greeting."""
 
     def __init__(self) -> None:
         self.lineage = Lineage(0, ())
         """The answer, when `feed` has returned it."""
 
         self.rest = b""
-        """What came after the answer."""
+        """Bytes after the answer."""
 
     def feed(self, data: bytes) -> Lineage | None:
-        """Return the answer when it is complete; RemoteProtocolError if it is none."""
+        """Return the answer when it is complete; RemoteProtocolError if it is wrong."""
         self.rest += data
         if len(self.rest) < _LINEAGE.size:
             return None
@@ -280,7 +280,7 @@ def check_order(epochs: Sequence[Epoch]) -> None:
 
 
 class PartReader:
-    """What a replica receives from a master with epochs, after its answer."""
+    """Decodes the frames of a master with epochs, after its answer."""
 
     def __init__(self) -> None:
         self._head = b""

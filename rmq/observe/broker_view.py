@@ -296,7 +296,7 @@ class SlaveState(Protocol):
         ...
 
     @property
-    def behind(self) -> int:
+    def lag_bytes(self) -> int:
         """Bytes of the log that it lacks."""
         ...
 
@@ -314,7 +314,7 @@ class SlaveState(Protocol):
 class LogServerView(Protocol):
     """The master's end of replication."""
 
-    def statuses(self) -> Sequence[SlaveState]:
+    def session_statuses(self) -> Sequence[SlaveState]:
         """Return the connected slaves."""
         ...
 
@@ -334,17 +334,17 @@ class SyncSetView(Protocol):
     members: frozenset[int]
 
     @property
-    def waited_for(self) -> Collection[int]:
+    def required_acks(self) -> Collection[int]:
         """Members whose acknowledgements a message needs."""
         ...
 
     @property
-    def absent(self) -> Collection[int]:
+    def offline_brokers(self) -> Collection[int]:
         """Members that are not connected."""
         ...
 
     @property
-    def acknowledged(self) -> Mapping[int, int]:
+    def ack_offsets(self) -> Mapping[int, int]:
         """What each broker has, as offsets of the log."""
         ...
 
@@ -355,7 +355,7 @@ class TermView(Protocol):
     epoch: int
 
     @property
-    def group(self) -> SyncSetView | None:
+    def sync_set(self) -> SyncSetView | None:
         """The sync state set; None on a slave."""
         ...
 
@@ -364,17 +364,17 @@ class ReplicationView(Protocol):
     """Replication of the log."""
 
     @property
-    def primary(self) -> LogServerView:
+    def log_server(self) -> LogServerView:
         """The end that sends the log."""
         ...
 
     @property
-    def replica(self) -> FetcherView | None:
+    def fetcher(self) -> FetcherView | None:
         """The end that receives the log; None on a master."""
         ...
 
     @property
-    def control(self) -> TermView | None:
+    def term_state(self) -> TermView | None:
         """The state of the term; None without a controller."""
         ...
 

@@ -15,7 +15,7 @@ def group_of(broker: BrokerView) -> dict[str, Any] | None:
     not see them.  `members` is null on a slave; `behind` is null if one is not
     connected.
     """
-    control = broker.replication.control
+    control = broker.replication.term_state
     if control is None:
         return None
     end = broker.store.log.end_offset
@@ -26,18 +26,18 @@ def group_of(broker: BrokerView) -> dict[str, Any] | None:
         "unconfirmed": max(0, end - broker.store.positions.visible),
         "members": None,
     }
-    if (group := control.group) is not None:
-        acknowledged = {group.own_id: end, **group.acknowledged}
+    if (group := control.sync_set) is not None:
+        acknowledged = {group.own_id: end, **group.ack_offsets}
         found["members"] = [
             {
                 "id": number,
                 "is_own": number == group.own_id,
                 "in_set": number in group.members,
-                "waited_for": number in group.waited_for,
+                "waited_for": number in group.required_acks,
                 "behind": end - acknowledged[number]
                 if number in acknowledged
                 else None,
             }
-            for number in sorted(group.waited_for | acknowledged.keys())
+            for number in sorted(group.required_acks | acknowledged.keys())
         ]
     return found

@@ -124,7 +124,7 @@ class SenderClocks:
                 continue
             if not queue.min_offset <= end - 1 < queue.next_offset:
                 continue
-            offset, size, _ = queue.entry(end - 1)
+            offset, size, _ = queue.entry_at(end - 1)
             if size > SAMPLED_SIZE:
                 continue
             message = broker.store.reads.message_at(PhysicalOffset(offset))

@@ -69,7 +69,7 @@ async def _timer(broker: MonitoredBroker, turns: Turns) -> dict[str, Any] | None
     now_ms, wheel = broker.clock.now_ms(), timer.wheel
     counts = [0] * HALF_HOURS
     later = waiting = 0
-    for slot in wheel.numbers():
+    for slot in wheel.slot_numbers():
         count = max(0, wheel.count_of(slot))
         at = max(0, slot * timer.precision_ms - now_ms) // HALF_HOUR_MS
         waiting += count
@@ -78,7 +78,7 @@ async def _timer(broker: MonitoredBroker, turns: Turns) -> dict[str, Any] | None
         else:
             later += count
         await turns()
-    first = wheel.first()
+    first = wheel.first_slot()
     due_ms = None if first is None else (first + 1) * timer.precision_ms
     return {
         "waiting": waiting, "half_hours": counts, "later": later, "next": due_ms,
@@ -133,7 +133,7 @@ def _sender(broker: MonitoredBroker, group: str) -> str | None:
 async def brokers(broker: MonitoredBroker, _query: Query) -> dict[str, Any]:
     """Return this broker, who copies it, its name servers, and its cluster."""
     stats, usage = broker.store.statistics(), resource.getrusage(resource.RUSAGE_SELF)
-    replica = broker.replication.replica
+    replica = broker.replication.fetcher
     servers = broker.name_servers.statistics()
     disk = broker.monitor.growth.disk(broker, broker.clock.now_ms())
     return {
@@ -152,9 +152,9 @@ async def brokers(broker: MonitoredBroker, _query: Query) -> dict[str, Any]:
             "flush_p99_ms": broker.monitor.flushes.p99_ms(),
         },
         "replicas": [
-            {"address": each.address, "behind": each.behind,
+            {"address": each.address, "behind": each.lag_bytes,
              "in_sync": each.is_in_sync, "rate": each.bytes_per_second}
-            for each in broker.replication.primary.statuses()
+            for each in broker.replication.log_server.session_statuses()
         ],
         "following": None if replica is None else {
             "master": broker.role.master_ha_address, "is": replica.is_following,

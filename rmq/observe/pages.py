@@ -68,7 +68,7 @@ async def _readiness(broker: MonitoredBroker, is_stopping: Callable[[], bool]) -
 def reasons_against(broker: MonitoredBroker, *, is_stopping: bool) -> list[str]:
     """Return the reasons why this broker is not ready, empty if it is."""
     reasons = ["a stop is in progress"] if is_stopping else []
-    durability, replica = broker.store.durability, broker.replication.replica
+    durability, replica = broker.store.durability, broker.replication.fetcher
     if replica is None:
         if not durability.is_writable:
             reasons.append(durability.refuse_reason)

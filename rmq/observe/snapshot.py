@@ -197,7 +197,7 @@ def take_picture(broker: MonitoredBroker, watch: MonitorState) -> Picture:
     """Return what is known about the broker, without its groups."""
     now_ms = broker.clock.now_ms()
     servers = broker.name_servers.statistics()
-    replica = broker.replication.replica
+    replica = broker.replication.fetcher
     durability = broker.store.durability
     refusal = durability.refusal
     transactions = broker.facts("transactions") or {}
@@ -217,8 +217,8 @@ def take_picture(broker: MonitoredBroker, watch: MonitorState) -> Picture:
         ],
         name_servers=len(servers),
         replicas=[
-            (each.address, each.behind, each.is_in_sync)
-            for each in broker.replication.primary.statuses()
+            (each.address, each.lag_bytes, each.is_in_sync)
+            for each in broker.replication.log_server.session_statuses()
         ],
         not_following=""
         if replica is None or replica.is_following

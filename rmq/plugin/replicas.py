@@ -32,7 +32,7 @@ class SlaveStatus(Protocol):
         """Physical offset of the next bytes to send."""
 
     @property
-    def behind(self) -> int:
+    def lag_bytes(self) -> int:
         """Bytes that it lacks."""
 
     @property

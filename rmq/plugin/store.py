@@ -196,7 +196,7 @@ class Store(Protocol):
     """The store as a whole."""
 
     @property
-    def unserved(self) -> Mapping[str, str]:
+    def unserved_topics(self) -> Mapping[str, str]:
         """Topics that are in the store but not served, with the reason."""
 
     def statistics(self) -> StoreStatistics:
@@ -318,7 +318,7 @@ class TimerLog(Protocol):
 class TimerWheel(Protocol):
     """The slots with messages that wait."""
 
-    def first(self) -> int | None:
+    def first_slot(self) -> int | None:
         """Return the number of the earliest slot with units."""
 
     def last_of(self, number: int) -> int:
@@ -406,7 +406,7 @@ class Timer(Protocol):
     def follow_clock(self, slot: int) -> None:
         """Set the present slot: no message waits for an earlier one."""
 
-    def chain(self, slot: int, after: int) -> Generator["array[int]"]:
+    def read_chain(self, slot: int, after: int) -> Generator["array[int]"]:
         """Yield the positions of a slot's units after one, newest first, in parts."""
 
     def due_records(
@@ -414,8 +414,8 @@ class Timer(Protocol):
     ) -> tuple[list[bytes], list[bytes], list[int]]:
         """Return the records of plain units, added properties, and topic hashes."""
 
-    def delivered(self, topic_hash: int, messages: int = 1) -> None:
+    def count_delivered(self, topic_hash: int, messages: int = 1) -> None:
         """Count messages that left their slot."""
 
-    def adopt(self, data: bytes) -> bool:
+    def save_master_checkpoint(self, data: bytes) -> bool:
         """On a slave, save the checkpoint of the master; False if it is not valid."""

@@ -56,10 +56,10 @@ class FileAllocator:
         except ValueError as error:
             raise StoreError(f"{error}: move that file away") from error
         file.expect_writes(writing=True)
-        self.ensure(file, 1)
+        self.allocate_up_to(file, 1)
         return file
 
-    def ensure(self, file: MappedFile, end: int) -> None:
+    def allocate_up_to(self, file: MappedFile, end: int) -> None:
         """Give the file blocks up to `end`, in whole windows."""
         if end <= file.allocated:
             return
@@ -106,7 +106,7 @@ class FileAllocator:
         if self._zeroes:
             self._ensure_zeroed(file, end)
         else:
-            self.ensure(file, end)
+            self.allocate_up_to(file, end)
 
     def is_near_end(self, file: MappedFile) -> bool:
         """True if the next file will be needed soon."""

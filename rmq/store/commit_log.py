@@ -146,12 +146,12 @@ class CommitLog(LogTail):
             file = self._roll(file)
         end = file.write_position + size
         if end > file.allocated:
-            self._allocator.ensure(file, end)
+            self._allocator.allocate_up_to(file, end)
         return file
 
     def allocate(self, file: MappedFile, end: int) -> None:
         """Give a file blocks up to `end`; DiskFull if there are none."""
-        self._allocator.ensure(file, end)
+        self._allocator.allocate_up_to(file, end)
 
     def next_file(self, first: int = 0) -> MappedFile:
         """Begin the file after the last, which is full; `first` if there is none."""
@@ -171,7 +171,7 @@ class CommitLog(LogTail):
         first, so that all files before an existing file are full.
         """
         if file is not None and file.write_position < file.size:
-            self._allocator.ensure(file, file.write_position + _BLANK)
+            self._allocator.allocate_up_to(file, file.write_position + _BLANK)
             self.end_file()
             self.expect_reads(file)
         self.file = self.files.roll()

@@ -486,7 +486,7 @@ class StoreConfig(Configuration):
         return self.filter_scan_bytes // _ENTRY_SIZE
 
     @property
-    def root(self) -> Path:
+    def root_path(self) -> Path:
         """The root directory."""
         return Path(self.root_dir)
 

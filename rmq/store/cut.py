@@ -137,7 +137,7 @@ def lower(
     checkpoint.index_msg_ms = min(checkpoint.index_msg_ms, store_ms)
     checkpoint.save(directory.checkpoint)
     deleted_topics.lower(end)
-    QueueEnds.forget(directory.config)
+    QueueEnds.remove_file(directory.config)
 
 
 def finish_cut(

@@ -30,7 +30,7 @@ class DataDirectory:
     """Paths below one root, its lock and its abort marker."""
 
     def __init__(self, config: StoreConfig) -> None:
-        self.root = config.root
+        self.root = config.root_path
         self.commit_log = Path(config.commit_log_dir or self.root / "commitlog")
         self.consume_queue = self.root / "consumequeue"
         self.index = self.root / "index"
@@ -52,7 +52,7 @@ class DataDirectory:
         self.foreign = find_foreign(self.root)
         refusals = self.foreign.refusals
         if self._is_strict:
-            refusals = refusals + self.foreign.notes
+            refusals = refusals + self.foreign.start_notes
         if refusals:
             raise StoreError("; ".join(refusals))
         try:
@@ -120,7 +120,7 @@ class AbortMarker:
         return self._path.exists()
 
     @property
-    def generation(self) -> int:
+    def ring_generation(self) -> int:
         """The generation of the run that set it; 0 if that had no ring."""
         text = self._path.read_text(errors="replace")
         _, _, generation = text.strip().partition("\n")

@@ -25,7 +25,7 @@ class Disk:
         usage = shutil.disk_usage(self._folder)
         return -(-usage.used * 100 // max(1, usage.used + usage.free))
 
-    def check(self) -> None:
+    def update_refusal(self) -> None:
         """Refuse messages while the disk is nearly full; accept them again later."""
         used_ratio = self.used_ratio()
         if used_ratio < self._config.disk_warning_ratio:

@@ -75,15 +75,15 @@ class LogDispatch:
         self._mark = MARK if queues.dispatches_lmq else b""
         self._compiled = QueueDispatcher(self._readers_of, self._mark)
 
-    def learn(self) -> None:
+    def refresh_queues(self) -> None:
         """Learn anew which queues are plain, and which records have no entry."""
         self._compiled = QueueDispatcher(self._readers_of, self._mark)
         for topic, end in self._deleted().items():
             self._compiled.skip(topic.encode(), end)
         for queue in self._queues:
-            self._know(queue)
+            self._register_queue(queue)
 
-    def _know(self, queue: ConsumeQueue) -> None:
+    def _register_queue(self, queue: ConsumeQueue) -> None:
         if queue.topic_bytes != SCHEDULE_TOPIC and not queue.is_batch:
             self._compiled.add(queue)
 
@@ -93,12 +93,12 @@ class LogDispatch:
         """Dispatch records of [position, end) until one needs `place`."""
         return self._compiled.run(file, position, end, check_crc=check_crc)
 
-    def place(self, record: WalkedRecord) -> tuple[Placed, ConsumeQueue | None]:
+    def place_record(self, record: WalkedRecord) -> tuple[Placed, ConsumeQueue | None]:
         """Add a record's entries; return what became of it, and its queue if any.
 
         After OVER_AGAIN and GAP nothing is changed.
         """
-        placed, queue = self._place(record)
+        placed, queue = self._place_record(record)
         is_done = placed in (Placed.ADDED, Placed.PASSED)
         is_plain = is_done and queue is not None and not queue.is_batch
         if self._mark and is_plain and self._place_further(record):
@@ -114,7 +114,7 @@ class LogDispatch:
             if record.physical_offset < self._deleted().get(topic, 0):
                 continue
             queue = self._queues.get_or_create(topic, LMQ_QUEUE_ID)
-            self._know(queue)
+            self._register_queue(queue)
             missing = offset - queue.next_offset
             if record.physical_offset + record.size <= queue.end_physical:
                 continue
@@ -132,7 +132,7 @@ class LogDispatch:
             has_added = True
         return has_added
 
-    def _place(self, record: WalkedRecord) -> tuple[Placed, ConsumeQueue | None]:
+    def _place_record(self, record: WalkedRecord) -> tuple[Placed, ConsumeQueue | None]:
         flags = record.sys_flag
         if flags & TRANSACTION_MASK in NOT_QUEUED:
             return Placed.PASSED, None
@@ -143,7 +143,7 @@ class LogDispatch:
             if flags & INNER_BATCH:
                 self._queues.make_batch(topic)
             queue = self._queues.get_or_create(topic, record.queue_id)
-            self._know(queue)
+            self._register_queue(queue)
         except (UnicodeDecodeError, RequestRejected, AssertionError):
             name = record.topic.decode(errors="replace")
             self._note(

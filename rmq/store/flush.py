@@ -128,7 +128,7 @@ async def flush_queues_periodically(
             continue
         seen_offset = store.log.end_offset
         steps = store.flush_steps(thorough=is_due)
-        if not await worker.attempt_all("flushing the queues", steps):
+        if not await worker.try_run_all("flushing the queues", steps):
             seen_offset = -1
         elif is_due:
             last = trio.current_time()
@@ -145,4 +145,4 @@ async def flush_timer_periodically(store: MessageStore) -> None:
         await changed.wait()
         await trio.sleep(store.config.timer_flush_interval_ms / 1_000)
         changed = trio.Event()
-        await worker.attempt_all("flushing the timer", store.timer.flush_steps())
+        await worker.try_run_all("flushing the timer", store.timer.flush_steps())

@@ -26,16 +26,16 @@ class Foreign(msgspec.Struct):
     """
 
     refusals: list[str] = msgspec.field(default_factory=list)
-    unserved: dict[str, str] = msgspec.field(default_factory=dict)
+    unserved_topics: dict[str, str] = msgspec.field(default_factory=dict)
     batch_topics: set[str] = msgspec.field(default_factory=set)
     waiting: list[str] = msgspec.field(default_factory=list)
 
     @property
-    def notes(self) -> list[str]:
+    def start_notes(self) -> list[str]:
         """Sentences for the start."""
         topics = [
             f"topic {topic} stays untouched and is not served: {reason}"
-            for topic, reason in self.unserved.items()
+            for topic, reason in self.unserved_topics.items()
         ]
         return topics + self.waiting
 
@@ -70,7 +70,7 @@ def find_foreign(root: Path) -> Foreign:
     table = root / "config" / "topics.json"
     for topic, config in _table(table, "topicConfigTable").items():
         attributes = config.get("attributes") or {}
-        is_batch = _attribute(attributes, "queue.type") == "BatchCQ"
+        is_batch = _attribute_value(attributes, "queue.type") == "BatchCQ"
         if topic in (plain if is_batch else batch):
             odd = "consumequeue" if is_batch else "batchconsumequeue"
             foreign.refusals.append(
@@ -79,8 +79,8 @@ def find_foreign(root: Path) -> Foreign:
             )
         if is_batch:
             foreign.batch_topics.add(topic)
-        if "COMPACTION" in _attribute(attributes, "cleanup.policy"):
-            foreign.unserved[topic] = "its clean-up policy is COMPACTION"
+        if "COMPACTION" in _attribute_value(attributes, "cleanup.policy"):
+            foreign.unserved_topics[topic] = "its clean-up policy is COMPACTION"
     _note_rocksdb_of_pop(root, foreign)
     return foreign
 
@@ -89,7 +89,7 @@ def _names(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()} if folder.is_dir() else set()
 
 
-def _attribute(attributes: dict[str, Any], name: str) -> str:
+def _attribute_value(attributes: dict[str, Any], name: str) -> str:
     """Read an attribute, whose changes are written as `+name`."""
     return str(attributes.get(name, attributes.get("+" + name, "")))
 

@@ -108,7 +108,9 @@ class MessageIndex:
                     "is indexed again"
                 )
                 continue
-            table = None if removed or not length else self._trusted(path, was_clean)
+            table = (
+                None if removed or not length else self._map_trusted(path, was_clean)
+            )
             if table is None:
                 path.unlink()
                 removed += 1
@@ -119,7 +121,7 @@ class MessageIndex:
         self._find_start(was_clean=was_clean)
         return notes
 
-    def _trusted(self, path: Path, was_clean: bool) -> IndexTable | None:
+    def _map_trusted(self, path: Path, was_clean: bool) -> IndexTable | None:
         """Map a file; None if its entries may be wrong."""
         file = MappedFile(str(path), self._file_size)
         table = IndexTable(file, self._slot_count, self._entry_limit)
@@ -148,7 +150,7 @@ class MessageIndex:
                 start += self._log.record_size_at(start)
         self.next_offset = start
 
-    def cut(self, end: int) -> list[MappedFile]:
+    def cut_to(self, end: int) -> list[MappedFile]:
         """Forget the files with records at or after `end`, where the log ends now.
 
         Returns them, to be unlinked; their other records are indexed again.  Nobody
@@ -177,7 +179,7 @@ class MessageIndex:
         )
 
     @property
-    def lag(self) -> int:
+    def lag_bytes(self) -> int:
         """Bytes of the visible log without entries."""
         if not self._config.index_enabled:
             return 0
@@ -186,7 +188,7 @@ class MessageIndex:
     @property
     def is_too_late(self) -> bool:
         """True if indexing must come before sends."""
-        return self.lag > self._config.index_max_lag
+        return self.lag_bytes > self._config.index_max_lag
 
     def build(self, max_size: int = BUILD_SIZE) -> None:
         """Index about `max_size` bytes of the visible log.
@@ -195,7 +197,7 @@ class MessageIndex:
         delay replies to senders.
         """
         end_offset = self._positions.visible
-        gives_way = self.lag < self._config.index_max_lag // 2
+        gives_way = self.lag_bytes < self._config.index_max_lag // 2
         stop = min(end_offset, self.next_offset + max_size)
         keys = self._log.new_keys
         while self.next_offset < stop:
@@ -258,7 +260,7 @@ class MessageIndex:
         if not self.tables or self.tables[-1].is_full:
             self._start_file()
         table = self.tables[-1]
-        self._allocator.ensure(
+        self._allocator.allocate_up_to(
             table.file, min(table.file.size, table.used_end + WINDOW_SIZE // 4)
         )
         return table
@@ -282,7 +284,7 @@ class MessageIndex:
         if last is not None:
             table.continue_from(last)
         try:
-            self._allocator.ensure(file, table.used_end)
+            self._allocator.allocate_up_to(file, table.used_end)
         except StoreError:  # the next attempt starts another file
             file.close()
             path.unlink()
@@ -326,7 +328,7 @@ class MessageIndex:
         where = topic.encode(), key.encode()
         scan = partial(find_in_log, is_tags=is_tags, begin_ms=begin_ms, end_ms=end_ms)
         found: set[PhysicalOffset] = set()
-        for extent, first, last in self._unindexed(self.next_offset, end_offset):
+        for extent, first, last in self._unindexed_parts(self.next_offset, end_offset):
             if len(found) >= limit:
                 break
             look = partial(scan, extent, first, last, *where, limit=limit - len(found))
@@ -335,7 +337,9 @@ class MessageIndex:
                 continue
             yield partial(_look_unless_deleted, look, found)
         tables = self.tables[::-1]
-        for offset in _candidates(tables, where, begin_ms, end_ms, is_tags=is_tags):
+        for offset in _find_candidates(
+            tables, where, begin_ms, end_ms, is_tags=is_tags
+        ):
             if len(found) >= limit:
                 break
             lent = self._log.reader.read_extent(offset, self._log.files.file_size)
@@ -354,7 +358,7 @@ class MessageIndex:
             return 0, 0
         return self.tables[-1].end_ms, self.tables[-1].end_offset
 
-    def _unindexed(self, start: int, end: int) -> list[tuple[Extent, int, int]]:
+    def _unindexed_parts(self, start: int, end: int) -> list[tuple[Extent, int, int]]:
         """Return the parts of the log in [start, end), the newest first.
 
         Each with the positions in it; valid until the next append.
@@ -412,7 +416,7 @@ def _look_unless_deleted(
         found.update(look())
 
 
-def _candidates(
+def _find_candidates(
     tables: list[IndexTable],
     where: tuple[bytes, bytes],
     begin_ms: int,

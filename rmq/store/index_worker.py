@@ -26,16 +26,16 @@ async def follow_log(
     grow: waking the worker costs as much as indexing hundreds of messages.
     """
     worker = Worker()
-    if index.lag >= BUILD_SIZE:
+    if index.lag_bytes >= BUILD_SIZE:
         await trio.sleep(FIRST_INDEXING_S)
     while True:
-        if index.lag < BUILD_SIZE:
+        if index.lag_bytes < BUILD_SIZE:
             if index.is_complete:
                 await wait_for_messages()
             await trio.sleep(INDEX_INTERVAL_S)
             with trio.move_on_after(QUIET_INTERVAL_S):
                 await wait_for_lag()
-        if index.lag:  # else the new messages are not visible yet
-            await worker.attempt(
+        if index.lag_bytes:  # else the new messages are not visible yet
+            await worker.try_run(
                 "indexing (queries read the log)", index.build, here=index.is_too_late
             )

@@ -36,7 +36,7 @@ class LeftRing:
     def find(cls, directory: DataDirectory, notes: list[str]) -> "LeftRing | None":
         """Return the ring of the last run; None if it left none, or another did."""
         try:
-            return cls(TailRing(str(directory.ring), directory.abort.generation))
+            return cls(TailRing(str(directory.ring), directory.abort.ring_generation))
         except FileNotFoundError:
             return None
         except ValueError as error:

@@ -20,7 +20,6 @@ from rmq.core.clock import Clock
 from rmq.core.errors import DiskFull, LogFailed, StoreError
 from rmq.protocol.topics import is_lmq, is_system_topic
 from rmq.store.allocate import FileAllocator
-from rmq.store.aside import Aside
 from rmq.store.checkpoint import Checkpoint
 from rmq.store.cleanup import Cleaner
 from rmq.store.commit_log import WINDOW_SIZE, CommitLog
@@ -33,6 +32,7 @@ from rmq.store.disk import Disk
 from rmq.store.durability import Durability, RefusalKind
 from rmq.store.index import MessageIndex
 from rmq.store.left_ring import LeftRing
+from rmq.store.log_backup import LogBackup
 from rmq.store.mapped_files import MappedFileQueue
 from rmq.store.positions import LogPositions
 from rmq.store.queues.consume_queues import ConsumeQueues, Step
@@ -118,7 +118,7 @@ class MessageStore:
         with ExitStack() as undo:
             undo.callback(store.directory.release)
             undo.callback(store.reserve.close)
-            store.reserve.refill()
+            store.reserve.reopen()
             undo.callback(store.log.close)
             undo.callback(store.queues.close)
             undo.callback(store.index.close)
@@ -136,11 +136,11 @@ class MessageStore:
 
     def _load(self) -> None:
         notes: list[str] = []
-        mark, aside = CutMark(self.directory.root), Aside(self.directory)
-        if aside.has_begun():
-            aside.move()
+        mark, aside = CutMark(self.directory.root), LogBackup(self.directory)
+        if aside.is_unfinished():
+            aside.move_files()
             mark.clear()
-            aside.end()
+            aside.finish()
             notes.append(f"an earlier run began with an empty log: {aside}")
         cut_at = mark.load()
         was_clean = not self.directory.abort.is_set and cut_at is None
@@ -160,7 +160,7 @@ class MessageStore:
         ends = QueueEnds.load(self.directory.config)
         self.queues.batch_topics.update(self.directory.foreign.batch_topics)
         if was_clean:
-            known = ends.within(self.log.files.end_offset)
+            known = ends.valid_ends(self.log.files.end_offset)
             foreign = self.queues.load(known)
         else:
             foreign = self.queues.load({}, durable)
@@ -187,7 +187,7 @@ class MessageStore:
         self.recovery.notes += [
             f"{path} is no queue and stays untouched" for path in foreign
         ]
-        self.recovery.notes += self.directory.foreign.notes
+        self.recovery.notes += self.directory.foreign.start_notes
         if cut_at is not None:
             mark.clear()
 
@@ -233,9 +233,9 @@ class MessageStore:
                 self.queues.remove_deleted({topic})
 
     @property
-    def unserved(self) -> Mapping[str, str]:
+    def unserved_topics(self) -> Mapping[str, str]:
         """Topics that are in the store but not served, with the reason."""
-        return self.directory.foreign.unserved
+        return self.directory.foreign.unserved_topics
 
     def open_timer(self) -> list[str]:
         """Open the timer's files; return sentences about what was odd."""
@@ -254,7 +254,7 @@ class MessageStore:
 
     def _note_deleted(self, topics: set[str], end: int, start: int) -> None:
         if topics:
-            QueueEnds.forget(self.directory.config)
+            QueueEnds.remove_file(self.directory.config)
             self.deleted_topics.add(topics, end=end, start=start)
 
     def delete_topic(self, topic: str) -> Step:
@@ -277,7 +277,7 @@ class MessageStore:
             for topic in self.queues.topics()
             if topic not in retained
             and not is_system_topic(topic)
-            and topic not in self.unserved
+            and topic not in self.unserved_topics
             and not is_lmq(topic)
         }
 
@@ -397,7 +397,7 @@ class MessageStore:
 
     def _finish_index(self) -> None:
         try:
-            while self.index.lag:
+            while self.index.lag_bytes:
                 self.index.build()
         except DiskFull as error:
             logger.error("the next start completes the index: %s", error)

@@ -95,10 +95,10 @@ class StoreReader:
         low, high = queue.min_offset, queue.visible_offset(confirm)
         if not low <= offset < high:
             self._counts.get_missed += 1
-            return _outside(offset, low, high)
+            return _out_of_range(offset, low, high)
         scan_bytes = max(self._config.filter_scan_bytes, max_messages * ENTRY_SIZE)
         max_examined = scan_bytes // ENTRY_SIZE
-        in_memory = self._is_hot(queue.entry(offset)[0])
+        in_memory = self._is_hot(queue.entry_at(offset)[0])
         count, size = self._limits(in_memory)
         if max_bytes is not None:
             size = min(size, max_bytes)
@@ -113,7 +113,7 @@ class StoreReader:
         scan = _scan(queue, offset, high, limits, may_wait=may_wait)
         if not scan.message_count:
             self._counts.get_missed += 1
-            return _nothing(scan, offset, low, high)
+            return _no_message(scan, offset, low, high)
         if not may_wait:
             self._require_records(scan.runs)
         self._counts.get_found += 1
@@ -154,7 +154,7 @@ class StoreReader:
         if isinstance(queue, BatchQueue):
             return queue.tag_codes(at, stop)
         while at < stop:
-            entries = queue.entries(at, stop - at)
+            entries = queue.read_entries(at, stop - at)
             codes.update(code for (code,) in _TAGS_CODE.iter_unpack(entries))
             at += len(entries) // ENTRY_SIZE
         return codes
@@ -221,7 +221,7 @@ class StoreReader:
         queue = self._queues.get(topic, queue_id)
         if queue is None or not queue.min_offset <= offset < queue.next_offset:
             return False
-        return self._is_hot(queue.entry(offset)[0])
+        return self._is_hot(queue.entry_at(offset)[0])
 
     def record_at(self, physical_offset: PhysicalOffset) -> bytes | None:
         """Return the record that starts at `physical_offset`, as stored.
@@ -261,7 +261,7 @@ class StoreReader:
             return None
         if not queue.min_offset <= message.queue_offset < queue.next_offset:
             return None
-        entry = queue.entry(message.queue_offset)
+        entry = queue.entry_at(message.queue_offset)
         return message if entry[:2] == (physical_offset, message.size) else None
 
     def query(
@@ -300,7 +300,7 @@ class StoreReader:
         queue = self._queues.get(topic, queue_id)
         if queue is None or not queue.min_offset <= offset < queue.next_offset:
             return -1
-        return queue.entry(offset)[0]
+        return queue.entry_at(offset)[0]
 
     def store_time_at(self, topic: str, queue_id: int, offset: QueueOffset) -> int:
         """Store time of a message in milliseconds; -1 if it is not there."""
@@ -309,7 +309,7 @@ class StoreReader:
             return -1
         if offset >= queue.visible_offset(self._positions.visible):
             return -1
-        return self._log.store_ms_at(queue.entry(offset)[0])
+        return self._log.store_ms_at(queue.entry_at(offset)[0])
 
     def offset_by_time(
         self, topic: str, queue_id: int, timestamp_ms: int, boundary: Boundary
@@ -348,13 +348,13 @@ def _scan(
     """Scan the entries in [offset, high) of a queue, as far as the limits allow."""
     if isinstance(queue, BatchQueue):
         return queue.scan(offset, **limits)
-    entries = queue.entries(offset, min(high - offset, limits["max_examined"]))
+    entries = queue.read_entries(offset, min(high - offset, limits["max_examined"]))
     if not may_wait:
         _require_entries(queue, offset, len(entries))
     return scan_queue(entries, **limits)
 
 
-def _nothing(
+def _no_message(
     scan: QueueScan, offset: QueueOffset, low: QueueOffset, high: QueueOffset
 ) -> GetResult:
     """Return the result of a scan from `offset` on that found nothing."""
@@ -372,7 +372,9 @@ def _require_entries(queue: ConsumeQueue, offset: int, size: int) -> None:
             raise NotInMemory([(file, position, size)])
 
 
-def _outside(offset: QueueOffset, low: QueueOffset, high: QueueOffset) -> GetResult:
+def _out_of_range(
+    offset: QueueOffset, low: QueueOffset, high: QueueOffset
+) -> GetResult:
     """Return the result for an offset outside of the queue."""
     if high == 0:
         return GetResult(GetStatus.NO_MESSAGE_IN_QUEUE, _FIRST, low, high)

@@ -126,7 +126,7 @@ class Recovery:
             queues,
             tags,
             deleted=lambda: deleted_topics.ends,
-            note=self._note,
+            note=self._add_note,
         )
         self._unflushed = 0
         self._next_progress = time.monotonic() + PROGRESS_S
@@ -139,7 +139,7 @@ class Recovery:
         report.end_phase("queues")
         report.start_offset = self._start_offset()
         status = self._walk(report.start_offset)
-        while self._revoke(self._undeleted()):
+        while self._revoke(self._revived_topics()):
             status = self._walk(report.start_offset)
         lagging = self._lagging_from()
         if lagging < report.start_offset:
@@ -174,7 +174,7 @@ class Recovery:
                 name = f"{base:020d}"
                 (queue.folder / name).replace(aside / name)
             sync_directory(queue.folder)
-            self._note(
+            self._add_note(
                 f"{queue.folder}: files before {queue.stranded[0]:020d} are missing; "
                 f"those after them were moved to {aside} and are rebuilt"
             )
@@ -216,7 +216,7 @@ class Recovery:
             or (record.queue_id, record.queue_offset) == (queue.queue_id, queue_offset)
         )
 
-    def _undeleted(self) -> set[str]:
+    def _revived_topics(self) -> set[str]:
         """Return topics whose deletion was noted but not done: they were written on.
 
         A queue that was deleted begins again with offset 0, after the note.
@@ -227,7 +227,7 @@ class Recovery:
             for topic, deleted_at in self._deleted_topics.ends.items()
             for queue in self._queues.of_topic(topic)
             if start < deleted_at < queue.end_physical
-            and (queue.low_offset > 0 or queue.entry(0)[0] < deleted_at)
+            and (queue.low_offset > 0 or queue.entry_at(0)[0] < deleted_at)
         }
 
     def _revoke(self, topics: set[str]) -> bool:
@@ -236,7 +236,9 @@ class Recovery:
         The walk has passed over records of these topics.
         """
         for topic in topics:
-            self._note(f"topic {topic} was not deleted: the broker ended before that")
+            self._add_note(
+                f"topic {topic} was not deleted: the broker ended before that"
+            )
         if topics:
             self._deleted_topics.revoke(topics)
         return bool(topics)
@@ -249,8 +251,10 @@ class Recovery:
             for queue in self._queues
             if queue.stranded and queue.end_physical < end
         ]
-        for topic, queue_id, place in self._queue_ends.behind(self._queues, end):
-            self._note(f"queue {queue_id} of topic {topic} lost entries: rebuilt")
+        for topic, queue_id, place in self._queue_ends.lagging_queues(
+            self._queues, end
+        ):
+            self._add_note(f"queue {queue_id} of topic {topic} lost entries: rebuilt")
             places.append(place)
         return max(self._files.min_offset, min(places, default=end))
 
@@ -290,7 +294,7 @@ class Recovery:
     def _walk(self, start: int) -> RecordStatus:
         """Check and dispatch records from `start`; return why the walk ended."""
         self.report.end_offset = start
-        self._dispatch.learn()
+        self._dispatch.refresh_queues()
         file = self._files.find(start)
         while file is not None:
             position = max(0, self.report.end_offset - file.base_offset)
@@ -302,7 +306,7 @@ class Recovery:
                     assert file is not None, self.report.start_offset
                     position = self.report.start_offset - file.base_offset
                     status = RecordStatus.OK
-                    self._dispatch.learn()
+                    self._dispatch.refresh_queues()
                 self._report_progress(file.base_offset + position)
             if status not in _GOES_ON:
                 self.report.end_offset = file.base_offset + position
@@ -358,7 +362,7 @@ class Recovery:
                 file, position, file.size, check_crc=False, limit=1
             )
             before = report.entries_added
-            is_whole = self._place(record)
+            is_whole = self._place_record(record)
             report.record_count += 1
             if report.entries_added > before:
                 self._lower_checkpoint(record.physical_offset)
@@ -392,35 +396,35 @@ class Recovery:
             self.report.entries_added,
         )
 
-    def _place(self, record: WalkedRecord) -> bool:
+    def _place_record(self, record: WalkedRecord) -> bool:
         """Add the record's queue entry; False if entries before it are missing."""
-        placed, queue = self._dispatch.place(record)
+        placed, queue = self._dispatch.place_record(record)
         while placed in (Placed.OVER_AGAIN, Placed.GAP):
             assert queue is not None, "only a queue has gaps"
             if placed is Placed.OVER_AGAIN:
                 self.report.entries_dropped += queue.start_over()
-            elif self._revoke(self._noted(queue.topic)):
+            elif self._revoke(self._topic_if_deleted(queue.topic)):
                 return False
             elif self.report.start_offset > self._files.min_offset:
                 self.report.start_offset = self._files.min_offset
                 return False
             else:
-                self._note(
+                self._add_note(
                     f"{queue.folder}: messages before {record.queue_offset} are lost"
                 )
                 self._unflushed += queue.fill_to(record.queue_offset)
-            placed, queue = self._dispatch.place(record)
+            placed, queue = self._dispatch.place_record(record)
         self.report.entries_added += placed is Placed.ADDED
         if queue is not None:
             self._log.last_store_ms = record.store_ms
         return True
 
-    def _noted(self, topic: str) -> set[str]:
+    def _topic_if_deleted(self, topic: str) -> set[str]:
         """Return the topic if records of it were passed over as deleted."""
         deleted_at = self._deleted_topics.ends.get(topic, 0)
         return {topic} if deleted_at > self._files.min_offset else set()
 
-    def _note(self, text: str) -> None:
+    def _add_note(self, text: str) -> None:
         if text not in self.report.notes:
             self.report.notes.append(text)
 

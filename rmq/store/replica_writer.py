@@ -18,7 +18,6 @@ from functools import partial
 from rmq._fastpath import MappedFile, RecordStatus, RecordView, walk_log
 from rmq.core.errors import DiskFull, Diverged
 from rmq.core.files import sync_directory
-from rmq.store.aside import Aside
 from rmq.store.cut import (
     Cut,
     CutMark,
@@ -29,6 +28,7 @@ from rmq.store.cut import (
 )
 from rmq.store.dispatch import LogDispatch, Placed
 from rmq.store.durability import RefusalKind
+from rmq.store.log_backup import LogBackup
 from rmq.store.message_store import MessageStore
 from rmq.store.queues.consume_queues import Step
 from rmq.store.salvage import last_record, next_record
@@ -60,7 +60,7 @@ class ReplicaWriter:
             note=logger.warning,
             has_readers=True,
         )
-        self._dispatch.learn()
+        self._dispatch.refresh_queues()
         self.received_offset = store.log.end_offset
         self.cuts: list[Cut] = []
         """What the last cut removed, and where the copies are."""
@@ -103,7 +103,7 @@ class ReplicaWriter:
         position = offset - file.base_offset
         return not position or self._log.record_size_at(offset) > 0
 
-    def records(self, start: int) -> list[tuple[int, int]]:
+    def find_records(self, start: int) -> list[tuple[int, int]]:
         """Return offset and size of all records from about `start` on.
 
         For a worker: it reads that part of the log, which nobody cuts meanwhile.
@@ -196,14 +196,14 @@ class ReplicaWriter:
         _, position, [record] = walk_log(
             file, file.write_position, file.size, check_crc=False, limit=1
         )
-        placed, queue = self._dispatch.place(record)
+        placed, queue = self._dispatch.place_record(record)
         if placed is Placed.OVER_AGAIN:
             # created again on the master: what it had before is gone there, too
             self._store.delete_topic(record.topic.decode())()
-            placed, queue = self._dispatch.place(record)
+            placed, queue = self._dispatch.place_record(record)
         elif placed is Placed.GAP and queue is not None and not queue.next_offset:
             queue.fill_to(record.queue_offset)
-            placed, queue = self._dispatch.place(record)
+            placed, queue = self._dispatch.place_record(record)
         if placed in (Placed.GAP, Placed.BEHIND):
             assert queue is not None, "only a queue has gaps"
             raise Diverged(
@@ -268,8 +268,8 @@ class ReplicaWriter:
         store.positions.cut_to(end)
         for queue in list(store.queues):
             if queue.truncate(end):
-                yield _nothing  # others run between two waits for the disk
-        taken += store.index.cut(end)
+                yield _do_nothing  # others run between two waits for the disk
+        taken += store.index.cut_to(end)
         yield partial(self._remove, taken, end)
         tail = self.tail()
         store_ms = 0 if tail is None else self._log.store_ms_at(tail[0])
@@ -278,9 +278,9 @@ class ReplicaWriter:
         yield partial(lower, end, store_ms, *parts)
         yield mark.clear
         self.received_offset = end
-        self._dispatch.learn()
+        self._dispatch.refresh_queues()
 
-    def begin_anew_steps(self, aside: Aside) -> Iterator[Step]:
+    def reseed_steps(self, aside: LogBackup) -> Iterator[Step]:
         """Set the whole log aside, with its queues; the next byte may be of any log.
 
         As with `cut_steps`, nobody else works on the store, and what blocks is yielded.
@@ -288,24 +288,24 @@ class ReplicaWriter:
         store = self._store
         self.rewind()
         yield from store.flush_steps(thorough=True)
-        yield aside.begin
-        yield aside.move
+        yield aside.prepare
+        yield aside.move_files
         taken = take_files_after(self._files, 0)
         topics = store.queues.topics()
         for topic in topics:
             store.queues.delete_topic(topic)
-            yield _nothing  # others run between
+            yield _do_nothing  # others run between
         yield partial(store.queues.remove_deleted, set(topics))
-        taken += store.index.cut(0)
+        taken += store.index.cut_to(0)
         store.positions.cut_to(0)
         self._log.last_store_ms = store.positions.durable_store_ms = 0
         yield partial(store.cleaner.release, taken)
         self._log.open_end()
         parts = store.checkpoint, store.directory, store.deleted_topics
         yield partial(lower, 0, 0, *parts)
-        yield aside.end
+        yield aside.finish
         self.received_offset = 0
-        self._dispatch.learn()
+        self._dispatch.refresh_queues()
 
     def _set_aside(self, end: int) -> None:
         """Copy all after `end`; in a worker."""
@@ -328,5 +328,5 @@ class ReplicaWriter:
         end_last_file(self._files, end)
 
 
-def _nothing() -> None:
+def _do_nothing() -> None:
     """Do nothing."""

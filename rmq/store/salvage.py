@@ -69,7 +69,7 @@ def next_record(file: MappedFile, position: int, end: int | None = None) -> int 
     assert end <= file.size, file.path
     while position < end:
         part = file.read(position, min(_PART_SIZE + _MAGIC_SIZE, end - position))
-        for found in _magics(part):
+        for found in _find_magics(part):
             start = position + found - _MAGIC_SIZE
             if start >= position and _is_record(file, start, end):
                 return start
@@ -131,7 +131,7 @@ def records_in(file: MappedFile) -> Iterator[Record]:
         yield decode_record(file, record.physical_offset - file.base_offset)
 
 
-def _magics(part: bytes) -> list[int]:
+def _find_magics(part: bytes) -> list[int]:
     """Return the places of all magic codes, in order."""
     found = []
     for magic in _MAGICS:

@@ -53,7 +53,7 @@ class StoreService:
                 self._rest.set()  # nobody else would
 
     @asynccontextmanager
-    async def paused(self) -> AsyncIterator[None]:
+    async def pause(self) -> AsyncIterator[None]:
         """Let nothing work on the store meanwhile; the loops begin again after it."""
         assert self._rest is None, "one pause at a time"
         rest = self._rest = trio.Event()
@@ -95,7 +95,7 @@ class StoreService:
         self._new_messages.set()
         if self._store.log.wants_look_ahead:
             self._look_ahead_wanted.set()
-        if self._store.index.lag >= QUIET_SIZE:
+        if self._store.index.lag_bytes >= QUIET_SIZE:
             self._index_lags.set()
         positions = self._store.positions
         if self._store.config.is_sync_flush and positions.dirty_size:
@@ -109,7 +109,7 @@ class StoreService:
     async def _wait_for_lag(self) -> None:
         """Return when the index should be built."""
         self._index_lags = trio.Event()
-        if self._store.index.lag < QUIET_SIZE:
+        if self._store.index.lag_bytes < QUIET_SIZE:
             await self._index_lags.wait()
 
     async def _look_ahead(self) -> None:
@@ -123,11 +123,11 @@ class StoreService:
                 self._look_ahead_wanted = trio.Event()
                 await self._look_ahead_wanted.wait()
             await trio.sleep(ALLOCATE_INTERVAL_S)
-            await worker.attempt("allocating ahead", log.allocate_ahead)
+            await worker.try_run("allocating ahead", log.allocate_ahead)
 
     async def _watch_disk(self) -> None:
         worker = Worker()
         while True:
-            await worker.attempt("checking the disk", self._store.disk.check)
-            self._store.reserve.refill()
+            await worker.try_run("checking the disk", self._store.disk.update_refusal)
+            self._store.reserve.reopen()
             await trio.sleep(DISK_CHECK_INTERVAL_S)

@@ -29,7 +29,7 @@ class Worker:
         """Call `work`; its errors go to the caller."""
         await in_thread(work, limiter=self._limiter)
 
-    async def attempt(
+    async def try_run(
         self, what: str, work: Callable[[], object], *, here: bool = False
     ) -> bool:
         """Call `work`; if it fails, pause and return False: the caller tries again.
@@ -39,9 +39,9 @@ class Worker:
         made on the trio thread, before other tasks run.
         """
         steps = (work for _ in range(1))
-        return await self.attempt_all(what, steps, here=here)
+        return await self.try_run_all(what, steps, here=here)
 
-    async def attempt_all(
+    async def try_run_all(
         self,
         what: str,
         steps: Generator[Callable[[], object]],

@@ -89,7 +89,7 @@ class StoreWriter:
             return PutResult(PutStatus.MESSAGE_ILLEGAL)
         further: list[ConsumeQueue] = []
         if self._has_lmq and INNER_MULTI_DISPATCH in message.properties:
-            found = self._address(message)
+            found = self._find_targets(message)
             if isinstance(found, PutStatus):
                 return PutResult(found)
             further, properties = found, message.stored_properties()
@@ -125,7 +125,7 @@ class StoreWriter:
             self._dispatch(queue, where[0], further)
         return PutResult(_PUT_OK, *where, store_ms)
 
-    def _address(self, message: Message) -> list[ConsumeQueue] | PutStatus:
+    def _find_targets(self, message: Message) -> list[ConsumeQueue] | PutStatus:
         """Return the light message queues of a message, which gets its offsets there.
 
         A status says why they cannot take it.
@@ -157,7 +157,7 @@ class StoreWriter:
         self, queue: ConsumeQueue, offset: int, further: list[ConsumeQueue]
     ) -> None:
         """Give a record that its queue has the same entry in further queues."""
-        entry = queue.entry(offset)
+        entry = queue.entry_at(offset)
         for each in further:
             each.publish(*entry)
             self._log.mark_touched(each)

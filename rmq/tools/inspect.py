@@ -105,7 +105,7 @@ def inspect(store: StoreFiles) -> Picture:
     if store.cut.is_dir():
         picture.kept_aside = [str(path) for path in sorted(store.cut.iterdir())]
     foreign = find_foreign(store.root)
-    picture.foreign = foreign.refusals + foreign.notes
+    picture.foreign = foreign.refusals + foreign.start_notes
     return picture
 
 

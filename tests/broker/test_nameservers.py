@@ -13,7 +13,7 @@ from rmq.broker.nameservers import (
     NameServers,
 )
 from rmq.broker.tables.topics import TopicTable
-from rmq.cluster.role import Role
+from rmq.cluster.group_role import GroupRole
 from rmq.config.broker import BrokerConfig
 from rmq.core.errors import ConnectFailed, RequestRejected
 from rmq.namesrv.config import NamesrvConfig, NamesrvListenConfig
@@ -156,7 +156,7 @@ def topics(config, tmp_path):
 
 @pytest.fixture
 def names(config, topics, direct):
-    names = NameServers(config, Role(config, StoreConfig()), topics, direct)
+    names = NameServers(config, GroupRole(config, StoreConfig()), topics, direct)
     names.address = "10.0.0.1:10911"
     return names
 
@@ -251,7 +251,7 @@ async def test_what_the_broker_may_not_do_is_taken_from_every_topic(
     config = BrokerConfig(broker_name="b", namesrv_addr="n:1", broker_permission=4)
     topics = TopicTable(tmp_path, ManualClock(), config)
     topics.load()
-    names = NameServers(config, Role(config, StoreConfig()), topics, direct)
+    names = NameServers(config, GroupRole(config, StoreConfig()), topics, direct)
     names.address = "10.0.0.1:10911"
     await nursery.start(names.run)
     (queues,) = direct.routes.route(SELF_TEST_TOPIC).queue_datas

@@ -1,4 +1,4 @@
-"""A store with a `Primary` in front, and one with a `Replica` behind it."""
+"""A store with a `LogServer` in front, and one with a `ReplicaFetcher` behind it."""
 
 import random
 import struct
@@ -8,13 +8,14 @@ import pytest
 import trio
 
 from rmq.cluster.config import ReplicationConfig
-from rmq.cluster.fetcher import Replica
-from rmq.cluster.log_server import Primary
-from rmq.cluster.upstream import Bounds
+from rmq.cluster.fetcher import ReplicaFetcher
+from rmq.cluster.log_server import LogServer
+from rmq.cluster.log_source import LogBounds
+from rmq.cluster.sync_set import Acks
 from rmq.protocol.message import Message
 from rmq.remoting.listener import open_listener
-from rmq.store.aside import Aside
 from rmq.store.config import BrokerRole, StoreConfig
+from rmq.store.log_backup import LogBackup
 from rmq.store.message_store import MessageStore
 from rmq.store.replica_writer import ReplicaWriter
 from rmq.testing.clocks import ManualClock
@@ -89,14 +90,16 @@ async def serving(
     *,
     tls=None,
     control=None,
+    on_sessions_changed=None,
     **keys,
 ):
     """A primary on a free port; yields it and its address."""
     keys = {"ha_heartbeat_interval_ms": 100, "ha_silence_limit_ms": 60_000, **keys}
     config = ReplicationConfig(**keys)
-    primary = Primary(
+    primary = LogServer(
         config, store.log, members,
-        needed=needed, replicated=replicated, tls=tls, control=control,
+        acks=Acks(needed), replicated=replicated, tls=tls, term_state=control,
+        on_sessions_changed=on_sessions_changed,
     )  # fmt: skip
     listening = await open_listener(LOCAL, 0)
     with listening:
@@ -175,14 +178,14 @@ class FixedUpstream:
     async def find(self):
         return f"{LOCAL}:{self._port}"
 
-    async def bounds(self):
-        return self._bounds() if self._bounds else Bounds(0, 1 << 62)
+    async def find_bounds(self):
+        return self._bounds() if self._bounds else LogBounds(0, 1 << 62)
 
-    async def record_at(self, offset):
+    async def fetch_record(self, offset):
         self.asked += 1
         return self._records(offset)
 
-    async def waits_for_replicas(self):
+    async def awaits_slaves(self):
         return self._is_promised
 
 
@@ -204,14 +207,14 @@ async def following(
     writer = ReplicaWriter(store)
 
     async def cut(end):
-        aside = Aside(store.directory)
-        for step in writer.cut_steps(end) if end else writer.begin_anew_steps(aside):
+        aside = LogBackup(store.directory)
+        for step in writer.cut_steps(end) if end else writer.reseed_steps(aside):
             step()
         if control is not None:
-            control.cut(end)
+            control.cut_to(end)
         return writer.cuts if end else [aside]
 
-    replica = Replica(
+    replica = ReplicaFetcher(
         ReplicationConfig(**keys),
         writer,
         upstream or FixedUpstream(port, bounds),
@@ -219,7 +222,7 @@ async def following(
         durable=durable,
         cut=cut if cuts else None,
         tls=tls,
-        control=control,
+        term_state=control,
     )
     async with trio.open_nursery() as nursery:
         nursery.start_soon(replica.run)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmq.cluster.acks import Acks
+from rmq.cluster.sync_set import Acks
 from rmq.core.errors import RemoteProtocolError
 
 STEPS = st.lists(
@@ -17,7 +17,7 @@ def test_enough_replicas_have_what_is_replicated(needed, steps):
     acks, model, proven = Acks(needed), {}, {}
     for replica, offset in steps:
         if offset is None:
-            acks.leave(replica)
+            acks.remove(replica)
             model.pop(replica, None)
             proven.pop(replica, None)
         elif offset < model.get(replica, 0):
@@ -33,17 +33,17 @@ def test_enough_replicas_have_what_is_replicated(needed, steps):
             for offset in range(10)
             if sum(has >= offset for has in proven.values()) >= needed > 0
         ]
-        assert acks.replicated() == max(reached, default=0)
+        assert acks.replicated_offset() == max(reached, default=0)
         for replica in "abc":
-            assert acks.of(replica) == model.get(replica, -1)
-        assert acks.in_sync(9, 3) == sum(has > 6 for has in model.values())
+            assert acks.offset_of(replica) == model.get(replica, -1)
+        assert acks.count_in_sync(9, 3) == sum(has > 6 for has in model.values())
 
 
 def test_a_replica_cannot_have_what_it_was_not_sent():
     acks = Acks(1)
     with pytest.raises(RemoteProtocolError, match=r"reported 101.*up to 100 only"):
         acks.report("a", 101, sent=100)
-    assert acks.replicated() == 0
+    assert acks.replicated_offset() == 0
 
 
 def test_a_report_never_sinks():
@@ -52,23 +52,23 @@ def test_a_report_never_sinks():
     acks.report("a", 50, sent=100)
     with pytest.raises(RemoteProtocolError, match="reported 49 after 50"):
         acks.report("a", 49, sent=100)
-    assert acks.replicated() == 50
+    assert acks.replicated_offset() == 50
 
 
 def test_one_replica_counts_once_however_often_it_reports():
     acks = Acks(2)
     for offset in (10, 20, 30):
         acks.report("a", offset, sent=100)
-    assert acks.replicated() == 0
+    assert acks.replicated_offset() == 0
 
 
 def test_the_first_report_of_a_connection_counts_for_nobody():
     """A forked replica asks for its last record, which the master does not have."""
     acks = Acks(1)
     acks.report("a", 50, sent=50)
-    assert (acks.of("a"), acks.replicated()) == (50, 0)
+    assert (acks.offset_of("a"), acks.replicated_offset()) == (50, 0)
     acks.report("a", 60, sent=100)
-    assert acks.replicated() == 60
-    acks.leave("a")
+    assert acks.replicated_offset() == 60
+    acks.remove("a")
     acks.report("a", 60, sent=100)
-    assert acks.replicated() == 0
+    assert acks.replicated_offset() == 0

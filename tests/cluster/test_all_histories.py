@@ -31,11 +31,11 @@ class ShrinksAtOnce(SyncSet):
     """Java 5.5.0: a broker whose connection is lost no longer counts."""
 
     @property
-    def waited_for(self):
-        return super().waited_for - self.absent_now()
+    def required_acks(self):
+        return super().required_acks - self.absent_now()
 
     def absent_now(self):
-        return self.members - self._acknowledged.keys() - {self.own_id}
+        return self.members - self._ack_offsets.keys() - {self.own_id}
 
 
 MISTAKES = {

@@ -272,7 +272,7 @@ def test_a_slave_that_must_not_follow_says_why(
         master = opened.enter_context(group.master(**sync))
         caplog.clear()
         slave = opened.enter_context(group.slave(**keys))
-        link = context_of(slave).replication.replica
+        link = context_of(slave).replication.fetcher
         wait_until(lambda: sentence in link.state)
         before = context_of(slave).store.log.end_offset
         assert_nobody_spins()
@@ -295,7 +295,7 @@ def test_a_slave_of_two_masters_keeps_its_log(tmp_path, caplog):
         group.send(other, 30)
         slave = opened.enter_context(group.slave())  # the other one registered last
         end = context_of(slave).store.log.end_offset
-        link = context_of(slave).replication.replica
+        link = context_of(slave).replication.fetcher
         wait_until(lambda: sentence in link.state)
         assert_nobody_spins()
         assert sentence in ha_status(slave)["haClientRuntimeInfo"]["notFollowing"]

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmq.cluster.divergence import KEY, RESEED_KEY, Fork, equal_count
-from rmq.cluster.upstream import Bounds
+from rmq.cluster.divergence import KEY, RESEED_KEY, Divergence, count_equal
+from rmq.cluster.log_source import LogBounds
 
 LIMIT = 1 << 20
 
@@ -18,7 +18,7 @@ def test_it_is_found_with_few_questions(pair):
     asked = []
 
     def ask():
-        search = equal_count(count)
+        search = count_equal(count)
         number = next(search)
         while True:
             asked.append(number)
@@ -33,62 +33,62 @@ def test_it_is_found_with_few_questions(pair):
 
 def refusal(offset, end, bounds, **more):
     more = {"is_promised": False, "may_discard": False} | more
-    return Fork(offset, end, bounds, LIMIT).refusal(**more)
+    return Divergence(offset, end, bounds, LIMIT).cut_refusal(**more)
 
 
 def test_a_fork_that_nobody_was_promised_is_cut():
-    assert not refusal(500, 900, Bounds(0, 700))
+    assert not refusal(500, 900, LogBounds(0, 700))
     assert "have been acknowledged" in refusal(
-        500, 900, Bounds(0, 700), is_promised=True
+        500, 900, LogBounds(0, 700), is_promised=True
     )
 
 
 def test_what_the_master_lost_is_kept():
     for is_promised in (False, True):
-        sentence = refusal(500, 900, Bounds(0, 500), is_promised=is_promised)
+        sentence = refusal(500, 900, LogBounds(0, 500), is_promised=is_promised)
         assert "make it the master" in sentence
 
 
 def test_the_operator_may_discard_both():
     for end in (500, 700):
-        bounds = Bounds(0, end)
+        bounds = LogBounds(0, end)
         assert not refusal(500, 900, bounds, is_promised=True, may_discard=True)
 
 
 def test_nobody_may_discard_a_log_with_nothing_in_common():
-    for bounds in (Bounds(0, 700), Bounds(2_000, 3_000)):
+    for bounds in (LogBounds(0, 700), LogBounds(2_000, 3_000)):
         assert refusal(-1, 900, bounds, may_discard=True)
 
 
 @pytest.mark.parametrize(
     ("offset", "bounds", "keys"),
     [
-        (-1, Bounds(0, 900), {"may_reseed"}),
-        (-1, Bounds(0, 899), {"may_reseed", "may_discard"}),
-        (-1, Bounds(901, 2_000), {"may_reseed"}),
-        (500, Bounds(901, 2_000), {"may_reseed"}),
-        (500, Bounds(0, 900), None),
-        (500, Bounds(0, 500), None),
+        (-1, LogBounds(0, 900), {"may_reseed"}),
+        (-1, LogBounds(0, 899), {"may_reseed", "may_discard"}),
+        (-1, LogBounds(901, 2_000), {"may_reseed"}),
+        (500, LogBounds(901, 2_000), {"may_reseed"}),
+        (500, LogBounds(0, 900), None),
+        (500, LogBounds(0, 500), None),
     ],
 )
 def test_a_log_is_set_aside_if_all_keys_allow_it(offset, bounds, keys):
-    fork = Fork(offset, 900, bounds, LIMIT)
+    fork = Divergence(offset, 900, bounds, LIMIT)
     for named in ({"may_reseed"}, {"may_discard"}, {"may_reseed", "may_discard"}):
         allowed = {name: name in named for name in ("may_reseed", "may_discard")}
         is_wanted = keys is not None and keys <= named
-        assert fork.begins_anew(**allowed) == is_wanted, named
-    sentence = fork.refusal(is_promised=False, may_discard=False)
+        assert fork.must_reseed(**allowed) == is_wanted, named
+    sentence = fork.cut_refusal(is_promised=False, may_discard=False)
     for name, key in (("may_reseed", RESEED_KEY), ("may_discard", KEY)):
         if keys is not None:
             assert (key in sentence) == (name in keys)
 
 
 def test_it_stays_while_the_master_only_grows():
-    fork = Fork(500, 900, Bounds(0, 700), LIMIT)
-    assert fork.goes_on(Bounds(0, 700))
-    assert fork.goes_on(Bounds(100, 5_000))
-    assert not fork.goes_on(Bounds(0, 400))
-    assert not fork.goes_on(Bounds(600, 5_000))
-    ahead = Fork(500, 900, Bounds(0, 500), LIMIT)
-    assert ahead.goes_on(Bounds(0, 500))
-    assert not ahead.goes_on(Bounds(0, 600))
+    fork = Divergence(500, 900, LogBounds(0, 700), LIMIT)
+    assert fork.is_still_valid(LogBounds(0, 700))
+    assert fork.is_still_valid(LogBounds(100, 5_000))
+    assert not fork.is_still_valid(LogBounds(0, 400))
+    assert not fork.is_still_valid(LogBounds(600, 5_000))
+    ahead = Divergence(500, 900, LogBounds(0, 500), LIMIT)
+    assert ahead.is_still_valid(LogBounds(0, 500))
+    assert not ahead.is_still_valid(LogBounds(0, 600))

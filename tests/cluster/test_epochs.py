@@ -45,15 +45,15 @@ def test_damage_is_named(text):
 def test_each_change_is_in_the_file_and_the_one_before_beside_it(tmp_path):
     path = tmp_path / "epochFileCheckpoint"
     epochs = EpochFile(path)
-    assert epochs.last == 0
+    assert epochs.last_number == 0
     assert epochs.begin(Epoch(1, 0))
     assert epochs.begin(Epoch(2, 2820))
     assert path.read_bytes() == OF_JAVA
     assert path.with_name("epochFileCheckpoint.bak").read_bytes() == OF_JAVA_BEFORE
     path.write_bytes(b"torn")
-    assert EpochFile(path).all() == (Epoch(1, 0),)
+    assert EpochFile(path).all_epochs() == (Epoch(1, 0),)
     path.unlink()
-    assert EpochFile(path).all() == (Epoch(1, 0),)
+    assert EpochFile(path).all_epochs() == (Epoch(1, 0),)
 
 
 def test_an_epoch_without_bytes_is_replaced(tmp_path):
@@ -61,7 +61,7 @@ def test_an_epoch_without_bytes_is_replaced(tmp_path):
     epochs.begin(Epoch(1, 0))
     epochs.begin(Epoch(2, 50))
     assert epochs.begin(Epoch(4, 50))
-    assert EpochFile(tmp_path / "epochs").all() == (Epoch(1, 0), Epoch(4, 50))
+    assert EpochFile(tmp_path / "epochs").all_epochs() == (Epoch(1, 0), Epoch(4, 50))
     assert not epochs.begin(Epoch(4, 50))
 
 
@@ -70,23 +70,23 @@ def test_an_older_epoch_is_refused(late):
     epochs = Epochs([Epoch(1, 0), Epoch(2, 50)])
     with pytest.raises(RemoteProtocolError):
         epochs.begin(late)
-    assert epochs.all() == (Epoch(1, 0), Epoch(2, 50))
+    assert epochs.all_epochs() == (Epoch(1, 0), Epoch(2, 50))
 
 
 def test_a_cut_drops_what_has_no_bytes():
     epochs = Epochs([Epoch(1, 0), Epoch(2, 50), Epoch(3, 80)])
-    assert not epochs.cut(81)
-    assert epochs.cut(80)
-    assert epochs.all() == (Epoch(1, 0), Epoch(2, 50))
-    assert epochs.cut(0)
-    assert epochs.all() == ()
+    assert not epochs.drop_after(81)
+    assert epochs.drop_after(80)
+    assert epochs.all_epochs() == (Epoch(1, 0), Epoch(2, 50))
+    assert epochs.drop_after(0)
+    assert epochs.all_epochs() == ()
 
 
 def test_the_epoch_of_an_offset():
     epochs = Epochs([Epoch(1, 10), Epoch(3, 50)])
-    assert epochs.at(9) is None
-    assert epochs.at(10) == epochs.at(49) == (Epoch(1, 10), 50)
-    assert epochs.at(50) == epochs.at(5_000) == (Epoch(3, 50), None)
+    assert epochs.epoch_at(9) is None
+    assert epochs.epoch_at(10) == epochs.epoch_at(49) == (Epoch(1, 10), 50)
+    assert epochs.epoch_at(50) == epochs.epoch_at(5_000) == (Epoch(3, 50), None)
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_where_two_lists_part(own, end, others, other_end, point):
 
 def at(epochs, end, offset):
     """The slow way: the master that wrote a byte, as the list has it."""
-    return None if offset >= end else (epochs.at(offset) or (None,))[0]
+    return None if offset >= end else (epochs.epoch_at(offset) or (None,))[0]
 
 
 @st.composite
@@ -134,7 +134,7 @@ def test_the_point_is_where_the_histories_part(logs):
     while equal < min(len(one), len(other)) and one[equal] == other[equal]:
         equal += 1
     lists = epochs_of(one), epochs_of(other)
-    point = lists[0].consistent_point(len(one), lists[1].all(), len(other))
+    point = lists[0].consistent_point(len(one), lists[1].all_epochs(), len(other))
     assert (point or 0) == equal
     for offset in range(equal):
         assert at(lists[0], len(one), offset) == at(lists[1], len(other), offset)
@@ -148,9 +148,9 @@ def test_no_two_masters_share_number_and_start(steps):
     for gap, size in steps:
         number += gap
         epochs.begin(Epoch(number, end))
-        assert epochs.last == number
+        assert epochs.last_number == number
         end += size
-        for epoch in epochs.all():
+        for epoch in epochs.all_epochs():
             assert seen.setdefault(epoch.start, epoch).start == epoch.start
-    starts = [epoch.start for epoch in epochs.all()]
+    starts = [epoch.start for epoch in epochs.all_epochs()]
     assert starts == sorted(set(starts))

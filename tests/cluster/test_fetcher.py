@@ -7,8 +7,8 @@ import trio
 
 from rmq._fastpath import Watermark
 from rmq.cluster.epochs import EpochFile
-from rmq.cluster.term_state import Control
-from rmq.cluster.upstream import Bounds
+from rmq.cluster.log_source import LogBounds
+from rmq.cluster.term_state import TermState
 from rmq.cluster.wire import Epoch, Greeting
 from rmq.store.replica_writer import ReplicaWriter
 from tests.cluster.conftest import (
@@ -67,7 +67,7 @@ async def test_it_copies_the_whole_log(store, slave_store):
     async with serving(store) as (primary, port), following(slave_store, port) as copy:
         await until(lambda: copy.end_offset == end)
         assert bytes_of(slave_store) == bytes_of(store)
-        await until(lambda: primary.acks.in_sync(end, 1) == 1)
+        await until(lambda: primary.acks.count_in_sync(end, 1) == 1)
         assert copy.is_following
         assert copy.state.startswith("following ")
         end = put(store, 10)
@@ -91,7 +91,7 @@ async def test_it_begins_with_the_oldest_message_of_its_master(store, slave_stor
     oldest = store.log.min_offset
     async with (
         serving(store) as (_, port),
-        following(slave_store, port, lambda: Bounds(oldest, end)) as copy,
+        following(slave_store, port, lambda: LogBounds(oldest, end)) as copy,
     ):
         await until(lambda: copy.end_offset == end)
     assert slave_store.log.min_offset == oldest
@@ -107,9 +107,9 @@ async def test_it_reports_what_is_durable_under_sync_flush(store, slave_store):
     ):
         await until(lambda: copy.end_offset == end)
         await trio.sleep(0.05)
-        assert primary.statuses()[0].acknowledged < end
+        assert primary.session_statuses()[0].acknowledged < end
         slave_store.durability.flush()
-        await until(lambda: primary.statuses()[0].acknowledged == end)
+        await until(lambda: primary.session_statuses()[0].acknowledged == end)
 
 
 # -- logs that have parted
@@ -133,11 +133,11 @@ def truncate(store, end):
     file.write_position = end
     for queue in store.queues:
         queue.truncate(end)
-    store.index.cut(end)
+    store.index.cut_to(end)
 
 
 def bounds_of(store):
-    return lambda: Bounds(store.log.min_offset, store.log.end_offset)
+    return lambda: LogBounds(store.log.min_offset, store.log.end_offset)
 
 
 def records_of(store):
@@ -156,7 +156,7 @@ def java(store, port, **more):
     """An upstream that answers with any record."""
 
     def bounds():
-        return bounds_of(store)()._replace(tells_records=True)
+        return bounds_of(store)()._replace(serves_records=True)
 
     return FixedUpstream(port, bounds, records=records_of(store), **more)
 
@@ -193,7 +193,7 @@ async def test_without_permission_a_promised_fork_is_not_cut(store, slave_store)
         await until(lambda: f"the logs part at {at}" in copy.state)
         assert f"{end - at} bytes after it are here only" in copy.state
         assert "rmq.replicaMayDiscard=true" in copy.state
-        assert primary.acks.replicated() == 0
+        assert primary.acks.replicated_offset() == 0
     assert bytes_of(slave_store) == before
 
 
@@ -229,7 +229,7 @@ async def test_an_epoch_that_its_master_has_written_twice_does_not_stop_a_slave(
     point = store.log.end_offset
     assert at < point < end
     assert not ReplicaWriter(slave_store).ends_record(point)
-    controls[0].enter(Epoch(2, point))
+    controls[0].enter_epoch(Epoch(2, point))
     end_now = put(store, 5)
     async with (
         serving(store, control=controls[0]) as (_, port),
@@ -240,7 +240,7 @@ async def test_an_epoch_that_its_master_has_written_twice_does_not_stop_a_slave(
         await until(lambda: copy.is_following and copy.end_offset == end_now)
     assert bytes_of(slave_store) == bytes_of(store)
     assert f"part at {at}: {end - at} bytes are cut" in caplog.text
-    assert controls[0].epochs.all() == controls[1].epochs.all()
+    assert controls[0].epochs.all_epochs() == controls[1].epochs.all_epochs()
 
 
 def control_of(store, broker_id):
@@ -248,7 +248,7 @@ def control_of(store, broker_id):
     epochs = EpochFile(store.directory.root / "epochFileCheckpoint")
     epochs.begin(Epoch(1, 0))
     own = Greeting(broker_id, wants_newest_file=False, is_learner=False)
-    return Control(own, 2, epochs, Watermark())
+    return TermState(own, 2, epochs, Watermark())
 
 
 @pytest.mark.parametrize("is_ahead", [False, True])
@@ -330,7 +330,7 @@ async def test_a_log_older_than_the_oldest_file_is_explained(store, slave_store)
         file = store.log.files.files.pop(0)
         file.unlink()
         file.close()
-    bounds = Bounds(store.log.min_offset, store.log.end_offset)
+    bounds = LogBounds(store.log.min_offset, store.log.end_offset)
     async with (
         serving(store) as (_, port),
         following(slave_store, port, lambda: bounds) as copy,
@@ -359,7 +359,7 @@ async def test_the_operator_may_decide_to_begin_anew(
         keys = {"cuts": True, "may_reseed": True}
         async with following(slave_store, port, bounds_of(store), **keys) as copy:
             await until(lambda: copy.is_following and copy.end_offset == end)
-            await until(lambda: primary.acks.in_sync(end, 1) == 1)
+            await until(lambda: primary.acks.count_in_sync(end, 1) == 1)
     assert bytes_of(slave_store, start) == bytes_of(store, start)
     assert "has nothing in common with that of master" in caplog.text
     assert "the log of before is in " in caplog.text

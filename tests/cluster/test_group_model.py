@@ -2,9 +2,9 @@
 
 Two brokers of one group and four messages: each state that some order of steps can
 reach is visited.  What decides is production code: `Acks` believes reports, `Overlap`
-proves logs, `Fork` finds where they part and whether one is cut, `Watermark.minimum_of`
-answers senders.  The operator makes the slave the master at any moment, and lets slaves
-discard what their master does not have.
+proves logs, `Divergence` finds where they part and whether one is cut,
+`Watermark.minimum_of` answers senders.  The operator makes the slave the master at any
+moment, and lets slaves discard what their master does not have.
 
 With SYNC_FLUSH everything acknowledged is on both disks, whatever happens.  With
 ASYNC_FLUSH one broker may lose its memory once, and the operator lets nobody discard:
@@ -19,10 +19,10 @@ from typing import NamedTuple
 import pytest
 
 from rmq._fastpath import Watermark
-from rmq.cluster.acks import Acks
-from rmq.cluster.divergence import Fork, equal_count
+from rmq.cluster.divergence import Divergence, count_equal
 from rmq.cluster.log_prefix import Overlap
-from rmq.cluster.upstream import Bounds
+from rmq.cluster.log_source import LogBounds
+from rmq.cluster.sync_set import Acks
 from rmq.cluster.wire import WHOLE_LOG
 from rmq.core.errors import Diverged, RemoteProtocolError
 
@@ -89,7 +89,7 @@ class Rules:
         for each in (link.last, offset):
             if each >= 0:
                 acks.report("slave", each, sent=max(sent, WHOLE_LOG))
-        watermark.advance(acks.replicated())
+        watermark.advance(acks.replicated_offset())
         return watermark.value
 
     @staticmethod
@@ -100,7 +100,9 @@ class Rules:
         if overlap.is_proven:
             return True
         try:
-            overlap.take(overlap.report, memoryview(bytes_of(theirs)[overlap.report :]))
+            overlap.skip_equal(
+                overlap.report, memoryview(bytes_of(theirs)[overlap.report :])
+            )
         except Diverged:
             return False
         return overlap.is_proven
@@ -112,16 +114,16 @@ class Rules:
     @lru_cache(None)
     def _end_of_cut(ours, theirs, may_discard):
         """Return how many messages a slave keeps; all if it may not cut."""
-        search = equal_count(len(ours))
+        search = count_equal(len(ours))
         try:
             number = next(search)
             while True:
                 number = search.send(ours[: number + 1] == theirs[: number + 1])
         except StopIteration as found:
             kept = found.value
-        end, bounds = len(ours) * SIZE, Bounds(0, len(theirs) * SIZE)
-        fork = Fork(kept * SIZE if kept else -1, end, bounds, end)
-        is_refused = fork.refusal(is_promised=True, may_discard=may_discard)
+        end, bounds = len(ours) * SIZE, LogBounds(0, len(theirs) * SIZE)
+        fork = Divergence(kept * SIZE if kept else -1, end, bounds, end)
+        is_refused = fork.cut_refusal(is_promised=True, may_discard=may_discard)
         return len(ours) if is_refused else kept
 
     def taken_back(self, ours, theirs):

@@ -3,7 +3,7 @@
 import pytest
 import trio
 
-from rmq.cluster.last_offsets import LIMIT_S, take_last_offsets
+from rmq.cluster.last_offsets import LIMIT_S, fetch_last_offsets
 from rmq.core.errors import ConnectFailed
 from rmq.protocol.codes import RequestCode, ResponseCode
 
@@ -21,7 +21,7 @@ async def test_it_is_asked_until_it_answers(autojump_clock):
         answer.body = b"offsets"
         return answer
 
-    assert await take_last_offsets(ask, "h:1", taken.append)
+    assert await fetch_last_offsets(ask, "h:1", taken.append)
     assert taken == [b"offsets"]
     assert asked == [("h:1", RequestCode.GET_ALL_CONSUMER_OFFSET)] * 3
 
@@ -33,7 +33,7 @@ async def test_a_dead_master_is_not_waited_for(autojump_clock, is_silent, caplog
             await trio.sleep_forever()
         raise ConnectFailed("connection refused")
 
-    assert not await take_last_offsets(ask, "h:1", lambda _: None)
+    assert not await fetch_last_offsets(ask, "h:1", lambda _: None)
     assert trio.current_time() == pytest.approx(LIMIT_S)
     why = "no answer in 0.5 s" if is_silent else "connection refused"
     assert f"the master before, h:1: {why}" in caplog.text

@@ -94,10 +94,10 @@ async def test_nobody_on_the_way_reads_the_log(
             end = put(store, 400)
             primary.push()
             await until(lambda: copy.end_offset == end)
-            await until(lambda: primary.acks.in_sync(end, 1) == 1)
+            await until(lambda: primary.acks.count_in_sync(end, 1) == 1)
             end = put(store, 1)
             primary.push()
-            await until(lambda: primary.acks.in_sync(end, 1) == 1)
+            await until(lambda: primary.acks.count_in_sync(end, 1) == 1)
         nursery.cancel_scope.cancel()
     assert bytes_of(slave_store) == bytes_of(store)
     traffic = b"".join(seen)
@@ -125,8 +125,10 @@ async def test_without_tls_the_log_is_not_read_where_it_is_enforced(
     put(store, 5)
     async with serving(store, tls=link(keys.values())) as (primary, port):
         async with following(slave_store, port):
-            await until(lambda: primary.refusals)
-        assert "does not use TLS, and rmq.haTls is enforcing" in primary.refusals[0]
+            await until(lambda: primary.recent_refusals)
+        assert (
+            "does not use TLS, and rmq.haTls is enforcing" in primary.recent_refusals[0]
+        )
         async with peer_of(port) as peer:
             await peer.report(1)
             assert await peer.frame() is None
@@ -140,8 +142,8 @@ async def test_a_group_changes_one_by_one(store, slave_store, keys):
         for tls in (None, link(keys.values()), None):
             async with following(slave_store, port, tls=tls) as copy:
                 await until(lambda copy=copy: copy.is_following)
-                await until(lambda: primary.acks.in_sync(end, 1) == 1)
-            await until(lambda: not primary.statuses())
+                await until(lambda: primary.acks.count_in_sync(end, 1) == 1)
+            await until(lambda: not primary.session_statuses())
     assert bytes_of(slave_store) == bytes_of(store)
 
 
@@ -150,7 +152,7 @@ async def test_a_slave_does_not_read_a_plain_log(store, slave_store, keys):
     async with serving(store) as (primary, port):
         async with following(slave_store, port, tls=link(keys.values())) as copy:
             await until(lambda: "no TLS handshake" in copy.state)
-        assert primary.refusals
+        assert primary.recent_refusals
     assert slave_store.log.is_empty
 
 
@@ -177,7 +179,7 @@ async def test_a_master_knows_its_slaves(store, slave_store, keys, others, is_na
         async with following(slave_store, port, tls=tls) as copy:
             await until(lambda: "master 127" in copy.state)
             assert not copy.is_following
-            assert not primary.statuses()
+            assert not primary.session_statuses()
     assert slave_store.log.is_empty
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from rmq.broker.tables.offsets import OffsetTable
 from rmq.cluster import local_commits
-from rmq.cluster.local_commits import CommitsHere
+from rmq.cluster.local_commits import LocalCommits
 from rmq.core.errors import ConnectFailed
 from rmq.protocol.bodies.queues import ConsumerOffsetSerializeWrapper
 from rmq.protocol.codes import RequestCode
@@ -20,7 +20,7 @@ KEY = "T@G"
 
 def slave_in(folder):
     table = OffsetTable(folder, ManualClock(), 1)
-    table.commits_here = CommitsHere(folder, ManualClock())
+    table.local_commits = LocalCommits(folder, ManualClock())
     return table
 
 
@@ -49,7 +49,7 @@ class Master:
 
 def exchange(slave, master):
     slave.copy(master.body())
-    trio.run(slave.commits_here.give, master.ask, "master")
+    trio.run(slave.local_commits.forward_commits, master.ask, "master")
 
 
 QUEUES = st.integers(0, 2)
@@ -105,7 +105,7 @@ def test_what_the_master_refuses_is_given_up(tmp_path, caplog):
 
 
 def test_a_part_of_many_is_given_at_once(tmp_path, monkeypatch):
-    monkeypatch.setattr(local_commits, "GIVEN_AT_ONCE", 2)
+    monkeypatch.setattr(local_commits, "FORWARD_LIMIT", 2)
     slave, master = slave_in(tmp_path), Master({})
     for queue_id in range(5):
         slave.commit("a client", "G", "T", queue_id, 1)
@@ -117,13 +117,13 @@ def test_a_part_of_many_is_given_at_once(tmp_path, monkeypatch):
 def test_the_file_has_them_until_they_are_given(tmp_path):
     slave, master = slave_in(tmp_path), Master({0: 3})
     slave.commit("a client", "G", "T", 0, 8)
-    trio.run(slave.commits_here.save)
+    trio.run(slave.local_commits.save)
     path = tmp_path / "commitsHere.json"
     assert json.loads(path.read_text()) == {"commitsHere": {KEY: {"0": 8}}}
-    again = CommitsHere(tmp_path, ManualClock())
+    again = LocalCommits(tmp_path, ManualClock())
     again.load()
     assert again.drop_up_to(KEY, 0, 7)
-    slave.commits_here = again
+    slave.local_commits = again
     exchange(slave, master)
     trio.run(again.save)
     assert json.loads(path.read_text()) == {"commitsHere": {}}

@@ -8,14 +8,14 @@ import trio.testing
 
 from rmq._fastpath import Watermark
 from rmq.cluster import session
-from rmq.cluster.session import Follower
+from rmq.cluster.session import ReplicaSession
 from rmq.core.errors import ConnectFailed
 from tests.cluster.conftest import FILE_SIZE, bytes_of, peer_of, put, serving
 from tests.waiting import until
 
 
 def acknowledged(primary):
-    return [each.acknowledged for each in primary.statuses()]
+    return [each.acknowledged for each in primary.session_statuses()]
 
 
 async def nobody():
@@ -31,9 +31,13 @@ async def test_a_replica_gets_the_log_from_its_offset_on(store):
         assert start == first
         assert data == bytes_of(store, first)
         await peer.report(end)
-        await until(lambda: primary.statuses()[0].acknowledged == end)
-        [status] = primary.statuses()
-        assert (status.next_offset, status.behind, status.is_in_sync) == (end, 0, True)
+        await until(lambda: primary.session_statuses()[0].acknowledged == end)
+        [status] = primary.session_statuses()
+        assert (status.next_offset, status.lag_bytes, status.is_in_sync) == (
+            end,
+            0,
+            True,
+        )
 
 
 async def test_nothing_is_sent_before_the_first_report(store):
@@ -52,7 +56,7 @@ async def test_frames_end_with_files_and_are_small_at_first(store):
         assert len((await peer.frame())[1]) == 1_000
         await peer.log_up_to(end)
         await peer.report(end)
-        await until(lambda: primary.acks.in_sync(end, 1) == 1)
+        await until(lambda: primary.acks.count_in_sync(end, 1) == 1)
         at, end = end, put(store, 800)
         primary.push()
         sizes = []
@@ -75,7 +79,7 @@ async def test_flow_control_counts_all_bytes(store):
         await peer.report(1)
         await peer.log_up_to(end)
         assert 2 < trio.current_time() - began < 6
-        assert 0 < primary.statuses()[0].bytes_per_second <= limit + 1_000
+        assert 0 < primary.session_statuses()[0].bytes_per_second <= limit + 1_000
 
 
 async def test_an_empty_replica_of_java_gets_the_newest_file(store):
@@ -134,7 +138,7 @@ async def test_a_silent_pair_says_that_it_is_there(store):
 async def test_a_peer_that_does_not_read_keeps_nobody_waiting(store):
     async with serving(store) as (primary, port), peer_of(port) as deaf:
         await deaf.report(1)
-        await until(primary.statuses)
+        await until(primary.session_statuses)
         for seed in range(40):
             end = put(store, 8, size=60_000, seed=seed)
             primary.push()
@@ -156,9 +160,9 @@ async def refused(store, *reports, **keys):
             if report != reports[-1]:
                 await until(lambda r=report: acknowledged(primary) == [r])
         assert await peer.is_closed()
-        await until(lambda: not primary.statuses())
-        assert primary.acks.replicated() == 0
-        [sentence] = primary.refusals
+        await until(lambda: not primary.session_statuses())
+        assert primary.acks.replicated_offset() == 0
+        [sentence] = primary.recent_refusals
         return sentence
 
 
@@ -196,8 +200,8 @@ async def test_a_silent_peer_is_closed(store):
     keys = {"ha_silence_limit_ms": 50}
     async with serving(store, **keys) as (primary, port), peer_of(port) as peer:
         assert await peer.is_closed()
-        await until(lambda: primary.refusals)
-        assert "silent for 0.05 s" in primary.refusals[0]
+        await until(lambda: primary.recent_refusals)
+        assert "silent for 0.05 s" in primary.recent_refusals[0]
 
 
 async def test_a_dribbling_peer_is_no_replica(store):
@@ -206,7 +210,7 @@ async def test_a_dribbling_peer_is_no_replica(store):
         for byte in (1 << 50).to_bytes(8, "big")[:7]:
             await peer.stream.send_all(bytes([byte]))
             await trio.sleep(0.002)
-        assert primary.acks.in_sync(store.log.end_offset, 1 << 40) == 0
+        assert primary.acks.count_in_sync(store.log.end_offset, 1 << 40) == 0
         await peer.stream.send_all(b"\0")
         assert await peer.is_closed()
 
@@ -217,16 +221,18 @@ async def test_garbage_of_4_mib_is_refused_by_its_first_bytes(store):
         with suppress(trio.BrokenResourceError):
             await peer.stream.send_all(b"\xff" * (4 << 20))
         assert await peer.is_closed()
-        await until(lambda: not primary.statuses())
-        assert "it reported the offset -1" in primary.refusals[0]
+        await until(lambda: not primary.session_statuses())
+        assert "it reported the offset -1" in primary.recent_refusals[0]
 
 
 async def test_a_stranger_gets_no_byte(store):
     put(store, 5)
     async with serving(store, nobody) as (primary, port), peer_of(port) as peer:
         assert await peer.is_closed()
-        assert "no other broker of this group is registered" in primary.refusals[0]
-        assert not primary.statuses()
+        assert (
+            "no other broker of this group is registered" in primary.recent_refusals[0]
+        )
+        assert not primary.session_statuses()
 
 
 async def test_nobody_follows_while_nobody_knows_the_group(store):
@@ -252,12 +258,12 @@ async def test_a_replica_that_came_back_replaces_its_old_connection(store):
     end = put(store, 5)
     async with serving(store, one) as (primary, port), peer_of(port) as old:
         await old.report(end)
-        await until(primary.statuses)
+        await until(primary.session_statuses)
         async with peer_of(port) as new:
             assert await old.is_closed()
             await new.report(end)
-            await until(lambda: primary.acks.in_sync(end, 1) == 1)
-            assert len(primary.statuses()) == 1
+            await until(lambda: primary.acks.count_in_sync(end, 1) == 1)
+            assert len(primary.session_statuses()) == 1
 
 
 # -- acknowledgements
@@ -272,7 +278,7 @@ async def test_enough_replicas_move_the_watermark(store):
     ):
         for _ in range(2):  # the first report only asks where to begin
             await one.report(end)
-        await until(lambda: primary.acks.in_sync(end, 1) == 1)
+        await until(lambda: primary.acks.count_in_sync(end, 1) == 1)
         assert replicated.value == 0
         for _ in range(2):
             await other.report(1)
@@ -285,12 +291,15 @@ async def test_enough_replicas_move_the_watermark(store):
 
 async def test_it_is_known_whether_there_are_replicas(store):
     seen = []
-    async with serving(store) as (primary, port):
-        primary.on_followed = lambda is_followed, _: seen.append(is_followed)
+
+    def record(is_followed, _portion_s):
+        seen.append(is_followed)
+
+    async with serving(store, on_sessions_changed=record) as (primary, port):
         async with peer_of(port) as peer:
             await peer.report(1)
-            await until(primary.statuses)
-        await until(lambda: not primary.statuses())
+            await until(primary.session_statuses)
+        await until(lambda: not primary.session_statuses())
     assert seen == [True, False]
 
 
@@ -304,7 +313,7 @@ async def test_without_a_thread_for_the_disk_a_replica_leaves_and_the_master_goe
 
     with monkeypatch.context() as patch:
         patch.setattr(trio.to_thread, "run_sync", start)
-        patch.setattr(Follower, "_is_hot", lambda *_: False)
+        patch.setattr(ReplicaSession, "_is_hot", lambda *_: False)
         patch.setattr(session, "PUSH_LIMIT", 1)
         async with serving(store, ha_first_frame_size=1_000) as (primary, port):
             async with peer_of(port) as peer:
@@ -315,4 +324,4 @@ async def test_without_a_thread_for_the_disk_a_replica_leaves_and_the_master_goe
             async with peer_of(port) as peer:
                 await peer.report(1)
                 await peer.log_up_to(end)
-        assert not primary.statuses()
+        assert not primary.session_statuses()

@@ -9,12 +9,13 @@ from contextlib import ExitStack, contextmanager
 import pytest
 from click.testing import CliRunner
 
+from rmq._fastpath import Watermark
 from rmq.cli import main
 from rmq.cluster.config import ReplicationConfig
-from rmq.cluster.controllers import Term
-from rmq.cluster.identity import Asked, Boot, Identity
+from rmq.cluster.identity import Boot, Identity, IdRequest
 from rmq.cluster.membership import Membership
-from rmq.cluster.pending_set import AskedSet
+from rmq.cluster.pending_set import PendingSyncStateSet
+from rmq.cluster.role import Term
 from rmq.config.broker import BrokerConfig
 from rmq.core.errors import ConfigError, RmqError
 from rmq.observe.group_view import group_of
@@ -94,7 +95,7 @@ class Group:
     def await_master(self, number):
         def is_master():
             context = self.context(number)
-            control = context.replication.control
+            control = context.replication.term_state
             is_it = context.role.is_master and control.epoch == self.controller.epoch
             return is_it and send_to(self.brokers[number]) == ResponseCode.SUCCESS
 
@@ -163,7 +164,9 @@ def test_a_slave_becomes_the_master_and_the_master_its_slave(group):
     group.await_set(1, 2)
     caught_up(group, 1, 2)
     end = end_of(group, 1)
-    epochs = [group.context(n).replication.control.epochs.all() for n in (1, 2)]
+    epochs = [
+        group.context(n).replication.term_state.epochs.all_epochs() for n in (1, 2)
+    ]
     assert epochs[0] == epochs[1]
     assert [epoch.number for epoch in epochs[0]] == [1, 2, 3]
     bodies = [m.body for m in first.messages("T") if m.body != b"body"]
@@ -295,8 +298,8 @@ def test_what_only_the_old_master_has_is_cut_and_kept_aside(group):
     caught_up(group, 1, 2)
     assert not [m for m in group.brokers[1].messages("T") if b"lost" in m.body]
     end = end_of(group, 2)
-    epochs = group.context(1).replication.control.epochs.all()
-    assert epochs == group.context(2).replication.control.epochs.all()
+    epochs = group.context(1).replication.term_state.epochs.all_epochs()
+    assert epochs == group.context(2).replication.term_state.epochs.all_epochs()
     group.close()
     assert log_of(group.store(1), end) == log_of(group.store(2), end)
     [copy] = (group.store(1) / "cut").iterdir()
@@ -391,7 +394,7 @@ def test_rmq_admin_shows_the_epochs_of_a_group(group):
     words = "-b", context.config.broker_name, "-n", group.name_server
     run = CliRunner().invoke(main, ["admin", "getBrokerEpoch", *words, "--json"])
     rows = json.loads(run.output)
-    begin = context.replication.control.epochs.all()[1].start
+    begin = context.replication.term_state.epochs.all_epochs()[1].start
     end = context.store.log.end_offset
     assert [
         (each["brokerId"], each["epoch"], each["startOffset"], each["endOffset"])
@@ -495,12 +498,15 @@ def test_javas_identity_is_read_and_written(tmp_path):
     (tmp_path / "brokerIdentity").unlink()
     identity = names(tmp_path)
     assert identity.broker_id == 0
-    identity.note(Asked(3, "127.0.0.1:1;17"))
+    identity.save_request(IdRequest(3, "127.0.0.1:1;17"))
     again = names(tmp_path)
-    assert (again.broker_id, again.asked()) == (0, Asked(3, "127.0.0.1:1;17"))
-    again.take(3)
+    assert (again.broker_id, again.load_request()) == (
+        0,
+        IdRequest(3, "127.0.0.1:1;17"),
+    )
+    again.save_id(3)
     assert (tmp_path / "brokerIdentity").read_bytes() == b"DefaultCluster#broker-swap#3"
-    assert names(tmp_path).asked() is None
+    assert names(tmp_path).load_request() is None
 
 
 @pytest.mark.parametrize(
@@ -520,10 +526,10 @@ def test_the_identity_of_another_is_refused(tmp_path, text, said):
 
 
 def test_a_request_that_may_be_on_its_way_is_known_after_a_start(tmp_path):
-    asked = AskedSet(tmp_path / "setAsked")
+    asked = PendingSyncStateSet(tmp_path / "setAsked")
     assert asked.find(1, 0) is None
-    asked.note(3, 7, frozenset({1, 2}))
-    assert AskedSet(tmp_path / "setAsked").find(3, 7) == {1, 2}
+    asked.save(3, 7, frozenset({1, 2}))
+    assert PendingSyncStateSet(tmp_path / "setAsked").find(3, 7) == {1, 2}
     assert asked.find(3, 8) is None
     assert asked.find(4, 7) is None
     (tmp_path / "setAsked").write_text("3 7 x")
@@ -536,14 +542,15 @@ async def test_what_a_broker_that_was_asked_in_lacks_is_not_shown(open_store, as
     store = open_store()
     end = put(store, 3)
     if asked:
-        AskedSet(store.config.root / "setAsked").note(4, 7, asked)
+        PendingSyncStateSet(store.config.root_path / "setAsked").save(4, 7, asked)
     membership = Membership(
         BrokerConfig(), ReplicationConfig(), store.config, None, "", store.clock
     )
-    membership.term = Term(4, 1, "", 1, frozenset({1}), 7)
-    membership.enter()
-    group = membership.begin(store).group
-    assert group.confirmed(end) == (0 if asked == {1, 2} else end)
+    term = Term(4, 1, "", 1, frozenset({1}), 7)
+    membership.role = membership.role._replace(term=term)
+    membership.enter_term()
+    group = membership.begin_term(store, Watermark(), print).sync_set
+    assert group.confirm_offset(end) == (0 if asked == {1, 2} else end)
 
 
 def test_a_machine_that_has_started_anew(tmp_path):
@@ -551,20 +558,20 @@ def test_a_machine_that_has_started_anew(tmp_path):
     source.write_text("one")
     boot = Boot(tmp_path / "bootId", source)
     assert not boot.is_same
-    boot.note()
+    boot.save()
     assert Boot(tmp_path / "bootId", source).is_same
     source.write_text("two")
     assert not Boot(tmp_path / "bootId", source).is_same
 
 
 def test_a_role_replaces_that_of_the_file():
-    from rmq.cluster.controllers import Term
+    from rmq.node import configs_of
     from rmq.store.config import BrokerRole, StoreConfig
 
     own = BrokerConfig(broker_id=7), StoreConfig()
-    config, store = Term(2, 3, "a:1", 3).roles(*own)
+    config, store = configs_of(Term(2, 3, "a:1", 3), *own)
     assert (config.broker_id, store.broker_role) == (0, BrokerRole.SYNC_MASTER)
-    config, store = Term(2, 3, "a:1", 4).roles(*own)
+    config, store = configs_of(Term(2, 3, "a:1", 4), *own)
     assert (config.broker_id, store.broker_role) == (4, BrokerRole.SLAVE)
-    config, store = Term().roles(*own)
+    config, store = configs_of(Term(), *own)
     assert (config.broker_id, store.broker_role) == (1, BrokerRole.SLAVE)

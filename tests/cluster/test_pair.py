@@ -9,7 +9,7 @@ import pytest
 
 from rmq.cli.doctor.group_checks import check_groups
 from rmq.client.admin import AdminClient
-from rmq.cluster.role import Role
+from rmq.cluster.group_role import GroupRole
 from rmq.config.broker import BrokerConfig
 from rmq.core.errors import ConfigError
 from rmq.observe.metrics.own import families
@@ -61,7 +61,7 @@ def pull(broker, topic="T", offset=0, queue_id=0, **more):
 
 def copy_now(slave):
     """Copy all tables from the master, as a slave does every few seconds."""
-    copied = context_of(slave).replication.tables
+    copied = context_of(slave).replication.synchronizer
     for table in copied.tables:
         slave.run(copied.copy, table)
         assert not table.error, table
@@ -135,7 +135,9 @@ def test_an_answer_from_before_a_topic_was_made_removes_none_of_its_messages(
     rmq_cluster.catch_up()
     copy_now(slave)
     copy = context_of(slave)
-    [table] = [each for each in copy.replication.tables.tables if each.name == "topics"]
+    [table] = [
+        each for each in copy.replication.synchronizer.tables if each.name == "topics"
+    ]
 
     async def apply(asked_end):
         table.asked_end = asked_end
@@ -219,7 +221,11 @@ def test_what_tools_see(rmq_cluster):
     master.send("T", b"one")
     rmq_cluster.catch_up()
     end = context_of(master).store.log.end_offset
-    wait_until(lambda: context_of(master).replication.primary.acks.in_sync(end, 1) == 1)
+    wait_until(
+        lambda: (
+            context_of(master).replication.log_server.acks.count_in_sync(end, 1) == 1
+        )
+    )
     info = json.loads(ask(master, RequestCode.GET_BROKER_HA_STATUS).body)
     assert (info["master"], info["masterCommitLogMaxOffset"]) == (True, end)
     [row] = info["haConnectionInfo"]
@@ -287,7 +293,7 @@ def test_a_sync_master_waits_for_its_slave(tmp_path, flush, native):
                 end = context_of(master).store.log.end_offset
                 assert context_of(copy).store.log.end_offset == end
                 if flush == "SYNC_FLUSH":
-                    assert context_of(copy).store.durability.durable.value == end
+                    assert context_of(copy).store.positions.durable.value == end
         answer, took_s = send(master)
         assert answer.code == ResponseCode.FLUSH_SLAVE_TIMEOUT
         answer, took_s = send(master)  # compiled, too
@@ -306,9 +312,9 @@ def test_a_sync_master_that_waits_for_nobody_says_so(tmp_path, caplog):
 def test_a_slave_needs_an_id_of_its_own():
     slave = StoreConfig(broker_role=BrokerRole.SLAVE)
     with pytest.raises(ConfigError, match="Slave's brokerId must be > 0"):
-        Role(BrokerConfig(), slave)
-    assert Role(BrokerConfig(broker_id=3), slave).broker_id == 3
-    assert Role(BrokerConfig(broker_id=3), StoreConfig()).broker_id == 0
+        GroupRole(BrokerConfig(), slave)
+    assert GroupRole(BrokerConfig(broker_id=3), slave).broker_id == 3
+    assert GroupRole(BrokerConfig(broker_id=3), StoreConfig()).broker_id == 0
 
 
 def test_a_slave_becomes_the_master(tmp_path):
@@ -346,7 +352,7 @@ def test_an_old_master_comes_back_as_a_slave_without_what_it_alone_had(
                 send(master, body=b"new %d" % number)
             with BrokerThread(tmp_path / "a", as_slave) as copy:
                 new_end = context_of(master).store.log.end_offset
-                replica = context_of(copy).replication.replica
+                replica = context_of(copy).replication.fetcher
                 wait_until(lambda: replica.is_following)
                 wait_until(lambda: context_of(copy).store.log.end_offset == new_end)
                 assert context_of(copy).offsets.query(*group, 0) == 20
@@ -389,7 +395,7 @@ def test_a_returning_master_gets_what_was_committed_at_its_slave(tmp_path, caplo
             for queue_id in range(3):
                 assert commit(master, 5, queue_id) == 0
             with BrokerThread(tmp_path / "b", slave) as copy:
-                replica = context_of(copy).replication.replica
+                replica = context_of(copy).replication.fetcher
                 wait_until(lambda: replica.is_following)
                 offsets = context_of(copy).offsets
                 wait_until(lambda: offsets.queues("Group", "T") == {0: 5, 1: 5, 2: 5})
@@ -430,7 +436,7 @@ def test_a_slave_of_another_group_begins_anew_when_it_is_told_to(tmp_path, caplo
             "brokerRole": "SLAVE", "brokerId": "1", "namesrvAddr": master.name_server,
         }  # fmt: skip
         with BrokerThread(tmp_path / "b", slave) as copy:
-            replica = context_of(copy).replication.replica
+            replica = context_of(copy).replication.fetcher
             wait_until(lambda: "rmq.replicaReseed=true" in replica.state)
             answer = ask(copy, RequestCode.GET_BROKER_HA_STATUS)
             link = json.loads(answer.body)["haClientRuntimeInfo"]
@@ -442,13 +448,13 @@ def test_a_slave_of_another_group_begins_anew_when_it_is_told_to(tmp_path, caplo
             tmp_path / "b", slave | {"rmq.replicaReseed": "true"}
         ) as copy:
             wait_until(lambda: context_of(copy).store.log.end_offset == end)
-            assert context_of(copy).replication.replica.is_following
+            assert context_of(copy).replication.fetcher.is_following
             wait_until(lambda: context_of(copy).topics.get("T") is not None)
             assert len(copy.messages("T")) == 30
             assert context_of(copy).store.queues.get("Other", 0) is None
             assert context_of(copy).offsets.query("cluster", "Other", 0) == -1
         with BrokerThread(tmp_path / "b", slave) as copy:
-            wait_until(lambda: context_of(copy).replication.replica.is_following)
+            wait_until(lambda: context_of(copy).replication.fetcher.is_following)
     assert log_of(tmp_path / "b", end) == log_of(tmp_path / "a", end)
     assert "the log of before is in " in caplog.text
     [kept] = (tmp_path / "b" / "aside").iterdir()
@@ -466,7 +472,7 @@ def test_doctor_checks_both_ends(tmp_path):
         }  # fmt: skip
         send(master, body=b"x" * 1000)
         with BrokerThread(tmp_path / "slave", slave) as copy:
-            wait_until(lambda: context_of(copy).replication.replica.is_following)
+            wait_until(lambda: context_of(copy).replication.fetcher.is_following)
             with AdminClient([master.name_server], Identity()) as admin:
                 found = list(check_groups(admin, admin.brokers()))
     texts = " | ".join(f"{each.subject}: {each.text}" for each in found)

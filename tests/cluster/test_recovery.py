@@ -38,17 +38,17 @@ def test_what_the_slave_had_is_there_again(tmp_path, namesrv, caplog, ring):
     settings = MASTER | namesrv | {"rmq.tailRingBytes": ring, "maxMessageSize": "4096"}
     with BrokerThread(tmp_path / "slave", SLAVE | namesrv) as slave:
         with BrokerThread(tmp_path / "master", settings) as master:
-            wait_until(lambda: context_of(slave).replication.replica.is_following)
+            wait_until(lambda: context_of(slave).replication.fetcher.is_following)
             acknowledged(master, b"one", b"two")
         shutil.copytree(tmp_path / "master", tmp_path / "image")
         with BrokerThread(tmp_path / "master", settings) as master:
-            wait_until(lambda: context_of(slave).replication.replica.is_following)
+            wait_until(lambda: context_of(slave).replication.fetcher.is_following)
             acknowledged(master, *(b"lost %d" % number for number in range(200)))
         end = context_of(slave).store.log.end_offset
         with BrokerThread(tmp_path / "image", settings) as master:
             assert context_of(master).store.log.end_offset == end
             assert "took back" in caplog.text
-            wait_until(lambda: context_of(slave).replication.replica.is_following)
+            wait_until(lambda: context_of(slave).replication.fetcher.is_following)
             acknowledged(master, b"new")
             assert len(bodies_of(master)) == 203
             assert bodies_of(slave) == bodies_of(master)
@@ -59,7 +59,7 @@ def test_what_the_slave_had_is_there_again(tmp_path, namesrv, caplog, ring):
 def test_a_slave_with_another_log_is_left_alone(tmp_path, namesrv, caplog):
     with BrokerThread(tmp_path / "slave", SLAVE | namesrv) as slave:
         with BrokerThread(tmp_path / "master", MASTER | namesrv) as master:
-            wait_until(lambda: context_of(slave).replication.replica.is_following)
+            wait_until(lambda: context_of(slave).replication.fetcher.is_following)
             acknowledged(master, *(b"lost %d" % number for number in range(20)))
         alone = QUICK | namesrv | {"brokerName": "alone"}
         with BrokerThread(tmp_path / "other", alone) as other:

@@ -3,12 +3,12 @@
 import pytest
 import trio
 
-from rmq.cluster.role import Role
+from rmq.cluster.group_role import GroupRole
 from rmq.cluster.slave_synchronize import (
     LOG_END,
     LOG_LIMIT_S,
     CopiedTable,
-    CopiedTables,
+    SlaveSynchronizer,
 )
 from rmq.config.broker import BrokerConfig
 from rmq.protocol.codes import RequestCode
@@ -24,11 +24,12 @@ class Slave:
     def __init__(self, told="100"):
         self.end, self.taken = 60, []
         self._told = told
-        role = Role(
+        role = GroupRole(
             BrokerConfig(broker_id=1), StoreConfig(broker_role=BrokerRole.SLAVE)
         )
-        self._tables = CopiedTables(role, self._ask)
-        self._tables.safe_end = lambda: self.end
+        self._tables = SlaveSynchronizer(
+            role, self._ask, is_copy=lambda: True, safe_offset=lambda: self.end
+        )
 
     async def _ask(self, _address, request, _timeout_ms):
         answer = request.reply(body=b"offsets")

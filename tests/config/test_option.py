@@ -186,7 +186,7 @@ def test_what_the_store_takes():
     assert config.queue_file_size == 220
     assert config.delay_table() == (2_000, 86_400_000)
     assert config.delete_hour_set() == {4, 16}
-    assert str(config.root) == "/data"
+    assert str(config.root_path) == "/data"
 
 
 @pytest.mark.parametrize("name", ["", "a b", "a/b", "x" * 128])

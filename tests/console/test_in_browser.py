@@ -11,7 +11,7 @@ import pytest
 import trio
 
 from rmq.cluster.sync_set import SyncSet
-from rmq.cluster.term_state import Control
+from rmq.cluster.term_state import TermState
 from rmq.console import routes
 from rmq.core.errors import PeerError
 from rmq.observe import machine_views
@@ -175,11 +175,11 @@ async def test_a_group_with_a_controller(tmp_path):
         broker = node.broker.context
         end = broker.store.log.end_offset
         of_master = SyncSet(
-            1, (1, 2, 3), number=4, start=0, confirmed=0, patience_ms=15_000
+            1, (1, 2, 3), number=4, start=0, confirm_offset=0, max_lag_ms=15_000
         )
         of_master.report(2, end - 2_048, end=end, now_ms=0)
         confirm = broker.store.positions.visible_limit
-        broker.replication.control = Control(None, 7, None, confirm, of_master)
+        broker.replication.term_state = TermState(None, 7, None, confirm, of_master)
 
         def look(page):
             page.open("#/brokers")

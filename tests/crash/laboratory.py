@@ -241,7 +241,7 @@ def messages_of(store):
     for queue in store.queues:
         for offset in range(queue.min_offset, queue.next_offset):
             result = store.reads.get(queue.topic, queue.queue_id, offset, 1)
-            assert result.body, (queue.folder, offset, result, queue.entry(offset))
+            assert result.body, (queue.folder, offset, result, queue.entry_at(offset))
             record = decode_record(result.body)
             place = Place(record.topic, record.queue_id, record.queue_offset)
             assert place == (queue.topic, queue.queue_id, offset, "")

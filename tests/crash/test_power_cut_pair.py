@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from rmq.cluster.upstream import Bounds
+from rmq.cluster.log_source import LogBounds
 from rmq.core.clock import SystemClock
 from rmq.store.message_store import MessageStore
 from rmq.testing import NameServerThread
@@ -95,7 +95,7 @@ def record(tmp_path, traced, flush):
 
 
 def bounds_of(store):
-    return lambda: Bounds(store.log.min_offset, store.log.end_offset)
+    return lambda: LogBounds(store.log.min_offset, store.log.end_offset)
 
 
 async def copied(source, target):

@@ -305,7 +305,7 @@ def disturb(etcd, number):
         etcd.paused = etcd.leader()
         etcd.pause(etcd.paused)
     else:
-        etcd.resume(etcd.paused)
+        etcd.resume(etcd.pause)
 
 
 def test_the_leading_controller_is_killed_and_then_a_master(tmp_path):

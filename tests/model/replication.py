@@ -4,8 +4,8 @@ Some brokers, one controller, a few messages; steps in any order, as often as yo
 a master appends, a slave copies, flushes, loses its connection, a master hears what its
 slaves have, asks for another set, the controller carries that out, the master hears of
 it, somebody is elected, learns its role, crashes with or without the tail of its log.
-`SyncSet` and `Epochs` are those of production; a log is a string of messages, one byte
-each.
+`SyncSet`, `Epochs` and the role automaton are those of production; a log is a string of
+messages, one byte each.
 
 A step that breaks a promise raises `Violation`:
 
@@ -31,10 +31,21 @@ from itertools import chain, product
 from typing import NamedTuple
 
 from rmq.cluster.epochs import Epochs
+from rmq.cluster.role import (
+    AskRole,
+    Identified,
+    Register,
+    Registered,
+    RoleFound,
+    RoleState,
+    SwitchTerm,
+    Term,
+    step,
+)
 from rmq.cluster.sync_set import SyncSet
 from rmq.cluster.wire import Epoch
 
-PATIENCE_MS = 1
+MAX_LAG_MS = 1
 NAMES = "abcdefgh"
 
 
@@ -147,16 +158,18 @@ def group_of(rules, own, known, reports=()):
     """Make the production's set."""
     group = rules.group(
         own, known.members, number=known.number, start=known.start,
-        confirmed=known.confirmed, patience_ms=PATIENCE_MS,
+        confirm_offset=known.confirmed, max_lag_ms=MAX_LAG_MS,
     )  # fmt: skip
-    group.asked = known.asked
+    group.requested = known.asked
     for broker_id, offset in reports:
         group.report(broker_id, offset, end=offset, now_ms=0)
     return group
 
 
 def known_of(group, known):
-    return known._replace(members=group.members, number=group.number, asked=group.asked)
+    return known._replace(
+        members=group.members, number=group.number, asked=group.requested
+    )
 
 
 @cache
@@ -174,7 +187,23 @@ def outcomes(rules, own, known, end, connected, is_calm):
     groups = [
         group_of(rules, own, known, chain(*reports)) for reports in product(*each_may)
     ]
-    return {(each.confirmed(end), each.wish(end, 0)) for each in groups}
+    return {(each.confirm_offset(end), each.desired_set(end, 0)) for each in groups}
+
+
+def term_of(state, one):
+    """What the controller answers to a broker."""
+    return Term(state.epoch, state.master, "", one, state.members, state.number)
+
+
+@cache
+def enters(term, may_lack):
+    """Whether the role automaton of production starts this term now."""
+    role, effects = step(RoleState(may_lack=may_lack), Identified(0, 1))
+    if effects == (AskRole(),):
+        role, effects = step(role, RoleFound(term, 0))
+    if effects == (Register(),):
+        role, effects = step(role, Registered(term, 0))
+    return effects == (SwitchTerm(term),)
 
 
 class Model:
@@ -254,7 +283,7 @@ class Model:
     def _ask(self, state, one, broker, wanted):
         known, present = broker.known, (state.epoch, state.number)
         group = group_of(self.rules, one, known)
-        group.ask(wanted)
+        group.request_change(wanted)
         noted = broker.term, known.number, wanted
         after = state.put(
             one, broker._replace(known=known_of(group, known), noted=noted)
@@ -270,13 +299,13 @@ class Model:
         if broker.term == state.epoch:
             answer = state.members, state.number
         group = group_of(self.rules, one, known)
-        if answer is not None and group.take(*answer):
+        if answer is not None and group.apply(*answer):
             heard = broker._replace(known=known_of(group, known), told=None)
             yield f"hears of {set(answer[0])}", state.put(one, heard)
         is_void = (broker.term, known.number) != (state.epoch, state.number)
         if is_void and not self.rules.learns_refusals:
             group = group_of(self.rules, one, known)
-            group.refused()
+            group.cancel_request()
             refused = broker._replace(known=known_of(group, known))
             yield "is refused", state.put(one, refused)
 
@@ -286,11 +315,11 @@ class Model:
         master, offset = state.of(broker.follows), len(broker.log)
         if offset < len(master.log):
             epochs = self.rules.epoch_list(broker.epochs)
-            found = self.rules.epoch_list(master.epochs).at(offset)
-            if found is not None and found[0] not in epochs.all()[-1:]:
+            found = self.rules.epoch_list(master.epochs).epoch_at(offset)
+            if found is not None and found[0] not in epochs.all_epochs()[-1:]:
                 epochs.begin(found[0])
             log = broker.log + master.log[offset]
-            grown = broker._replace(log=log, epochs=epochs.all())
+            grown = broker._replace(log=log, epochs=epochs.all_epochs())
             yield "copies", state.put(one, grown)
 
     def _connect(self, state, one, broker, other):
@@ -310,10 +339,10 @@ class Model:
                 common += 1
             if broker.log[:point] != master.log[:point]:
                 point = common
-        epochs.cut(point)
+        epochs.drop_after(point)
         following = broker._replace(
             log=broker.log[:point], durable=min(broker.durable, point),
-            epochs=epochs.all(), follows=other, seen=min(broker.seen, point),
+            epochs=epochs.all_epochs(), follows=other, seen=min(broker.seen, point),
             lacks=False,
         )  # fmt: skip
         yield f"follows {other} from {point}", state.put(one, following)
@@ -323,10 +352,7 @@ class Model:
     def _may_learn(self, state, one, broker):
         if broker.term >= state.epoch:
             return False
-        if broker.lacks and self.rules.steps_aside:
-            others = state.members - {one}
-            return not others or state.master != one
-        return True
+        return enters(term_of(state, one), broker.lacks and self.rules.steps_aside)
 
     def _role(self, state, one, broker):
         rules = self.rules
@@ -334,23 +360,30 @@ class Model:
         if state.master == one:
             end = len(broker.log)
             epochs = rules.epoch_list(broker.epochs)
-            if epochs.last != state.epoch:
-                epochs.begin(Epoch(state.epoch, end if epochs.all() else 0))
+            if epochs.last_number != state.epoch:
+                epochs.begin(Epoch(state.epoch, end if epochs.all_epochs() else 0))
             check_kept(state, one, broker)
             check_alone(state)
             asked = None
             if rules.notes_requests and fresh.noted is not None:
                 *present, wanted = fresh.noted
                 asked = wanted if present == [state.epoch, state.number] else None
-            is_alone = state.members | (asked or state.members) == {one}
-            if rules.forgets_requests_at_start:
-                is_alone = state.members == {one}
-            confirmed = end if is_alone else broker.seen
+            requested = None if rules.forgets_requests_at_start else asked
+            term = term_of(state, one)
+            confirmed = term.start_offset(requested, end, broker.seen)
             known = Known(
-                state.members, state.number, epochs.all()[-1].start, confirmed, asked
+                state.members,
+                state.number,
+                epochs.all_epochs()[-1].start,
+                confirmed,
+                asked,
             )
             fresh = fresh._replace(
-                epochs=epochs.all(), seen=confirmed, start=end, durable=end, known=known
+                epochs=epochs.all_epochs(),
+                seen=confirmed,
+                start=end,
+                durable=end,
+                known=known,
             )
         return left(state, one).put(one, fresh)
 
@@ -358,9 +391,9 @@ class Model:
         rules, end = self.rules, len(broker.log)
         for kept in range(broker.durable if rules.loses_tail else end, end + 1):
             epochs = rules.epoch_list(broker.epochs)
-            epochs.cut(kept)
+            epochs.drop_after(kept)
             again = broker._replace(
-                log=broker.log[:kept], durable=kept, epochs=epochs.all(), term=0,
+                log=broker.log[:kept], durable=kept, epochs=epochs.all_epochs(), term=0,
                 lacks=broker.lacks or (kept < end and not rules.is_sync_flush),
                 seen=min(broker.seen, kept), follows=0, known=None, told=None,
             )  # fmt: skip

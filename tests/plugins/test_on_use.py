@@ -9,7 +9,7 @@ from rmq.plugin.register import MethodOnUse
 from rmq.protocol.codes import RequestCode
 
 NOT_AT_A_START = (
-    "rmq.access.policies", "rmq.cluster.master_requests", "rmq.observe.views",
+    "rmq.access.policies", "rmq.cluster.remote_broker", "rmq.observe.views",
     "rmq.console.server", "rmq.container.container", "rmq.filters.values",
     "rmq.observe.findings", "rmq.http.server", "rmq.observe.reasons",
     "rmq.cluster.fetcher",

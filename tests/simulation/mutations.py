@@ -6,13 +6,13 @@ mistakes.  ARCHITECTURE.md, Simulation by seed, names the rules.
 
 from typing import Any, NamedTuple
 
-from rmq.cluster.fetcher import Replica
-from rmq.cluster.log_server import Primary
+from rmq.cluster.fetcher import ReplicaFetcher
+from rmq.cluster.log_server import LogServer
 from rmq.cluster.membership import Membership
 from rmq.cluster.replication import Replication
-from rmq.cluster.session import Follower
-from rmq.cluster.set_acks import SetAcks
-from rmq.cluster.sync_set import SyncSet
+from rmq.cluster.role import Term
+from rmq.cluster.session import ReplicaSession
+from rmq.cluster.sync_set import SetAcks, SyncSet
 from rmq.controller import groups
 from rmq.controller.election import choose
 from rmq.store.positions import LogPositions
@@ -38,19 +38,21 @@ class Mutation(NamedTuple):
 
 
 def counts_the_connected(group: SyncSet) -> frozenset[int]:
-    everybody = group.members | (group.asked or group.members)
-    return everybody & (group._acknowledged.keys() | {group.own_id})
+    everybody = group.members | (group.requested or group.members)
+    return everybody & (group._ack_offsets.keys() | {group.own_id})
 
 
 def leaves_entries(_queue: ConsumeQueue, _end: int) -> int:
     return 0
 
 
-def reports_what_is_written(replica: Replica) -> int:
+def reports_what_is_written(replica: ReplicaFetcher) -> int:
     return replica._writer.whole_offset
 
 
-def takes_what_was_sent(primary: Primary, follower: Follower, _offset: int) -> None:
+def takes_what_was_sent(
+    primary: LogServer, follower: ReplicaSession, _offset: int
+) -> None:
     sent = follower.next_offset
     primary.acks.report(follower, sent, sent=sent)
     primary.acknowledge()
@@ -65,11 +67,11 @@ def waits_for_replicas_alone(positions: LogPositions, *, is_disk_awaited: bool) 
     return awaits_replicas(positions, is_disk_awaited=False)
 
 
-async def comes_forward(_membership: Membership) -> None:
-    """Wait for nobody."""
+def comes_forward(_term: Term) -> bool:
+    return False
 
 
-joins = Replication._join
+joins = Replication._join_group
 
 
 def joins_without_limit(replication: Replication, membership: Membership) -> None:
@@ -93,7 +95,7 @@ def chooses_any_member(
 MUTATIONS = {
     "shrinks-at-once": Mutation(
         "S1", "a broker whose connection is lost no longer counts",
-        SyncSet, "waited_for", property(counts_the_connected), 11, 13,
+        SyncSet, "required_acks", property(counts_the_connected), 11, 13,
     ),
     "leaves-entries": Mutation(
         "S3", "a cut leaves the entries of queues",
@@ -101,7 +103,7 @@ MUTATIONS = {
     ),
     "reports-written": Mutation(
         "S4", "under SYNC_FLUSH a slave reports what its disk does not have yet",
-        Replica, "safe_offset", property(reports_what_is_written), 48, 24,
+        ReplicaFetcher, "safe_offset", property(reports_what_is_written), 48, 24,
     ),
     "acknowledges-written": Mutation(
         "S4", "under SYNC_FLUSH a master does not wait for its own disk",
@@ -109,19 +111,19 @@ MUTATIONS = {
     ),
     "takes-sent-for-stored": Mutation(
         "S4", "what was sent to a slave counts as reported",
-        Primary, "_take_report", takes_what_was_sent, 86, 10,
+        LogServer, "_apply_report", takes_what_was_sent, 86, 10,
     ),
     "comes-forward": Mutation(
         "S7", "a broker that lost the end of its log does not step aside",
-        Membership, "_let_others", comes_forward, 3, 40,
+        Term, "must_defer", property(comes_forward), 3, 40,
     ),
     "master-shows-all": Mutation(
         "S10", "readers of a master see what the set does not have yet",
-        Replication, "_join", joins_without_limit, 11, 13,
+        Replication, "_join_group", joins_without_limit, 11, 13,
     ),
     "waits-for-nobody": Mutation(
         "S12", "senders are answered before all of the set have their messages",
-        SetAcks, "replicated", has_acknowledged_all, 4, 38,
+        SetAcks, "replicated_offset", has_acknowledged_all, 4, 38,
     ),
     "elects-anybody": Mutation(
         "S1", "the controller elects a broker that is not in the set",

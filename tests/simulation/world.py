@@ -210,16 +210,16 @@ class World:
         """Whether one broker is the master, and all others have its log."""
         brokers = [each.node.broker for each in self.brokers if each.node is not None]
         contexts = [each.context for each in brokers if each is not None]
-        controls = [each.replication.control for each in contexts]
-        groups = [each.group for each in controls if each and each.group]
+        controls = [each.replication.term_state for each in contexts]
+        groups = [each.sync_set for each in controls if each and each.sync_set]
         if len(contexts) < len(self.brokers) or len(groups) != 1:
             return False
-        replicas = [each.replication.replica for each in contexts]
+        replicas = [each.replication.fetcher for each in contexts]
         return (
             len({each.store.log.end_offset for each in contexts}) == 1
             and all(each is None or each.is_following for each in replicas)
             and len(groups[0].members) == len(contexts)
-            and groups[0].asked is None
+            and groups[0].requested is None
         )
 
     async def run(self, main: Callable[[], object]) -> None:

@@ -69,7 +69,7 @@ class Watch:
             (store.durability, "flush"),
             (store, "flush_steps"),
             (store.log, "allocate_ahead"),
-            (store.disk, "check"),
+            (store.disk, "update_refusal"),
         ):
             self.wrap(part, name, monkeypatch)
 

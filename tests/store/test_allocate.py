@@ -63,7 +63,7 @@ def test_file_smaller_than_a_window_is_allocated_whole(tmp_path, allocator):
     ],
 )
 def test_blocks_come_in_whole_windows(allocator, file, end, allocated):
-    allocator.ensure(file, end)
+    allocator.allocate_up_to(file, end)
     assert file.allocated == allocated
 
 
@@ -75,7 +75,7 @@ def test_more_is_wanted_when_half_of_a_window_is_used(allocator, file):
     assert file.allocated == 2 * WINDOW
     allocator.run_ahead(file)
     assert file.allocated == 2 * WINDOW
-    allocator.ensure(file, SIZE)
+    allocator.allocate_up_to(file, SIZE)
     file.write_position = SIZE
     assert not allocator.wants_more(file)
 
@@ -100,19 +100,19 @@ def test_end_of_a_small_file_is_near_in_its_second_half(tmp_path, allocator):
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
 def test_full_disk_and_quota_are_told_apart_from_the_rest(allocator, number):
     with pytest.raises(DiskFull, match="no disk space for the file"):
-        allocator.ensure(BrokenFile(number), 1)
+        allocator.allocate_up_to(BrokenFile(number), 1)
 
 
 def test_other_errors_name_the_file(allocator):
     with pytest.raises(StoreError, match="cannot write the file: Input") as caught:
-        allocator.ensure(BrokenFile(errno.EIO), 1)
+        allocator.allocate_up_to(BrokenFile(errno.EIO), 1)
     assert not isinstance(caught.value, DiskFull)
 
 
 def test_lock_is_free_after_a_failure(allocator, file):
     with pytest.raises(DiskFull):
-        allocator.ensure(BrokenFile(errno.ENOSPC), 1)
-    allocator.ensure(file, SIZE)
+        allocator.allocate_up_to(BrokenFile(errno.ENOSPC), 1)
+    allocator.allocate_up_to(file, SIZE)
     assert file.allocated == SIZE
 
 
@@ -161,7 +161,7 @@ def test_the_worker_writes_zeros_and_the_writer_does_not_wait(tmp_path, monkeypa
     file = allocator.create(tmp_path, 0, SIZE)
     assert (file.allocated, written) == (4096, [])
     file.append(b"x" * 4096)
-    allocator.ensure(file, 4097)
+    allocator.allocate_up_to(file, 4097)
     assert (file.allocated, written) == (8192, [])
     allocator.run_ahead(file)
     assert file.allocated == WINDOW

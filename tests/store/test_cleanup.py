@@ -24,7 +24,7 @@ def full_store(open_store, make_message, clock):
                 make_message(bytes(500), queue_id=queue_id, properties_text=text)
             )
         store.durability.flush()
-        while store.index.lag:
+        while store.index.lag_bytes:
             store.index.build()
         for file in store.log.files.files:
             os.utime(file.path, (clock.ms / 1000, clock.ms / 1000))
@@ -94,7 +94,7 @@ async def test_queues_and_index_follow(full_store, disk, clock, tmp_path):
     start = store.log.min_offset
     assert start > 0
     first = store.reads.min_offset("Topic", 0)
-    assert store.queues.get("Topic", 0).entry(first)[0] >= start
+    assert store.queues.get("Topic", 0).entry_at(first)[0] >= start
     assert (
         store.reads.min_offset("Topic", 1) == store.reads.max_offset("Topic", 1) == 50
     )

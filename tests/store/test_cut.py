@@ -76,7 +76,7 @@ def test_a_log_that_was_cut_follows_the_other_one(
     follow(writer, old)
     if is_flushed:
         store.flush_queues(thorough=True)
-        while store.index.lag:
+        while store.index.lag_bytes:
             store.index.build()
     assert run(writer.cut_steps(end))
     assert writer.whole_offset == writer.received_offset == end
@@ -87,7 +87,7 @@ def test_a_log_that_was_cut_follows_the_other_one(
     follow(writer, new)
     assert_equal(store, new)
     store.flush_queues(thorough=True)
-    while store.index.lag:
+    while store.index.lag_bytes:
         store.index.build()
     assert not Verification(StoreFiles(store.directory.root)).run().damages
     store.close()

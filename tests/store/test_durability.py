@@ -23,7 +23,7 @@ def test_a_kind_decides_what_resumes_and_whether_abort_stays(
     store.durability.refuse(kind, text)
     assert store.durability.refuse_reason == text
     assert store.writes.put(make_message()).status is PutStatus.SERVICE_NOT_AVAILABLE
-    store.disk.check()
+    store.disk.update_refusal()
     assert store.durability.is_writable == (kind is RefusalKind.DISK_FULL)
     store.durability.refuse(kind, text)
     store.close()
@@ -44,10 +44,10 @@ def test_a_worse_refusal_replaces_a_lesser_one_only(open_store, caplog):
 def test_a_nearly_full_disk_is_refused_by_its_ratio(open_store, make_message):
     store = open_store(disk_warning_ratio=100)
     store.disk.used_ratio = lambda: 100
-    store.disk.check()
+    store.disk.update_refusal()
     assert store.durability.refuse_reason.endswith("is 100 % full")
     store.disk.used_ratio = lambda: 99
-    store.disk.check()
+    store.disk.update_refusal()
     assert store.writes.put(make_message()).status is PutStatus.PUT_OK
 
 
@@ -56,7 +56,7 @@ def test_a_disk_that_does_not_tell_its_size_is_not_full(open_store, monkeypatch)
     nothing = shutil._ntuple_diskusage(0, 0, 0)
     monkeypatch.setattr(shutil, "disk_usage", lambda _path: nothing)
     store = open_store()
-    store.disk.check()
+    store.disk.update_refusal()
     assert store.disk.used_ratio() == 0
     assert store.durability.is_writable
 

@@ -67,7 +67,7 @@ def test_users_in_rocksdb_are_left_alone(open_store, tmp_path):
 
 def test_an_empty_rocksdbstore_means_nothing(open_store, tmp_path):
     (tmp_path / "store" / "rocksdbstore").mkdir(parents=True)
-    assert open_store().unserved == {}
+    assert open_store().unserved_topics == {}
 
 
 def test_what_is_not_served_is_named_and_left_alone(features, open_store):
@@ -76,7 +76,7 @@ def test_what_is_not_served_is_named_and_left_alone(features, open_store):
     before = {path: path.read_bytes() for path in paths}
     assert len(before) == 4
     store = open_store(features, **SIZES)
-    assert set(store.unserved) == {"FCompact"}
+    assert set(store.unserved_topics) == {"FCompact"}
     text = "\n".join(store.recovery.lines())
     assert "topic FCompact stays untouched and is not served" in text
     assert "wait for a later version" not in text
@@ -138,7 +138,7 @@ def test_odd_tables_are_empty(tmp_path, value):
     (tmp_path / "config").mkdir()
     (tmp_path / "config" / "topics.json").write_text(json.dumps(value))
     foreign = find_foreign(tmp_path)
-    assert (foreign.refusals, foreign.notes) == ([], [])
+    assert (foreign.refusals, foreign.start_notes) == ([], [])
 
 
 def test_entries_that_point_into_ext_files_are_served(open_store, make_message):

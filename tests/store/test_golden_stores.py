@@ -32,7 +32,7 @@ def check_messages(store, expected):
         assert store.reads.record_at(row["commitLogOffset"]) == found.body
         queue = store.queues.get(row["cqTopic"], row["cqQueueId"])
         entry = row["cqOffset"], row["cqSize"], row["cqTagsCode"]
-        assert queue.entry(row["queueOffset"]) == entry
+        assert queue.entry_at(row["queueOffset"]) == entry
         count += 1
     assert count > 2000
 

@@ -21,7 +21,7 @@ GOLDEN_SIZES = {
 
 
 def index_all(store):
-    while store.index.lag:
+    while store.index.lag_bytes:
         store.index.build()
 
 
@@ -56,7 +56,7 @@ def key_rows(golden, name):
 @pytest.mark.parametrize("name", ["store-plain", "store-features"])
 def test_every_key_that_java_finds(golden, name, tmp_path, open_store):
     store = open_store(copy_store(name, tmp_path), **GOLDEN_SIZES)
-    assert store.index.lag == 0
+    assert store.index.lag_bytes == 0
     check_keys(store, key_rows(golden, name))
 
 
@@ -210,7 +210,7 @@ def test_noted_keys_of_a_log_that_is_cut_are_forgotten(open_store, put_keyed):
     store = open_store()
     offsets = put_keyed(store, range(5))
     assert len(store.log.new_keys) == 5 * 4
-    store.index.cut(offsets[3])
+    store.index.cut_to(offsets[3])
     assert len(store.log.new_keys) == 0
     index_all(store)
     assert find(store, "all") == offsets
@@ -272,7 +272,7 @@ def test_a_clean_stop_leaves_a_complete_index(open_store, put_keyed):
     offsets = put_keyed(store, range(5))
     store.close()
     again = open_store()
-    assert again.index.lag == 0
+    assert again.index.lag_bytes == 0
     assert find(again, "all") == offsets
     offsets += put_keyed(again, range(5, 9))
     index_all(again)
@@ -287,7 +287,7 @@ def test_an_index_that_was_removed_is_built_again(open_store, put_keyed, tmp_pat
     for path in (tmp_path / "store" / "index").iterdir():
         path.unlink()
     again = open_store()
-    assert again.index.lag == again.log.end_offset
+    assert again.index.lag_bytes == again.log.end_offset
     assert find(again, "all") == offsets
 
 
@@ -327,7 +327,7 @@ def test_a_stop_on_a_full_disk_leaves_the_end_of_the_index_to_the_next_start(
     sizes = {"index_slots": 10, "index_entries": 12}
     store = open_store(**sizes)
     put_keyed(store, range(20))
-    ensure = FileAllocator.ensure
+    ensure = FileAllocator.allocate_up_to
 
     def only_one_file(allocator, file, end):
         if store.index.tables and file is not store.index.tables[0].file:
@@ -335,7 +335,7 @@ def test_a_stop_on_a_full_disk_leaves_the_end_of_the_index_to_the_next_start(
         ensure(allocator, file, end)
 
     with monkeypatch.context() as patch:
-        patch.setattr(FileAllocator, "ensure", only_one_file)
+        patch.setattr(FileAllocator, "allocate_up_to", only_one_file)
         for _ in range(3):
             with pytest.raises(DiskFull):
                 index_all(store)
@@ -343,7 +343,7 @@ def test_a_stop_on_a_full_disk_leaves_the_end_of_the_index_to_the_next_start(
     assert not store.directory.abort.is_set
     assert len(list((tmp_path / "store" / "index").iterdir())) == 1
     store = open_store(**sizes)
-    assert store.index.lag
+    assert store.index.lag_bytes
     index_all(store)
     assert len(store.index.tables) > 2
     for number in range(20):

@@ -20,9 +20,9 @@ async def test_the_index_follows_the_log(
     for number in range(10):
         store.writes.put(make_message(properties_text=f"KEYS\x01k{number}\x02"))
     store.writes.end_batch()
-    assert store.index.lag
+    assert store.index.lag_bytes
     with trio.fail_after(10):
-        await until(lambda: not store.index.lag)
+        await until(lambda: not store.index.lag_bytes)
     assert store.index.tables[-1].entry_count == 11
     nursery.cancel_scope.cancel()
 
@@ -70,5 +70,5 @@ async def test_an_index_that_cannot_be_written_is_tried_again(
         await until(lambda: "index" in caplog.text)
         assert result_of(store.reads.query("Topic", "k", 1, 0, 2**62)) == [0]
         in_the_way.unlink()
-        await until(lambda: not store.index.lag)
+        await until(lambda: not store.index.lag_bytes)
     nursery.cancel_scope.cancel()

@@ -264,7 +264,7 @@ def test_the_index_reads_ring_and_files(open_store, make_message):
         for n in (0, 60, 100, 150, 199):
             found = result_of(store.reads.query("Topic", f"k{n}", 32, 0, 1 << 50))
             assert len(found) == 1
-        while store.index.lag:
+        while store.index.lag_bytes:
             store.index.build()
 
 

@@ -191,16 +191,16 @@ def test_a_delayed_message_carries_its_due_time(open_store, make_message, clock)
             make_message(topic="SCHEDULE_TOPIC_XXXX", properties={"DELAY": level})
         )
     queue = store.queues.get("SCHEDULE_TOPIC_XXXX", 0)
-    assert queue.entry(0)[2] == clock.ms + 10_000
-    assert queue.entry(1)[2] == clock.ms + 7_200_000
-    expected = [queue.entry(n)[2] for n in range(3)]
+    assert queue.entry_at(0)[2] == clock.ms + 10_000
+    assert queue.entry_at(1)[2] == clock.ms + 7_200_000
+    expected = [queue.entry_at(n)[2] for n in range(3)]
     store.flush_queues(thorough=True)
     store.close()
     for file in store.directory.consume_queue.rglob("0*"):
         if file.is_file():
             file.unlink()
     queue = open_store().queues.get("SCHEDULE_TOPIC_XXXX", 0)
-    assert [queue.entry(n)[2] for n in range(3)] == expected
+    assert [queue.entry_at(n)[2] for n in range(3)] == expected
 
 
 def test_half_messages_have_no_entry(open_store, make_message):
@@ -264,7 +264,7 @@ def test_a_full_disk_at_a_file_roll_leaves_no_gap(
         assert failed.status is PutStatus.SERVICE_NOT_AVAILABLE
         assert "disk" in store.durability.refuse_reason
         store.writes.put(make_message(b"y" * 10_000))
-    store.disk.check()
+    store.disk.update_refusal()
     assert caplog.messages == [
         "messages are refused: no disk space for the test",
         "messages are accepted again",
@@ -283,7 +283,7 @@ def test_a_failed_blank_record_leaves_no_gap(open_store, make_message, monkeypat
     while store.log.end_offset < 60_000:
         store.writes.put(make_message(b"x" * 1000))
     kept = bodies(store)
-    ensure = allocate.FileAllocator.ensure
+    ensure = allocate.FileAllocator.allocate_up_to
 
     def full(self, file, end):
         if file.path.endswith(f"{0:020d}") and file.size == 65536:
@@ -291,10 +291,10 @@ def test_a_failed_blank_record_leaves_no_gap(open_store, make_message, monkeypat
         ensure(self, file, end)
 
     with monkeypatch.context() as patch:
-        patch.setattr(allocate.FileAllocator, "ensure", full)
+        patch.setattr(allocate.FileAllocator, "allocate_up_to", full)
         failed = store.writes.put(make_message(b"y" * 10_000))
         assert failed.status is PutStatus.SERVICE_NOT_AVAILABLE
-    store.disk.check()
+    store.disk.update_refusal()
     assert store.writes.put(make_message(b"y" * 10_000)).status is PutStatus.PUT_OK
     assert bodies(store) == [*kept, b"y" * 10_000]
     assert [f.base_offset for f in store.log.files.files] == [0, 65536]
@@ -313,7 +313,7 @@ def test_a_full_disk_for_queue_files_refuses_messages(
     refused = store.writes.put(make_message(b"second"))
     assert refused.status is PutStatus.SERVICE_NOT_AVAILABLE
     assert store.checkpoint_distance == store.log.end_offset
-    store.disk.check()
+    store.disk.update_refusal()
     store.flush_queues(thorough=True)
     assert store.checkpoint_distance == 0
     assert store.writes.put(make_message(b"next")).queue_offset == 1
@@ -397,7 +397,7 @@ def test_a_failed_flush_ends_all_writing(open_store, make_message, monkeypatch):
     assert "flushing the log failed" in store.durability.refuse_reason
     assert not store.durability.is_writable
     assert store.writes.put(make_message()).status is PutStatus.SERVICE_NOT_AVAILABLE
-    store.disk.check()
+    store.disk.update_refusal()
     assert not store.durability.is_writable
     store.close()
     assert store.positions.durable.value == 0, (
@@ -506,7 +506,7 @@ def test_messages_whose_log_is_gone_are_too_small(open_store, make_message):
     while store.log.end_offset < 2 * 65536:
         store.writes.put(make_message(b"x" * 5000))
     queue = store.queues.get("Topic", 0)
-    first = next(n for n in range(99) if queue.entry(n)[0] >= 65536)
+    first = next(n for n in range(99) if queue.entry_at(n)[0] >= 65536)
     store.close()
     (store.directory.commit_log / f"{0:020d}").unlink()
     again = open_store()
@@ -588,7 +588,7 @@ def test_a_full_disk_at_the_first_put(open_store, make_message, monkeypatch):
         assert failed == PutResult(PutStatus.SERVICE_NOT_AVAILABLE)
     assert (store.log.end_offset, store.reads.max_offset("Topic", 0)) == (0, 0)
     assert not store.durability.is_writable
-    store.disk.check()
+    store.disk.update_refusal()
     assert store.durability.is_writable
     assert store.writes.put(make_message()).physical_offset == 0
     assert bodies(store) == [b"body"]

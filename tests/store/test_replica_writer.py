@@ -67,7 +67,7 @@ def entries_of(store):
     found = {}
     for queue in store.queues:
         offsets = range(queue.min_offset, queue.next_offset)
-        found[queue.topic, queue.queue_id] = [queue.entry(each) for each in offsets]
+        found[queue.topic, queue.queue_id] = [queue.entry_at(each) for each in offsets]
     return found
 
 
@@ -256,7 +256,7 @@ def test_a_kill_leaves_whole_records(master, replica, make_message, open_store):
     writer = ReplicaWriter(replica)
     copy(master, writer, iter(lambda: 1_111, 0))
     expected = entries_of(replica), replica.log.end_offset
-    folder = replica.config.root
+    folder = replica.config.root_path
     replica.directory.release()
     again = open_store(
         folder, commit_log_file_size=FILE_SIZE, broker_role=BrokerRole.SLAVE

@@ -8,7 +8,7 @@ from tests.store.conftest import Watch
 
 async def test_disk_is_looked_at_from_the_start(open_store, run_for, autojump_clock):
     watch = await run_for(open_store(), 20.5)
-    assert watch.times("check") == [0, 10, 20]
+    assert watch.times("update_refusal") == [0, 10, 20]
 
 
 async def test_next_file_is_prepared_while_the_last_fills(
@@ -44,7 +44,7 @@ async def test_an_idle_store_looks_at_the_disk_only(
     store = open_store()
     store.writes.put(make_message(properties_text="KEYS\x01k\x02"))
     await run_for(store, 160.5)
-    assert not store.index.lag
+    assert not store.index.lag_bytes
     assert set(naps) == {DISK_CHECK_INTERVAL_S}
 
 
@@ -74,14 +74,17 @@ async def test_nothing_works_on_the_store_during_a_pause(
         store.writes.put(make_message())
         store.writes.end_batch()
         await trio.sleep(20)
-        async with service.paused():
+        async with service.pause():
             before = list(watch.calls)
             store.writes.put(make_message())
             store.writes.end_batch()
             await trio.sleep(60)
             assert watch.calls == before
         await trio.sleep(20)
-        assert {call[0] for call in watch.calls[len(before) :]} >= {"check", "flush"}
+        assert {call[0] for call in watch.calls[len(before) :]} >= {
+            "update_refusal",
+            "flush",
+        }
     nursery.cancel_scope.cancel()
 
 
@@ -93,7 +96,7 @@ async def test_a_pause_follows_another_at_once(
     await nursery.start(service.run)
     with trio.fail_after(60):
         for _ in range(3):
-            async with service.paused():
+            async with service.pause():
                 pass
     nursery.cancel_scope.cancel()
 
@@ -107,7 +110,7 @@ async def test_a_pause_while_the_service_ends(
         await running.start(service.run)
         running.cancel_scope.cancel()
     with trio.fail_after(60):
-        async with service.paused():
+        async with service.pause():
             pass
 
 
@@ -117,7 +120,7 @@ async def test_loops_do_not_begin_during_a_pause(
     store = open_store()
     service = StoreService(store)
     watch = Watch(store, monkeypatch)
-    async with service.paused():
+    async with service.pause():
         nursery.start_soon(service.run)
         store.writes.put(make_message())
         store.writes.end_batch()
@@ -135,9 +138,9 @@ async def test_a_pause_that_was_given_up_lets_the_loops_go_on(
     await nursery.start(service.run)
     with trio.CancelScope() as scope:
         scope.cancel()
-        async with service.paused():
+        async with service.pause():
             raise AssertionError("nobody waited")
     with trio.fail_after(60):
-        async with service.paused():
+        async with service.pause():
             pass
     nursery.cancel_scope.cancel()

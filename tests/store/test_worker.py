@@ -23,12 +23,12 @@ def raises(error):
     "error", [*(OSError(number, "out of it") for number in OUT_OF), StoreError("x")]
 )
 async def test_what_may_come_back_is_waited_for(autojump_clock, caplog, error, here):
-    assert not await Worker().attempt("writing it", raises(error), here=here)
+    assert not await Worker().try_run("writing it", raises(error), here=here)
     assert trio.current_time() >= RETRY_S
     assert caplog.messages == [f"writing it failed, will try again: {error}"]
-    assert await Worker().attempt("writing it", lambda: None, here=here)
+    assert await Worker().try_run("writing it", lambda: None, here=here)
 
 
 async def test_an_error_of_the_log_is_for_the_supervisor():
     with pytest.raises(LogFailed):
-        await Worker().attempt("writing it", raises(LogFailed("the log")))
+        await Worker().try_run("writing it", raises(LogFailed("the log")))

@@ -11,7 +11,7 @@ def folder(open_store):
     store = open_store(queue_file_size=200)
     for n in range(35):
         store.writes.put(Message("T", 0, b"%d" % n, 0, 0, 1, bytes(8)))
-    entries = [store.queues.get("T", 0).entry(n) for n in range(35)]
+    entries = [store.queues.get("T", 0).entry_at(n) for n in range(35)]
     store.close()
     return store.directory.consume_queue / "T" / "0", entries
 

@@ -126,7 +126,7 @@ class QueueHandler:
 
 
 def _shown(queue: ConsumeQueue, offset: int) -> ConsumeQueueData:
-    physical_offset, size, tags_code = queue.entry(offset)
+    physical_offset, size, tags_code = queue.entry_at(offset)
     return ConsumeQueueData(
         physic_offset=physical_offset, physic_size=size, tags_code=tags_code
     )

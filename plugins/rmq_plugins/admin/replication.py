@@ -60,7 +60,7 @@ class ReplicationHandler:
             body.ha_connection_info.append(
                 HAConnectionRuntimeInfo(
                     addr=each.address,
-                    diff=each.behind,
+                    diff=each.lag_bytes,
                     in_sync=each.is_in_sync,
                     slave_ack_offset=each.acknowledged,
                     transfer_from_where=each.next_offset,

@@ -60,7 +60,7 @@ class RuntimeInfo:
         self._messages = broker.messages
         self._disk = broker.disk
         self._log = broker.log
-        self._root = broker.store_config.root
+        self._root = broker.store_config.root_path
         self._clock = broker.clock
         self._boot_ms = broker.boot_ms
         self._delay_levels = broker.store_config.delay_table()

@@ -12,7 +12,7 @@ from rmq_plugins.export.positions import ExportPositions
 @hookimpl
 def rmq_setup(broker: BrokerContext, register: Register) -> None:
     """Accept reports, and keep the log for exporters if that is configured."""
-    positions = ExportPositions(broker.store_config.root / "config", broker.clock)
+    positions = ExportPositions(broker.store_config.root_path / "config", broker.clock)
     register.table(positions)
     if register.config(ExportConfig).hold:
         register.hold_log(positions.lowest)

@@ -120,7 +120,7 @@ class Deliveries:
         self._woken = trio.Event()
         if self._has_records():
             return
-        first = self._timer.wheel.first()
+        first = self._timer.wheel.first_slot()
         if first is None and not self._config.timer_stop_enqueue:
             await self._woken.wait()
             return
@@ -144,7 +144,10 @@ class Deliveries:
     def take(self) -> bool:
         """Take one batch of records from the queue; whether there was one."""
         timer = self._timer
-        now, first = self._clock.now_ms() // self._precision_ms, timer.wheel.first()
+        now, first = (
+            self._clock.now_ms() // self._precision_ms,
+            timer.wheel.first_slot(),
+        )
         if first is None or first >= now:  # else slots wait, also while stopped
             timer.follow_clock(now)
         if not self._has_records():
@@ -234,7 +237,7 @@ class Deliveries:
 
     def due_slot(self) -> int | None:
         """Return the earliest slot that has ended; None if there is none."""
-        first = self._timer.wheel.first()
+        first = self._timer.wheel.first_slot()
         if first is None or self._is_stopping or self._config.timer_stop_dequeue:
             return None
         end_ms = (first + 1) * self._precision_ms
@@ -271,7 +274,7 @@ class Deliveries:
     async def _positions(self, slot: int, after: int) -> "array[int]":
         """Return the positions of the slot's units, newest first."""
         positions = array("q")
-        for part in self._timer.chain(slot, after):
+        for part in self._timer.read_chain(slot, after):
             positions.extend(part)
             await self._next_turn()
         return positions
@@ -310,7 +313,7 @@ class Deliveries:
     def _count(self, topic_hashes: Iterable[int]) -> None:
         """Count messages that left the slot."""
         for topic_hash, count in Counter(topic_hashes).items():
-            self._timer.delivered(topic_hash, count)
+            self._timer.count_delivered(topic_hash, count)
             self.dequeued[self.topic_names.get(topic_hash, "")] += count
 
     async def _deliver_surely(

@@ -80,7 +80,7 @@ class Progress:
 
     def copy(self, body: bytes) -> None:
         """On a slave, save the master's checkpoint."""
-        if not self._timer.adopt(body):
+        if not self._timer.save_master_checkpoint(body):
             raise RequestRejected(1, "the checkpoint of the timer is too short")
 
     def facts(self) -> dict[str, object]:
@@ -89,7 +89,7 @@ class Progress:
         if not timer.is_open:
             return {}
         now_ms = self._clock.now_ms()
-        first = timer.wheel.first()
+        first = timer.wheel.first_slot()
         due_ms = None if first is None else (first + 1) * timer.precision_ms
         late_ms = 0 if due_ms is None else max(0, now_ms - due_ms)
         enqueue_rate, dequeue_rate = self._sample()

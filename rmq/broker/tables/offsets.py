@@ -16,7 +16,7 @@ import msgspec
 
 from rmq._fastpath import CommitTable
 from rmq.broker.quota import NamedQuota, Quota, peer_at
-from rmq.cluster.local_commits import CommitsHere
+from rmq.cluster.local_commits import LocalCommits
 from rmq.config.json_table import JsonTable
 from rmq.core.clock import Clock
 from rmq.core.errors import RequestRejected
@@ -42,7 +42,13 @@ class OffsetTable(JsonTable):
     """Known in Java as `ConsumerOffsetManager`."""
 
     def __init__(
-        self, folder: Path, clock: Clock, version_step: int, *, has_lmq: bool = False
+        self,
+        folder: Path,
+        clock: Clock,
+        version_step: int,
+        *,
+        has_lmq: bool = False,
+        local_commits: LocalCommits | None = None,
     ) -> None:
         """With `has_lmq` the file is another one, as with Java, and groups of light
         message queues have one offset in each topic.
@@ -67,8 +73,8 @@ class OffsetTable(JsonTable):
 
         self.commit_table = CommitTable(self._commit_all)
         self._version_step = version_step
-        self.commits_here: CommitsHere | None = None
-        """Of a slave: what its master may not have."""
+        self.local_commits = local_commits
+        """On a slave: commits that its master may not have."""
 
         self._commits = 0
         self._quota = NamedQuota(
@@ -128,8 +134,8 @@ class OffsetTable(JsonTable):
         key = f"{topic}{SEPARATOR}{group}"
         queue_id = self._queue_of(group, queue_id)
         self._set(client, key, queue_id, offset)
-        if self.commits_here is not None:
-            self.commits_here.note(key, queue_id, offset)
+        if self.local_commits is not None:
+            self.local_commits.record(key, queue_id, offset)
 
     def _set(self, client: str, key: str, queue_id: int, offset: int) -> None:
         queues = self._offsets.get(key)
@@ -239,14 +245,15 @@ class OffsetTable(JsonTable):
             self.commit("a clone", target, topic, queue_id, offset)
         return bool(queues)
 
-    def copy(self, body: bytes) -> None:
+    def copy(self, body: bytes, local_commits: LocalCommits | None = None) -> None:
         """Take the offsets that a master answered; RequestRejected if these are none.
 
         An offset that was committed here, and is larger, stays: consumers came here
-        while the master was away.  What the master lacks stays, too, as in Java.
+        while the master was away.  `local_commits` has such commits of a new master.
+        Offsets that the master lacks stay, too, as in Java.
         """
         document = LmqOffsetSerializeWrapper.decode(body)
-        here = self.commits_here
+        here = self.local_commits if local_commits is None else local_commits
         has_changed = False
         for key, queues in document.all_offsets().items():
             ours = self._offsets.get(key, {})
@@ -278,8 +285,8 @@ class OffsetTable(JsonTable):
             if beyond:
                 queues |= beyond
                 self._texts_of(key).put(key, queues)
-                if self.commits_here is not None:
-                    self.commits_here.forget([key])
+                if self.local_commits is not None:
+                    self.local_commits.remove_keys([key])
                 count += len(beyond)
         if count:
             self.commit_table.unregister_all()
@@ -316,8 +323,8 @@ class OffsetTable(JsonTable):
 
     def _remove(self, pairs: list[tuple[str, str]]) -> None:
         self.commit_table.unregister_all()
-        if self.commits_here is not None:
-            self.commits_here.forget(
+        if self.local_commits is not None:
+            self.local_commits.remove_keys(
                 [f"{topic}{SEPARATOR}{group}" for topic, group in pairs]
             )
         for topic, group in pairs:

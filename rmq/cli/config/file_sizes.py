@@ -13,7 +13,7 @@ from rmq.store.config import StoreConfig
 
 def check_file_sizes(config: StoreConfig) -> list[Finding]:
     """Return a problem for each kind of file with another size than configured."""
-    root = config.root
+    root = config.root_path
     log = Path(config.commit_log_dir or root / "commitlog")
     index_size = index_file_size(config.index_slots, config.index_entries)
     wanted = (

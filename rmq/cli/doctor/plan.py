@@ -156,7 +156,9 @@ def _plan_disk(
         kept * (message + entries) + queues * QUEUE_DISK + store.commit_log_file_size
     )
     folder = next(
-        each for each in (store.root, *store.root.resolve().parents) if each.exists()
+        each
+        for each in (store.root_path, *store.root_path.resolve().parents)
+        if each.exists()
     )
     found = os.statvfs(Path(folder))
     free = found.f_bavail * found.f_frsize

@@ -125,7 +125,7 @@ def _numbered_brokers(
     count: int, values: Mapping[str, str], arguments: Sequence[str]
 ) -> Iterator[Wanted]:
     """Yield brokers with different names, folders and ports."""
-    config, root = build(BrokerConfig, values), build(StoreConfig, values).root
+    config, root = build(BrokerConfig, values), build(StoreConfig, values).root_path
     for number in range(count):
         name = f"{config.broker_name}-{number}"
         port = config.listen_port and config.listen_port + number * PORT_STEP

@@ -28,7 +28,7 @@ def start_line(node: Node) -> str:
     broker = node.broker
     assert broker is not None
     store = broker.context.store
-    root = store.config.root
+    root = store.config.root_path
     figures = store.statistics()
     stored = figures.end_offset - max(figures.min_physical_offset, 0)
     content = "empty" if stored <= 0 else f"{size_text(stored)} of messages"

@@ -77,7 +77,9 @@ def _store_families(broker: MonitoredBroker) -> Iterator[Family]:
     yield gauge("rmq_log_end_offset", "where the log ends", stats.end_offset)
     yield gauge("rmq_log_durable_offset", "up to here on disk", stats.durable_offset)
     yield gauge("rmq_queues", "queues of the store", stats.queue_count)
-    yield gauge("rmq_index_lag_bytes", "of the log, not indexed yet", store.index.lag)
+    yield gauge(
+        "rmq_index_lag_bytes", "of the log, not indexed yet", store.index.lag_bytes
+    )
     yield gauge(
         "rmq_recovery_seconds",
         "how long the start read the log",
@@ -90,11 +92,11 @@ def _store_families(broker: MonitoredBroker) -> Iterator[Family]:
 def _replication_families(broker: MonitoredBroker) -> Iterator[Family]:
     """Yield who follows, and how far; a master without replicas has no samples."""
     replicas, replica = (
-        broker.replication.primary.statuses(),
-        broker.replication.replica,
+        broker.replication.log_server.session_statuses(),
+        broker.replication.fetcher,
     )
     for name, text, value in (
-        ("rmq_replica_lag_bytes", "of the log that a replica lacks", "behind"),
+        ("rmq_replica_lag_bytes", "of the log that a replica lacks", "lag_bytes"),
         ("rmq_replica_in_sync", "1: it lacks little", "is_in_sync"),
         ("rmq_replica_bytes_per_second", "sent to a replica", "bytes_per_second"),
     ):
@@ -109,7 +111,7 @@ def _replication_families(broker: MonitoredBroker) -> Iterator[Family]:
 
 def group_families(broker: MonitoredBroker) -> Iterator[Family]:
     """Yield the part of this broker in a group with a controller, if it is in one."""
-    control = broker.replication.control
+    control = broker.replication.term_state
     if control is None:
         return
     unconfirmed = broker.store.log.end_offset - broker.store.positions.visible
@@ -122,16 +124,16 @@ def group_families(broker: MonitoredBroker) -> Iterator[Family]:
         "of the log, which not all of the set are known to have",
         max(0, unconfirmed),
     )
-    if control.group is not None:
+    if control.sync_set is not None:
         yield gauge(
             "rmq_sync_set_size",
             "brokers that have all that is confirmed, with the master",
-            len(control.group.members),
+            len(control.sync_set.members),
         )
         yield gauge(
             "rmq_sync_set_absent",
             "brokers of the set that are not connected",
-            len(control.group.absent),
+            len(control.sync_set.offline_brokers),
         )
 
 

@@ -201,7 +201,7 @@ class BatchQueue(ConsumeQueue):
         number = self._low + max(0, number)
         return number + (self._read(number).end <= offset)
 
-    def _from(self, offset: int) -> Iterator[BatchEntry]:
+    def _entries_from(self, offset: int) -> Iterator[BatchEntry]:
         """Yield the entry of a message and those after it."""
         for number in range(self._number_at(offset), self._end):
             yield self._read(number)
@@ -214,13 +214,13 @@ class BatchQueue(ConsumeQueue):
         """Return the first offset after the entry of `offset`."""
         return self._read(self._number_at(offset)).end
 
-    def entry(self, offset: int) -> tuple[int, int, int]:
+    def entry_at(self, offset: int) -> tuple[int, int, int]:
         """Read (physical offset, size, tags code) of the record of a message."""
         return self._read(self._number_at(offset))[:3]
 
     def read_once(self, offset: int) -> tuple[int, int]:
         """Read (physical offset, size) of the record of a message."""
-        return self.entry(offset)[:2]
+        return self.entry_at(offset)[:2]
 
     def file_of(self, offset: int) -> None:
         """Return None: no compiled reader reads these files."""
@@ -243,7 +243,7 @@ class BatchQueue(ConsumeQueue):
         runs: list[tuple[int, int]] = []
         messages = size = removed = 0
         at, stop = offset, ScanStop.SCAN_END
-        for entry in self._from(offset):
+        for entry in self._entries_from(offset):
             if entry.end_physical > confirm_offset:
                 break
             is_over = size + entry.size > max_bytes
@@ -265,7 +265,7 @@ class BatchQueue(ConsumeQueue):
     def tag_codes(self, first: int, end: int) -> set[int]:
         """Return the tags codes of the entries with messages in [first, end)."""
         codes = set()
-        for entry in self._from(first):
+        for entry in self._entries_from(first):
             if entry.first >= end:
                 break
             codes.add(entry.tags_code)

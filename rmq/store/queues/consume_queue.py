@@ -176,7 +176,7 @@ class ConsumeQueue(QueueTail):
         """
         self.truncate_to(end, -1)
         if last < 0 and end > self.low_offset:
-            last, last_size, _ = self.entry(end - 1)
+            last, last_size, _ = self.entry_at(end - 1)
         if end > self.low_offset and last_size != FILLER_SIZE:
             self.end_physical = last + last_size
 
@@ -234,7 +234,7 @@ class ConsumeQueue(QueueTail):
         self.low_physical = self.end_physical = -1
         return count
 
-    def entry(self, offset: int) -> tuple[int, int, int]:
+    def entry_at(self, offset: int) -> tuple[int, int, int]:
         """Read (physical offset, size, tags code) of the entry at `offset`."""
         found = self.entry_in_memory(offset)
         if found is None:
@@ -261,7 +261,7 @@ class ConsumeQueue(QueueTail):
             return None
         return self._map(offset)
 
-    def entries(self, offset: int, count: int) -> bytes | memoryview:
+    def read_entries(self, offset: int, count: int) -> bytes | memoryview:
         """Return at most `count` entries from `offset` on, at least one."""
         found = self.entries_in_memory(offset, count)
         if found is not None:
@@ -293,7 +293,7 @@ class ConsumeQueue(QueueTail):
         self.low_offset = low
         self.low_physical = NO_OFFSET
         if low < self.next_offset:
-            self.low_physical = self.entry(low)[0]
+            self.low_physical = self.entry_at(low)[0]
 
     def visible_offset(self, confirm_offset: int) -> QueueOffset:
         """Offset after the last entry whose record lies below `confirm_offset`."""
@@ -301,7 +301,7 @@ class ConsumeQueue(QueueTail):
             return self.next_offset
         offsets = range(self.min_offset, self.next_offset)
         count = bisect_right(
-            offsets, confirm_offset, key=lambda offset: sum(self.entry(offset)[:2])
+            offsets, confirm_offset, key=lambda offset: sum(self.entry_at(offset)[:2])
         )
         return QueueOffset(self.min_offset + count)
 
@@ -309,7 +309,7 @@ class ConsumeQueue(QueueTail):
         """Return the offset of the first entry whose record starts there or later."""
 
         def record_start(offset: int) -> int:
-            start, size, _ = self.entry(offset)
+            start, size, _ = self.entry_at(offset)
             return -1 if size == FILLER_SIZE else start
 
         if record_start(self.low_offset) >= physical_offset:
@@ -329,7 +329,7 @@ class ConsumeQueue(QueueTail):
         first = self.min_offset
 
         def time_at(offset: int) -> int:
-            return store_ms(self.entry(offset)[0])
+            return store_ms(self.entry_at(offset)[0])
 
         if first >= end:
             return 0 if upper else first
@@ -361,7 +361,7 @@ class ConsumeQueue(QueueTail):
         paths = [self._path(base) for base in self._bases if base < before]
         del self._bases[: len(paths)]
         for path in paths:
-            self._files.forget(path)
+            self._files.unmap_file(path)
         if self._bases:
             self._begin_at(self._bases[0])
         return paths
@@ -377,7 +377,9 @@ class ConsumeQueue(QueueTail):
         if self.end_physical <= end_physical:
             return 0
         kept = self._first_at_or_above(end_physical)
-        while kept > self.low_offset and sum(self.entry(kept - 1)[:2]) > end_physical:
+        while (
+            kept > self.low_offset and sum(self.entry_at(kept - 1)[:2]) > end_physical
+        ):
             kept -= 1
         return self.cut_to(kept)
 
@@ -413,7 +415,7 @@ class ConsumeQueue(QueueTail):
         byte = self._byte_of(self.flushed_offset)
         for base in [base for base in self._bases[1:] if base >= byte]:
             self._bases.remove(base)
-            self._files.forget(self._path(base))
+            self._files.unmap_file(self._path(base))
             os.unlink(self._path(base))
         if self._bases:
             last = self._bases[-1]

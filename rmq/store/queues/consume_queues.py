@@ -98,9 +98,9 @@ class ConsumeQueues:
         """
         foreign = []
         ends = ends or {}
-        batches = _folders(self._batch_folder)
+        batches = _queue_folders(self._batch_folder)
         self.batch_topics.update(folder.name for folder in batches)
-        for folder in batches + _folders(self._folder):
+        for folder in batches + _queue_folders(self._folder):
             topic = folder.name
             is_named = is_queue_topic(topic) and (
                 topic not in self.batch_topics or folder.parent == self._batch_folder
@@ -167,12 +167,12 @@ class ConsumeQueues:
             batch = self._new_batch(topic, queue.queue_id)
             batch.fill_to(queue.min_offset)
             for offset in range(queue.min_offset, queue.next_offset):
-                place = queue.entry(offset)
+                place = queue.entry_at(offset)
                 batch.add(*place, self._store_ms_at(place[0]))
             batches.append(batch)
         flush = self._start_flush(batches)
         flush.write()
-        flush.settle()
+        flush.release_durable()
         if flush.failure is not None:
             self.batch_topics.discard(topic)
             raise flush.failure
@@ -236,7 +236,7 @@ class ConsumeQueues:
                     try:
                         yield flush.write
                     finally:
-                        flush.settle()
+                        flush.release_durable()
                         self.tails.relist_unflushed(flush.failed)
                     failure = failure or flush.failure
                 for queue in group:
@@ -307,7 +307,7 @@ class ConsumeQueues:
         self._batch_files.close()
 
 
-def _folders(folder: Path) -> list[Path]:
+def _queue_folders(folder: Path) -> list[Path]:
     """Return the folders in a folder, in order; none if it does not exist."""
     try:
         with os.scandir(folder) as entries:

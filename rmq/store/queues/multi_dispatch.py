@@ -40,9 +40,9 @@ def parse_targets(text: str) -> list[str]:
     for name in names:
         validate_queue_topic(name)
         if not is_lmq(name):
-            raise _illegal(f"{name} is no light message queue")
+            raise _illegal_targets(f"{name} is no light message queue")
     if len(set(names)) < len(names):
-        raise _illegal("a queue is named twice")
+        raise _illegal_targets("a queue is named twice")
     return names
 
 
@@ -66,7 +66,7 @@ def _is_offset(text: str) -> bool:
     return text.isascii() and text.isdecimal() and len(text) <= 12
 
 
-def _illegal(why: str) -> RequestRejected:
+def _illegal_targets(why: str) -> RequestRejected:
     return RequestRejected(
         ResponseCode.MESSAGE_ILLEGAL, f"{INNER_MULTI_DISPATCH}: {why}"
     )

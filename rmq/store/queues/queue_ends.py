@@ -52,21 +52,23 @@ class QueueEnds(msgspec.Struct):
         replace_file(folder / NAME, data)
 
     @staticmethod
-    def forget(folder: Path) -> None:
+    def remove_file(folder: Path) -> None:
         """Remove the file: a queue may now have a smaller end."""
         (folder / NAME).unlink(missing_ok=True)
 
-    def within(self, log_end: int) -> dict[tuple[str, int], int]:
+    def valid_ends(self, log_end: int) -> dict[tuple[str, int], int]:
         """Return the ends if they hold for a log with this end."""
         return self.ends if log_end >= self.log_end else {}
 
-    def behind(self, queues: ConsumeQueues, log_end: int) -> list[tuple[str, int, int]]:
+    def lagging_queues(
+        self, queues: ConsumeQueues, log_end: int
+    ) -> list[tuple[str, int, int]]:
         """Return (topic, queue id, end of its last record) of queues that lost entries.
 
         The end is -1 if the queue has no files.
         """
         found = []
-        for (topic, queue_id), end in self.within(log_end).items():
+        for (topic, queue_id), end in self.valid_ends(log_end).items():
             queue = queues.get(topic, queue_id)
             if queue is None:
                 if end:

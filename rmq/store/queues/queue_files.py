@@ -85,7 +85,7 @@ class QueueFiles:
                 del self._mapped[path]
                 file.close()
 
-    def forget(self, path: str) -> None:
+    def unmap_file(self, path: str) -> None:
         """Unmap a file; one that is held, when it is released."""
         file = self._mapped.pop(path, None)
         if file is not None:
@@ -95,4 +95,4 @@ class QueueFiles:
     def close(self) -> None:
         """Unmap everything."""
         for path in list(self._mapped):
-            self.forget(path)
+            self.unmap_file(path)

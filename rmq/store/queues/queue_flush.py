@@ -66,7 +66,7 @@ class QueueFlush:
                 raise OSError(error, os.strerror(error), os.fsdecode(path))
         return errors
 
-    def settle(self) -> None:
+    def release_durable(self) -> None:
         """Free the memory of what is durable now."""
         errors = iter(self._errors)
         for queue, end, writes in self._queues:

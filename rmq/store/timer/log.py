@@ -102,7 +102,7 @@ class TimerLog:
             self._files.load(flushed=0)
         self._synced_files = len(self._files.files)
 
-    def units(self) -> Iterator[tuple[int, TimerUnit]]:
+    def read_units(self) -> Iterator[tuple[int, TimerUnit]]:
         """Yield every whole unit with its position, up to the first that is none."""
         for file in self._files.files:
             is_whole = yield from self._units_of(file)
@@ -126,7 +126,7 @@ class TimerLog:
                 return False
         return True
 
-    def cut(self, end: int) -> bool:
+    def cut_to(self, end: int) -> bool:
         """End the log at `end`, after the unit before it; whether that drops bytes."""
         files = self._files.files
         drops = False
@@ -152,7 +152,7 @@ class TimerLog:
         if file.size - file.write_position < UNIT_SIZE + _FILLER.size:
             self._fill(file)
             file = self._files.roll()
-        self._allocator.ensure(file, file.write_position + UNIT_SIZE)
+        self._allocator.allocate_up_to(file, file.write_position + UNIT_SIZE)
         position = file.base_offset + file.write_position
         file.append(unit.encode())
         return position
@@ -165,13 +165,15 @@ class TimerLog:
         if not self._files.files:
             return None
         file = self._files.files[-1]
-        self._allocator.ensure(file, min(file.size, file.write_position + _AHEAD))
+        self._allocator.allocate_up_to(
+            file, min(file.size, file.write_position + _AHEAD)
+        )
         return file
 
     def _fill(self, file: MappedFile) -> None:
         rest = file.size - file.write_position
         if rest >= _FILLER.size:
-            self._allocator.ensure(file, file.write_position + _FILLER.size)
+            self._allocator.allocate_up_to(file, file.write_position + _FILLER.size)
             file.append(_FILLER.pack(rest, 0, _FILLER_MAGIC))
         file.write_position = file.size
 
@@ -195,7 +197,7 @@ class TimerLog:
             return position - UNIT_SIZE
         return position - self._files.file_size + (self._units_of_file - 1) * UNIT_SIZE
 
-    def chain(self, last: int, after: int, most: int) -> tuple["array[int]", int]:
+    def read_chain(self, last: int, after: int, most: int) -> tuple["array[int]", int]:
         """Return positions of units of a slot, newest first, and where to go on.
 
         At most `most`; `after` is the newest one that is not wanted any more.

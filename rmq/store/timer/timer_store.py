@@ -141,7 +141,7 @@ class TimerStore:
         log_end, read_slot = self._commit_log.end_offset, self.read_slot
         precision_ms, wheel, waiting = self.precision_ms, self.wheel, self.waiting
         end, newest = self.log.first_offset, None
-        for position, unit in self.log.units():
+        for position, unit in self.log.read_units():
             if unit.offset < 0 or unit.offset + unit.size > log_end:
                 break
             newest = position, unit
@@ -153,7 +153,7 @@ class TimerStore:
             wheel.add(number, position, recalls=recalls)
             change = -1 if recalls else 1
             waiting[unit.topic_hash] = waiting.get(unit.topic_hash, 0) + change
-        if self.log.cut(end):
+        if self.log.cut_to(end):
             notes.append(
                 f"{self._wheel_path.with_name('timerlog')}: cut at position {end}, "
                 "where no unit follows; the records of the timer's queue replace it"
@@ -282,7 +282,7 @@ class TimerStore:
             self.read_slot = slot
             self.on_change()
 
-    def delivered(self, topic_hash: int, messages: int = 1) -> None:
+    def count_delivered(self, topic_hash: int, messages: int = 1) -> None:
         """Count messages that left their slot."""
         count = self.waiting.get(topic_hash, 0) - messages
         if count > 0:
@@ -290,11 +290,11 @@ class TimerStore:
         else:
             self.waiting.pop(topic_hash, None)
 
-    def chain(self, slot: int, after: int) -> Generator["array[int]"]:
+    def read_chain(self, slot: int, after: int) -> Generator["array[int]"]:
         """Yield the positions of a slot's units after one, newest first, in parts."""
         position = self.wheel.last_of(slot)
         while position > after:
-            part, position = self.log.chain(position, after, CHAIN_PART)
+            part, position = self.log.read_chain(position, after, CHAIN_PART)
             yield part
 
     def due_records(
@@ -370,7 +370,7 @@ class TimerStore:
         finally:
             self.log.close()
 
-    def adopt(self, data: bytes) -> bool:
+    def save_master_checkpoint(self, data: bytes) -> bool:
         """On a slave, save the checkpoint of the master; False if it is none.
 
         A slave has no timer log: as a master it takes the whole queue, without what

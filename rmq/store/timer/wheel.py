@@ -85,11 +85,11 @@ class TimerWheel:
         slot.count += change
         slot.recalls += recalls
 
-    def first(self) -> int | None:
+    def first_slot(self) -> int | None:
         """Return the number of the earliest slot with units."""
         return self._numbers[0] if self._numbers else None
 
-    def numbers(self) -> list[int]:
+    def slot_numbers(self) -> list[int]:
         """Return the numbers of all slots with units, in no order."""
         return list(self._numbers)
 

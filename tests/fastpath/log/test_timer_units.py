@@ -54,7 +54,7 @@ class Side:
         )  # fmt: skip
 
     def state(self):
-        return list(self.log.units()), self.wheel.slots
+        return list(self.log.read_units()), self.wheel.slots
 
     def close(self):
         self.log.close()
@@ -154,7 +154,7 @@ def test_they_end_where_the_file_ends(tmp_path):
 def test_without_a_file_there_is_no_room(tmp_path):
     side = Side(tmp_path / "a", [])
     assert side.log.open_file() is None
-    assert side.log.chain(0, -1, 9) == (array("q"), NO_UNIT)
+    assert side.log.read_chain(0, -1, 9) == (array("q"), NO_UNIT)
 
 
 def walked(log, position, after, most):
@@ -181,5 +181,5 @@ def test_a_chain_is_walked_unit_by_unit(tmp_path_factory, slots, last, after, mo
         side.add(slot, (1, 100, 0))
     for start in (last, last // UNIT_SIZE * UNIT_SIZE, *map(side.wheel.last_of, slots)):
         expected = walked(side.log, start, after, most)
-        assert side.log.chain(start, after, most) == expected
+        assert side.log.read_chain(start, after, most) == expected
     side.close()

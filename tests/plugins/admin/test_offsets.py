@@ -148,7 +148,7 @@ def test_queue_entries(filled):
     assert [
         (each["physicOffset"], each["physicSize"], each["tagsCode"])
         for each in body["queueData"]
-    ] == [queue.entry(4), queue.entry(5)]
+    ] == [queue.entry_at(4), queue.entry_at(5)]
     assert body["queueData"][0]["tagsCode"] == 97
 
 

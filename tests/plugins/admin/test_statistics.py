@@ -155,7 +155,7 @@ def test_traffic_that_never_was(busy):
 
 
 def test_messages_given_back_are_counted(busy):
-    offset = busy.broker.store.queues.get("T", 0).entry(0)[0]
+    offset = busy.broker.store.queues.get("T", 0).entry_at(0)[0]
     fields = {"offset": offset, "group": "G", "delayLevel": 3, "originTopic": "T"}
     assert busy.call(RequestCode.CONSUMER_SEND_MSG_BACK, fields).code == 0
     body = loads(

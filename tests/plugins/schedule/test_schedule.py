@@ -139,7 +139,7 @@ def test_a_refused_message_is_tried_again(caller, clock, monkeypatch):
     assert deliver(caller) == 0
     assert deliveries.offsets.get(1) == 0
     assert deliveries._due_ms[1] == clock.ms + RETRY_MS
-    caller.broker.store.disk.check()
+    caller.broker.store.disk.update_refusal()
     assert deliver(caller) == 1
     assert bodies(caller) == [b"later"]
 

@@ -20,7 +20,7 @@ def again(make_caller_of, clock):
     def restart(caller, *, crash=False, change=lambda root: None):
         store = caller.broker.store
         if crash:
-            root = store.config.root
+            root = store.config.root_path
             copy = root.with_name(root.name + "x")
             shutil.copytree(root, copy)
             store.close()
@@ -28,7 +28,7 @@ def again(make_caller_of, clock):
             copy.rename(root)
         else:
             store.close()
-        change(store.config.root)
+        change(store.config.root_path)
         opened = MessageStore.open(
             store.config, clock=clock, store_host=caller.broker.store_host
         )

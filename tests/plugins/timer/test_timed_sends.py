@@ -117,7 +117,7 @@ def read_handles(side):
 
 
 def timer_log(side):
-    return list(side.store.timer.log.units()) if side.store.timer.is_open else []
+    return list(side.store.timer.log.read_units()) if side.store.timer.is_open else []
 
 
 def assert_alike(python, compiled):

@@ -541,7 +541,7 @@ def test_a_stale_wheel_is_removed(caller, again):
         path.write_bytes(bytes(64) + data)
 
     caller = again(caller, change=change)
-    root = caller.broker.store.config.root
+    root = caller.broker.store.config.root_path
     assert not (root / "timerwheel").exists()
     check = TimerCheckpoint.load(root / "config" / "timercheck")
     assert check.log_flushed == 0

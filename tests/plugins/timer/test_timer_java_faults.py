@@ -44,7 +44,7 @@ def test_counts_of_slots_are_right_after_restarts(recalling, again):
     work(caller)
     recall(caller, answers[0].ext_fields["recallHandle"])
     work(caller)
-    (slot,) = caller.broker.store.timer.wheel.numbers()
+    (slot,) = caller.broker.store.timer.wheel.slot_numbers()
     before = caller.broker.store.timer.wheel.count_of(slot)
     for crash in (True, False, True):
         caller = again(caller, crash=crash)

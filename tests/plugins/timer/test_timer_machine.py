@@ -113,7 +113,7 @@ class TimerMachine(RuleBasedStateMachine):
 
     @rule()
     def kill(self):
-        old = self.store.config.root
+        old = self.store.config.root_path
         self.number += 1
         self.kills += 1
         shutil.copytree(old, self.root / f"s{self.number}")

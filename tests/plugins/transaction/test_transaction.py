@@ -193,7 +193,7 @@ def test_a_store_that_takes_nothing(caller):
     caller.broker.store.durability.refuse(RefusalKind.DISK_FULL, "the disk is full")
     for how in (COMMIT, ROLLBACK):
         assert end(caller, half, how).code == ResponseCode.SERVICE_NOT_AVAILABLE
-    caller.broker.store.disk.check()
+    caller.broker.store.disk.update_refusal()
     assert end(caller, half, COMMIT).code == 0
     assert len(records(caller)) == 1
 

@@ -48,7 +48,7 @@ def flush(queue):
     root = str(queue.folder.parent.parent)
     work = QueueFlush([queue], root, FILE_SIZE, DescriptorReserve(0))
     work.write()
-    work.settle()
+    work.release_durable()
     assert work.failure is None
 
 
@@ -77,12 +77,12 @@ def test_entries_come_back_from_memory_and_files(new_queue, flushed):
     flush(queue)
     fill(queue, 200 - flushed)
     for offset in range(600):
-        assert queue.entry(offset) == (offset // 3 * 100, 100, 7)
+        assert queue.entry_at(offset) == (offset // 3 * 100, 100, 7)
     flush(queue)
     again = new_queue()
     again.load()
     assert (again.next_offset, again.end_physical) == (600, 20_000)
-    assert again.entry(599) == (19_900, 100, 7)
+    assert again.entry_at(599) == (19_900, 100, 7)
 
 
 def test_what_is_durable_leaves_memory(new_queue):
@@ -136,7 +136,7 @@ def test_a_queue_answers_as_its_model(tmp_path_factory, steps, data):
             flushed = min(flushed, len(model.places))
     assert queue.next_offset == model.next_offset
     for offset in range(model.next_offset):
-        assert queue.entry(offset) == model.place_of(offset)[:3]
+        assert queue.entry_at(offset) == model.place_of(offset)[:3]
         assert queue.start_after(offset) == model.place_of(offset).end
     confirm = data.draw(st.integers(0, at + 1))
     assert queue.visible_offset(confirm) == model.visible_offset(confirm)
@@ -187,8 +187,8 @@ def test_unused_files_go_and_the_minimum_follows(new_queue):
     assert queue.min_offset == 45
     assert queue.first_used_file(1_450) == FILE_SIZE
     assert len(queue.drop_files(FILE_SIZE)) == 1
-    assert (queue.min_offset, queue.entry(45)) == (45, (1_500, 100, 7))
-    assert queue.entry(30) == (1_000, 100, 7)
+    assert (queue.min_offset, queue.entry_at(45)) == (45, (1_500, 100, 7))
+    assert queue.entry_at(30) == (1_000, 100, 7)
 
 
 def test_a_queue_goes_on_after_a_gap(new_queue):
@@ -198,7 +198,7 @@ def test_a_queue_goes_on_after_a_gap(new_queue):
     assert (queue.min_offset, queue.next_offset) == (1_000, 1_004)
     queue.fill_to(2_000)
     queue.add(60, 10, 0, 1, 2)
-    assert queue.entry(1_500) == queue.entry(2_000) == (60, 10, 0)
+    assert queue.entry_at(1_500) == queue.entry_at(2_000) == (60, 10, 0)
     flush(queue)
     again = new_queue()
     again.load()

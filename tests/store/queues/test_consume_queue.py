@@ -45,7 +45,7 @@ def flush(queue):
     root = str(queue.folder.parent.parent)
     work = QueueFlush([queue], root, FILE_SIZE, DescriptorReserve(0))
     work.write()
-    work.settle()
+    work.release_durable()
     assert work.failure is None
 
 
@@ -62,13 +62,13 @@ def test_entries_come_back_from_memory_and_files(new_queue, flushed):
     flush(queue)
     fill(queue, 25 - flushed, first=flushed)
     assert names(queue) == list(range(0, flushed * 20, FILE_SIZE))
-    assert [queue.entry(n) for n in range(25)] == [
+    assert [queue.entry_at(n) for n in range(25)] == [
         (n * SIZE, SIZE, n) for n in range(25)
     ]
     assert (queue.min_offset, queue.next_offset) == (0, 25)
     assert queue.end_physical == 25 * SIZE
     for n in range(25):
-        data = bytes(queue.entries(n, 100))
+        data = bytes(queue.read_entries(n, 100))
         assert data[:8] == (n * SIZE).to_bytes(8, "big")
         assert 20 <= len(data) <= 20 * (25 - n)
 
@@ -90,7 +90,7 @@ def test_a_file_has_blocks_only_for_entries(tmp_path):
     fill(queue, 1)
     work = QueueFlush([queue], str(tmp_path), files.file_size, DescriptorReserve(0))
     work.write()
-    work.settle()
+    work.release_durable()
     [path] = queue.folder.iterdir()
     assert path.stat().st_size == files.file_size
     assert path.stat().st_blocks * 512 <= 4096
@@ -109,7 +109,7 @@ def test_loaded_queue_ends_where_it_was_left(new_queue, count, known):
     assert not queue.has_more_data
     fill(queue, 3, first=count)
     flush(queue)
-    assert queue.entry(count + 2) == ((count + 2) * SIZE, SIZE, count + 2)
+    assert queue.entry_at(count + 2) == ((count + 2) * SIZE, SIZE, count + 2)
     assert len(names(queue)) == -(-(count + 3) // 10)
 
 
@@ -140,7 +140,7 @@ def test_a_file_that_is_gone_is_named(new_queue):
     flush(queue)
     (queue.folder / f"{0:020d}").unlink()
     with pytest.raises(StoreError, match=r"cannot open .*: No such file"):
-        queue.entry(0)
+        queue.entry_at(0)
 
 
 @pytest.mark.parametrize("flushed", [0, 12, 25])
@@ -161,7 +161,7 @@ def test_truncate_drops_entries_and_their_bytes(new_queue, kept, flushed):
     again = new_queue()
     again.load()
     assert again.next_offset == kept + 2
-    assert again.entry(kept) == (kept * SIZE, SIZE, kept)
+    assert again.entry_at(kept) == (kept * SIZE, SIZE, kept)
 
 
 def test_truncate_drops_a_record_that_is_half_there(new_queue):
@@ -195,7 +195,7 @@ def test_first_message_is_not_number_0(new_queue):
     queue = new_queue()
     assert queue.fill_to(23) == 3
     assert queue.end_physical == -1
-    assert [queue.entry(n) for n in (20, 21, 22)] == [(0, FILLER_SIZE, 0)] * 3
+    assert [queue.entry_at(n) for n in (20, 21, 22)] == [(0, FILLER_SIZE, 0)] * 3
     assert queue.publish(5000, SIZE, 7) == 23
     assert queue.min_offset == 23
     flush(queue)
@@ -228,7 +228,7 @@ def test_unused_files_are_counted_and_dropped(new_queue):
     assert [queue.first_used_file(n * SIZE) for n in (9, 10, 29, 30, 99)] == [
         0, 200, 400, 600, 600,
     ]  # fmt: skip
-    queue.entry(3)
+    queue.entry_at(3)
     gone = queue.drop_files(400)
     assert queue.drop_files(400) == []
     assert gone == [str(queue.folder / f"{base:020d}") for base in (0, 200)]
@@ -256,4 +256,4 @@ def test_queue_that_starts_over_has_no_files(new_queue):
     assert (queue.min_offset, queue.next_offset, queue.end_physical) == (0, 0, -1)
     fill(queue, 1)
     flush(queue)
-    assert queue.entry(0) == (0, SIZE, 0)
+    assert queue.entry_at(0) == (0, SIZE, 0)

@@ -49,7 +49,7 @@ def test_deleted_topic_leaves_no_files(tmp_path, queues):
         fill(queues.get_or_create("Topic", queue_id), 15)
     fill(queues.get_or_create("Other", 0), 1)
     queues.flush()
-    queues.get("Topic", 0).entry(0)
+    queues.get("Topic", 0).entry_at(0)
     queues.get("Other", 0)
     assert queues.delete_topic("Topic") == 3
     queues.remove_deleted({"Topic"})
@@ -163,7 +163,7 @@ def test_without_a_descriptor_the_reserve_gives_one(queues, monkeypatch):
         return write(writes, folders, file_size)
 
     queues._reserve._size = 1
-    queues._reserve.refill()
+    queues._reserve.reopen()
     fill(queues.get_or_create("Topic", 0), 1)
     monkeypatch.setattr(queue_flush, "write_entries", written)
     queues.flush()

@@ -58,7 +58,9 @@ def test_a_record_has_entries_in_every_queue_that_it_names(open_store, put):
         "TAGS": "red", "INNER_MULTI_DISPATCH": f"{B},{A}",
         "INNER_MULTI_QUEUE_OFFSET": "2,1",
     }  # fmt: skip
-    assert store.queues.get(A, 0).entry(1) == store.queues.get("Topic", 0).entry(2)
+    assert store.queues.get(A, 0).entry_at(1) == store.queues.get("Topic", 0).entry_at(
+        2
+    )
     assert store.queues.lmq_count == 2
 
 

@@ -45,7 +45,7 @@ def test_held_files_stay_mapped(files, paths):
         files.open(path, 0)
     assert not held.is_closed
     assert len(files) <= 3
-    files.forget(paths[0])
+    files.unmap_file(paths[0])
     assert bytes(view) == bytes(20)
     view.release()
 

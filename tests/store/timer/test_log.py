@@ -23,8 +23,8 @@ def open_log(tmp_path):
     def make(size=SMALL, folder=tmp_path / "timerlog"):
         log = TimerLog(folder, size, FileAllocator(1 << 20))
         log.load()
-        found = list(log.units())
-        log.cut(found[-1][0] + UNIT_SIZE if found else 0)
+        found = list(log.read_units())
+        log.cut_to(found[-1][0] + UNIT_SIZE if found else 0)
         logs.append(log)
         return log
 
@@ -39,7 +39,7 @@ def test_units_are_there_after_a_restart(open_log, count):
     positions = [log.append(unit(number)) for number in range(count)]
     log.flush()
     again = open_log()
-    assert list(again.units()) == [
+    assert list(again.read_units()) == [
         (position, unit(number)) for number, position in enumerate(positions)
     ]
     assert [again.unit_at(each) for each in positions] == [
@@ -76,7 +76,7 @@ def test_a_chain_is_walked_in_parts(open_log):
         positions.append(log.append(unit(number, positions[-1])))
     found, at = [], positions[-1]
     while at > positions[3]:
-        part, at = log.chain(at, positions[3], 4)
+        part, at = log.read_chain(at, positions[3], 4)
         found += part
     assert found == positions[:3:-1]
 
@@ -106,9 +106,9 @@ def test_a_wheel_file_is_sparse_and_complete(tmp_path):
     assert path.stat().st_blocks * 512 < 100_000
     slots = read_wheel(path)
     assert (slots[5].first, slots[5].last, slots[5].count) == (52, 52, 1)
-    assert wheel.first() == 5
+    assert wheel.first_slot() == 5
     wheel.remove_first()
-    assert (wheel.first(), wheel.count_of(7)) == (7, 0)
+    assert (wheel.first_slot(), wheel.count_of(7)) == (7, 0)
 
 
 def test_java_s_log_is_read_and_written_byte_by_byte(open_log, tmp_path):
@@ -118,7 +118,7 @@ def test_java_s_log_is_read_and_written_byte_by_byte(open_log, tmp_path):
     theirs = open_log(len(java), store / "timerlog")
     ours = open_log(len(java), tmp_path / "ours")
     wheel = TimerWheel()
-    for position, each in theirs.units():
+    for position, each in theirs.read_units():
         number = each.slot_ms // 1_000
         assert each.previous == wheel.last_of(number)
         assert ours.append(each) == position

@@ -57,7 +57,7 @@ class PopChecks:
         self._store_config = broker.store_config
         self._topics = broker.topics
         self._groups = broker.groups
-        self._unserved = broker.store.unserved
+        self._unserved = broker.store.unserved_topics
         self._name = broker.config.broker_ip1 or broker.address
 
     def pop(self, header: PopMessageRequestHeader, connection: Connection) -> PopPlan:

@@ -45,7 +45,7 @@ class PullChecks:
         self._topics = broker.topics
         self._groups = broker.groups
         self._consumers = broker.consumers
-        self._unserved = broker.store.unserved
+        self._unserved = broker.store.unserved_topics
         self._name = config.broker_ip1 or broker.address
         self._config = config
         self._filters = broker.filters

@@ -495,7 +495,7 @@ def test_a_message_is_stored_once_and_read_in_both_queues(lite):
     lite.send("a", b"1")
     queues = lite.caller.broker.store.queues
     own, light = queues.get(PARENT, 0), queues.get(f"%LMQ%${PARENT}$a", 0)
-    assert own.entry(0) == light.entry(0)
+    assert own.entry_at(0) == light.entry_at(0)
 
 
 @pytest.mark.parametrize("name", ["../../x", "a/b", "a$b", "a" * 65, "a b", "é"])

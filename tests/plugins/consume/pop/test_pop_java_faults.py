@@ -134,7 +134,7 @@ def test_a_message_that_is_gone_brings_no_other(make_caller, clock):
         assert caller.send(body=b"%02d" % number * 500_000).code == 0
     assert len(popping.pop(invisibleTime=86_400_000)) == 1
     popping.work(10_000)
-    while store.index.lag:
+    while store.index.lag_bytes:
         store.index.build()
     clock.ms += 12 * 3_600_000
     for path in store.directory.commit_log.glob("0*"):

@@ -105,7 +105,7 @@ class PopMachine(RuleBasedStateMachine):
     def kill(self, saves):
         if saves:
             self.save()
-        old = self.store.config.root
+        old = self.store.config.root_path
         self.number += 1
         self.kills += 1
         shutil.copytree(old, self.root / f"s{self.number}")

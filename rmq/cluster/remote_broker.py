@@ -1,6 +1,6 @@
-"""MasterUpstream: what a slave asks its master beside the log.
+"""Requests to another broker about its log, for slaves and for recovery.
 
-`RemoteBroker` is any broker that is asked; a master is found by the name servers.
+`RemoteBroker` is any broker at an address; a slave finds its master by name servers.
 """
 
 import trio
@@ -8,8 +8,8 @@ import trio
 from rmq.broker.nameservers import NameServers
 from rmq.cluster.config import ReplicationConfig
 from rmq.cluster.directory import Ask
-from rmq.cluster.role import Role
-from rmq.cluster.upstream import Bounds
+from rmq.cluster.group_role import GroupRole
+from rmq.cluster.log_source import LogBounds
 from rmq.core.address import HA_PORT_DISTANCE, Address
 from rmq.core.errors import ConnectFailed, RequestRejected
 from rmq.protocol.bodies.common import KVTable
@@ -24,10 +24,10 @@ LOOK_UP_LIMIT_S = 30.0
 """A slave without a master asks the name servers at such a pause, which doubles."""
 
 OWN_FACTS = "rmq."
-"""Names of facts about a running broker that only rmq has begin so."""
+"""Prefix of runtime facts that only rmq has."""
 
 LOG_ADDRESS = f"{OWN_FACTS}replica.address"
-"""The fact that tells where rmq serves its log."""
+"""The fact with the address where rmq serves its log."""
 
 
 class RemoteBroker:
@@ -42,67 +42,67 @@ class RemoteBroker:
         request = Command(int(code), fields or {})
         return await self._ask(self.address, request, ASK_TIMEOUT_MS)
 
-    async def bounds(self) -> Bounds:
+    async def find_bounds(self) -> LogBounds:
         """Ask where its log begins and ends."""
-        answer = await self._needed(RequestCode.GET_BROKER_RUNTIME_INFO)
+        answer = await self._fetch(RequestCode.GET_BROKER_RUNTIME_INFO)
         try:
             facts = KVTable.decode(answer.body).table
             oldest, end = facts["commitLogMinOffset"], facts["commitLogMaxOffset"]
             is_java = not any(name.startswith(OWN_FACTS) for name in facts)
-            return Bounds(max(0, int(oldest)), int(end), is_java)
+            return LogBounds(max(0, int(oldest)), int(end), is_java)
         except (KeyError, ValueError, RequestRejected) as error:
-            raise ConnectFailed(f"it does not tell the bounds: {error}") from error
+            raise ConnectFailed(f"it does not report its bounds: {error}") from error
 
-    async def record_at(self, offset: int) -> bytes | None:
+    async def fetch_record(self, offset: int) -> bytes | None:
         """Ask for the record at an offset."""
         fields = {"offset": str(offset)}
         answer = await self.request(RequestCode.VIEW_MESSAGE_BY_ID, fields)
         if answer.code == ResponseCode.SYSTEM_ERROR:
             return None
-        self._check(answer)
+        self._check_success(answer)
         return answer.body
 
-    async def settings(self) -> dict[str, str]:
+    async def fetch_config(self) -> dict[str, str]:
         """Ask for its keys; no text that needs escapes is wanted of them."""
-        answer = await self._needed(RequestCode.GET_BROKER_CONFIG)
+        answer = await self._fetch(RequestCode.GET_BROKER_CONFIG)
         lines = answer.body.decode(errors="replace").splitlines()
         pairs = (line.partition("=") for line in lines)
         return {key.strip(): value.strip() for key, _, value in pairs}
 
-    async def log_address(self) -> str:
+    async def find_log_address(self) -> str:
         """Ask where it serves its log; Java's keys name a port only."""
-        answer = await self._needed(RequestCode.GET_BROKER_RUNTIME_INFO)
+        answer = await self._fetch(RequestCode.GET_BROKER_RUNTIME_INFO)
         try:
             known = KVTable.decode(answer.body).table.get(LOG_ADDRESS)
         except RequestRejected as error:
-            raise ConnectFailed(f"it does not tell its state: {error}") from error
+            raise ConnectFailed(f"it does not report its state: {error}") from error
         if known:
             return known
-        settings = await self.settings()
+        settings = await self.fetch_config()
         host, port = Address.parse(self.address)
         ha_port = int(settings.get("haListenPort", "0"))
         if ha_port <= 0:
             ha_port = port + HA_PORT_DISTANCE
         return str(Address(host, ha_port))
 
-    async def waits_for_replicas(self) -> bool:
+    async def awaits_slaves(self) -> bool:
         """Whether it acknowledges only what replicas have; 4.9 has one key for it."""
-        settings = await self.settings()
+        settings = await self.fetch_config()
         is_sync = settings.get("brokerRole") == BrokerRole.SYNC_MASTER.value
         return is_sync and settings.get("inSyncReplicas", "2") != "1"
 
-    async def _needed(self, code: int) -> Command:
+    async def _fetch(self, code: int) -> Command:
         answer = await self.request(code)
-        self._check(answer)
+        self._check_success(answer)
         return answer
 
-    def _check(self, answer: Command) -> None:
+    def _check_success(self, answer: Command) -> None:
         if answer.code != ResponseCode.SUCCESS:
             raise ConnectFailed(f"it answers {answer.code}: {answer.remark}")
 
 
 class AppointedMaster(RemoteBroker):
-    """The master that a controller named: it says itself where its log is.
+    """The master that a controller named: it reports the address of its log.
 
     A name server may still know the log of the one before.
     """
@@ -111,15 +111,15 @@ class AppointedMaster(RemoteBroker):
         """Ask for the address of its log; empty if it is no master, or not yet."""
         if not self.address:
             return ""
-        answer = await self._needed(RequestCode.EXCHANGE_BROKER_HA_INFO)
+        answer = await self._fetch(RequestCode.EXCHANGE_BROKER_HA_INFO)
         return answer.header(ExchangeHAInfoResponseHeader).master_ha_address or ""
 
 
-class MasterUpstream:
+class MasterSource:
     """The master of a slave."""
 
     def __init__(
-        self, config: ReplicationConfig, role: Role, name_servers: NameServers
+        self, config: ReplicationConfig, role: GroupRole, name_servers: NameServers
     ) -> None:
         self._config = config
         self._role = role
@@ -151,19 +151,19 @@ class MasterUpstream:
             self._look_up_s = min(2 * self._look_up_s, LOOK_UP_LIMIT_S)
             self._name_servers.register_soon()
 
-    def _broker(self) -> RemoteBroker:
+    def _remote_master(self) -> RemoteBroker:
         if not self._role.master_address:
             raise ConnectFailed("no name server names the master")
         return RemoteBroker(self._role.master_address, self._name_servers.ask)
 
-    async def bounds(self) -> Bounds:
+    async def find_bounds(self) -> LogBounds:
         """Ask where its log begins and ends."""
-        return await self._broker().bounds()
+        return await self._remote_master().find_bounds()
 
-    async def record_at(self, offset: int) -> bytes | None:
+    async def fetch_record(self, offset: int) -> bytes | None:
         """Ask for the record at an offset."""
-        return await self._broker().record_at(offset)
+        return await self._remote_master().fetch_record(offset)
 
-    async def waits_for_replicas(self) -> bool:
+    async def awaits_slaves(self) -> bool:
         """Ask whether it acknowledges only what replicas have."""
-        return await self._broker().waits_for_replicas()
+        return await self._remote_master().awaits_slaves()

@@ -42,7 +42,7 @@ _OF_THE_LOG = (
 """Files of `config/` that say nothing about another log."""
 
 
-class Aside:
+class LogBackup:
     """The place of a log that is given up; everything here blocks, but `folder`."""
 
     def __init__(self, directory: DataDirectory) -> None:
@@ -62,7 +62,7 @@ class Aside:
             return self.folder / log.name
         return log.with_name(f"{log.name}.{self._name}")
 
-    def has_begun(self) -> bool:
+    def is_unfinished(self) -> bool:
         """Whether an earlier run has begun to move, and did not finish."""
         try:
             self._name = self._mark.read_text()
@@ -70,7 +70,7 @@ class Aside:
             return False
         return True
 
-    def begin(self) -> None:
+    def prepare(self) -> None:
         """Copy the tables, and begin; durable at the return.
 
         OSError, and nothing is changed, if they cannot be copied.
@@ -96,7 +96,7 @@ class Aside:
             _sync(path)
         sync_directory(self._directory.root)
 
-    def move(self) -> None:
+    def move_files(self) -> None:
         """Move what is still here, and leave an empty store.
 
         StoreError, and nothing is changed, if the log cannot be renamed.
@@ -105,7 +105,7 @@ class Aside:
         try:
             _move(log, self._log_folder)
         except OSError as error:
-            self.end()
+            self.finish()
             shutil.rmtree(self.folder, ignore_errors=True)
             raise StoreError(
                 f"cannot rename {log} to {self._log_folder}: {error.strerror}"
@@ -120,7 +120,7 @@ class Aside:
         for folder in (root, log.parent, self._directory.config):
             sync_directory(folder)
 
-    def end(self) -> None:
+    def finish(self) -> None:
         """The store is an empty one; durable at the return."""
         self._mark.unlink(missing_ok=True)
         sync_directory(self._directory.root)

@@ -5,8 +5,8 @@ import shutil
 import pytest
 
 from rmq.core.errors import StoreError
-from rmq.store.aside import Aside
 from rmq.store.config import BrokerRole
+from rmq.store.log_backup import LogBackup
 from rmq.store.replica_writer import ReplicaWriter
 from rmq.tools.store_files import StoreFiles
 from rmq.tools.verify import Verification
@@ -57,16 +57,16 @@ def assert_a_copy(store, master):
         first = next(
             offset
             for offset in range(queue.next_offset)
-            if queue.entry(offset)[0] >= start
+            if queue.entry_at(offset)[0] >= start
         )
         for offset in range(first, queue.next_offset):
-            assert copy.entry(offset) == queue.entry(offset)
+            assert copy.entry_at(offset) == queue.entry_at(offset)
     assert len(list(store.queues)) == len(list(master.queues))
 
 
 def index_all(store):
     store.flush_queues(thorough=True)
-    while store.index.lag:
+    while store.index.lag_bytes:
         store.index.build()
 
 
@@ -78,8 +78,8 @@ def test_another_log_takes_its_place(masters, open_replica, is_flushed):
     follow(writer, old)
     if is_flushed:
         index_all(store)
-    aside = Aside(store.directory)
-    assert run(writer.begin_anew_steps(aside))
+    aside = LogBackup(store.directory)
+    assert run(writer.reseed_steps(aside))
     assert writer.is_empty
     assert writer.tail() is None
     assert len(store.queues) == store.positions.durable.value == 0
@@ -111,12 +111,12 @@ def test_a_kill_at_any_step_leaves_the_old_log_or_an_empty_one(
         offsets.write_text("{}")
         writer = ReplicaWriter(store)
         follow(writer, old)
-        aside = Aside(store.directory)
-        done = run(writer.begin_anew_steps(aside), number)
+        aside = LogBackup(store.directory)
+        done = run(writer.reseed_steps(aside), number)
         image = tmp_path / f"image{number}"
         shutil.copytree(store.directory.root, image)
         again = open_replica(image)
-        assert not Aside(again.directory).has_begun()
+        assert not LogBackup(again.directory).is_unfinished()
         if not again.log.is_empty:
             assert_equal(again, old)
             assert not began
@@ -140,8 +140,8 @@ def test_a_start_finishes_moves_that_had_begun(masters, open_replica, count):
     follow(writer, old)
     index_all(store)
     store.close()
-    aside = Aside(store.directory)
-    aside.begin()
+    aside = LogBackup(store.directory)
+    aside.prepare()
     for name in ("commitlog", "consumequeue", "index")[:count]:
         (store.directory.root / name).rename(aside.folder / name)
     again = open_replica()
@@ -157,8 +157,8 @@ def test_a_log_outside_the_root_stays_beside_its_place(masters, open_replica, tm
     store = open_replica(commit_log_dir=str(tmp_path / "disk" / "log"))
     writer = ReplicaWriter(store)
     follow(writer, old)
-    aside = Aside(store.directory)
-    assert run(writer.begin_anew_steps(aside))
+    aside = LogBackup(store.directory)
+    assert run(writer.reseed_steps(aside))
     follow_from_its_start(writer, new)
     assert_a_copy(store, new)
     kept = tmp_path / "disk" / f"log.{aside.folder.name}"
@@ -172,8 +172,8 @@ def test_a_log_that_cannot_be_renamed_stays(masters, open_replica, tmp_path):
     writer = ReplicaWriter(store)
     follow(writer, old)
     with pytest.raises(StoreError, match=r"cannot rename .* File name too long"):
-        run(writer.begin_anew_steps(Aside(store.directory)))
-    assert not Aside(store.directory).has_begun()
+        run(writer.reseed_steps(LogBackup(store.directory)))
+    assert not LogBackup(store.directory).is_unfinished()
     assert not list((store.directory.root / "aside").iterdir())
     assert_equal(store, old)
 
@@ -183,8 +183,8 @@ def test_queues_of_batches_and_timers_go_with_the_log(open_replica):
     names = "batchconsumequeue", "timerlog", "timerwheel"
     for name in names:
         (store.directory.root / name).mkdir()
-    aside = Aside(store.directory)
-    assert run(ReplicaWriter(store).begin_anew_steps(aside))
+    aside = LogBackup(store.directory)
+    assert run(ReplicaWriter(store).reseed_steps(aside))
     for name in names:
         assert (aside.folder / name).is_dir()
         assert not (store.directory.root / name).exists()

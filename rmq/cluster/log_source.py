@@ -1,0 +1,31 @@
+"""LogSource: what a fetcher asks the broker whose log it copies."""
+
+from typing import NamedTuple, Protocol
+
+
+class LogBounds(NamedTuple):
+    """Begin and end of the master's log."""
+
+    oldest: int
+    end: int
+    serves_records: bool = False
+    """Whether `fetch_record` answers with any record, as Java does.
+
+    rmq answers with those that have a queue entry: its log itself must be read.
+    """
+
+
+class LogSource(Protocol):
+    """A master, or a slave from which a master recovers its log."""
+
+    async def find(self) -> str:
+        """Return the HA address; empty while it is unknown."""
+
+    async def find_bounds(self) -> LogBounds:
+        """Ask for the bounds of its log; PeerError if it does not answer."""
+
+    async def fetch_record(self, offset: int) -> bytes | None:
+        """Ask for the record at an offset; PeerError, or None if none is there."""
+
+    async def awaits_slaves(self) -> bool:
+        """Ask whether it acknowledges only what slaves have; PeerError."""
