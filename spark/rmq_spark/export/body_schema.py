@@ -82,12 +82,12 @@ def parse_fields(text: str) -> list[tuple[str, str]]:
     return fields
 
 
-def why_not_continued(begun: Bodies, now: Bodies, table_format: str) -> str | None:
-    """Return why a table with schema `begun` cannot continue with `now`, or None."""
-    if begun.form != now.form:
-        return f"its bodies are {begun.form}, not {now.form}"
+def why_not_continued(existing: Bodies, now: Bodies, table_format: str) -> str | None:
+    """Return why a table with schema `existing` cannot continue with `now`."""
+    if existing.form != now.form:
+        return f"its bodies are {existing.form}, not {now.form}"
     declared = dict(now.fields)
-    for name, kind in begun.fields:
+    for name, kind in existing.fields:
         wanted = declared.get(name)
         if wanted is None:
             return (

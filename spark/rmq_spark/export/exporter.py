@@ -274,10 +274,10 @@ class Exporter:
 
     def _empty_manifest(self, plan: Plan) -> Manifest:
         """Return the manifest of a batch without effect, which replaces a plan."""
-        made = self._create_manifest(plan, [], [], [])
+        manifest = self._create_manifest(plan, [], [], [])
         before = self.log.last_manifest()
         return msgspec.structs.replace(
-            made,
+            manifest,
             end=plan.start,
             last=None if before is None else before.last,
             positions={} if before is None else before.positions,
@@ -328,10 +328,10 @@ class Exporter:
         if last is not None and last.settings == self._settings:
             return
         others = list(self._settings_of_others())
-        begun = last.settings if last is not None else next(iter(others), None)
-        if begun is None or begun == self._settings:
+        existing = last.settings if last is not None else next(iter(others), None)
+        if existing is None or existing == self._settings:
             return
-        problem = self._why_not_continued(begun)
+        problem = self._why_not_continued(existing)
         for other in others:
             if self._settings.bodies is not None and other.bodies is not None:
                 problem = problem or type_conflict(self._settings.bodies, other.bodies)
@@ -341,15 +341,15 @@ class Exporter:
                 "options, or another folder"
             )
 
-    def _why_not_continued(self, begun: Settings) -> str | None:
+    def _why_not_continued(self, existing: Settings) -> str | None:
         """Return why the table cannot continue; the schema of bodies may grow."""
-        was, now = begun.bodies, self._settings.bodies
+        was, now = existing.bodies, self._settings.bodies
         if was is None or now is None:
-            return describe_differences(begun, self._settings)
-        grown = msgspec.structs.replace(begun, bodies=now)
-        if grown != self._settings:
-            return describe_differences(grown, self._settings)
-        reason = why_not_continued(was, now, begun.table_format)
+            return describe_differences(existing, self._settings)
+        extended = msgspec.structs.replace(existing, bodies=now)
+        if extended != self._settings:
+            return describe_differences(extended, self._settings)
+        reason = why_not_continued(was, now, existing.table_format)
         return reason and f"another schema, and {reason}"
 
     def _settings_of_others(self) -> Iterator[Settings]:

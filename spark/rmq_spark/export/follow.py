@@ -114,10 +114,13 @@ class ExportService:
     async def run(self) -> None:
         """Run round after round; raises an error of the first one."""
         while not self._stopping.is_set():
-            begun, before = trio.current_time(), msgspec.structs.replace(self.progress)
+            started, before = (
+                trio.current_time(),
+                msgspec.structs.replace(self.progress),
+            )
             await trio.to_thread.run_sync(self._run_round)
             self._write_line(self._describe_round(before))
-            with trio.move_on_at(begun + self._interval_s):
+            with trio.move_on_at(started + self._interval_s):
                 await self._stopping.wait()
 
     def quiet_ms(self) -> int | None:
@@ -140,20 +143,20 @@ class ExportService:
 
     def _export(self) -> None:
         """Export up to the current end of the messages."""
-        progress, begun = self.progress, self._clock.now_ms()
+        progress, started = self.progress, self._clock.now_ms()
         progress.end = self._exporter.end()
         progress.position = self._exporter.position()
         self._report(progress.position)
         while progress.round_lag and not self._stopping.is_set():
-            batch_begun = self._clock.steady_ms()
+            batch_started = self._clock.steady_ms()
             manifest = self._exporter.run_batch()
             if manifest is None:
                 break
-            progress.batch_ms += self._clock.steady_ms() - batch_begun
+            progress.batch_ms += self._clock.steady_ms() - batch_started
             self._count(manifest)
             self._report(manifest.end)
         if not progress.round_lag:
-            progress.complete_ms = begun
+            progress.complete_ms = started
             self._well_ms = self._clock.steady_ms()
             self._maintain_table()
 
@@ -262,10 +265,10 @@ def create_pages(services: Sequence[ExportService]) -> Pages:
 
     async def healthz() -> Page:
         await trio.lowlevel.checkpoint()
-        told = [line for line in map(_unhealthy_reason, services) if line]
-        if not told:
+        problems = [line for line in map(_unhealthy_reason, services) if line]
+        if not problems:
             return Page(b"ok\n")
-        return Page("".join(told).encode(), HTTPStatus.SERVICE_UNAVAILABLE)
+        return Page("".join(problems).encode(), HTTPStatus.SERVICE_UNAVAILABLE)
 
     return {"/metrics": metrics, "/healthz": healthz}
 

@@ -130,7 +130,7 @@ class LiveSource:
             bundles=parts,
         )
 
-    def check_continuity(self, made: Plan | Manifest, table: str) -> None:
+    def check_continuity(self, exported: Plan | Manifest, table: str) -> None:
         """Do nothing: `plan` compares the offsets of queues."""
 
     def list_splits(self, plan: ExportPlan) -> list[QueueSplit]:

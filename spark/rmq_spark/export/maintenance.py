@@ -25,7 +25,7 @@ from rmq_spark.export.source import ExportSource
 from rmq_spark.export.task import ExportJob, range_name
 
 KEPT_HOURS: Final = 24
-"""How long merged files stay: a reader may have begun before the merge."""
+"""How long merged files stay: a reader may have opened them before the merge."""
 _HOUR_S: Final = 3600
 _OURS: Final = re.compile(r"-\d{20}-\d{20}\.parquet$|\.tmp$")
 """Names that exporters give to files; libraries of table formats give others."""

@@ -82,9 +82,9 @@ class Settings(msgspec.Struct, frozen=True):
     feed: str = STORE
 
 
-def describe_differences(begun: Settings, now: Settings) -> str:
+def describe_differences(existing: Settings, now: Settings) -> str:
     """Return the differences as text: `table_format=parquet, not delta`."""
-    pairs = zip(begun.__struct_fields__, msgspec.structs.astuple(begun),
+    pairs = zip(existing.__struct_fields__, msgspec.structs.astuple(existing),
                 msgspec.structs.astuple(now), strict=True)  # fmt: skip
     return ", ".join(
         f"{name}={_text(was)}, not {_text(wanted)}"

@@ -82,7 +82,7 @@ class ExportSource(Protocol):
     ) -> ExportPlan | None:
         """Return the plan of the next batch; None if there is nothing new."""
 
-    def check_continuity(self, made: Plan | Manifest, table: str) -> None:
+    def check_continuity(self, exported: Plan | Manifest, table: str) -> None:
         """Raise a StoreError if the source is not the one of this plan or manifest."""
 
     def list_splits(self, plan: ExportPlan) -> Collection[Part]:

@@ -144,18 +144,18 @@ class StoreSource:
             ],
         )
 
-    def check_continuity(self, made: Plan | Manifest, table: str) -> None:
+    def check_continuity(self, exported: Plan | Manifest, table: str) -> None:
         """Compare the last exported record with the log; StoreError if it differs."""
         segments = commit_log.find_segments(self._store)
-        last = made.last
+        last = exported.last
         if last is None or last.offset < commit_log.min_offset(segments):
             return
         data = commit_log.read_bytes(segments, last.offset, last.size)
         if data is None or zlib.crc32(data) != last.crc:
             raise StoreError(
                 f"the store {self._store} does not continue the export {table}: its "
-                f"record at {last.offset} differs from the one in {made.store}; the "
-                "store was truncated, or is another one"
+                f"record at {last.offset} differs from the one in {exported.store}; "
+                "the store was truncated, or is another one"
             )
 
     def list_splits(self, plan: ExportPlan) -> list[LogSplit]:

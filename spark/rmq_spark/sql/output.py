@@ -112,11 +112,11 @@ def _json_objects(result: Result) -> Iterator[str]:
 def _unique_names(names: list[str]) -> list[str]:
     """Return unique names; a repeated name gets a number, as in DuckDB."""
     seen: dict[str, int] = {}
-    made = []
+    unique = []
     for name in names:
         seen[name] = seen.get(name, -1) + 1
-        made.append(f"{name}_{seen[name]}" if seen[name] else name)
-    return made
+        unique.append(f"{name}_{seen[name]}" if seen[name] else name)
+    return unique
 
 
 def _rows(result: Result) -> Iterator[Row]:
