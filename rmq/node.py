@@ -229,7 +229,7 @@ async def _run_once(  # noqa: PLR0913 - what a broker gets from outside
             is_again, node.broker = node.broker is not None, broker
             await inner.start(broker.run)
             if node.name_server is not None and broker.advertised.is_guess:
-                node.name_server.guess(broker.advertised.address)
+                node.name_server.mark_guessed(broker.advertised.address)
             _serve_pages(nursery, node, broker, http, console)
             if membership is not None:
                 nursery.start_soon(_end_with_term, node, membership, broker)
@@ -271,7 +271,7 @@ def _server(
         proxy_protocol_from=config.proxy_protocol_from,
         busy_poll_us=config.busy_poll_us,
         tls=tls,
-        is_own=client.owns,
+        is_own=client.is_own,
     )
 
 
@@ -447,10 +447,10 @@ async def _controlling(
     async with _open_http(config) as http, trio.open_nursery() as nursery:
         await nursery.start(one.run)
         if http is not None:
-            from rmq.controller.pages import pages
+            from rmq.controller.pages import controller_pages
 
             logger.info("metrics are on http://%s:%d", config.metrics_host, http.port)
-            nursery.start_soon(http.run, pages(one, node.server))
+            nursery.start_soon(http.run, controller_pages(one, node.server))
             node.http_port = http.port
         yield
 

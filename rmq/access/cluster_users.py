@@ -7,8 +7,8 @@ from pathlib import Path
 
 from rmq.access.actions import Action
 from rmq.access.config import AuthConfig
-from rmq.access.resources import cluster
-from rmq.access.rights import Need, Rights
+from rmq.access.resources import cluster_resource
+from rmq.access.rights import RequiredPermission, Rights
 from rmq.access.tables import AclTable, UserTable
 from rmq.core.clock import Clock
 from rmq.protocol.command import Command
@@ -25,9 +25,9 @@ class ClusterUsers:
         self._initial_users = auth.initial_users()
         self._users, self._acls = UserTable(folder, clock), AclTable(folder, clock)
         self._rights = Rights(self._users, self._acls)
-        self._resource = cluster(cluster_name)
+        self._resource = cluster_resource(cluster_name)
 
-    def check(self, request: Command, action: Action, source: str) -> None:
+    def check_request(self, request: Command, action: Action, source: str) -> None:
         """Raise `RequestRejected` unless the sender may do this on the cluster."""
         self._acls.follow()
         if not self._users.follow():  # else deleted users would be valid again
@@ -35,5 +35,5 @@ class ClusterUsers:
                 self._users.add_super_user(name, password)
         self._rights.authenticate(request)
         if self._is_authorizing:
-            need = Need(self._resource, (action,))
+            need = RequiredPermission(self._resource, (action,))
             self._rights.authorize(request, [need], source)

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import msgspec
 
-from rmq.access.networks import LOOPBACK, Network, networks
+from rmq.access.networks import LOOPBACK, Network, parse_networks
 from rmq.config.option import Configuration, option
 from rmq.core.errors import BadValue, ConfigError
 
@@ -113,7 +113,7 @@ class AuthConfig(Configuration):
 
         ConfigError if they cannot be read.
         """
-        return LOOPBACK + networks("rmq.auth.adminFrom", self.admin_from)
+        return LOOPBACK + parse_networks("rmq.auth.adminFrom", self.admin_from)
 
     def initial_users(self) -> list[tuple[str, str]]:
         """Return names and passwords of the super users to create."""

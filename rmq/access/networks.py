@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Final
 
-from rmq.config.option import shortened
+from rmq.config.option import shorten_text
 from rmq.core.errors import BadValue
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -17,7 +17,7 @@ ADDRESSES: Final = 256
 """Addresses that stay parsed: to parse one costs as much as the rest of the check."""
 
 
-def networks(key: str, text: str) -> tuple[Network, ...]:
+def parse_networks(key: str, text: str) -> tuple[Network, ...]:
     """Parse the addresses and networks of a key; commas separate them."""
     words = [word.strip() for word in text.split(",") if word.strip()]
     try:
@@ -25,7 +25,7 @@ def networks(key: str, text: str) -> tuple[Network, ...]:
     except ValueError as error:
         raise BadValue(
             key,
-            shortened(text),
+            shorten_text(text),
             f"{error}; write addresses and networks such as 10.0.0.7,10.1.0.0/16",
         ) from error
 
@@ -36,12 +36,12 @@ def are_within(hosts: Iterable[str], allowed: tuple[Network, ...]) -> bool:
 
 
 def _is_within(host: str, network: Network) -> bool:
-    address = _address(host)
+    address = _parse_address(host)
     return address is not None and address in network
 
 
 @lru_cache(ADDRESSES)
-def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+def _parse_address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     """Return an address, without its zone; None for another text."""
     try:
         return ipaddress.ip_address(host.partition("%")[0])

@@ -45,7 +45,7 @@ class Rule(NamedTuple):
     ) -> bool:
         """Whether the rule applies to this request; one of the actions is enough."""
         return (
-            self.resource.covers(resource)
+            self.resource.applies_to(resource)
             and (Action.ALL in self.actions or not self.actions.isdisjoint(actions))
             and (not self.sources or any(is_within(source, s) for s in self.sources))
         )

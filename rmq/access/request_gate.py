@@ -87,7 +87,7 @@ class RequestGate:
         self._users = _users(auth, rules.cluster, folder, clock)
         self._is_own = is_own
 
-    def check(self, request: Command, connection: Sender) -> None:
+    def check_request(self, request: Command, connection: Sender) -> None:
         """Raise `RequestRejected` unless the sender may send the request."""
         kind = self._rules.kind_of(request)
         if kind is Kind.ROUTE or self._is_own(connection):
@@ -117,9 +117,9 @@ class RequestGate:
         if kind is not Kind.CHANGE and is_from(connection, self._rules.brokers):
             return
         action = Action.GET if kind is Kind.READ else Action.UPDATE
-        users.check(request, action, connection.source_host)
+        users.check_request(request, action, connection.source_host)
 
-    def trusts(self, connection: Sender) -> bool:
+    def is_trusted(self, connection: Sender) -> bool:
         """Whether an allowed caller may speak for brokers of other hosts, too.
 
         With access control the caller is a user with a right on the cluster.
@@ -153,11 +153,11 @@ def _users(
     return ClusterUsers(auth, cluster_name, folder, clock)
 
 
-def hosts(connection: Sender) -> list[str]:
+def hosts_of(connection: Sender) -> list[str]:
     """Return the source, and the real peer if it differs."""
     return list(dict.fromkeys((connection.source_host, connection.peer_host)))
 
 
 def is_from(connection: Sender, networks: tuple[Network, ...]) -> bool:
     """Return whether source and peer are in one of the networks."""
-    return bool(networks) and are_within(hosts(connection), networks)
+    return bool(networks) and are_within(hosts_of(connection), networks)

@@ -43,7 +43,7 @@ class Resource(NamedTuple):
         star = "" if self.pattern is Pattern.LITERAL else "*"
         return f"{self.type}:{self.name}{star}"
 
-    def covers(self, other: "Resource") -> bool:
+    def applies_to(self, other: "Resource") -> bool:
         """Whether a rule about this applies to `other`, which is literal."""
         if self.type == ANY_TYPE:
             return True
@@ -71,16 +71,18 @@ def parse(key: str | None) -> Resource | None:
     return Resource(known, name)
 
 
-def topic(name: str) -> Resource:
+def topic_resource(name: str) -> Resource:
     """Return the resource of a topic; a retry topic belongs to its group."""
-    return group(name) if name.startswith(RETRY_PREFIX) else Resource(TOPIC, name)
+    return (
+        group_resource(name) if name.startswith(RETRY_PREFIX) else Resource(TOPIC, name)
+    )
 
 
-def group(name: str) -> Resource:
+def group_resource(name: str) -> Resource:
     """Return the resource of a group, from its name or its retry topic."""
     return Resource(GROUP, name.removeprefix(RETRY_PREFIX))
 
 
-def cluster(name: str) -> Resource:
+def cluster_resource(name: str) -> Resource:
     """Return the resource of a cluster."""
     return Resource(CLUSTER, name)

@@ -18,7 +18,7 @@ from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import Command
 
 
-class Need(NamedTuple):
+class RequiredPermission(NamedTuple):
     """One right that a request needs: any of the actions on the resource."""
 
     resource: Resource
@@ -36,50 +36,54 @@ class Rights:
         """Raise `RequestRejected` unless a known user has signed the request."""
         name = request.ext_fields.get(ACCESS_KEY)
         if not name:
-            raise refused("username cannot be null.")
-        user = self._enabled(name, f"User:{name} is not found.")
+            raise refusal_of("username cannot be null.")
+        user = self._enabled_user(name, f"User:{name} is not found.")
         if not is_signed(request, user.password or ""):
-            raise refused("check signature failed.")
+            raise refusal_of("check signature failed.")
 
-    def authorize(self, request: Command, needs: Iterable[Need], source: str) -> None:
+    def authorize(
+        self, request: Command, needs: Iterable[RequiredPermission], source: str
+    ) -> None:
         """Raise `RequestRejected` unless the request's user has all these rights.
 
         `source` is the caller's address without its port.
         """
         self.authorize_user(request.ext_fields.get(ACCESS_KEY, ""), needs, source)
 
-    def authorize_user(self, name: str, needs: Iterable[Need], source: str) -> None:
+    def authorize_user(
+        self, name: str, needs: Iterable[RequiredPermission], source: str
+    ) -> None:
         """Raise `RequestRejected` unless the user has all these rights."""
         if not name:
-            raise refused(
+            raise refusal_of(
                 "Authorization failed. Please verify your access rights and try again."
             )
-        user = self._enabled(name, f"User:{name} not found.")
+        user = self._enabled_user(name, f"User:{name} not found.")
         if user.user_type == SUPER:
             return
         for need in needs:
             self._check_one(name, need, source)
 
-    def _check_one(self, name: str, need: Need, source: str) -> None:
-        policies = self._acls.policies(f"User:{name}")
+    def _check_one(self, name: str, need: RequiredPermission, source: str) -> None:
+        policies = self._acls.policies_of(f"User:{name}")
         decision = policies and policies.decide(need.resource, need.actions, source)
         if decision is Decision.ALLOW:
             return
         why = "the decision is deny." if decision else "no matched policies."
-        raise refused(
+        raise refusal_of(
             f"User:{name} has no permission to access {need.resource.key} "
             f"from {source}, {why}"
         )
 
-    def _enabled(self, name: str, remark: str) -> UserInfo:
+    def _enabled_user(self, name: str, remark: str) -> UserInfo:
         user = self._users.get(name)
         if user is None:
-            raise refused(remark)
+            raise refusal_of(remark)
         if user.user_status == DISABLED:
-            raise refused(f"User:{name} is disabled.")
+            raise refusal_of(f"User:{name} is disabled.")
         return user
 
 
-def refused(remark: str) -> RequestRejected:
+def refusal_of(remark: str) -> RequestRejected:
     """Return the error for a request that the user may not send."""
     return RequestRejected(ResponseCode.NO_PERMISSION, remark)

@@ -68,7 +68,7 @@ class UserTable(AccessTable):
         """Return a user."""
         return self._users.get(name)
 
-    def all(self) -> Iterator[UserInfo]:
+    def all_users(self) -> Iterator[UserInfo]:
         """Yield the users in the order of their names."""
         for _, user in sorted(self._users.items()):
             yield user
@@ -111,11 +111,11 @@ class AclTable(AccessTable):
         """Return the rules of a subject as answers contain them."""
         return self._acls.get(subject)
 
-    def policies(self, subject: str) -> Policies | None:
+    def policies_of(self, subject: str) -> Policies | None:
         """Return the rules of a subject, ready to decide."""
         return self._policies.get(subject)
 
-    def all(self) -> Iterator[tuple[str, AclInfo]]:
+    def all_rules(self) -> Iterator[tuple[str, AclInfo]]:
         """Yield subjects and their rules in the order of subjects."""
         yield from sorted(self._acls.items())
 

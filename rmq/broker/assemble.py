@@ -189,7 +189,9 @@ def _begin_term(epoch: int, topics: TopicTable, store: MessageStore) -> None:
 
     A topic that the master before made shortly before its end is known by its queues.
     """
-    topics.adopt(msgspec.structs.replace(topics.data_version, state_version=epoch))
+    topics.adopt_version(
+        msgspec.structs.replace(topics.data_version, state_version=epoch)
+    )
     topics.touch()
     for name in store.queues.topics():
         if topics.get(name) is None and name not in store.unserved_topics:

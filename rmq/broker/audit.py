@@ -25,7 +25,7 @@ from rmq.protocol.codes import OwnRequestCode as OwnCode
 from rmq.protocol.codes import RequestCode as Code
 from rmq.protocol.command import Command
 from rmq.protocol.encoded_members import FILE_LINE, PER_TURN
-from rmq.remoting.changes import NOT_SHOWN, Change, State, watched
+from rmq.remoting.changes import NOT_SHOWN, Change, State, report_changes
 from rmq.remoting.dispatch import Handler
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ def audited(context: "BrokerContext", code: int, handler: Handler) -> Handler:
     state_of = _STATES.get(code)
     if state_of is None:
         return handler
-    return watched(
+    return report_changes(
         handler,
         (Code if code in Code.__members__.values() else OwnCode)(code).name,
         lambda request: state_of(context, request),

@@ -370,7 +370,7 @@ class NameServers:
             assert topic is not None, name
             members.put(name, self._permitted(topic))
         version = self._version(len(parts))
-        return await self._register(address, members.texts(), version, static)
+        return await self._register(address, members.joined_texts(), version, static)
 
     def _static(
         self, names: Iterable[str] | None = None
@@ -393,13 +393,13 @@ class NameServers:
         for name, topic in self._topics.all().items():
             members.put(name, self._permitted(topic))
         await encode_in_turns(members)
-        return members.parts(TOPICS_AT_ONCE)
+        return members.text_parts(TOPICS_AT_ONCE)
 
     def _encoded(self, name: str, topic: TopicConfig) -> list[bytes]:
         """Return one topic as the only member of a registration."""
         member: EncodedMembers[TopicConfig] = EncodedMembers()
         member.put(name, self._permitted(topic))
-        return member.texts()
+        return member.joined_texts()
 
     async def _register(
         self,

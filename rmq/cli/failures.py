@@ -159,13 +159,13 @@ def suggest_name(
 ) -> tuple[str, str]:
     """Return the number of known names, and the most similar one with `?`."""
     # imported on use: few names are wrong
-    from rmq.config.option import nearest
+    from rmq.config.option import nearest_name
 
     try:
         known = sorted(names())
     except RmqError:
         return "", ""
-    near = nearest(name, known)
+    near = nearest_name(name, known)
     count = f"there {'is' if len(known) == 1 else 'are'} {len(known)} {kind}" + "s" * (
         len(known) != 1
     )
@@ -175,12 +175,12 @@ def suggest_name(
 def print_failure(failure: Failure) -> None:
     """Print the lines to stderr."""
     # imported on use: success needs no logging
-    from rmq.core.logs import escaped
+    from rmq.core.logs import escape_text
 
     marks = "rmq: ", "     ", "  -> "
     for mark, line in zip(marks, failure, strict=True):
         if line:
-            click.echo(mark + escaped(line), err=True)
+            click.echo(mark + escape_text(line), err=True)
 
 
 def exit_with_error(

@@ -153,14 +153,14 @@ class AdminClient:
         body: bytes = b"",
     ) -> Any:  # noqa: ANN401 - any JSON value
         """Return the JSON document in the answer of a server."""
-        return fastjson.loads(self.request(address, code, fields, body).body)
+        return fastjson.load_json(self.request(address, code, fields, body).body)
 
     # -- clusters and routes
 
     def cluster_info(self) -> Any:  # noqa: ANN401 - any JSON value
         """Return the brokers and clusters that the name server knows."""
         answer = self.request_name_server(RequestCode.GET_BROKER_CLUSTER_INFO)
-        return fastjson.loads(answer.body)
+        return fastjson.load_json(answer.body)
 
     def brokers(self, cluster: str | None = None) -> list[BrokerAddress]:
         """Return every broker of a cluster, or of all."""
@@ -185,14 +185,14 @@ class AdminClient:
         answer = self.request_name_server(
             RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic}
         )
-        return fastjson.loads(answer.body)
+        return fastjson.load_json(answer.body)
 
     def topics(self) -> list[str]:
         """Return the names of all topics."""
         answer = self.request_name_server(
             RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER
         )
-        return sorted(fastjson.loads(answer.body).get("topicList") or [])
+        return sorted(fastjson.load_json(answer.body).get("topicList") or [])
 
     def groups(self) -> list[str]:
         """Return the groups that have a retry topic: all whose clients were online."""

@@ -89,7 +89,7 @@ class BrokerRequests:
             info = request.header(GetConsumerRunningInfoRequestHeader)
             if info.consumer_group != group:
                 return None
-            return request.reply(body=fastjson.dumps(self.running_info(handlers)))
+            return request.reply(body=fastjson.dump_json(self.running_info(handlers)))
         if code == RequestCode.CONSUME_MESSAGE_DIRECTLY:
             directly = request.header(ConsumeMessageDirectlyResultRequestHeader)
             if directly.consumer_group != group:
@@ -197,7 +197,7 @@ class BrokerRequests:
             "remark": remark,
             "spentTimeMills": int((time.monotonic() - started) * 1_000),
         }
-        return request.reply(body=fastjson.dumps(result))
+        return request.reply(body=fastjson.dump_json(result))
 
 
 def _queue_info(queue: AssignedQueue) -> dict[str, Any]:

@@ -58,7 +58,7 @@ class FileOffsets:
             QueueName(topic=topic, broker_name=broker, queue_id=queue_id): offset
             for (topic, broker, queue_id), offset in offsets.items()
         }
-        replace_file(self.path, fastjson.dumps({"offsetTable": names}))
+        replace_file(self.path, fastjson.dump_json({"offsetTable": names}))
 
 
 def java_path(client_id: str, group: str) -> Path:

@@ -12,7 +12,7 @@ from rmq.config.option import (
     Configuration,
     MetricsExporter,
     option,
-    shortened,
+    shorten_text,
 )
 from rmq.core.address import FAST_PORT_DISTANCE, is_address
 from rmq.core.errors import BadValue, ConfigError
@@ -551,7 +551,7 @@ class BrokerConfig(Configuration):
         if not _REGION.fullmatch(self.region_id):
             raise BadValue(
                 "regionId",
-                shortened(self.region_id),
+                shorten_text(self.region_id),
                 "at most 127 printable characters without quotes and backslashes: it "
                 "is part of every answer",
             )
@@ -564,9 +564,9 @@ class BrokerConfig(Configuration):
             if not is_address(server) or "," in server:
                 raise BadValue(
                     "namesrvAddr",
-                    shortened(self.namesrv_addr),
-                    f"{shortened(server)} is no address; write HOST:PORT, several with "
-                    "; between them",
+                    shorten_text(self.namesrv_addr),
+                    f"{shorten_text(server)} is no address; write HOST:PORT, several "
+                    "with ; between them",
                 )
         for key, host in (
             ("brokerIP1", self.broker_ip1),
@@ -574,7 +574,7 @@ class BrokerConfig(Configuration):
         ):
             if host and not _is_host(host):
                 raise BadValue(
-                    key, shortened(host), "it is neither an IP address nor a name"
+                    key, shorten_text(host), "it is neither an IP address nor a name"
                 )
 
     def _check_ports(self) -> None:

@@ -20,11 +20,11 @@ from rmq.config.option import (
     Option,
     as_text,
     describe,
-    nearest,
+    nearest_name,
     options,
     parse_properties,
     parse_value,
-    shortened,
+    shorten_text,
 )
 from rmq.core.errors import ConfigError
 from rmq.core.files import replace_file
@@ -60,7 +60,7 @@ class Outcome(NamedTuple):
         """The refused keys, else the ignored ones, with their reasons, in one line."""
         named = self.refused or self.ignored
         reasons = [
-            f"{shortened(key)}: {reason}"
+            f"{shorten_text(key)}: {reason}"
             for key, reason in islice(named.items(), MAX_REASONS)
         ]
         if len(named) > MAX_REASONS:
@@ -102,8 +102,8 @@ def apply_changes(
     """
     if len(changes) > MAX_CHANGES:
         raise ConfigError(f"{len(changes)} keys at once; at most {MAX_CHANGES}")
-    places = _places(configs)
-    unknown = _unknown(changes, places)
+    places = _places_by_key(configs)
+    unknown = _unknown_keys(changes, places)
     ignored, refused = (unknown, {}) if ignores_unknown else ({}, unknown)
     values: list[tuple[_Place, Any]] = []
     for key in [each for each in changes if each in places]:
@@ -111,7 +111,7 @@ def apply_changes(
             values += _values_of(changes[key], places[key])
         except ConfigError as error:
             refused[key] = str(error)
-    refused = refused or _conflicts(configs, values)
+    refused = refused or _find_conflicts(configs, values)
     if refused or not values:
         return Outcome({}, refused, ignored)
     texts = {place.mark.key: as_text(value) for place, value in values}
@@ -123,7 +123,7 @@ def apply_changes(
     return Outcome(texts, {}, ignored)
 
 
-def _places(configs: Iterable[object]) -> dict[str, list[_Place]]:
+def _places_by_key(configs: Iterable[object]) -> dict[str, list[_Place]]:
     places: dict[str, list[_Place]] = {}
     for config in configs:
         for field, mark in options(config):
@@ -131,14 +131,14 @@ def _places(configs: Iterable[object]) -> dict[str, list[_Place]]:
     return places
 
 
-def _unknown(changes: Iterable[str], known: Iterable[str]) -> dict[str, str]:
+def _unknown_keys(changes: Iterable[str], known: Iterable[str]) -> dict[str, str]:
     """Return the keys that do not exist, each with a hint for the first ones."""
     reasons: dict[str, str] = {}
     for key in changes:
         if key not in known:
-            near = nearest(key, known) if len(reasons) < MAX_HINTS else None
+            near = nearest_name(key, known) if len(reasons) < MAX_HINTS else None
             hint = f"; did you mean {near}?" if near else ""
-            reasons[key] = keys.reason(key) or f"unknown key{hint}"
+            reasons[key] = keys.why_unused(key) or f"unknown key{hint}"
     return reasons
 
 
@@ -153,7 +153,7 @@ def _values_of(text: str, places: Sequence[_Place]) -> list[tuple[_Place, Any]]:
     return [(place, place.parse(text)) for place in places]
 
 
-def _conflicts(
+def _find_conflicts(
     configs: Iterable[Any], values: Sequence[tuple[_Place, Any]]
 ) -> dict[str, str]:
     """Return every key of the values with the error that they cause together.
@@ -170,13 +170,13 @@ def _conflicts(
     return {}
 
 
-def differences(
+def find_differences(
     values: Mapping[str, str], configs: Sequence[object]
 ) -> tuple[dict[str, str], list[str]]:
     """Compare settings with those in use: dynamic keys to change, and other keys."""
     changes: dict[str, str] = {}
     fixed: list[str] = []
-    for key, places in _places(configs).items():
+    for key, places in _places_by_key(configs).items():
         for place in places:
             field = type(place.config).__dataclass_fields__[place.field]
             wanted = place.parse(values[key]) if key in values else field.default

@@ -8,7 +8,7 @@ import dataclasses
 import os
 from collections.abc import Iterable, Iterator
 
-from rmq.config.keys import unused
+from rmq.config.keys import unused_keys
 from rmq.config.option import Option, as_text, options
 
 HEAD = """\
@@ -52,11 +52,13 @@ it is a note.
 _OF_THE_MACHINE = {"brokerName": "the host's name", "namesrvAddr": "`$NAMESRV_ADDR`"}
 
 
-def document(sections: Iterable[tuple[str, Iterable[type]]]) -> str:
+def configuration_page(sections: Iterable[tuple[str, Iterable[type]]]) -> str:
     """Return the page: one table for each section of option classes."""
     parts = [HEAD]
     for title, classes in sections:
-        rows = [_row(field, mark) for kind in classes for field, mark in options(kind)]
+        rows = [
+            _table_row(field, mark) for kind in classes for field, mark in options(kind)
+        ]
         if rows:
             table = ["| key | default | limits | | meaning |", "|---|---|---|---|---|"]
             parts.append("\n".join([f"## {title}\n", *table, *rows]) + "\n")
@@ -65,17 +67,19 @@ def document(sections: Iterable[tuple[str, Iterable[type]]]) -> str:
     return "\n".join(parts) + "\n"
 
 
-def _row(field: dataclasses.Field[object], mark: Option) -> str:
+def _table_row(field: dataclasses.Field[object], mark: Option) -> str:
     limits = ""
     if (mark.low, mark.high) != (None, None):
         low, high = ("" if n is None else n for n in (mark.low, mark.high))
         limits = f"{low} … {high}".strip()
     live = "live" if mark.dynamic else ""
     doc = mark.doc.replace("|", "\\|")
-    return f"| `{mark.key}` | {_default(field, mark)} | {limits} | {live} | {doc} |"
+    return (
+        f"| `{mark.key}` | {_default_text(field, mark)} | {limits} | {live} | {doc} |"
+    )
 
 
-def _default(field: dataclasses.Field[object], mark: Option) -> str:
+def _default_text(field: dataclasses.Field[object], mark: Option) -> str:
     if mark.key in _OF_THE_MACHINE:
         return _OF_THE_MACHINE[mark.key]
     text = as_text(field.default)
@@ -88,7 +92,7 @@ def _default(field: dataclasses.Field[object], mark: Option) -> str:
 
 def _unused_items() -> Iterator[str]:
     by_reason: dict[tuple[str, bool], list[str]] = {}
-    for one in unused().values():
+    for one in unused_keys().values():
         by_reason.setdefault((one.reason, one.is_missed), []).append(one.key)
     for (reason, is_missed), keys in by_reason.items():
         mark = " (missing)" if is_missed else ""

@@ -47,7 +47,7 @@ async def encode_in_turns(members: EncodedMembers[Any]) -> None:
     except LookupError:
         turn = trio.Lock()
         _turns.set(turn)
-    while members.stale:
+    while members.stale_count:
         async with turn:
             members.encode_some()
             await trio.lowlevel.checkpoint()
@@ -126,7 +126,7 @@ class JsonTable(ABC):
 
     def _try_read(self, text: bytes) -> str | None:
         try:
-            value = fastjson.loads(text)
+            value = fastjson.load_json(text)
             if not isinstance(value, dict):
                 return "not a JSON object"
             self._read(value)
@@ -143,7 +143,7 @@ class JsonTable(ABC):
 
     def text(self) -> bytes:
         """Return all of the content at once, as sent to tools and replicas."""
-        pieces = [fastjson.dumps(self._content())]
+        pieces = [fastjson.dump_json(self._content())]
         for name, members in self._large.items():
             pieces[:1] = members.in_request.fill(pieces[0], name)
         return b"".join(pieces)
@@ -159,7 +159,7 @@ class JsonTable(ABC):
         assert self.data_version != version, "a version never comes back"
         self.changed.set()
 
-    def adopt(self, version: DataVersion) -> None:
+    def adopt_version(self, version: DataVersion) -> None:
         """Note that the table is now another broker's, at this version."""
         self.data_version = version
         self.changed.set()

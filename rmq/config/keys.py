@@ -26,7 +26,7 @@ class Unused(NamedTuple):
 
 
 @cache
-def unused() -> dict[str, Unused]:
+def unused_keys() -> dict[str, Unused]:
     """Return every such key."""
     text = Path(__file__).with_name("java_keys.txt").read_text()
     found: dict[str, Unused] = {}
@@ -45,7 +45,7 @@ def unused() -> dict[str, Unused]:
 
 def broken_promises(values: Mapping[str, str]) -> list[Unused]:
     """Return the keys by which the settings ask for a protection that is missing."""
-    known = unused()
+    known = unused_keys()
     return [
         known[key]
         for key, value in values.items()
@@ -55,7 +55,7 @@ def broken_promises(values: Mapping[str, str]) -> list[Unused]:
     ]
 
 
-def reason(key: str) -> str | None:
+def why_unused(key: str) -> str | None:
     """Return why a Java key has no effect; None if it is not such a key."""
-    known = unused().get(key)
+    known = unused_keys().get(key)
     return f"it has no effect in rmq: {known.reason}" if known else None

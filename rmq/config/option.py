@@ -172,17 +172,19 @@ def build(config: type[T], values: Mapping[str, str]) -> T:
 def parse_value(mark: Option, kind: Any, text: str) -> Any:
     """Convert a text to the declared type and check its limits."""
     try:
-        value = _convert(kind, text)
+        value = _convert_text(kind, text)
     except ValueError as error:
-        raise BadValue(mark.key, shortened(text), error) from error
+        raise BadValue(mark.key, shorten_text(text), error) from error
     if mark.low is not None and not value >= mark.low:  # NaN is below everything
-        raise BadValue(mark.key, shortened(text), f"the least value is {mark.low}")
+        raise BadValue(mark.key, shorten_text(text), f"the least value is {mark.low}")
     if mark.high is not None and value > mark.high:
-        raise BadValue(mark.key, shortened(text), f"the greatest value is {mark.high}")
+        raise BadValue(
+            mark.key, shorten_text(text), f"the greatest value is {mark.high}"
+        )
     return value
 
 
-def shortened(text: str) -> str:
+def shorten_text(text: str) -> str:
     """Return the part of a foreign text that an error repeats."""
     if len(text) <= SHOWN_TEXT_SIZE:
         return text
@@ -214,7 +216,7 @@ def _build_error(kind: type, values: Mapping[str, str]) -> ConfigError | None:
     return None
 
 
-def _convert(kind: Any, text: str) -> Any:
+def _convert_text(kind: Any, text: str) -> Any:
     if kind is bool:
         if text.lower() not in ("true", "false"):
             raise ValueError("it must be true or false")
@@ -241,7 +243,7 @@ class Finding(msgspec.Struct, frozen=True):
     is_problem: bool
 
 
-def check(values: Mapping[str, str], classes: Iterable[type]) -> list[Finding]:
+def check_settings(values: Mapping[str, str], classes: Iterable[type]) -> list[Finding]:
     """Find unknown keys, keys without effect and swallowed comments."""
     known = {mark.key for config in classes for _, mark in options(config)}
     disabled = [each.strip() for each in values.get("plugins.disabled", "").split(",")]
@@ -265,7 +267,7 @@ def _check_one(
         )
     if key in known:
         return
-    unused = keys.unused().get(key)
+    unused = keys.unused_keys().get(key)
     if unused is not None:
         yield Finding(
             key,
@@ -277,12 +279,12 @@ def _check_one(
         name = key.split(".")[1]
         yield Finding(key, f"{key} rests: plugins.disabled has {name}", False)
         return
-    near = nearest(key, known | keys.unused().keys())
+    near = nearest_name(key, known | keys.unused_keys().keys())
     hint = f"; did you mean {near}?" if near else ""
     yield Finding(key, f"unknown key {key}{hint}", True)
 
 
-def nearest(name: str, known: Iterable[str]) -> str | None:
+def nearest_name(name: str, known: Iterable[str]) -> str | None:
     """Return the known name that is most similar to `name`."""
     # imported on use: few starts have a misspelt key
     import difflib

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import trio
 
 from rmq.access.config import AuthConfig
-from rmq.access.networks import LOOPBACK, are_within, networks
+from rmq.access.networks import LOOPBACK, are_within, parse_networks
 from rmq.config.broker import BrokerConfig
 from rmq.config.changes import as_properties
 from rmq.config.option import MetricsExporter, build, read_properties
@@ -103,7 +103,9 @@ class Container:
         self._values = values
         self._arguments = arguments
         self._write_line = write_line
-        self._admins = LOOPBACK + networks("rmq.container.adminFrom", config.admin_from)
+        self._admins = LOOPBACK + parse_networks(
+            "rmq.container.adminFrom", config.admin_from
+        )
         self.finished = trio.Event()
         self._starting = trio.CancelScope()
         self._stop = trio.Event()

@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from rmq.access.networks import LOOPBACK, Network, networks
+from rmq.access.networks import LOOPBACK, Network, parse_networks
 from rmq.config.option import DAY_MS, Configuration, MetricsExporter, option
 from rmq.core.address import is_address
 from rmq.core.errors import BadValue, ConfigError
@@ -180,7 +180,7 @@ class ControllerConfig(Configuration):
                 "rmq.controller.address", self.controller_address, "write host:port"
             )
         if self.controller_engine is EngineKind.etcd:
-            self.endpoints()
+            self.etcd_addresses()
             if importlib.util.find_spec("httpx") is None:
                 raise ConfigError(
                     "rmq.controllerEngine=etcd needs httpx: pip install "
@@ -188,7 +188,7 @@ class ControllerConfig(Configuration):
                     "rmq.controllerEngine",
                 )
 
-    def endpoints(self) -> tuple[str, ...]:
+    def etcd_addresses(self) -> tuple[str, ...]:
         """Return the addresses of etcd; ConfigError if one is no URL."""
         texts = [each.strip().rstrip("/") for each in self.etcd_endpoints.split(",")]
         for text in texts:
@@ -213,13 +213,15 @@ class ControllerConfig(Configuration):
 
     def admin_networks(self) -> tuple[Network, ...]:
         """Return the networks that may send changes without access control."""
-        return LOOPBACK + networks(
+        return LOOPBACK + parse_networks(
             "rmq.controller.adminFrom", self.controller_admin_from
         )
 
     def broker_networks(self) -> tuple[Network, ...]:
         """Return the networks of trusted brokers."""
-        return networks("rmq.controller.brokersFrom", self.controller_brokers_from)
+        return parse_networks(
+            "rmq.controller.brokersFrom", self.controller_brokers_from
+        )
 
     @property
     def folder(self) -> Path:

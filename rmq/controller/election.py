@@ -31,7 +31,7 @@ class Alive(NamedTuple):
     heard: Mapping[int, Live]
     assumed: Collection[int] = ()
 
-    def has(self, broker_id: int | None) -> bool:
+    def is_alive(self, broker_id: int | None) -> bool:
         """Whether this member may live."""
         return broker_id in self.heard or broker_id in self.assumed
 
@@ -47,7 +47,7 @@ def choose(
     wanted: the id that a person asks for; it or none.
     """
     keeps_old = wanted is None or wanted == old_master
-    if keeps_old and old_master in candidates and alive.has(old_master):
+    if keeps_old and old_master in candidates and alive.is_alive(old_master):
         return old_master
     able = [each for each in candidates if each in alive.heard]
     if wanted is not None:

@@ -81,12 +81,12 @@ class Engine(Protocol):
         ...
 
 
-def encoded(group: Group) -> bytes:
+def encode_group(group: Group) -> bytes:
     """Return a group as engines store it."""
     return msgspec.json.encode(group)
 
 
-def decoded(name: str, data: bytes) -> Group:
+def decode_group(name: str, data: bytes) -> Group:
     """Read a stored group; EngineAway if it is none."""
     try:
         return msgspec.json.decode(data, type=Group)

@@ -27,7 +27,7 @@ import msgspec
 import trio
 
 from rmq.controller.config import ControllerConfig
-from rmq.controller.engine import Stored, Term, View, decoded, encoded
+from rmq.controller.engine import Stored, Term, View, decode_group, encode_group
 from rmq.controller.groups import Group
 from rmq.core.errors import ConfigError, EngineAway, TermLost
 from rmq.core.logs import SparseLog
@@ -73,7 +73,7 @@ class EtcdEngine:
         config: ControllerConfig,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
-        self._endpoints = config.endpoints()
+        self._endpoints = config.etcd_addresses()
         self._at = 0
         self._watches_at = 0
         self._watches_since_s = math.inf
@@ -99,13 +99,13 @@ class EtcdEngine:
         return (await self._load())[0]
 
     async def _load(self) -> tuple[View, int]:
-        answer = await self._ask("kv/range", self._everything())
+        answer = await self._request_any("kv/range", self._read_all())
         view = View()
         for pair in answer.get("kvs", ()):
             self._put(view, _key(pair), pair)
         return view, int(answer["header"]["revision"])
 
-    def _everything(self) -> _Answer:
+    def _read_all(self) -> _Answer:
         end = self._root[:-1] + bytes([self._root[-1] + 1])
         return {"key": _text(self._root), "range_end": _text(end)}
 
@@ -114,7 +114,7 @@ class EtcdEngine:
         kind, _, name = key[len(self._root) :].decode().partition("/")
         data = base64.b64decode(pair.get("value", "")) if pair else b""
         if kind == "group" and pair:
-            group = decoded(name, data)
+            group = decode_group(name, data)
             view.groups[name] = Stored(group, int(pair["mod_revision"]))
         elif kind == "group":
             view.groups.pop(name, None)
@@ -132,13 +132,13 @@ class EtcdEngine:
         if group is None:
             change = {"request_delete_range": {"key": key}}
         else:
-            change = {"request_put": {"key": key, "value": _text(encoded(group))}}
+            change = {"request_put": {"key": key, "value": _text(encode_group(group))}}
         leader = _text(self._leader_key)
         compare = [
             {"key": leader, "target": "CREATE", "create_revision": str(term.number)},
             {"key": key, "target": "MOD", "mod_revision": str(revision)},
         ]
-        answer = await self._ask(
+        answer = await self._request_any(
             "kv/txn",
             {
                 "compare": compare,
@@ -148,7 +148,7 @@ class EtcdEngine:
         )
         if answer.get("succeeded"):
             return int(answer["header"]["revision"])
-        if _found(answer).get("create_revision") != str(term.number):
+        if _found_pair(answer).get("create_revision") != str(term.number):
             term.until_s = OVER_S
             raise TermLost("another controller leads now")
         return None
@@ -159,7 +159,7 @@ class EtcdEngine:
             try:
                 view, revision = await self._load()
                 yield view
-                async for event in self._events(revision + 1):
+                async for event in self._watch_events(revision + 1):
                     pair = event["kv"]
                     removed = event.get("type") == "DELETE"
                     self._put(view, _key(pair), None if removed else pair)
@@ -168,16 +168,16 @@ class EtcdEngine:
                 logger.warning("the view of other controllers may be old: %s", error)
                 await trio.sleep(RETRY_S)
 
-    async def _events(self, revision: int) -> AsyncIterator[_Answer]:
+    async def _watch_events(self, revision: int) -> AsyncIterator[_Answer]:
         """Yield the changes from a revision on, until the watch breaks."""
-        request = {**self._everything(), "start_revision": str(revision)}
+        request = {**self._read_all(), "start_revision": str(revision)}
         self._watches_at, self._watches_since_s = self._at, trio.current_time()
         endpoint = self._endpoints[self._at]
         stream = self._http.stream(
             "POST",
             f"{endpoint}/v3/watch",
             content=msgspec.json.encode({"create_request": request}),
-            headers=self._headers(),
+            headers=self._auth_headers(),
             timeout=httpx.Timeout(ENDPOINT_S, read=WATCH_S),
         )
         with suppress(httpx.ReadTimeout):
@@ -193,7 +193,7 @@ class EtcdEngine:
             except httpx.ReadTimeout:
                 raise
             except (httpx.HTTPError, msgspec.DecodeError) as error:
-                raise EngineAway(f"{endpoint}: {_words(error)}") from error
+                raise EngineAway(f"{endpoint}: {_error_text(error)}") from error
 
     async def _next(self, lines: AsyncIterator[bytes]) -> bytes | None:
         """Return the next line of a watch; None at its end, or if it is left."""
@@ -218,13 +218,13 @@ class EtcdEngine:
         """Hold a lease; take the lead with it when nobody has it."""
         while True:
             try:
-                answer = await self._ask("lease/grant", {"TTL": str(LEASE_S)})
-                await self._hold(answer["ID"], address, on_term)
+                answer = await self._request_any("lease/grant", {"TTL": str(LEASE_S)})
+                await self._hold_lease(answer["ID"], address, on_term)
             except EngineAway as error:
                 logger.warning("no lease: %s", error)
             await trio.sleep(RETRY_S)
 
-    async def _hold(
+    async def _hold_lease(
         self, lease: str, address: str, on_term: Callable[[Term | None], None]
     ) -> None:
         """Keep a lease alive until it has ended, and lead meanwhile if possible."""
@@ -237,8 +237,8 @@ class EtcdEngine:
                     if not await self._keep(lease):
                         return
                     self._leave_watch()
-                    is_listed = is_listed or await self._list(lease, address)
-                    number = await self._take(lease, address)
+                    is_listed = is_listed or await self._put_member(lease, address)
+                    number = await self._take_lead(lease, address)
                 except EngineAway as error:
                     logger.warning("the lease is not renewed: %s", error)
                 else:
@@ -255,30 +255,30 @@ class EtcdEngine:
                 on_term(None)
             with trio.move_on_after(ENDPOINT_S) as scope, suppress(EngineAway):
                 scope.shield = True
-                await self._ask("lease/revoke", {"ID": lease})
+                await self._request_any("lease/revoke", {"ID": lease})
 
     async def _keep(self, lease: str) -> bool:
-        answer = await self._ask("lease/keepalive", {"ID": lease})
+        answer = await self._request_any("lease/keepalive", {"ID": lease})
         return int(answer.get("result", {}).get("TTL", 0)) > 0
 
-    async def _list(self, lease: str, address: str) -> bool:
+    async def _put_member(self, lease: str, address: str) -> bool:
         key = _text(self._root + f"controller/{address}".encode())
-        await self._ask("kv/put", {"key": key, "value": "", "lease": lease})
+        await self._request_any("kv/put", {"key": key, "value": "", "lease": lease})
         return True
 
-    async def _take(self, lease: str, address: str) -> int:
+    async def _take_lead(self, lease: str, address: str) -> int:
         """Return the number of the own term; 0 if another controller leads.
 
         It writes only if nobody leads: a full etcd answers readers.
         """
         key = _text(self._leader_key)
-        found = await self._ask("kv/range", {"key": key})
+        found = await self._request_any("kv/range", {"key": key})
         leader: _Answer = next(iter(found.get("kvs", ())), {})
         if leader:
             is_own = leader.get("lease") == lease
             return int(leader["create_revision"]) if is_own else 0
         put = {"key": key, "value": _text(address.encode()), "lease": lease}
-        answer = await self._ask(
+        answer = await self._request_any(
             "kv/txn",
             {
                 "compare": [{"key": key, "target": "CREATE", "create_revision": "0"}],
@@ -289,7 +289,7 @@ class EtcdEngine:
 
     # -- requests
 
-    async def _ask(self, path: str, body: Mapping[str, object]) -> _Answer:
+    async def _request_any(self, path: str, body: Mapping[str, object]) -> _Answer:
         """Ask one endpoint after the other; EngineAway with the last one's reason.
 
         Requests begin with the endpoint that answered last.
@@ -337,24 +337,24 @@ class EtcdEngine:
             answer = await self._http.post(
                 f"{endpoint}/v3/{path}",
                 content=msgspec.json.encode(body),
-                headers=self._headers(),
+                headers=self._auth_headers(),
             )
             value = msgspec.json.decode(answer.content)
         except (httpx.HTTPError, msgspec.DecodeError) as error:
-            raise EngineAway(f"{endpoint}: {_words(error)}") from error
+            raise EngineAway(f"{endpoint}: {_error_text(error)}") from error
         if answer.status_code != httpx.codes.OK or not isinstance(value, dict):
             self._token = None  # it may have expired
             why = value.get("error") if isinstance(value, dict) else answer.status_code
             raise EngineAway(f"{endpoint} refuses {path}: {why}")
         return value
 
-    def _headers(self) -> dict[str, str]:
+    def _auth_headers(self) -> dict[str, str]:
         return {"Authorization": self._token} if self._token else {}
 
 
 def _context(config: ControllerConfig) -> ssl.SSLContext | bool:
     """Return what TLS to etcd needs; ConfigError if a file cannot be read."""
-    if not any(each.startswith("https:") for each in config.endpoints()):
+    if not any(each.startswith("https:") for each in config.etcd_addresses()):
         return False
     try:
         context = ssl.create_default_context(cafile=config.etcd_ca_file or None)
@@ -384,7 +384,7 @@ def _next_term(term: Term | None, number: int, until_s: float) -> Term | None:
     return Term(number, until_s) if number else None
 
 
-def _found(answer: _Answer) -> _Answer:
+def _found_pair(answer: _Answer) -> _Answer:
     """Return the pair that the other branch of a transaction has read."""
     read = answer["responses"][0]["response_range"]
     pairs = read.get("kvs") or [{}]
@@ -400,5 +400,5 @@ def _text(data: bytes) -> str:
     return base64.b64encode(data).decode()
 
 
-def _words(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     return str(error) or type(error).__name__

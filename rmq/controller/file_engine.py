@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 import trio
 
-from rmq.controller.engine import Stored, Term, View, decoded, encoded
+from rmq.controller.engine import Stored, Term, View, decode_group, encode_group
 from rmq.controller.groups import Group
 from rmq.core.errors import ConfigError, EngineAway
 from rmq.core.files import replace_file
@@ -65,7 +65,7 @@ class FileEngine:
         except (OSError, msgspec.DecodeError) as error:
             raise EngineAway(f"{self._path} cannot be read: {error}") from error
         groups = {
-            name: Stored(decoded(name, bytes(raw)), 1)
+            name: Stored(decode_group(name, bytes(raw)), 1)
             for name, raw in self._content.items()
         }
         self._view.groups = groups
@@ -79,7 +79,7 @@ class FileEngine:
             return None
         content = {key: raw for key, raw in self._content.items() if key != name}
         if group is not None:
-            content[name] = msgspec.Raw(encoded(group))
+            content[name] = msgspec.Raw(encode_group(group))
         data = msgspec.json.format(msgspec.json.encode(content))
         try:
             await in_thread(replace_file, self._path, data)

@@ -138,11 +138,14 @@ def _refusal_of_set(
             "syncStateSet",
         )
     if group.master_id is None or request.master_broker_id != group.master_id:
-        leader, other = _java(group.master_id), _java(request.master_broker_id)
+        leader, other = (
+            _java_text(group.master_id),
+            _java_text(request.master_broker_id),
+        )
         why = f"{known} leader is:{{{leader}}}, not {{{other}}}"
         return Code.CONTROLLER_INVALID_MASTER, why
     if request.master_epoch != group.master_epoch:
-        epochs = f"{{{group.master_epoch}}}, not {{{_java(request.master_epoch)}}}"
+        epochs = f"{{{group.master_epoch}}}, not {{{_java_text(request.master_epoch)}}}"
         why = f"{known} master epoch is:{epochs}"
         return Code.CONTROLLER_FENCED_MASTER_EPOCH, why
     if not group.set_epoch <= wanted.sync_state_set_epoch < MAX_EPOCH:
@@ -153,7 +156,7 @@ def _refusal_of_set(
         if each not in group.members:
             why = f"{rejecting} the replicas {{{each}}} don't exist"
             return Code.CONTROLLER_INVALID_REPLICAS, why
-        if not alive.has(each):
+        if not alive.is_alive(each):
             why = f"{rejecting} the replicas {{{each}}} don't alive"
             return Code.CONTROLLER_BROKER_NOT_ALIVE, why
     if group.master_id not in ids:
@@ -181,12 +184,14 @@ def elect_master(
         remark = "Broker hasn't been registered"
         return Outcome(None, Code.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED, remark)
     if group.is_older_than(alive) and not request.designate_elect:
-        return Outcome(group, Code.CONTROLLER_ELECT_MASTER_FAILED, _older(group, alive))
-    chosen = _chosen(group, request, alive, is_unclean=is_unclean)
+        return Outcome(
+            group, Code.CONTROLLER_ELECT_MASTER_FAILED, _why_stale(group, alive)
+        )
+    chosen = _choose_master(group, request, alive, is_unclean=is_unclean)
     if chosen is not None and chosen == group.master_id:
-        return _kept(group)
+        return _answer_kept(group)
     if chosen is not None:
-        return _elected(group, chosen, alive)
+        return _elect_member(group, chosen, alive)
     if request.broker_id == NOBODY and group.master_epoch < MAX_EPOCH:
         changed = replace(group, master_id=None, master_epoch=group.master_epoch + 1)
         remark = "Old master has down and failed to elect a new broker master"
@@ -195,7 +200,7 @@ def elect_master(
     return Outcome(group, Code.CONTROLLER_ELECT_MASTER_FAILED, remark)
 
 
-def _chosen(
+def _choose_master(
     group: Group,
     request: headers.ElectMasterRequestHeader,
     alive: Alive,
@@ -212,7 +217,7 @@ def _chosen(
     return chosen
 
 
-def _older(group: Group, alive: Alive) -> str:
+def _why_stale(group: Group, alive: Alive) -> str:
     newest = max(live.epoch for live in alive.heard.values())
     return (
         f"brokers of {group.name} know master epoch {newest}, the controller "
@@ -221,7 +226,7 @@ def _older(group: Group, alive: Alive) -> str:
     )
 
 
-def _kept(group: Group) -> Outcome:
+def _answer_kept(group: Group) -> Outcome:
     remark = (
         f"The old master {group.master_id} is still alive, not need to elect new "
         f"master for broker {group.name}"
@@ -232,7 +237,7 @@ def _kept(group: Group) -> Outcome:
     return Outcome(group, code, remark, header, body.encode())
 
 
-def _elected(group: Group, chosen: int, alive: Alive) -> Outcome:
+def _elect_member(group: Group, chosen: int, alive: Alive) -> Outcome:
     """Make a member master: alone in the set, in an epoch above all that logs know."""
     known = [group.master_epoch, *(live.epoch for live in alive.heard.values())]
     if max(known) >= MAX_EPOCH or group.set_epoch >= MAX_EPOCH:
@@ -270,7 +275,7 @@ def _master_header(group: Group) -> headers.ElectMasterResponseHeader:
 
 def needs_election(group: Group, alive: Alive) -> bool:
     """Whether the master is dead and somebody lives."""
-    is_orphan = group.master_id is not None and not alive.has(group.master_id)
+    is_orphan = group.master_id is not None and not alive.is_alive(group.master_id)
     return is_orphan and bool(alive.heard) and not group.is_older_than(alive)
 
 
@@ -291,13 +296,17 @@ def register(
         return Outcome(None, needed, remark)
     member = group.members.get(broker_id) if broker_id is not None else None
     if member is None:
-        remark = f"BrokerId: {_java(broker_id)} hasn't been registered in broker-set: "
+        remark = (
+            f"BrokerId: {_java_text(broker_id)} hasn't been registered in broker-set: "
+        )
         return Outcome(group, needed, remark + group.name)
     if refusal := _refusal_of_place(group, request.cluster_name):
         return Outcome(group, Code.CONTROLLER_INVALID_REQUEST, refusal)
     address = request.broker_address or ""
     if not 0 < len(address) <= MAX_NAME_LENGTH:
-        return Outcome(group, Code.CONTROLLER_INVALID_REQUEST, _bad("brokerAddress"))
+        return Outcome(
+            group, Code.CONTROLLER_INVALID_REQUEST, _bad_field("brokerAddress")
+        )
     if address != member.address and broker_id in alive.heard:
         remark = (
             f"broker {broker_id} of {group.name} lives at {member.address}; {address} "
@@ -310,7 +319,7 @@ def register(
     header = headers.RegisterBrokerToControllerResponseHeader(
         cluster_name=request.cluster_name, broker_name=group.name
     )
-    if alive.has(changed.master_id):
+    if alive.is_alive(changed.master_id):
         header.master_broker_id = changed.master_id
         header.master_address = changed.address_of(changed.master_id)
         header.master_epoch = changed.master_epoch
@@ -346,9 +355,9 @@ def apply_broker_id(
         ("clusterName", cluster), ("brokerName", name), ("registerCheckCode", address),
     ):  # fmt: skip
         if not 0 < len(text) <= MAX_NAME_LENGTH:
-            return Outcome(group, Code.CONTROLLER_INVALID_REQUEST, _bad(field))
+            return Outcome(group, Code.CONTROLLER_INVALID_REQUEST, _bad_field(field))
     if broker_id is None or not FIRST_ID <= broker_id < MAX_EPOCH:
-        return Outcome(group, invalid, _bad("appliedBrokerId"))
+        return Outcome(group, invalid, _bad_field("appliedBrokerId"))
     header = headers.ApplyBrokerIdResponseHeader(cluster_name=cluster, broker_name=name)
     member = Member(address, code[: 2 * MAX_NAME_LENGTH])
     if group is None:
@@ -407,14 +416,14 @@ def replicas_of(group: Group, alive: Alive) -> ReplicasInfo:
         master_address=group.address_of(group.master_id),
         master_epoch=group.master_epoch,
         sync_state_set_epoch=group.set_epoch,
-        in_sync_replicas=_identities(group, group.sync_set, alive),
-        not_in_sync_replicas=_identities(
+        in_sync_replicas=_member_identities(group, group.sync_set, alive),
+        not_in_sync_replicas=_member_identities(
             group, sorted(group.members.keys() - set(group.sync_set)), alive
         ),
     )
 
 
-def _identities(
+def _member_identities(
     group: Group, ids: Iterable[int], alive: Alive
 ) -> list[ReplicaIdentity]:
     return [
@@ -456,13 +465,13 @@ def clean(
             remark = f"Broker {name} is still alive, clean up failure"
             return Outcome(group, invalid, remark)
         for each in sorted(ids):
-            if alive.has(each):
+            if alive.is_alive(each):
                 remark = f"Broker [{name},  {each}] is still alive, clean up failure"
                 return Outcome(group, invalid, remark)
-    return Outcome(_without(group, ids))
+    return Outcome(_remove_members(group, ids))
 
 
-def _without(group: Group, ids: set[int]) -> Group | None:
+def _remove_members(group: Group, ids: set[int]) -> Group | None:
     """Remove members; without ids, or without a set that is left, the whole group."""
     members = {
         each: member for each, member in group.members.items() if each not in ids
@@ -479,10 +488,10 @@ def _without(group: Group, ids: set[int]) -> Group | None:
     return changed
 
 
-def _bad(field: str) -> str:
+def _bad_field(field: str) -> str:
     return f"{field} is empty, too long or too large"
 
 
-def _java(value: int | None) -> str:
+def _java_text(value: int | None) -> str:
     """Write a boxed number as Java's texts do."""
     return "null" if value is None else str(value)

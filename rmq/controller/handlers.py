@@ -86,10 +86,10 @@ class ControllerHandlers:
             (RequestCode.CONTROLLER_GET_NEXT_BROKER_ID, self.next_broker_id),
             (RequestCode.CONTROLLER_APPLY_BROKER_ID, self.apply_broker_id),
         ):
-            table.register(code, partial(self._confirmed, later))
+            table.register(code, partial(self._answer_confirmed, later))
         return table
 
-    async def _confirmed(
+    async def _answer_confirmed(
         self,
         handler: Callable[[Command, Connection], Answering],
         request: Command,
@@ -103,7 +103,7 @@ class ControllerHandlers:
             logger.warning("request %d is not confirmed: %s", request.code, error)
             raise RequestRejected(ResponseCode.SYSTEM_ERROR, str(error)) from error
 
-    def leader(self) -> str | None:
+    def leader_address(self) -> str | None:
         """Return the address of the controller that leads, as far as this one knows."""
         if self._lead.is_leading:
             return self._address()
@@ -111,8 +111,8 @@ class ControllerHandlers:
         # otherwise its own lease has not ended yet
         return leader if leader != self._address() else None
 
-    def _alive(self, group: Group | None) -> Alive:
-        return self._liveness.of(group) if group else Alive({})
+    def _alive_members(self, group: Group | None) -> Alive:
+        return self._liveness.alive_members(group) if group else Alive({})
 
     def _check_speaker(
         self, name: str | None, broker_id: int | None, connection: Connection
@@ -121,12 +121,12 @@ class ControllerHandlers:
             host = self._liveness.host_of((name, broker_id))
             self._gate.check_speaker(f"{name} {broker_id}", host, connection)
 
-    async def _change(
+    async def _change_group(
         self, name: str | None, act: Callable[[Group | None, Alive], Outcome]
     ) -> Outcome:
         """Change a group as one of the functions of `groups` says."""
-        return await self._lead.change(
-            name or "", lambda group: act(group, self._alive(group))
+        return await self._lead.change_group(
+            name or "", lambda group: act(group, self._alive_members(group))
         )
 
     # -- brokers
@@ -137,7 +137,7 @@ class ControllerHandlers:
         invalid = ResponseCode.CONTROLLER_INVALID_REQUEST
         if header.broker_id is None:
             return request.reply(invalid, "Heart beat with empty brokerId")
-        group = self._lead.known(header.broker_name)
+        group = self._lead.known_group(header.broker_name)
         member = group.members.get(header.broker_id) if group else None
         if group is None or member is None or group.cluster != header.cluster_name:
             code = ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED
@@ -150,7 +150,7 @@ class ControllerHandlers:
             logger.warning("%s", Foreign(remark))
             return request.reply(invalid, remark)
         self._check_speaker(group.name, header.broker_id, connection)
-        self._liveness.beat(header, host_of(connection), connection)
+        self._liveness.record_heartbeat(header, host_of(connection), connection)
         return request.reply(ResponseCode.SUCCESS, "Heart beat success")
 
     async def register_broker(
@@ -160,7 +160,7 @@ class ControllerHandlers:
         header = request.header(headers.RegisterBrokerToControllerRequestHeader)
         name = header.broker_name
         self._check_speaker(name, header.broker_id, connection)
-        outcome = await self._change(
+        outcome = await self._change_group(
             name,
             lambda group, alive: groups.register(group, header, alive),
         )
@@ -177,7 +177,7 @@ class ControllerHandlers:
     ) -> Command:
         """1013: a new broker takes an id."""
         header = request.header(headers.ApplyBrokerIdRequestHeader)
-        outcome = await self._change(
+        outcome = await self._change_group(
             header.broker_name,
             lambda group, _: groups.apply_broker_id(group, header),
         )
@@ -190,7 +190,7 @@ class ControllerHandlers:
         header = request.header(headers.AlterSyncStateSetRequestHeader)
         wanted = SyncStateSet.decode(request.body)
         self._check_speaker(header.broker_name, header.master_broker_id, connection)
-        outcome = await self._change(
+        outcome = await self._change_group(
             header.broker_name,
             lambda group, alive: groups.alter_sync_state_set(
                 group, header, wanted, alive
@@ -211,7 +211,7 @@ class ControllerHandlers:
     async def elect(self, header: headers.ElectMasterRequestHeader) -> Outcome:
         """Elect a master, and tell its group."""
         name = header.broker_name
-        outcome = await self._change(
+        outcome = await self._change_group(
             name,
             lambda group, alive: groups.elect_master(
                 group, header, alive, is_unclean=self._config.elects_unclean
@@ -247,7 +247,7 @@ class ControllerHandlers:
 
     def metadata(self, request: Command, connection: Connection) -> Command:
         """1005: who leads; any controller answers."""
-        leader = self.leader()
+        leader = self.leader_address()
         header = headers.GetMetaDataResponseHeader(
             group=self._config.controller_group,
             controller_leader_id=leader,
@@ -268,7 +268,7 @@ class ControllerHandlers:
         for name in names:
             group = await self._lead.group(name)
             if group is not None:
-                replicas = groups.replicas_of(group, self._alive(group))
+                replicas = groups.replicas_of(group, self._alive_members(group))
                 body.replicas_info_table[name] = replicas
         return request.reply(body=body.encode())
 
@@ -277,7 +277,7 @@ class ControllerHandlers:
     ) -> Command:
         """1011: forget brokers that are gone."""
         header = request.header(headers.CleanControllerBrokerDataRequestHeader)
-        outcome = await self._change(
+        outcome = await self._change_group(
             header.broker_name,
             lambda group, alive: groups.clean(group, header, alive),
         )
@@ -309,7 +309,7 @@ def _reply(request: Command, outcome: Outcome) -> Command:
 def _names(body: bytes) -> list[str]:
     """Read the list of groups of request 1006."""
     try:
-        names = fastjson.loads(body) if body else []
+        names = fastjson.load_json(body) if body else []
     except RemoteProtocolError as error:
         raise RequestRejected(ResponseCode.SYSTEM_ERROR, str(error)) from error
     if not isinstance(names, list) or not all(isinstance(each, str) for each in names):

@@ -38,7 +38,7 @@ class Lead:
         self._groups: dict[str, Stored] = {}
         self._lock = trio.Lock()
 
-    def take(self, term: Term | None) -> None:
+    def set_term(self, term: Term | None) -> None:
         """Begin a term, or end it."""
         if term is not None:
             logger.info("this controller leads (term %d)", term.number)
@@ -58,7 +58,7 @@ class Lead:
         is_read = self.is_leading and self._read_in is self._term
         return self._groups if is_read else self.view.groups
 
-    def known(self, name: str) -> Group | None:
+    def known_group(self, name: str) -> Group | None:
         """Return one of `groups`."""
         stored = self.groups.get(name)
         return stored.group if stored else None
@@ -70,7 +70,7 @@ class Lead:
             stored = self._groups.get(name)
             return stored.group if stored else None
 
-    async def change(self, name: str, act: Act) -> Outcome:
+    async def change_group(self, name: str, act: Act) -> Outcome:
         """Apply a function to a group; return when the engine has its result.
 
         RequestRejected if this controller does not lead, EngineAway if nobody knows

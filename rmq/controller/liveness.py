@@ -61,7 +61,7 @@ class Liveness:
         """Assume for a moment that unheard members live, the dead ones apart."""
         self._catches_up_until_s = self._now_s() + CATCH_UP_S
 
-    def beat(
+    def record_heartbeat(
         self, header: BrokerHeartbeatRequestHeader, host: str, connection: Connection
     ) -> None:
         """Note a heartbeat of a member.
@@ -87,7 +87,7 @@ class Liveness:
         self._beats[key] = Beat(live, host, connection, since_s, now_s, expires_s)
         self._dead.discard(key)
 
-    def of(self, group: Group) -> Alive:
+    def alive_members(self, group: Group) -> Alive:
         """Return who of a group lives."""
         now_s = self._now_s()
         heard = {
@@ -119,7 +119,7 @@ class Liveness:
         beat = self._beats.get(key)
         return beat.host if beat and beat.expires_s >= self._now_s() else None
 
-    def on(self, connection: Connection) -> Iterator[Key]:
+    def brokers_on(self, connection: Connection) -> Iterator[Key]:
         """Yield the brokers whose newest heartbeat came on this connection."""
         for key, beat in self._beats.items():
             if beat.connection is connection:
@@ -130,7 +130,7 @@ class Liveness:
         beat = self._beats.get(key)
         return beat is not None and beat.connection is not connection
 
-    def bury(self, key: Key) -> None:
+    def mark_dead(self, key: Key) -> None:
         """Forget a broker whose port is closed."""
         self._beats.pop(key, None)
         self._dead.add(key)

@@ -30,7 +30,7 @@ NOBODY_LEADS = (
 )
 
 
-def pages(controller: Controller, server: RemotingServer) -> Pages:
+def controller_pages(controller: Controller, server: RemotingServer) -> Pages:
     """Return the pages by path."""
     return {
         "/metrics": partial(_metrics, controller, server),

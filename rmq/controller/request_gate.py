@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from rmq.access.config import AuthConfig
-from rmq.access.request_gate import GateRules, Kind, RequestGate, Sender, hosts
+from rmq.access.request_gate import GateRules, Kind, RequestGate, Sender, hosts_of
 from rmq.controller.config import ControllerConfig
 from rmq.core.clock import Clock
 from rmq.core.errors import RequestRejected
@@ -62,7 +62,7 @@ class ControllerGate(RequestGate):
     ) -> None:
         """Refuse a request in the name of a broker that lives on another host."""
         caller = host_of(connection)
-        if host not in (None, caller) and not self.trusts(connection):
+        if host not in (None, caller) and not self.is_trusted(connection):
             raise RequestRejected(
                 ResponseCode.NO_PERMISSION,
                 f"the heartbeats of broker {broker} come from {host}; to let {caller} "
@@ -73,7 +73,7 @@ class ControllerGate(RequestGate):
 
 def host_of(connection: Connection) -> str:
     """Return the host of a caller: source, and real peer if it differs."""
-    return "/".join(hosts(connection))
+    return "/".join(hosts_of(connection))
 
 
 def _kind_of(request: Command) -> Kind:

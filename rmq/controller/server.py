@@ -70,12 +70,12 @@ class Controller:
         self.port = 0
         self._server, self._client = server, client
         self._credentials = auth.inner_credentials()
-        self._engine = _engine(config)
+        self._engine = _open_engine(config)
         self._liveness = Liveness(trio.current_time)
         self._lead = Lead(self._engine, self._liveness.begin_to_lead)
         folder = Path(auth.auth_config_path or config.folder / "auth")
         self._gate = ControllerGate(
-            config, auth, folder, clock, lambda caller: client.owns(caller.peer)
+            config, auth, folder, clock, lambda caller: client.is_own(caller.peer)
         )
         self._handlers = ControllerHandlers(
             ControllerParts(
@@ -84,7 +84,7 @@ class Controller:
                 self._liveness,
                 self._gate,
                 lambda: self.address,
-                self._announce,
+                self._notify_members,
             )
         )
         self._nursery: trio.Nursery | None = None
@@ -103,7 +103,7 @@ class Controller:
         """Return what this controller knows and has done, all of one moment."""
         return ControllerStatistics(
             self.is_leading,
-            self._handlers.leader(),
+            self._handlers.leader_address(),
             self._lead.view.controllers,
             msgspec.structs.replace(self._handlers.counts),
             tuple(groups_of(self._lead, self._liveness)),
@@ -118,7 +118,7 @@ class Controller:
         if self._engine.warning:
             logger.warning("%s", self._engine.warning)
         table = self._handlers.table()
-        table.guards.append(self._gate.check)
+        table.guards.append(self._gate.check_request)
         self.port = await self._server.bind(
             LISTENER,
             config.bind_address,
@@ -130,7 +130,7 @@ class Controller:
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             self._server.start_accepting(LISTENER, self._on_close)
-            nursery.start_soon(self._engine.campaign, self.address, self._lead.take)
+            nursery.start_soon(self._engine.campaign, self.address, self._lead.set_term)
             nursery.start_soon(self._watch)
             nursery.start_soon(self._search)
             task_status.started()
@@ -157,7 +157,7 @@ class Controller:
             self._liveness.keep_only(known)
             if self._lead.is_leading:
                 for group in known:
-                    if needs_election(group, self._liveness.of(group)):
+                    if needs_election(group, self._liveness.alive_members(group)):
                         await self._replace_master(group.name)
 
     async def _replace_master(self, name: str) -> None:
@@ -170,14 +170,14 @@ class Controller:
     def _on_close(self, connection: Connection) -> None:
         """Look whether the brokers of a closed connection are dead."""
         if self._nursery is not None:
-            for key in list(self._liveness.on(connection)):
-                self._nursery.start_soon(self._knock, key, connection)
+            for key in list(self._liveness.brokers_on(connection)):
+                self._nursery.start_soon(self._check_port, key, connection)
 
-    async def _knock(self, key: Key, connection: Connection) -> None:
+    async def _check_port(self, key: Key, connection: Connection) -> None:
         """Bury a broker when its port is closed, unless it comes back before."""
         name, broker_id = key
         for _ in range(KNOCKS):
-            group = self._lead.known(name)
+            group = self._lead.known_group(name)
             address = group.address_of(broker_id) if group else None
             if address is None or self._liveness.is_new_since(key, connection):
                 return
@@ -186,8 +186,8 @@ class Controller:
                     return
                 where = Foreign(f"{broker_id} of {name} at {address}")
                 logger.warning("broker %s is dead: its port is closed", where)
-                self._liveness.bury(key)
-                group = self._lead.known(name)
+                self._liveness.mark_dead(key)
+                group = self._lead.known_group(name)
                 if self._lead.is_leading and group and group.master_id == broker_id:
                     await self._replace_master(name)
                 return
@@ -195,11 +195,11 @@ class Controller:
 
     # -- notices
 
-    def _announce(self, group: Group) -> None:
+    def _notify_members(self, group: Group) -> None:
         """Send 1008 to all members that live."""
         if self._nursery is None:
             return
-        for broker_id in self._liveness.of(group).heard:
+        for broker_id in self._liveness.alive_members(group).heard:
             address = group.address_of(broker_id)
             assert address is not None, "only members are heard"
             self._nursery.start_soon(self._notify, address, group)
@@ -228,12 +228,12 @@ class Controller:
             else:
                 return
             await trio.sleep(NOTICE_PAUSE_S)
-            newest = self._lead.known(group.name)
+            newest = self._lead.known_group(group.name)
             if newest is None or newest.master_epoch != group.master_epoch:
                 return
 
 
-def _engine(config: ControllerConfig) -> Engine:
+def _open_engine(config: ControllerConfig) -> Engine:
     if config.controller_engine is EngineKind.file:
         return FileEngine(config.folder)
     # imported on use: it needs httpx

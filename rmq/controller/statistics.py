@@ -54,13 +54,13 @@ def groups_of(lead: Lead, liveness: Liveness) -> Iterator[GroupStatistics]:
     """Yield all groups."""
     for stored in lead.groups.values():
         group = stored.group
-        alive = liveness.of(group)
+        alive = liveness.alive_members(group)
         yield GroupStatistics(
             group.cluster,
             group.name,
-            alive.has(group.master_id),
+            alive.is_alive(group.master_id),
             group.master_epoch,
             len(group.sync_set),
             len(group.members),
-            sum(map(alive.has, group.members)),
+            sum(map(alive.is_alive, group.members)),
         )

@@ -30,7 +30,7 @@ def names_text(names: Sequence[str]) -> str:
     return f"{shown} and {len(names) - SHOWN} more" if len(names) > SHOWN else shown
 
 
-def span(length_ms: int) -> str:
+def time_span(length_ms: int) -> str:
     """Return a time span in its largest units: 240 ms, 3.1 s, 16 min, 2 h 12 min."""
     if length_ms < 1_000:
         return f"{length_ms} ms"

@@ -44,13 +44,13 @@ class Foreign:
 
     def __str__(self) -> str:
         text = str(self._value)
-        shown = escaped(text[: self._limit])
+        shown = escape_text(text[: self._limit])
         if len(text) <= self._limit and len(shown) <= self._limit:
             return shown
         return f"{shown[: self._limit]}... ({len(text)} characters)"
 
 
-def escaped(text: str) -> str:
+def escape_text(text: str) -> str:
     """Return the text with escapes for all characters that cannot be printed."""
     if text.isprintable():
         return text
@@ -112,7 +112,7 @@ class LineFormatter(logging.Formatter):
 
     def formatMessage(self, record: logging.LogRecord) -> str:
         """Return the line."""
-        record.message = escaped(record.message)
+        record.message = escape_text(record.message)
         return super().formatMessage(record)
 
     def formatException(self, ei: ExceptionInfo) -> str:

@@ -42,17 +42,17 @@ def segments_of(folder: str | Path) -> list[Segment]:
     for name in sorted(filter(is_name, os.listdir(folder))):
         base_offset = int(name)
         while found and found[-1].end_offset < base_offset:
-            between = _segment(folder, found[-1].end_offset)
+            between = _stat_segment(folder, found[-1].end_offset)
             if between is None:
                 break
             found.append(between)
-        segment = _segment(folder, base_offset)
+        segment = _stat_segment(folder, base_offset)
         if segment is not None:
             found.append(segment)
     return found
 
 
-def _segment(folder: str | Path, base_offset: int) -> Segment | None:
+def _stat_segment(folder: str | Path, base_offset: int) -> Segment | None:
     """Return a segment; None if it is not there, has no byte or is no file."""
     path = os.path.join(folder, f"{base_offset:0{NAME_DIGITS}d}")
     try:

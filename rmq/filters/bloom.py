@@ -50,27 +50,27 @@ def murmur3(data: bytes) -> int:
     h1 = h2 = 0
     whole = len(data) // 16 * 16
     for at in range(0, whole, 16):
-        h1 ^= _mix1(int.from_bytes(data[at : at + 8], "little"))
-        h1 = ((_turn(h1, 27) + h2) * 5 + 0x52DCE729) & _MASK
-        h2 ^= _mix2(int.from_bytes(data[at + 8 : at + 16], "little"))
-        h2 = ((_turn(h2, 31) + h1) * 5 + 0x38495AB5) & _MASK
-    h2 ^= _mix2(int.from_bytes(data[whole + 8 :], "little"))
-    h1 ^= _mix1(int.from_bytes(data[whole : whole + 8], "little"))
+        h1 ^= _mix_first(int.from_bytes(data[at : at + 8], "little"))
+        h1 = ((_rotate_left(h1, 27) + h2) * 5 + 0x52DCE729) & _MASK
+        h2 ^= _mix_second(int.from_bytes(data[at + 8 : at + 16], "little"))
+        h2 = ((_rotate_left(h2, 31) + h1) * 5 + 0x38495AB5) & _MASK
+    h2 ^= _mix_second(int.from_bytes(data[whole + 8 :], "little"))
+    h1 ^= _mix_first(int.from_bytes(data[whole : whole + 8], "little"))
     h1, h2 = h1 ^ len(data), h2 ^ len(data)
     h1 = (h1 + h2) & _MASK
     h2 = (h2 + h1) & _MASK
     return (_finish(h1) + _finish(h2)) & _MASK
 
 
-def _mix1(block: int) -> int:
-    return _turn(block * _C1 & _MASK, 31) * _C2 & _MASK
+def _mix_first(block: int) -> int:
+    return _rotate_left(block * _C1 & _MASK, 31) * _C2 & _MASK
 
 
-def _mix2(block: int) -> int:
-    return _turn(block * _C2 & _MASK, 33) * _C1 & _MASK
+def _mix_second(block: int) -> int:
+    return _rotate_left(block * _C2 & _MASK, 33) * _C1 & _MASK
 
 
-def _turn(value: int, bits: int) -> int:
+def _rotate_left(value: int, bits: int) -> int:
     return (value << bits | value >> (64 - bits)) & _MASK
 
 

@@ -70,12 +70,12 @@ class _Builder(Transformer[Token, Node]):
     """Makes nodes bottom-up, with the checks that Java makes when it compiles."""
 
     def string(self, items: list[Any]) -> Node:
-        return _constant(_unquote(items[0]), str(items[0]))
+        return _constant_node(_unquote(items[0]), str(items[0]))
 
     def integer(self, items: list[Any]) -> Node:
         digits = items[0].rstrip("lL")
         number = parse_integer(digits, MAX_LONG)
-        return _constant(number if number <= MAX_INT else Long(number), digits)
+        return _constant_node(number if number <= MAX_INT else Long(number), digits)
 
     def decimal(self, items: list[Any]) -> Node:
         number = parse_double(str(items[0]))
@@ -85,13 +85,13 @@ class _Builder(Transformer[Token, Node]):
             )
         if number == 0:
             raise InvalidSelectorError(f"{items[0]} is less than 4.9E-324")
-        return _constant(number, repr(number))
+        return _constant_node(number, repr(number))
 
     def boolean(self, items: list[Any]) -> Node:
-        return _constant(items[0].upper() == "TRUE", items[0].upper())
+        return _constant_node(items[0].upper() == "TRUE", items[0].upper())
 
     def null(self, items: list[Any]) -> Node:
-        return _constant(None, "NULL")
+        return _constant_node(None, "NULL")
 
     def name(self, items: list[Any]) -> Node:
         name = str(items[0])
@@ -116,16 +116,16 @@ class _Builder(Transformer[Token, Node]):
                 return None
             return Long(-value) if isinstance(value, Long) else -value
 
-        return self._node("value", negated, f"(- {inner.text})", inner)
+        return self._make_node("value", negated, f"(- {inner.text})", inner)
 
     def negation(self, items: list[Any]) -> Node:
-        return self._not(_as_boolean(items[1]))
+        return self._negation_node(_as_boolean(items[1]))
 
     def either(self, items: list[Any]) -> Node:
-        return self._chain("||", _any_of, items[0], items[2])
+        return self._chain_node("||", _any_of, items[0], items[2])
 
     def both(self, items: list[Any]) -> Node:
-        return self._chain("&&", _all_of, items[0], items[2])
+        return self._chain_node("&&", _all_of, items[0], items[2])
 
     def equal(self, items: list[Any]) -> Node:
         left, right = items[0], items[2]
@@ -138,14 +138,16 @@ class _Builder(Transformer[Token, Node]):
                 f"'{left.text}' cannot be compared with '{right.text}'"
             )
         text = f"({left.text} == {right.text})"
-        return self._node("boolean", _equality(left, right), text, left, right)
+        return self._make_node(
+            "boolean", _compare_equal(left, right), text, left, right
+        )
 
     def different(self, items: list[Any]) -> Node:
-        return self._not(self.equal(items))
+        return self._negation_node(self.equal(items))
 
     def is_null(self, items: list[Any]) -> Node:
         evaluate = items[0].evaluate
-        return self._node(
+        return self._make_node(
             "boolean",
             lambda properties: evaluate(properties) is None,
             f"({items[0].text} == NULL)",
@@ -153,7 +155,7 @@ class _Builder(Transformer[Token, Node]):
         )
 
     def is_not_null(self, items: list[Any]) -> Node:
-        return self._not(self.is_null(items))
+        return self._negation_node(self.is_null(items))
 
     def ordered(self, items: list[Any]) -> Node:
         left, sign, right = items
@@ -162,8 +164,8 @@ class _Builder(Transformer[Token, Node]):
             if side.is_boolean or (side.is_constant and not is_number):
                 raise InvalidSelectorError(f"Value '{side.text}' cannot be compared.")
         text = f"({left.text} {sign} {right.text})"
-        order = _order(left, str(sign), right)
-        return self._node("boolean", order, text, left, right)
+        order = _compare_order(left, str(sign), right)
+        return self._make_node("boolean", order, text, left, right)
 
     def between(self, items: list[Any]) -> Node:
         value, _, low, _, high = items
@@ -178,26 +180,28 @@ class _Builder(Transformer[Token, Node]):
                     f"than or equal to right value({high.value})"
                 )
         above = self.ordered([value, ">=", low])
-        return self._chain("&&", _all_of, above, self.ordered([value, "<=", high]))
+        return self._chain_node("&&", _all_of, above, self.ordered([value, "<=", high]))
 
     def not_between(self, items: list[Any]) -> Node:
         value, _, _, low, _, high = items
         below = self.ordered([value, "<", low])
-        return self._chain("||", _any_of, below, self.ordered([value, ">", high]))
+        return self._chain_node("||", _any_of, below, self.ordered([value, ">", high]))
 
     def among(self, items: list[Any]) -> Node:
-        return self._among(items[0], items[3], wanted=True)
+        return self._membership_node(items[0], items[3], wanted=True)
 
     def not_among(self, items: list[Any]) -> Node:
-        return self._among(items[0], items[4], wanted=False)
+        return self._membership_node(items[0], items[4], wanted=False)
 
     def search(self, items: list[Any]) -> Node:
-        return self._search(items[0], items[1], items[2], wanted=True)
+        return self._search_node(items[0], items[1], items[2], wanted=True)
 
     def not_search(self, items: list[Any]) -> Node:
-        return self._search(items[0], items[2], items[3], wanted=False)
+        return self._search_node(items[0], items[2], items[3], wanted=False)
 
-    def _among(self, left: Node, values: tuple[str, ...], *, wanted: bool) -> Node:
+    def _membership_node(
+        self, left: Node, values: tuple[str, ...], *, wanted: bool
+    ) -> Node:
         if left.kind != "property":
             raise InvalidSelectorError(
                 f"Expected a property for In expression, got: {left.text}"
@@ -208,9 +212,11 @@ class _Builder(Transformer[Token, Node]):
             value = properties.get(name)
             return None if value is None else (value in allowed) is wanted
 
-        return self._node("boolean", among, f"({name} IN ...)", left)
+        return self._make_node("boolean", among, f"({name} IN ...)", left)
 
-    def _search(self, left: Node, word: str, literal: str, *, wanted: bool) -> Node:
+    def _search_node(
+        self, left: Node, word: str, literal: str, *, wanted: bool
+    ) -> Node:
         evaluate, part, word = left.evaluate, _unquote(literal), word.upper()
         test = _SEARCHES[word]
 
@@ -222,18 +228,18 @@ class _Builder(Transformer[Token, Node]):
                 return False
             return test(value, part) is wanted
 
-        return self._node("boolean", search, f"({word} {left.text})", left)
+        return self._make_node("boolean", search, f"({word} {left.text})", left)
 
-    def _not(self, inner: Node) -> Node:
+    def _negation_node(self, inner: Node) -> Node:
         evaluate = inner.evaluate
 
         def negation(properties: Mapping[str, str]) -> bool | None:
             value = evaluate(properties)
             return None if value is None else not value
 
-        return self._node("boolean", negation, f"(NOT {inner.text})", inner)
+        return self._make_node("boolean", negation, f"(NOT {inner.text})", inner)
 
-    def _chain(
+    def _chain_node(
         self,
         sign: str,
         combine: Callable[[tuple[Evaluate, ...]], Evaluate],
@@ -248,16 +254,18 @@ class _Builder(Transformer[Token, Node]):
         else:
             parts = (left.evaluate, right.evaluate)
             depth = max(depth, left.depth + 1)
-        self._check(depth)
-        text = _short(f"({left.text} {sign} {right.text})")
+        self._check_depth(depth)
+        text = _shorten_text(f"({left.text} {sign} {right.text})")
         return Node("boolean", combine(parts), text, depth, chain=(sign, parts))
 
-    def _node(self, kind: str, evaluate: Evaluate, text: str, *inner: Node) -> Node:
+    def _make_node(
+        self, kind: str, evaluate: Evaluate, text: str, *inner: Node
+    ) -> Node:
         depth = 1 + max(node.depth for node in inner)
-        self._check(depth)
-        return Node(kind, evaluate, _short(text), depth)
+        self._check_depth(depth)
+        return Node(kind, evaluate, _shorten_text(text), depth)
 
-    def _check(self, depth: int) -> None:
+    def _check_depth(self, depth: int) -> None:
         if depth > MAX_DEPTH:
             raise InvalidSelectorError(f"more than {MAX_DEPTH} levels of operators")
 
@@ -282,26 +290,26 @@ def _finish(state: Any, token: Token | None) -> Evaluate:  # noqa: ANN401 - lark
     try:
         node = state.feed_eof()
     except UnexpectedToken:
-        _unexpected(token)
+        _refuse_token(token)
     return _as_boolean(node).evaluate
 
 
-def _unexpected(token: Token | None) -> NoReturn:
-    shown = "the end" if token is None else f'"{_short(token)}"'
+def _refuse_token(token: Token | None) -> NoReturn:
+    shown = "the end" if token is None else f'"{_shorten_text(token)}"'
     raise InvalidSelectorError(
         f"Encountered {shown} where the expression must go on otherwise"
     )
 
 
-def _constant(value: Value, text: str) -> Node:
-    return Node("constant", lambda properties: value, _short(text), value=value)
+def _constant_node(value: Value, text: str) -> Node:
+    return Node("constant", lambda properties: value, _shorten_text(text), value=value)
 
 
 def _unquote(literal: str) -> str:
     return literal[1:-1].replace("''", "'")
 
 
-def _short(text: str) -> str:
+def _shorten_text(text: str) -> str:
     return text if len(text) <= 100 else text[:100] + "..."
 
 
@@ -349,7 +357,7 @@ def _all_of(parts: tuple[Evaluate, ...]) -> Evaluate:
     return all_of
 
 
-def _equality(left: Node, right: Node) -> Evaluate:
+def _compare_equal(left: Node, right: Node) -> Evaluate:
     if left.kind == "property" and right.is_constant and isinstance(right.value, str):
         name, text = left.text, right.value
 
@@ -369,7 +377,7 @@ def _equality(left: Node, right: Node) -> Evaluate:
     return equality
 
 
-def _order(left: Node, sign: str, right: Node) -> Evaluate:
+def _compare_order(left: Node, sign: str, right: Node) -> Evaluate:
     holds = _ORDERS[sign]
     first, second = left.evaluate, right.evaluate
     if left.kind == "property" and right.is_constant and type(right.value) is int:

@@ -56,14 +56,14 @@ class SelectorError(RequestRejected):
 
 def compile_selector(expression: str) -> Predicate:
     """Return the predicate of an expression, or raise `SelectorError`."""
-    outcome = _compiled(expression)
+    outcome = _compile_cached(expression)
     if isinstance(outcome, str):
         raise SelectorError(outcome)
     return outcome
 
 
 @lru_cache(_CACHED)
-def _compiled(expression: str) -> Predicate | str:
+def _compile_cached(expression: str) -> Predicate | str:
     try:
         return _compile(expression)
     except SelectorError as error:
@@ -80,7 +80,7 @@ def _compile(expression: str) -> Predicate:
     from rmq.filters.parser import parse
     from rmq.filters.values import NotComparableError
 
-    evaluate = parse(tokens(expression), SelectorError)
+    evaluate = parse(tokenize_selector(expression), SelectorError)
 
     def matches(properties: Mapping[str, str]) -> bool:
         try:
@@ -91,7 +91,7 @@ def _compile(expression: str) -> Predicate:
     return matches
 
 
-def tokens(expression: str) -> Iterator[tuple[str, str]]:
+def tokenize_selector(expression: str) -> Iterator[tuple[str, str]]:
     """Yield kind and text of each token, lazily."""
     # imported and compiled on use: most brokers see no selector
     from rmq.filters.values import MAX_DEPTH

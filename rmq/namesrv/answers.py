@@ -53,10 +53,10 @@ class RouteAnswers:
         self._topics: list[str] = []
         """Those of `_bodies`, and some that were forgotten."""
         self._size = 0
-        routes.topics.on_change.append(self.forget)
+        routes.topics.on_change.append(self.discard_topic)
         routes.on_broker_change.append(self.forget_all)
 
-    def forget(self, topic: str) -> None:
+    def discard_topic(self, topic: str) -> None:
         """Drop the answers about a topic."""
         self._size -= sum(map(_cost, self._bodies.pop(topic, {}).values()))
 
@@ -66,7 +66,7 @@ class RouteAnswers:
         self._topics.clear()
         self._size = 0
 
-    def body(self, topic: str, connection: Connection) -> bytes | None:
+    def body_for(self, topic: str, connection: Connection) -> bytes | None:
         """Return the body for a caller; None if no broker has the topic."""
         host = connection.local_address
         known = self._bodies.get(topic)
@@ -93,7 +93,7 @@ class RouteAnswers:
     def _forget_some(self) -> None:
         """Drop the answers about one topic, which was perhaps forgotten before."""
         place = random.randrange(len(self._topics))
-        self.forget(self._topics[place])
+        self.discard_topic(self._topics[place])
         self._topics[place] = self._topics[-1]
         self._topics.pop()
         assert self._size >= 0, "more was forgotten than was kept"

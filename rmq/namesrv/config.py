@@ -7,7 +7,7 @@ keys from the broker's file, where `listenPort` belongs to the broker.
 import os
 from pathlib import Path
 
-from rmq.access.networks import LOOPBACK, Network, networks
+from rmq.access.networks import LOOPBACK, Network, parse_networks
 from rmq.config.option import DAY_MS, Configuration, option
 
 _HOME = os.path.join(os.path.expanduser("~"), "namesrv")
@@ -130,11 +130,11 @@ class NamesrvConfig(Configuration):
 
     def admin_networks(self) -> tuple[Network, ...]:
         """Return the networks that may send changes without access control."""
-        return LOOPBACK + networks("rmq.namesrv.adminFrom", self.admin_from)
+        return LOOPBACK + parse_networks("rmq.namesrv.adminFrom", self.admin_from)
 
     def broker_networks(self) -> tuple[Network, ...]:
         """Return the networks of trusted brokers."""
-        return networks("rmq.namesrv.brokersFrom", self.brokers_from)
+        return parse_networks("rmq.namesrv.brokersFrom", self.brokers_from)
 
     @property
     def kv_path(self) -> Path:

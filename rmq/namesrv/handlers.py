@@ -24,7 +24,7 @@ from rmq.namesrv.registration import (
     Registration,
 )
 from rmq.namesrv.routes import RouteTable
-from rmq.namesrv.rules import freed
+from rmq.namesrv.rules import free_topics
 from rmq.protocol.bodies.common import DataVersion, KVTable, TopicList
 from rmq.protocol.bodies.register import MAX_PART_SIZE, RegisterBrokerBody, inflate
 from rmq.protocol.bodies.route import (
@@ -38,7 +38,7 @@ from rmq.protocol.flags import TOPIC_UNIT, TOPIC_UNIT_SUB
 from rmq.protocol.headers import cluster as cluster_headers
 from rmq.protocol.headers import route as headers
 from rmq.protocol.topics import validate_topic
-from rmq.remoting.changes import NOT_SHOWN, Change, watched
+from rmq.remoting.changes import NOT_SHOWN, Change, report_changes
 from rmq.remoting.connection import Connection
 from rmq.remoting.dispatch import Handler, HandlerTable
 
@@ -87,7 +87,7 @@ CHANGES: Final = frozenset(
 """Requests of tools that change something."""
 
 
-def _asked(request: Command) -> dict[str, None]:
+def _request_content(request: Command) -> dict[str, None]:
     """Return the fields and the body of a request, without what proves its sender."""
     shown = {k: v for k, v in request.ext_fields.items() if k not in NOT_SHOWN}
     words = [f"{name}={value}" for name, value in shown.items()]
@@ -141,12 +141,14 @@ class NameServerHandlers:
             (RequestCode.GET_BROKER_MEMBER_GROUP, self.member_group),
             (RequestCode.BROKER_HEARTBEAT, self.broker_heartbeat),
         ):
-            table.register(code, self._told(code, handler))
+            table.register(code, self._log_changes(code, handler))
         for code, change in (
             (RequestCode.PUT_KV_CONFIG, self.put_kv),
             (RequestCode.DELETE_KV_CONFIG, self.delete_kv),
         ):
-            table.register(code, self._told(code, change), max_running=MAX_WAITING)
+            table.register(
+                code, self._log_changes(code, change), max_running=MAX_WAITING
+            )
         table.register(
             RequestCode.REGISTER_BROKER,
             self.register_broker,
@@ -155,11 +157,13 @@ class NameServerHandlers:
         )
         return table
 
-    def _told(self, code: RequestCode, handler: Handler) -> Handler:
+    def _log_changes(self, code: RequestCode, handler: Handler) -> Handler:
         """Return a handler that logs what it changed if it is one of tools."""
         if code not in CHANGES:
             return handler
-        return watched(handler, code.name, _asked, _log_change, self._now_ms)
+        return report_changes(
+            handler, code.name, _request_content, _log_change, self._now_ms
+        )
 
     # -- brokers
 
@@ -176,8 +180,10 @@ class NameServerHandlers:
         if is_compressed or len(request.body) > MAX_PART_SIZE:
             return self._register_in_steps(request, header, connection)
         body = RegisterBrokerBody.decode(request.body, request.version)
-        wanted = self._registration(request, header, body, connection)
-        return self._registered(request, self._routes.register(wanted, connection))
+        wanted = self._read_registration(request, header, body, connection)
+        return self._registration_answer(
+            request, self._routes.register(wanted, connection)
+        )
 
     async def _register_in_steps(
         self,
@@ -195,14 +201,16 @@ class NameServerHandlers:
         try:
             if not connection.is_open:
                 raise RequestRejected(ResponseCode.SYSTEM_ERROR, "the connection ended")
-            wanted = self._registration(request, header, body, connection)
+            wanted = self._read_registration(request, header, body, connection)
             registered = self._routes.register_in_steps(wanted, connection)
-            return self._registered(request, await _last_of(registered))
+            return self._registration_answer(request, await _last_of(registered))
         finally:
-            for _ in freed(body.topic_config_serialize_wrapper.topic_config_table):
+            for _ in free_topics(
+                body.topic_config_serialize_wrapper.topic_config_table
+            ):
                 await trio.lowlevel.checkpoint()
 
-    def _registration(
+    def _read_registration(
         self,
         request: Command,
         header: headers.RegisterBrokerRequestHeader,
@@ -225,13 +233,13 @@ class NameServerHandlers:
             self._caller_of(connection),
         )
 
-    def _registered(self, request: Command, registered: Registered) -> Command:
+    def _registration_answer(self, request: Command, registered: Registered) -> Command:
         answer = headers.RegisterBrokerResponseHeader(
             master_addr=registered.master_address, ha_server_addr=registered.ha_address
         )
         order = b""
         if self._config.return_order_topic_config:
-            table = self._kv.namespace(ORDER_TOPIC_CONFIG)
+            table = self._kv.entries_of(ORDER_TOPIC_CONFIG)
             order = KVTable(table=table).encode() if table else b""
         return request.reply(header=answer, body=order)
 
@@ -285,7 +293,7 @@ class NameServerHandlers:
         if zone and request.ext_fields.get(ZONE_MODE, "").lower() == "true":
             body = self.answers.body_in_zone(topic, connection, zone)
         else:
-            body = self.answers.body(topic, connection)
+            body = self.answers.body_for(topic, connection)
         if body is None:
             raise RequestRejected(
                 ResponseCode.TOPIC_NOT_EXIST,
@@ -355,13 +363,14 @@ class NameServerHandlers:
         """311: topics with the unit flag."""
         self._check_topic_lists()
         return _topics(
-            request, self._routes.topics.where(lambda f: bool(f & TOPIC_UNIT))
+            request,
+            self._routes.topics.topics_with_flag(lambda f: bool(f & TOPIC_UNIT)),
         )
 
     def unit_sub_topics(self, request: Command, connection: Connection) -> Command:
         """312: topics with the unit-sub flag."""
         self._check_topic_lists()
-        found = self._routes.topics.where(lambda f: bool(f & TOPIC_UNIT_SUB))
+        found = self._routes.topics.topics_with_flag(lambda f: bool(f & TOPIC_UNIT_SUB))
         return _topics(request, found)
 
     def unit_sub_not_unit_topics(
@@ -369,7 +378,7 @@ class NameServerHandlers:
     ) -> Command:
         """313: topics with the unit-sub flag only."""
         self._check_topic_lists()
-        found = self._routes.topics.where(
+        found = self._routes.topics.topics_with_flag(
             lambda f: bool(f & TOPIC_UNIT_SUB) and not f & TOPIC_UNIT
         )
         return _topics(request, found)
@@ -409,7 +418,7 @@ class NameServerHandlers:
         """100: set a value."""
         header = request.header(headers.PutKVConfigRequestHeader)
         self._kv.put(header.namespace, header.key, header.value)
-        return self._kept(request, header.namespace, header.key)
+        return self._answer_saved(request, header.namespace, header.key)
 
     def get_kv(self, request: Command, connection: Connection) -> Command:
         """101: get a value."""
@@ -426,18 +435,18 @@ class NameServerHandlers:
         """102: remove a value."""
         header = request.header(headers.DeleteKVConfigRequestHeader)
         self._kv.delete(header.namespace, header.key)
-        return self._kept(request, header.namespace, header.key)
+        return self._answer_saved(request, header.namespace, header.key)
 
-    def _kept(self, request: Command, namespace: str, key: str) -> Answering:
+    def _answer_saved(self, request: Command, namespace: str, key: str) -> Answering:
         """Put a change into the routes now; answer when the file holds it."""
         if namespace == ORDER_TOPIC_CONFIG:
-            self.answers.forget(key)
+            self.answers.discard_topic(key)
         return self._kv.wait_saved(request.reply())
 
     def kv_namespace(self, request: Command, connection: Connection) -> Command:
         """219: all values of a namespace."""
         name = request.header(headers.GetKVListByNamespaceRequestHeader).namespace
-        table = self._kv.namespace(name)
+        table = self._kv.entries_of(name)
         if not table:
             raise RequestRejected(
                 ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {name}"

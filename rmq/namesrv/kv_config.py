@@ -51,16 +51,16 @@ class _Namespace:
 
     def __init__(self, name: str) -> None:
         self.entries: dict[str, str] = {}
-        self.written = fastjson.dumps(name)
+        self.written = fastjson.dump_json(name)
         self.texts: EncodedMembers[str] = EncodedMembers(line=_LINE + b"\t")
 
     def put(self, key: str, value: str) -> None:
         self.entries[key] = value
         self.texts.put(key, value)
 
-    def pieces(self) -> list[bytes]:
+    def member_pieces(self) -> list[bytes]:
         """Return the namespace as a member of the table, with a comma before it."""
-        first, *others = self.texts.texts()
+        first, *others = self.texts.joined_texts()
         return [b",", _LINE, self.written, b":{", first[1:], *others, _LINE, b"}"]
 
 
@@ -107,7 +107,7 @@ class KVConfig(JsonTable):
         self.changed = trio.Event()
         pieces = [b'{\n\t"configTable":{']
         for namespace in self._sorted:
-            pieces += namespace.pieces()
+            pieces += namespace.member_pieces()
         if not self._sorted:
             return [*pieces, b"}\n}"]
         pieces[1] = b""  # the first comma
@@ -122,7 +122,7 @@ class KVConfig(JsonTable):
         namespace = self._table.get(name)
         return None if namespace is None else namespace.entries.get(key)
 
-    def namespace(self, name: str) -> dict[str, str]:
+    def entries_of(self, name: str) -> dict[str, str]:
         """Return all entries of a namespace."""
         namespace = self._table.get(name)
         return {} if namespace is None else dict(namespace.entries)
@@ -130,7 +130,7 @@ class KVConfig(JsonTable):
     def put(self, name: str, key: str, value: str) -> None:
         """Add or replace a value."""
         if not name or not key:
-            raise _refused("namespace or key is null")
+            raise _rejection("namespace or key is null")
         self._check_waiting()
         self._check_room(name, key, value)
         before = self.get(name, key)
@@ -150,19 +150,21 @@ class KVConfig(JsonTable):
 
     def _check_room(self, namespace: str, key: str, value: str) -> None:
         if len(namespace) > MAX_NAME_SIZE or len(key) > MAX_NAME_SIZE:
-            raise _refused(f"namespace and key have at most {MAX_NAME_SIZE} characters")
+            raise _rejection(
+                f"namespace and key have at most {MAX_NAME_SIZE} characters"
+            )
         if len(value) > MAX_VALUE_SIZE:
-            raise _refused(f"a value has at most {MAX_VALUE_SIZE} characters")
+            raise _rejection(f"a value has at most {MAX_VALUE_SIZE} characters")
         before = self.get(namespace, key)
         count = self._count - (before is not None)
         size = self._size - (0 if before is None else _size(key, before))
         if count >= MAX_ENTRIES or size + _size(key, value) > MAX_TABLE_SIZE:
-            raise _refused(
+            raise _rejection(
                 f"the table has at most {MAX_ENTRIES} entries "
                 f"and {MAX_TABLE_SIZE} characters"
             )
         if namespace not in self._table and len(self._table) >= MAX_NAMESPACES:
-            raise _refused(f"the table has at most {MAX_NAMESPACES} namespaces")
+            raise _rejection(f"the table has at most {MAX_NAMESPACES} namespaces")
 
     def delete(self, name: str, key: str) -> None:
         """Remove a value."""
@@ -208,5 +210,5 @@ def _size(key: str, value: str) -> int:
     return len(key) + len(value)
 
 
-def _refused(reason: str) -> RequestRejected:
+def _rejection(reason: str) -> RequestRejected:
     return RequestRejected(ResponseCode.SYSTEM_ERROR, reason)

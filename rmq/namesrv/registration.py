@@ -47,7 +47,7 @@ class BrokerGroup(msgspec.Struct):
         """The least id; its holder acts as master if there is no master."""
         return min(self.addresses)
 
-    def place(self, broker_id: int, address: str, host: str) -> None:
+    def set_address(self, broker_id: int, address: str, host: str) -> None:
         """Store an address under this id and under no other one."""
         self.remove(address)
         before = self.addresses.get(broker_id)

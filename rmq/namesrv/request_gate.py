@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Final
 
 from rmq.access.config import AuthConfig
-from rmq.access.request_gate import GateRules, Kind, RequestGate, Sender, hosts
+from rmq.access.request_gate import GateRules, Kind, RequestGate, Sender, hosts_of
 from rmq.core.clock import Clock
 from rmq.namesrv.config import NamesrvConfig
 from rmq.namesrv.registration import Caller
@@ -65,7 +65,7 @@ class NameServerGate(RequestGate):
 
     def caller_of(self, connection: Connection) -> Caller:
         """Return for which brokers an allowed caller may send requests."""
-        return Caller("/".join(hosts(connection)), self.trusts(connection))
+        return Caller("/".join(hosts_of(connection)), self.is_trusted(connection))
 
 
 def _kind_of(request: Command) -> Kind:

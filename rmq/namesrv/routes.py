@@ -27,7 +27,7 @@ from rmq.namesrv.rules import (
     check_owner,
     check_plausible,
     is_outranked,
-    refused,
+    rejection_of,
     speaks_for_group,
     timeout_of,
 )
@@ -93,15 +93,15 @@ class RouteTable:
         ):
             self._forget_live(key)
             group.remove(wanted.address)
-            self._changed()
+            self._notify_changed()
             yield Registered()
             return
         is_first = wanted.broker_id not in group.addresses
         if is_first and len(wanted.topics) == 1:
-            raise refused("register broker failed")
+            raise rejection_of("register broker failed")
         if before is not None and before.broker_name != wanted.broker_name:
             self.unregister(*key, before.broker_name, wanted.broker_id)
-        self._place(group, wanted)
+        self._set_address(group, wanted)
         is_new = before is None or before.data_version != wanted.data_version
         self._note_live(key, wanted, connection)
         if brings_topics(group, wanted):
@@ -113,20 +113,20 @@ class RouteTable:
         host, is_trusted = wanted.caller
         if (wanted.cluster, wanted.address) not in self._live:
             if len(self._live) >= MAX_BROKERS:
-                raise refused(f"{MAX_BROKERS} brokers are registered")
+                raise rejection_of(f"{MAX_BROKERS} brokers are registered")
             count = self._live_of_host.get(network_of(host), 0)
             if count >= MAX_BROKERS_OF_HOST and not is_trusted:
-                raise refused(f"{host} has registered {count} brokers")
+                raise rejection_of(f"{host} has registered {count} brokers")
         if wanted.cluster not in self._clusters and len(self._clusters) >= MAX_BROKERS:
-            raise refused(f"{MAX_BROKERS} clusters are registered")
+            raise rejection_of(f"{MAX_BROKERS} clusters are registered")
         self.topics.check_room(wanted.topics.keys(), wanted.broker_name)
 
-    def _place(self, group: BrokerGroup, wanted: Registration) -> None:
+    def _set_address(self, group: BrokerGroup, wanted: Registration) -> None:
         """Store the address under its id only, and the name under its cluster."""
         least = group.least_id if group.addresses else wanted.broker_id
         if group.addresses.get(wanted.broker_id) != wanted.address:
-            group.place(wanted.broker_id, wanted.address, wanted.caller.host)
-            self._changed()
+            group.set_address(wanted.broker_id, wanted.address, wanted.caller.host)
+            self._notify_changed()
         group.hosts[wanted.address] = wanted.caller.host
         self._join(group, wanted)
         if wanted.broker_id < least:
@@ -146,7 +146,7 @@ class RouteTable:
             return
         if said != (group.enable_acting_master, group.zone_name):
             group.enable_acting_master, group.zone_name = said
-            self._changed()
+            self._notify_changed()
 
     def _take_topics(
         self, group: BrokerGroup, wanted: Registration, *, is_all: bool
@@ -222,7 +222,7 @@ class RouteTable:
         if live is not None:
             live.last_update_ms = self._now_ms()
 
-    def shift(self, jump_ms: int) -> None:
+    def shift_times(self, jump_ms: int) -> None:
         """Correct the time of each broker's last request after a jump of the clock."""
         for live in self._live.values():
             live.last_update_ms += jump_ms
@@ -245,11 +245,11 @@ class RouteTable:
         assert group.addresses, f"{broker_name} is kept without an address"
         had_least = broker_id == group.least_id
         group.remove(address)
-        self._changed()
+        self._notify_changed()
         if not group.addresses:
             del self._brokers[broker_name]
             self._leave_clusters(broker_name)
-            self.topics.forget(broker_name)
+            self.topics.remove_broker(broker_name)
             return
         if group.enable_acting_master and MASTER_ID not in group.addresses:
             self.set_writable(broker_name, writable=False)
@@ -270,7 +270,7 @@ class RouteTable:
             if not names:
                 del self._clusters[cluster]
 
-    def _changed(self) -> None:
+    def _notify_changed(self) -> None:
         for listener in self.on_broker_change:
             listener()
 
@@ -326,7 +326,7 @@ class RouteTable:
         return TopicRouteData(
             broker_datas=brokers,
             queue_datas=list(queues.values()),
-            topic_queue_mapping_by_broker=self.topics.mappings(topic),
+            topic_queue_mapping_by_broker=self.topics.mappings_of(topic),
         )
 
     def broker_data(self, name: str) -> BrokerData:
@@ -382,5 +382,5 @@ class RouteTable:
     def set_writable(self, broker_name: str, *, writable: bool) -> int:
         """Give or take the write permission of a broker's topics; return the count."""
         count = self.topics.set_writable(broker_name, writable=writable)
-        self._changed()
+        self._notify_changed()
         return count

@@ -34,21 +34,21 @@ MAX_TIMEOUT_MS = 600_000
 def check_plausible(wanted: Registration) -> Iterator[None]:
     """Refuse a registration that would harm clients or other brokers; in steps."""
     if wanted.broker_id < MASTER_ID:
-        raise refused(f"a broker's id must be 0 or more, not {wanted.broker_id}")
+        raise rejection_of(f"a broker's id must be 0 or more, not {wanted.broker_id}")
     for number, (topic, config) in enumerate(wanted.topics.items(), 1):
         if number % TOPICS_OF_STEP == 0:
             yield
         if len(topic) > MAX_TOPIC_LENGTH:
-            raise refused(f"a topic of {len(topic)} characters is too long")
+            raise rejection_of(f"a topic of {len(topic)} characters is too long")
         counts = config.read_queue_nums, config.write_queue_nums
         if min(counts) < 0 or max(counts) > MAX_QUEUES:
-            raise refused(
+            raise rejection_of(
                 f"topic {topic} has {counts[0]} and {counts[1]} queues, allowed are 0 "
                 f"to {MAX_QUEUES}"
             )
 
 
-def freed(topics: dict[str, TopicConfig]) -> Iterator[None]:
+def free_topics(topics: dict[str, TopicConfig]) -> Iterator[None]:
     """Free the topics of a registration in steps: 20,000 at once take 5 ms."""
     while topics:
         for _ in range(min(TOPICS_OF_STEP, len(topics))):
@@ -111,6 +111,6 @@ def speaks_for_group(group: BrokerGroup, wanted: Registration) -> bool:
     return is_alone or wanted.caller.is_trusted or wanted.broker_id == group.least_id
 
 
-def refused(reason: str) -> RequestRejected:
+def rejection_of(reason: str) -> RequestRejected:
     """Return the error for a registration that is not accepted."""
     return RequestRejected(ResponseCode.SYSTEM_ERROR, reason)

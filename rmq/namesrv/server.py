@@ -67,7 +67,7 @@ class NameServer:
             auth,
             folder,
             clock,
-            is_own=lambda connection: client.owns(connection.peer),
+            is_own=lambda connection: client.is_own(connection.peer),
         )
         self._handlers = NameServerHandlers(
             NameServerParts(
@@ -82,7 +82,7 @@ class NameServer:
         )
         self.routes.on_least_id.append(self._tell_least_id)
 
-    def guess(self, address: str) -> None:
+    def mark_guessed(self, address: str) -> None:
         """Mark the broker's address as guessed: nobody configured it."""
         self._guessed_address = address
         self._handlers.answers.forget_all()
@@ -98,7 +98,7 @@ class NameServer:
         listen = self.listen
         self.kv_config.load()
         table = self._handlers.table()
-        table.guards.append(self._gate.check)
+        table.guards.append(self._gate.check_request)
         self.port = await self._server.bind(
             LISTENER,
             listen.bind_address,
@@ -122,7 +122,7 @@ class NameServer:
             jump_ms = self._now_ms() - wall_ms - steady_ms
             if abs(jump_ms) > JUMP_MS:
                 logger.warning("the clock jumped by %d s", jump_ms // 1000)
-                self.routes.shift(jump_ms)
+                self.routes.shift_times(jump_ms)
             for address in self.routes.expire():
                 logger.warning(
                     "broker %s has expired: it was silent for too long",

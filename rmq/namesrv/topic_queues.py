@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from rmq.namesrv.rules import refused
+from rmq.namesrv.rules import rejection_of
 from rmq.protocol.bodies.route import QueueData
 from rmq.protocol.bodies.topics import TopicConfig
 from rmq.protocol.flags import PERM_READ_WRITE, PERM_WRITE
@@ -44,7 +44,7 @@ class TopicQueues:
         """Return the queues of a topic by broker name."""
         return self._topics.get(topic, {})
 
-    def mappings(self, topic: str) -> dict[str, Any] | None:
+    def mappings_of(self, topic: str) -> dict[str, Any] | None:
         """Return the mappings of a static topic by broker name."""
         return self._mappings.get(topic)
 
@@ -52,7 +52,7 @@ class TopicQueues:
         """Return the topics that any of these broker names has."""
         return [t for t, queues in self._topics.items() if names & queues.keys()]
 
-    def where(self, is_meant: Callable[[int], bool]) -> list[str]:
+    def topics_with_flag(self, is_meant: Callable[[int], bool]) -> list[str]:
         """Return the topics whose system flag matches."""
         return [
             topic
@@ -65,11 +65,11 @@ class TopicQueues:
         # a difference of two views would look at each topic of the table
         new = sum(topic not in self._topics for topic in topics)
         if len(self._topics) + new > MAX_TOPICS:
-            raise refused(f"more than {MAX_TOPICS} topics would be registered")
+            raise rejection_of(f"more than {MAX_TOPICS} topics would be registered")
         if self._count + len(topics) > MAX_QUEUE_DATAS:
             known = sum(broker_name in self.queues(topic) for topic in topics)
             if self._count + len(topics) - known > MAX_QUEUE_DATAS:
-                raise refused(
+                raise rejection_of(
                     f"more than {MAX_QUEUE_DATAS} topics of brokers would be registered"
                 )
 
@@ -81,12 +81,12 @@ class TopicQueues:
         queues[data.broker_name] = data
         self._count += before is None
         if before != data:
-            self._changed(topic)
+            self._notify_changed(topic)
 
     def put_mapping(self, topic: str, broker_name: str, mapping: object) -> None:
         """Set a broker's mapping of a static topic."""
         self._mappings.setdefault(topic, {})[broker_name] = mapping
-        self._changed(topic)
+        self._notify_changed(topic)
 
     def remove(self, topic: str, broker_name: str) -> None:
         """Remove the queues of a topic on a broker name, if there are any."""
@@ -97,7 +97,7 @@ class TopicQueues:
         assert self._count >= 0, topic
         if not queues:
             del self._topics[topic]
-        self._changed(topic)
+        self._notify_changed(topic)
 
     def keep_only(self, broker_name: str, wanted: AbstractSet[str]) -> None:
         """Remove all topics of a broker name except the wanted ones."""
@@ -105,7 +105,7 @@ class TopicQueues:
             if topic not in wanted:
                 self.remove(topic, broker_name)
 
-    def forget(self, broker_name: str) -> None:
+    def remove_broker(self, broker_name: str) -> None:
         """Remove queues and mappings of a broker name without addresses."""
         self.keep_only(broker_name, frozenset())
         for topic in [t for t, m in self._mappings.items() if broker_name in m]:
@@ -131,7 +131,7 @@ class TopicQueues:
             count += 1
         return count
 
-    def _changed(self, topic: str) -> None:
+    def _notify_changed(self, topic: str) -> None:
         for listener in self.on_change:
             listener(topic)
 

@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from rmq.core.humanize import count, names_text, span
+from rmq.core.humanize import count, names_text, time_span
 from rmq.observe.reasons import GroupFacts, Level, why
 
 CLOCK_TOLERANCE_MS: Final = 2_000
@@ -210,7 +210,7 @@ def _disk(picture: Picture) -> Iterator[Problem]:
             kind="disk-forecast",
             place=picture.broker,
             say=f"The disk reaches {disk.early_ratio:.0%} in "
-            f"{span(int(hours * 3_600_000))}; from then on old files go early.",
+            f"{time_span(int(hours * 3_600_000))}; from then on old files go early.",
             do="Add space, or lower fileReservedTime.",
             command="rmq admin updateBrokerConfig -k fileReservedTime -v 36",
         )
@@ -226,7 +226,7 @@ def _clocks(picture: Picture) -> Iterator[Problem]:
         level="warn",
         kind="clock",
         place=picture.broker,
-        say=f"The clock of sender {host} is {span(abs(worst))} {side}.",
+        say=f"The clock of sender {host} is {time_span(abs(worst))} {side}.",
         do="Let NTP set the clocks: delays, ages and queries by time depend on them.",
         more=tuple(f"{each}: {ms} ms" for each, ms in wrong[:3] if each != host),
     )
@@ -246,7 +246,7 @@ def _transactions(picture: Picture) -> Iterator[Problem]:
         level="warn" if oldest >= OPEN_TRANSACTION_MS else "note",
         kind="transactions",
         place=picture.broker,
-        say=f"{number:,} {noun} open {why_open}; the oldest for {span(oldest)}.",
+        say=f"{number:,} {noun} open {why_open}; the oldest for {time_span(oldest)}.",
         do=f"{do} checkLocalTransaction answer commit or rollback.",
         command="rmq admin producerConnection",
     )

@@ -66,7 +66,7 @@ class JavaBroker:
             return
         body = yield RequestCode.GET_BROKER_CONSUME_STATS, {"isOrder": "false"}
         if body is not None:
-            told = ConsumeStatsList.from_value(fastjson.loads(body))
+            told = ConsumeStatsList.from_value(fastjson.load_json(body))
             self._take_progress(told)
             self._is_told = True
         took_ms = self._now_ms() - began_ms

@@ -11,7 +11,7 @@ import trio
 
 from rmq._fastpath import FLUSH_BOUNDS_S, RPC_BOUNDS_MS, RpcTime
 from rmq.core.clock import Clock
-from rmq.core.humanize import span
+from rmq.core.humanize import time_span
 from rmq.observe.broker_view import AuditView, BrokerView
 from rmq.observe.departures import Departures
 from rmq.observe.events import Events
@@ -135,7 +135,7 @@ class MonitorState:
         text = ""
         for change in audit.all():
             if subject in change.subject:
-                ago = span(max(0, self._clock.now_ms() - change.time_ms))
+                ago = time_span(max(0, self._clock.now_ms() - change.time_ms))
                 text = f", set by {change.user or change.source} {ago} ago"
         if len(self._set_by) < MAX_SET_BY:
             self._set_by[subject] = text

@@ -39,7 +39,9 @@ def pages(
 async def _metrics(broker: MonitoredBroker, server: RemotingServer) -> Page:
     labels = java.base_labels(broker)
     requests = java.Requests(
-        server.rpc_times(), server.waiting(*PORTS), server.statistics().reactor.held
+        server.rpc_times(),
+        server.waiting_counts(*PORTS),
+        server.statistics().reactor.held,
     )
     of_java = await expose(java.families(broker, requests), labels | java.SCOPE)
     of_rmq = await expose(own.families(broker, server), labels)

@@ -13,7 +13,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from rmq.core.humanize import count, members, names_text, rate_text, span
+from rmq.core.humanize import count, members, names_text, rate_text, time_span
 
 Level = Literal["ok", "note", "warn", "bad"]
 
@@ -182,7 +182,7 @@ def _nobody(group: GroupFacts) -> Reason | None:
     how, brief = "", "nobody consumes"
     if left is not None:
         order = "stopped in order" if left.is_in_order else "its connection was lost"
-        ago = span(max(0, group.now_ms - left.at_ms))
+        ago = time_span(max(0, group.now_ms - left.at_ms))
         how = f" The last client left {ago} ago ({order})."
         brief = f"nobody for {ago}"
     return Reason(
@@ -260,8 +260,8 @@ def _blocked(group: GroupFacts) -> Reason | None:
     return Reason(
         level=late if is_sure else "note",
         kind="blocked",
-        brief=f"{name}: nothing done for {span(for_ms)}",
-        say=f"{name} finished nothing for {span(for_ms)}, with "
+        brief=f"{name}: nothing done for {time_span(for_ms)}",
+        say=f"{name} finished nothing for {time_span(for_ms)}, with "
         f"{count(sum(q.in_hand for q in stuck))} in hand: a "
         f"{'' if is_sure else 'slow or '}blocked handler.",
         more=(f"It has {queues_text(stuck)}.",),
@@ -468,13 +468,15 @@ def _even(group: GroupFacts) -> str:
     gain = done - group.arriving_per_s
     if gain <= 0:
         return f"at {rate_text(done)} never"
-    return f"even in {span(int(1_000 * group.lag / gain))} at this speed"
+    return f"even in {time_span(int(1_000 * group.lag / gain))} at this speed"
 
 
 def _deleted(group: GroupFacts) -> str:
     if group.deleted_in_ms is None:
         return ""
-    return f" In {span(max(0, group.deleted_in_ms))} the oldest are deleted unread."
+    return (
+        f" In {time_span(max(0, group.deleted_in_ms))} the oldest are deleted unread."
+    )
 
 
 def _status_command(group: GroupFacts, clients: Sequence[str]) -> str:

@@ -55,10 +55,10 @@ def decode_some(body: bytes, first: int, count: int) -> list[BatchItem]:
 def _size_at(body: bytes, position: int) -> int:
     """Return the size of the item at `position`."""
     if position + _ITEM_HEAD.size > len(body):
-        raise _illegal(position, "a head that is cut")
+        raise _illegal_batch(position, "a head that is cut")
     size: int = _ITEM_HEAD.unpack_from(body, position)[0]
     if size < _ITEM_HEAD.size:
-        raise _illegal(position, f"item of {size} bytes")
+        raise _illegal_batch(position, f"item of {size} bytes")
     return size
 
 
@@ -105,21 +105,21 @@ def _decode_item(data: bytes, position: int) -> tuple[int, BatchItem]:
         body_start = position + _ITEM_HEAD.size
         body_end = body_start + body_size
         if body_size < 0:
-            raise _illegal(position, f"body of {body_size} bytes")
+            raise _illegal_batch(position, f"body of {body_size} bytes")
         (properties_size,) = _ITEM_TAIL.unpack_from(data, body_end)
     except struct.error as error:
-        raise _illegal(position, "it is cut short") from error
+        raise _illegal_batch(position, "it is cut short") from error
     properties_start = body_end + _ITEM_TAIL.size
     end = properties_start + properties_size
     if properties_size < 0 or end > len(data) or size != end - position:
-        raise _illegal(position, f"size {size} does not match its parts")
+        raise _illegal_batch(position, f"size {size} does not match its parts")
     try:
         properties_text = data[properties_start:end].decode()
     except UnicodeDecodeError as error:
-        raise _illegal(position, "its properties are not UTF-8") from error
+        raise _illegal_batch(position, "its properties are not UTF-8") from error
     return size, BatchItem(flag, data[body_start:body_end], properties_text)
 
 
-def _illegal(position: int, reason: str) -> RequestRejected:
+def _illegal_batch(position: int, reason: str) -> RequestRejected:
     remark = f"the batch item at byte {position} is illegal: {reason}"
     return RequestRejected(ResponseCode.MESSAGE_ILLEGAL, remark)

@@ -34,10 +34,10 @@ def decode_binary_header(data: bytes, body: bytes) -> Command:
     """Read a header; `RemoteProtocolError` for wrong lengths or text not in UTF-8."""
     try:
         code, language, version, opaque, flag, remark_size = _FIXED.unpack_from(data)
-        remark_end = _FIXED.size + _checked(remark_size, len(data) - _FIXED.size)
+        remark_end = _FIXED.size + _check_size(remark_size, len(data) - _FIXED.size)
         (pairs_size,) = _SIZE.unpack_from(data, remark_end)
         pairs_start = remark_end + _SIZE.size
-        _checked(pairs_size, len(data) - pairs_start)
+        _check_size(pairs_size, len(data) - pairs_start)
         remark = data[_FIXED.size : remark_end].decode() or None
         ext_fields = _decode_pairs(data, pairs_start, pairs_start + pairs_size)
     except (struct.error, UnicodeDecodeError) as error:
@@ -116,7 +116,7 @@ def _encode_pair(name: str, value: str) -> bytes:
     )
 
 
-def _checked(size: int, rest: int) -> int:
+def _check_size(size: int, rest: int) -> int:
     """Return `size` if that many bytes are left."""
     if not 0 <= size <= rest:
         raise RemoteProtocolError(

@@ -50,7 +50,7 @@ class EncodedMembers(Generic[V]):
     def remove(self, name: str) -> None:
         """Remove a member."""
         self._stale.pop(name, None)
-        self._texts.discard(_written(name))
+        self._texts.discard(_encode_name(name))
 
     @property
     def is_empty(self) -> bool:
@@ -58,7 +58,7 @@ class EncodedMembers(Generic[V]):
         return not self._texts and not self._stale
 
     @property
-    def stale(self) -> int:
+    def stale_count(self) -> int:
         """How many members wait to be encoded."""
         return len(self._stale)
 
@@ -73,7 +73,7 @@ class EncodedMembers(Generic[V]):
     def _encode_one(self) -> int:
         """Encode a member that changed; return its size."""
         name, value = self._stale.popitem()
-        written = _written(name)
+        written = _encode_name(name)
         text = self._separator + written + self._encode(value)
         self._texts.put(written, text)
         return len(text)
@@ -82,26 +82,26 @@ class EncodedMembers(Generic[V]):
         while self._stale:
             self._encode_one()
 
-    def texts(self) -> list[bytes]:
+    def joined_texts(self) -> list[bytes]:
         """Return the texts of the members, each with its separator, some joined."""
         self._encode_all()
-        return self._texts.texts()
+        return self._texts.joined_texts()
 
-    def parts(self, limit: int) -> list[list[bytes]]:
+    def text_parts(self, limit: int) -> list[list[bytes]]:
         """Return the texts of up to `limit` members at a time, see `texts`."""
         self._encode_all()
-        return list(self._texts.parts(limit))
+        return list(self._texts.text_parts(limit))
 
     def fill(self, text: bytes, name: str) -> list[bytes]:
         """Return a document in which `name` leads to these members, in pieces.
 
         `text` is the document with `{}` there.
         """
-        return fill(text, name, self.texts(), self._line)
+        return fill(text, name, self.joined_texts(), self._line)
 
 
-def _written(name: str) -> bytes:
-    return fastjson.dumps(name) + b":"
+def _encode_name(name: str) -> bytes:
+    return fastjson.dump_json(name) + b":"
 
 
 def fill(

@@ -34,11 +34,11 @@ __all__ = [
     "ObjectKey",
     "StrangeBudget",
     "check_depth",
-    "dumps",
+    "dump_json",
     "dumps_part",
     "dumps_pretty",
     "java_text",
-    "loads",
+    "load_json",
 ]
 
 
@@ -55,7 +55,7 @@ class StrangeBudget:
     def __init__(self) -> None:
         self._left = MAX_STRANGE_SIZE
 
-    def loads(self, data: bytes | str) -> Any:  # noqa: ANN401 - any JSON value
+    def load_json(self, data: bytes | str) -> Any:  # noqa: ANN401 - any JSON value
         """Read a document of the dialect; `RemoteProtocolError` beyond the budget."""
         self._left -= len(data)
         if self._left < 0:
@@ -64,10 +64,10 @@ class StrangeBudget:
                 f"standard: a request may have {MAX_STRANGE_SIZE} of it; send less, or "
                 "standard JSON"
             )
-        return loads(data, max_object_names=MAX_STRANGE_NAMES)
+        return load_json(data, max_object_names=MAX_STRANGE_NAMES)
 
 
-def loads(
+def load_json(
     data: bytes | str,
     *,
     max_dialect_size: int = UNLIMITED,
@@ -88,7 +88,7 @@ def loads(
     return resolve_references(value) if b"$ref" in raw else value
 
 
-def dumps(value: object) -> bytes:
+def dump_json(value: object) -> bytes:
     """Write compactly, with sorted names: mappings, sequences, scalars, structs."""
     return _text(value, None)
 
@@ -107,26 +107,26 @@ def java_text(value: object) -> str:
     """Return the text of a scalar as Java's `toString`; structures as JSON."""
     if isinstance(value, str):
         return value
-    return dumps(value).decode()
+    return dump_json(value).decode()
 
 
 def check_depth(value: object) -> None:
     """Refuse a value that is nested too deeply, so that others may recurse."""
-    level = _structures([value])
+    level = _only_containers([value])
     for _ in range(MAX_DEPTH):
         if not level:
             return
-        level = [item for container in level for item in _inside(container)]
+        level = [item for container in level for item in _containers_in(container)]
     raise RemoteProtocolError(f"this JSON is nested deeper than {MAX_DEPTH}")
 
 
-def _inside(container: dict[Any, Any] | list[Any]) -> list[Any]:
+def _containers_in(container: dict[Any, Any] | list[Any]) -> list[Any]:
     """Return the dictionaries and lists directly inside."""
     items = container.values() if isinstance(container, dict) else container
-    return _structures(items)
+    return _only_containers(items)
 
 
-def _structures(items: Iterable[Any]) -> list[Any]:
+def _only_containers(items: Iterable[Any]) -> list[Any]:
     return [item for item in items if isinstance(item, dict | list)]
 
 
@@ -140,13 +140,15 @@ _Members = list[tuple[bytes, object]]
 def _text(value: object, line: bytes | None) -> bytes:
     """Write a value; `line` is the line break with its tabs, None when compact."""
     if isinstance(value, msgspec.Struct):
-        return _enclosed(b"{}", _texts(_struct_members(value), line), line)
+        return _enclose_texts(b"{}", _member_texts(_struct_members(value), line), line)
     if isinstance(value, Mapping):
-        return _enclosed(b"{}", _texts(_mapping_members(value), line), line)
+        return _enclose_texts(b"{}", _member_texts(_mapping_members(value), line), line)
     if isinstance(value, list | tuple):
         if line is None and set(map(type, value)) == {str}:
             return _encode_scalar(value)  # long lists of names
-        return _enclosed(b"[]", _texts([(b"", item) for item in value], line), line)
+        return _enclose_texts(
+            b"[]", _member_texts([(b"", item) for item in value], line), line
+        )
     if isinstance(value, set | frozenset):
         return _text(sorted(value), line)
     if isinstance(value, _SCALARS):
@@ -154,7 +156,7 @@ def _text(value: object, line: bytes | None) -> bytes:
     raise LocalProtocolError(f"{value!r} cannot be written as JSON")
 
 
-def _texts(members: _Members, line: bytes | None) -> list[bytes]:
+def _member_texts(members: _Members, line: bytes | None) -> list[bytes]:
     """Write the members; most are scalars, which are not worth a call."""
     inner = None if line is None else line + b"\t"
     return [
@@ -163,7 +165,7 @@ def _texts(members: _Members, line: bytes | None) -> list[bytes]:
     ]
 
 
-def _enclosed(brackets: bytes, texts: list[bytes], line: bytes | None) -> bytes:
+def _enclose_texts(brackets: bytes, texts: list[bytes], line: bytes | None) -> bytes:
     if not texts:
         return brackets
     if line is None:
@@ -216,5 +218,5 @@ def _written_name(name: object) -> bytes:
     if isinstance(name, int) and not isinstance(name, bool):
         return b'"%d":' % name
     if isinstance(name, msgspec.Struct | Mapping):
-        return dumps(name) + b":"
+        return dump_json(name) + b":"
     raise LocalProtocolError(f"{name!r} cannot be a name in JSON")

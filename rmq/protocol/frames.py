@@ -100,16 +100,16 @@ class FrameDecoder:
             raise RemoteProtocolError("the stream was given up before")
         self._buffer += data
         try:
-            return self._cut()
+            return self._cut_frames()
         except RemoteProtocolError:
             self._is_broken = True
             self._buffer.clear()
             raise
 
-    def _cut(self) -> list[Command]:
+    def _cut_frames(self) -> list[Command]:
         buffer, commands, start = self._buffer, [], 0
         while len(buffer) - start >= _LENGTH_SIZE:
-            end = start + _LENGTH_SIZE + self._announced(start)
+            end = start + _LENGTH_SIZE + self._announced_length(start)
             if end > len(buffer):
                 break
             commands.append(decode(bytes(memoryview(buffer)[start:end])))
@@ -118,7 +118,7 @@ class FrameDecoder:
         assert len(buffer) < _LENGTH_SIZE + self._max_frame_size
         return commands
 
-    def _announced(self, start: int) -> int:
+    def _announced_length(self, start: int) -> int:
         """Return the announced length of the frame at `start`, after a check."""
         length: int = _LENGTH.unpack_from(self._buffer, start)[0]
         if not _LENGTH_SIZE <= length <= self._max_frame_size:

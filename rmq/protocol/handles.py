@@ -78,13 +78,13 @@ class PopHandle(NamedTuple):
         fields = text.split(" ", 8) if len(text) <= MAX_HANDLE_SIZE else []
         if len(fields) < 6:
             return None
-        numbers = [_number(field) for field in fields[:4]]
+        numbers = [_read_number(field) for field in fields[:4]]
         if None in numbers:
             return None
         start, pop_ms, invisible_ms, revive_queue = (each or 0 for each in numbers)
         return cls(start, pop_ms, invisible_ms, revive_queue, fields[4], fields[5])
 
 
-def _number(text: str) -> int | None:
+def _read_number(text: str) -> int | None:
     is_number = text.isascii() and text.isdecimal() and len(text) <= _MAX_DIGITS
     return int(text) if is_number else None

@@ -59,7 +59,7 @@ _encode = msgspec.json.Encoder().encode
 
 def decode_json_header(data: bytes, body: bytes) -> Command:
     """Read a header; `RemoteProtocolError` if it is not valid in any dialect."""
-    if len(data) > _ALWAYS_READ and _quotes(data) > MAX_QUOTES:
+    if len(data) > _ALWAYS_READ and _count_quotes(data) > MAX_QUOTES:
         raise RemoteProtocolError(
             f"a header of {len(data)} bytes has more than {MAX_QUOTES} quotes: so many "
             "fields are not read"
@@ -73,7 +73,7 @@ def decode_json_header(data: bytes, body: bytes) -> Command:
     return command
 
 
-def _quotes(data: bytes) -> int:
+def _count_quotes(data: bytes) -> int:
     return data.count(b'"') - data.count(b'\\"')
 
 
@@ -99,7 +99,9 @@ def _decode_leniently(data: bytes) -> Command:
             f"a header of {len(data)} bytes with other types than Java's: up to "
             f"{MAX_LENIENT_SIZE} are read, send text where Java sends text"
         )
-    value = fastjson.loads(data, max_dialect_size=MAX_DIALECT_SIZE, max_object_names=0)
+    value = fastjson.load_json(
+        data, max_dialect_size=MAX_DIALECT_SIZE, max_object_names=0
+    )
     if not isinstance(value, dict):
         raise RemoteProtocolError("a header is not a JSON object")
     fields = {name: value[name] for name in _NAMES if value.get(name) is not None}

@@ -97,7 +97,7 @@ class Peer:
             raise LocalProtocolError(
                 f"{self._max_pending} requests of this {self.role.value} wait already"
             )
-        self._number(command)
+        self._assign_number(command)
         assert not command.is_oneway, "nobody answers a oneway request"
         data = encode(command)
         assert command.opaque not in self._pending
@@ -108,7 +108,7 @@ class Peer:
 
     def oneway(self, command: Command) -> bytes:
         """Give a number to a request that nobody answers."""
-        self._number(command)
+        self._assign_number(command)
         command.flag |= FLAG_ONEWAY
         self._requests_sent += 1
         return encode(command)
@@ -122,8 +122,8 @@ class Peer:
     def receive(self, incoming: bytes | Command) -> list[Event]:
         """Take bytes, or a command that another part has cut; return the events."""
         if isinstance(incoming, Command):
-            return [self._classify(incoming)]
-        return [self._classify(command) for command in self._decoder.feed(incoming)]
+            return [self._event_of(incoming)]
+        return [self._event_of(command) for command in self._decoder.feed(incoming)]
 
     def expire(self, now_ms: int | None = None) -> list[Command]:
         """Remove the requests whose deadline has passed, and return them."""
@@ -150,7 +150,7 @@ class Peer:
         self._deadlines.clear()
         return unanswered
 
-    def invariants(self) -> None:
+    def check_invariants(self) -> None:
         """Check what must hold between calls; for tests."""
         assert len(self._pending) <= self._max_pending
         waiting = {(p.deadline_ms, opaque) for opaque, p in self._pending.items()}
@@ -168,7 +168,7 @@ class Peer:
             self._expired,
         )
 
-    def _number(self, command: Command) -> None:
+    def _assign_number(self, command: Command) -> None:
         """Give the command the next number that no pending request has."""
         while self._next_opaque in self._pending:
             self._advance()
@@ -179,7 +179,7 @@ class Peer:
         last = self._next_opaque == _MAX_OPAQUE
         self._next_opaque = 0 if last else self._next_opaque + 1
 
-    def _classify(self, command: Command) -> Event:
+    def _event_of(self, command: Command) -> Event:
         if not command.is_response:
             self._requests_received += 1
             return RequestReceived(command)

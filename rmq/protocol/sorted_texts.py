@@ -35,7 +35,7 @@ class _Block:
         start = sum(self.sizes[:index])
         self.text = self.text[:start] + text + self.text[start + size :]
 
-    def cut(self, index: int) -> "_Block":
+    def cut_at(self, index: int) -> "_Block":
         """Remove the members from `index` on and return them."""
         size = sum(self.sizes[:index])
         rest = _Block(self.names[index:], self.sizes[index:], self.text[size:])
@@ -75,7 +75,7 @@ class SortedTexts:
             self._firsts[at] = block.names[0]
             self._count += 1
         if block.is_large:
-            self._divide(at, self._middle(at, index))
+            self._divide(at, self._split_index(at, index))
 
     def discard(self, name: bytes) -> None:
         """Remove a text if there is one of this name."""
@@ -91,15 +91,15 @@ class SortedTexts:
         self._count -= 1
         if block.names:
             self._firsts[at] = block.names[0]
-            self._unite(at)
+            self._merge_small(at)
         else:
             del self._blocks[at], self._firsts[at]
 
-    def texts(self) -> list[bytes]:
+    def joined_texts(self) -> list[bytes]:
         """Return all texts in the order of their names, joined in blocks."""
         return [block.text for block in self._blocks]
 
-    def parts(self, limit: int) -> Iterator[list[bytes]]:
+    def text_parts(self, limit: int) -> Iterator[list[bytes]]:
         """Yield the texts, joined in blocks, of up to `limit` members at a time."""
         part: list[bytes] = []
         room = limit
@@ -121,7 +121,7 @@ class SortedTexts:
         self._blocks.insert(at, block)
         self._firsts.insert(at, first)
 
-    def _middle(self, at: int, index: int) -> int:
+    def _split_index(self, at: int, index: int) -> int:
         """Return where to divide a block in which the member `index` is new.
 
         Names that come in order, from a file, fill blocks to their limit: at both ends
@@ -134,13 +134,13 @@ class SortedTexts:
 
     def _divide(self, at: int, middle: int) -> None:
         """Divide a block until no part of it is large."""
-        rest = self._blocks[at].cut(middle)
+        rest = self._blocks[at].cut_at(middle)
         self._insert_block(at + 1, rest, rest.names[0])
         for part in (at + 1, at):
             if self._blocks[part].is_large:
                 self._divide(part, len(self._blocks[part].names) // 2)
 
-    def _unite(self, at: int) -> None:
+    def _merge_small(self, at: int) -> None:
         """Join a small block with the next one, if that is small, too."""
         if at + 1 == len(self._blocks):
             return

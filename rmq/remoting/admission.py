@@ -102,7 +102,7 @@ class Admission:
         self._enter(admitted)
         return admitted
 
-    def leave(self, admitted: Admitted) -> None:
+    def remove_connection(self, admitted: Admitted) -> None:
         """Remove a connection that ended; a second call has no effect."""
         if admitted not in self._admitted:
             return
@@ -122,7 +122,7 @@ class Admission:
         """
         if admitted not in self._admitted:
             return False
-        self.leave(admitted)
+        self.remove_connection(admitted)
         admitted.address = network_of(address)
         if not self._has_room_at(admitted):
             self._refused += 1
@@ -130,7 +130,7 @@ class Admission:
         self._enter(admitted)
         return True
 
-    def enlarge(self, admitted: Admitted, descriptors: int) -> bool:
+    def add_descriptors(self, admitted: Admitted, descriptors: int) -> bool:
         """Let a connection take more descriptors, if there is room for them."""
         if not self._has_room(descriptors) or admitted not in self._admitted:
             self._refused += 1
@@ -201,7 +201,7 @@ class Admission:
                 extra=caused_by(admitted.address),
             )
             self._evicted += 1
-            self.leave(admitted)
+            self.remove_connection(admitted)
             admitted.close()
             return True
         return False

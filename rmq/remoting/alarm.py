@@ -20,7 +20,7 @@ class Alarm:
         self._now_ms = now_ms
         self._earlier = trio.Event()
 
-    def ask(self, at_ms: float) -> None:
+    def wake_at(self, at_ms: float) -> None:
         """Wake the task at this time, or sooner if somebody asked for it."""
         if at_ms < self.at_ms:
             self.at_ms = at_ms

@@ -61,7 +61,7 @@ class Calls:
             f"within {timeout_ms} ms"
         )
 
-    def take(self, answer: Command) -> None:
+    def complete_call(self, answer: Command) -> None:
         """Give an answer to the task that waits for it."""
         for event in self.peer.receive(answer):
             if isinstance(event, ResponseReceived):

@@ -37,7 +37,7 @@ class Change(msgspec.Struct, frozen=True, gc=False):
     change: str
 
 
-def watched(
+def report_changes(
     handler: Handler,
     action: str,
     state_of: Callable[[Command], State],
@@ -60,7 +60,7 @@ def watched(
             return
         user, source = request.ext_fields.get(ACCESS_KEY, ""), connection.remote_address
         for subject, after in look(request).items() or before.items():
-            text = difference(before.get(subject), after)[:TEXT_LIMIT]
+            text = describe_difference(before.get(subject), after)[:TEXT_LIMIT]
             subject = subject[:TEXT_LIMIT]
             on_change(Change(now_ms(), user, source, action, subject, text))
 
@@ -85,7 +85,7 @@ def watched(
     return run
 
 
-def difference(
+def describe_difference(
     old: Mapping[str, object] | None, new: Mapping[str, object] | None
 ) -> str:
     """Return what is new, as `perm 6 -> 4`; empty if nothing differs."""

@@ -32,7 +32,7 @@ class RemotingClient:
             connect_timeout_ms=connect_timeout_ms,
             tls_to=self._tls_to,
             on_request=_pass_over,
-            on_lost=self._forget,
+            on_lost=self._unregister_own,
             on_deadline=_pass_over,
         )
 
@@ -50,7 +50,7 @@ class RemotingClient:
 
     async def invoke(self, address: str, command: Command, timeout_ms: int) -> Command:
         """Send a request; ConnectFailed, InvokeTimeout or PeerClosed if no answer."""
-        connection = await self._connections.get(address, self._note)
+        connection = await self._connections.get(address, self._register_own)
         with trio.move_on_after(timeout_ms / 1_000):
             await connection.wire.wait_drained()
             return await connection.request(command, NO_LIMIT_MS)
@@ -65,7 +65,7 @@ class RemotingClient:
             await connection.wire.wait_drained()
             connection.oneway(command)
 
-    def owns(self, peer: Address) -> bool:
+    def is_own(self, peer: Address) -> bool:
         """Whether an accepted connection was opened by this client."""
         return peer in self._own_ends
 
@@ -74,10 +74,10 @@ class RemotingClient:
             return None
         return Tls(self._tls.context, None)
 
-    async def _note(self, connection: Connection) -> None:
+    async def _register_own(self, connection: Connection) -> None:
         self._own_ends.add(connection.wire.local_address)
 
-    def _forget(self, connection: Connection, _: str) -> None:
+    def _unregister_own(self, connection: Connection, _: str) -> None:
         self._own_ends.discard(connection.wire.local_address)
 
 

@@ -95,7 +95,7 @@ class Connection:
     def take_response(self, command: Command) -> None:
         """Give an answer of the peer to the task that waits for it."""
         if self._calls is not None:
-            self._calls.take(command)
+            self._calls.complete_call(command)
 
     def close(self, reason: str = "closed by the broker") -> None:
         """End the connection; send only the bytes that the socket takes at once."""

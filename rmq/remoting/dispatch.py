@@ -92,7 +92,7 @@ class Entry:
         self.unfinished = 0
 
     @property
-    def waiting(self) -> int:
+    def waiting_count(self) -> int:
         """How many requests wait until others of their code are done."""
         return self.unfinished - self.limiter.borrowed_tokens
 
@@ -219,7 +219,7 @@ class Dispatcher:
                     )
             elif isinstance(result, Held):
                 if not command.flag & FLAG_ONEWAY:
-                    self._hold(connection, command, result, begun_ns)
+                    self._hold_reply(connection, command, result, begun_ns)
             else:
                 assert isinstance(result, Coroutine), f"{result!r} is no answer"
                 assert entry is not None
@@ -229,7 +229,7 @@ class Dispatcher:
             if not command.flag & FLAG_ONEWAY:
                 self._reactor.send(connection.token, encode(answer))
 
-    def _hold(
+    def _hold_reply(
         self, connection: Connection, command: Command, held: Held, begun_ns: int
     ) -> None:
         is_held = self._reactor.hold_reply(
@@ -327,7 +327,7 @@ class Dispatcher:
             command.code,
             connection.remote_address,
             f" in plugin {entry.owner}" if entry is not None and entry.owner else "",
-            Foreign(_shown(command.ext_fields)),
+            Foreign(_loggable_fields(command.ext_fields)),
             exc_info=error,
             extra=caused_by(connection.remote_address),
         )
@@ -357,6 +357,6 @@ class Dispatcher:
         self._reactor.send(connection.token, encode(answer))
 
 
-def _shown(ext_fields: dict[str, str]) -> dict[str, str]:
+def _loggable_fields(ext_fields: dict[str, str]) -> dict[str, str]:
     """Return the fields that a log may show."""
     return {k: v for k, v in ext_fields.items() if k not in SECRET_FIELDS}

@@ -15,11 +15,11 @@ GRPC_ADVICE: Final = (
 SETTINGS, GOAWAY, HTTP_1_1_REQUIRED = 0x4, 0x7, 0xD
 
 
-def _goaway(text: str) -> bytes:
+def _goaway_frames(text: str) -> bytes:
     """Return HTTP/2 frames: empty SETTINGS, then GOAWAY with a text for people."""
     payload = bytes(4) + HTTP_1_1_REQUIRED.to_bytes(4) + text.encode()
     settings = bytes(3) + bytes([SETTINGS, 0]) + bytes(4)
     return settings + len(payload).to_bytes(3) + bytes([GOAWAY, 0]) + bytes(4) + payload
 
 
-ANSWER: Final = _goaway(GRPC_ADVICE.removeprefix("it is "))
+ANSWER: Final = _goaway_frames(GRPC_ADVICE.removeprefix("it is "))

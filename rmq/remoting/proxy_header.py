@@ -62,12 +62,12 @@ def _parse_v1(data: bytes) -> ProxyHeader | None:
         _, _, source, _, port, _ = words
         # A zone has a meaning on the balancer's machine only, and may be any text.
         address = ipaddress.ip_address(source.partition("%")[0])
-        return ProxyHeader(size, (str(address), _port(port)))
+        return ProxyHeader(size, (str(address), _parse_port(port)))
     except ValueError:
         raise RemoteProtocolError(f"the PROXY line {line!r} names no address") from None
 
 
-def _port(text: str) -> int:
+def _parse_port(text: str) -> int:
     """Read a port; one that no record can store would end the whole server."""
     if not 0 <= int(text) <= MAX_PORT:
         raise ValueError(text)

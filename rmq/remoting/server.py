@@ -218,14 +218,14 @@ class RemotingServer:
     def _take_over(self, sniffed: Sniffed, listener: Listener) -> None:
         """Serve a connection by its first byte, or close it."""
         plain, admitted = sniffed.plain, sniffed.admitted
-        if refusal := self._refusal(sniffed):
+        if refusal := self._why_refused(sniffed):
             logger.warning(
                 "closing %s:%d: %s",
                 *sniffed.remote,
                 refusal,
                 extra=caused_by(sniffed.peer[0]),
             )
-            self._admission.leave(admitted)
+            self._admission.remove_connection(admitted)
             plain.close()
         elif sniffed.is_tls:
             assert self._nursery is not None
@@ -235,7 +235,7 @@ class RemotingServer:
         else:
             self._add(plain, sniffed, listener)
 
-    def _refusal(self, sniffed: Sniffed) -> str:
+    def _why_refused(self, sniffed: Sniffed) -> str:
         """Return why a connection cannot be served; empty if it can."""
         if not sniffed.is_tls:
             if self._tls_mode is TlsMode.enforcing and not self._is_own(sniffed.peer):
@@ -246,7 +246,7 @@ class RemotingServer:
                 "it speaks TLS, but no certificate is configured here "
                 "(tls.server.certPath, tls.server.keyPath)"
             )
-        if not self._admission.enlarge(sniffed.admitted, TLS_DESCRIPTORS):
+        if not self._admission.add_descriptors(sniffed.admitted, TLS_DESCRIPTORS):
             return "no room for its TLS connection (rmq.maxConnections)"
         return ""
 
@@ -265,7 +265,7 @@ class RemotingServer:
                 f"{remote[0]}:{remote[1]}",
             )
         finally:
-            self._admission.leave(sniffed.admitted)
+            self._admission.remove_connection(sniffed.admitted)
 
     def _add(self, plain: socket.socket, sniffed: Sniffed, listener: Listener) -> None:
         admitted, remote = sniffed.admitted, sniffed.remote
@@ -276,7 +276,7 @@ class RemotingServer:
             )
         except OSError as error:
             plain.close()
-            self._admission.leave(admitted)
+            self._admission.remove_connection(admitted)
             logger.error(
                 "cannot serve %s: %s", remote, error, extra=caused_by(remote[0])
             )
@@ -321,7 +321,7 @@ class RemotingServer:
         assert connection.is_open, connection
         connection.mark_closed(reason)
         self._reactor.connections.close(connection.token)
-        self._admission.leave(self._admitted.pop(connection.token))
+        self._admission.remove_connection(self._admitted.pop(connection.token))
         on_close = self._listeners[connection.listener_index].on_close
         if on_close is not None:
             on_close(connection)
@@ -329,9 +329,9 @@ class RemotingServer:
     def _time_held(self) -> None:
         """Wake `_expire_held` in time for what is held now."""
         if self._reactor.held.count:
-            self._alarm.ask(self._reactor.held.earliest_ms)
+            self._alarm.wake_at(self._reactor.held.earliest_ms)
         if self._reactor.connections.waiting_count:
-            self._alarm.ask(now_ms() + WAITING_RETRY_MS)
+            self._alarm.wake_at(now_ms() + WAITING_RETRY_MS)
 
     async def _expire_held(self) -> None:
         """Answer held replies that the disk kept waiting for too long."""
@@ -427,13 +427,13 @@ class RemotingServer:
         """Detach the watermark before its store is closed."""
         self._reactor.held.detach()
 
-    def connections(self, name: str) -> Iterator[Connection]:
+    def connections_of(self, name: str) -> Iterator[Connection]:
         """Yield the open connections of a listener."""
         for connection in list(self._connections.values()):
             if connection.listener_name == name:
                 yield connection
 
-    def waiting(self, *names: str) -> dict[int, int]:
+    def waiting_counts(self, *names: str) -> dict[int, int]:
         """Return by request code how many requests wait for others to finish."""
         counts: Counter[int] = Counter()
         for listener, table in zip(
@@ -441,7 +441,7 @@ class RemotingServer:
         ):
             if listener.name in names:
                 for code, entry in table.entries.items():
-                    counts[code] += entry.waiting
+                    counts[code] += entry.waiting_count
         return counts
 
     def rpc_times(self) -> list[RpcTime]:

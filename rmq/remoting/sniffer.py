@@ -74,7 +74,7 @@ class Balancers:
                     f"{part} is neither an address nor a range such as 10.0.0.0/8",
                 ) from None
 
-    def has(self, address: str) -> bool:
+    def is_balancer(self, address: str) -> bool:
         """Return whether this address belongs to a balancer."""
         known = ipaddress.ip_address(address.partition("%")[0])
         return any(known in network for network in self._networks)
@@ -123,7 +123,7 @@ class Sniffer:
                 self._expire()
                 for number, _ in self._ready.poll(0, LOOKS_PER_TURN):
                     if number in self._callers:  # not evicted for the one before
-                        self._look(self._callers[number])
+                        self._inspect_bytes(self._callers[number])
         finally:
             for caller in list(self._callers.values()):
                 self._end(caller)
@@ -154,7 +154,7 @@ class Sniffer:
             return
         self._wait.deadline = min(self._wait.deadline, deadline)
 
-    def _look(self, caller: _Caller) -> None:
+    def _inspect_bytes(self, caller: _Caller) -> None:
         """Hand a connection over, or end it, if its bytes show what it is."""
         try:
             is_tls = self._first_bytes(caller)
@@ -194,7 +194,7 @@ class Sniffer:
             self._remove_header(caller, data)
 
     def _remove_header(self, caller: _Caller, data: bytes) -> None:
-        if not self._balancers.has(caller.peer[0]):
+        if not self._balancers.is_balancer(caller.peer[0]):
             raise RemoteProtocolError(
                 "it sent a PROXY header and is no balancer: add its address to "
                 "rmq.proxyProtocolFrom if it is one"
@@ -227,7 +227,7 @@ class Sniffer:
             self._end(caller)
             return
         self._ready.unregister(plain)
-        self._forget(caller)
+        self._remove_caller(caller)
         remote = caller.source or caller.peer
         self._handover(Sniffed(plain, admitted, remote, local, caller.peer, is_tls))
 
@@ -258,15 +258,15 @@ class Sniffer:
 
     def _end(self, caller: _Caller) -> None:
         if caller.admitted is not None:
-            self.admission.leave(caller.admitted)
+            self.admission.remove_connection(caller.admitted)
         self._drop(caller)
 
     def _drop(self, caller: _Caller) -> None:
         """Close a connection that has left; its descriptor leaves the epoll set."""
-        self._forget(caller)
+        self._remove_caller(caller)
         caller.plain.close()
 
-    def _forget(self, caller: _Caller) -> None:
+    def _remove_caller(self, caller: _Caller) -> None:
         number = caller.plain.fileno()
         self._callers.pop(number, None)
         self._half_headers.pop(number, None)

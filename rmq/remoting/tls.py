@@ -158,18 +158,18 @@ class WatchedContext:
     ) -> None:
         self._make = make
         self._paths = tuple(path for path in paths if path)
-        self._seen = self._look()
+        self._seen = self._file_states()
         self.reloads = 0
         try:
             self.context = make()
         except (OSError, ValueError) as error:
-            raise ConfigError(_why(error, self._paths)) from error
+            raise ConfigError(_describe_error(error, self._paths)) from error
 
     async def follow(self) -> None:
         """Check the files periodically, until cancelled."""
         while True:
             await trio.sleep(RELOAD_INTERVAL_S)
-            seen = self._look()
+            seen = self._file_states()
             if seen != self._seen:
                 self._seen = seen
                 self._reload()
@@ -179,13 +179,14 @@ class WatchedContext:
             self.context = self._make()
         except (OSError, ValueError) as error:
             logger.error(
-                "%s; the old certificates stay in use", _why(error, self._paths)
+                "%s; the old certificates stay in use",
+                _describe_error(error, self._paths),
             )
         else:
             self.reloads += 1
             logger.info("read the certificates again: %s", ", ".join(self._paths))
 
-    def _look(self) -> list[tuple[int, int, int] | None]:
+    def _file_states(self) -> list[tuple[int, int, int] | None]:
         found: list[tuple[int, int, int] | None] = []
         for path in self._paths:
             try:
@@ -215,7 +216,7 @@ def server_context(
         )
 
     def make() -> ssl.SSLContext:
-        context = _hardened(ssl.PROTOCOL_TLS_SERVER, config)
+        context = _hardened_context(ssl.PROTOCOL_TLS_SERVER, config)
         # gRPC clients say nothing to a server that does not take HTTP/2
         context.set_alpn_protocols([protocol])
         if is_made:
@@ -247,7 +248,7 @@ def client_context(config: TlsConfig, *, always: bool = False) -> WatchedContext
         return None
 
     def make() -> ssl.SSLContext:
-        context = _hardened(ssl.PROTOCOL_TLS_CLIENT, config)
+        context = _hardened_context(ssl.PROTOCOL_TLS_CLIENT, config)
         context.check_hostname = False
         if not config.auth_server:
             context.verify_mode = ssl.CERT_NONE
@@ -267,7 +268,7 @@ def client_context(config: TlsConfig, *, always: bool = False) -> WatchedContext
     return WatchedContext(make, paths)
 
 
-def _hardened(protocol: int, config: TlsConfig) -> ssl.SSLContext:
+def _hardened_context(protocol: int, config: TlsConfig) -> ssl.SSLContext:
     """Make a context without old protocols, renegotiation and compression."""
     context = ssl.SSLContext(protocol)
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
@@ -302,9 +303,9 @@ async def serve_decrypted(
         inner = trio.SocketStream(trio.socket.from_stdlib_socket(ours))
         hand_over(theirs)
         async with inner, trio.open_nursery() as nursery:
-            nursery.start_soon(_carry, inner, stream, nursery.cancel_scope)
+            nursery.start_soon(_copy_bytes, inner, stream, nursery.cancel_scope)
             if not await _is_refused(stream, inner, name):
-                await _carry(stream, inner, nursery.cancel_scope)
+                await _copy_bytes(stream, inner, nursery.cancel_scope)
             nursery.cancel_scope.cancel()
     except* (trio.BrokenResourceError, trio.ClosedResourceError):
         logger.debug("the TLS connection of %s broke", name)
@@ -355,7 +356,7 @@ async def _is_refused(
     return True
 
 
-async def _carry(
+async def _copy_bytes(
     source: trio.abc.Stream, target: trio.abc.Stream, end: trio.CancelScope
 ) -> None:
     while data := await source.receive_some(CHUNK_SIZE):
@@ -363,6 +364,6 @@ async def _carry(
     end.cancel()
 
 
-def _why(error: Exception, paths: tuple[str, ...]) -> str:
+def _describe_error(error: Exception, paths: tuple[str, ...]) -> str:
     reason = error.strerror if isinstance(error, OSError) else None
     return f"TLS with {', '.join(paths) or 'no files'}: {reason or error}"

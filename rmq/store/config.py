@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from rmq._fastpath import QueueEntryLayout
-from rmq.config.option import DAY_MS, Configuration, option, shortened
+from rmq.config.option import DAY_MS, Configuration, option, shorten_text
 from rmq.core.errors import BadValue
 
 _ENTRY_SIZE = int(QueueEntryLayout.ENTRY_SIZE)
@@ -509,7 +509,7 @@ class StoreConfig(Configuration):
             if not text.isdecimal() or int(text) >= HOURS_OF_DAY:
                 raise BadValue(
                     "deleteWhen",
-                    shortened(self.delete_hours),
+                    shorten_text(self.delete_hours),
                     "use hours from 00 to 23, separated by ;",
                 )
         return frozenset(map(int, hours))

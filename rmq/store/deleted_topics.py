@@ -32,7 +32,7 @@ class DeletedTopics:
     def load(self) -> None:
         """Read the file; no topics if it is absent or cannot be read."""
         try:
-            value = fastjson.loads(self._path.read_bytes())
+            value = fastjson.load_json(self._path.read_bytes())
             self.ends, self._before = (
                 {str(topic): int(end) for topic, end in ends.items()}
                 for ends in (value["deletedTopics"], value.get("before", {}))
@@ -81,5 +81,5 @@ class DeletedTopics:
     def _save(self, ends: dict[str, int], before: dict[str, int]) -> None:
         before = {topic: at for topic, at in before.items() if topic in ends}
         value = {"deletedTopics": ends} | ({"before": before} if before else {})
-        replace_file(self._path, fastjson.dumps(value))
+        replace_file(self._path, fastjson.dump_json(value))
         self.ends, self._before = ends, before

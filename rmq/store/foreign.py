@@ -109,7 +109,7 @@ def _table(path: Path, member: str) -> dict[str, dict[str, Any]]:
     """Read one map of a Java table; the `.bak` if the table cannot be read."""
     for candidate in (path, path.with_name(path.name + ".bak")):
         try:
-            value = fastjson.loads(candidate.read_bytes())
+            value = fastjson.load_json(candidate.read_bytes())
         except (OSError, RemoteProtocolError):
             continue
         table = value.get(member) if isinstance(value, dict) else None

@@ -99,7 +99,7 @@ def _by_log(
 ) -> Iterator[Record]:
     """Walk the log; only records of the topic are decoded."""
     survey = Survey(files, is_live=store.is_in_use)
-    for file, block in survey.blocks():
+    for file, block in survey.record_blocks():
         offsets = block[:, Column.OFFSET]
         if choice.topic is not None:
             wanted = topic_hash(choice.topic.encode())

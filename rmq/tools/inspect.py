@@ -100,7 +100,7 @@ def inspect(store: StoreFiles) -> Picture:
             )
     timers = TimerView(store)
     picture.timer_units = len(timers.units)
-    picture.timers_waiting = len(timers.waiting())
+    picture.timers_waiting = len(timers.waiting_units())
     picture.next_timer_ms = timers.next_due_ms()
     if store.cut.is_dir():
         picture.kept_aside = [str(path) for path in sorted(store.cut.iterdir())]

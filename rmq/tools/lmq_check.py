@@ -20,17 +20,17 @@ class LmqCheck:
         self.folders = folders
         self.views: list[QueueView] = [view_queue(folder.path) for folder in folders]
         counts = [len(view.entries) for view in self.views]
-        offsets = self._joined("offset")
+        offsets = self._join_arrays("offset")
         self._order = np.argsort(offsets, kind="stable")
         self._offsets = offsets[self._order]
-        self._sizes = self._joined("size")[self._order]
+        self._sizes = self._join_arrays("size")[self._order]
         self._owners = np.repeat(np.arange(len(folders)), counts)[self._order]
         self._places = np.concatenate(
             [np.arange(count) for count in counts] or [np.zeros(0, np.int64)]
         )[self._order]
         self._claimed = self._sizes == FILLER_SIZE
 
-    def _joined(self, name: str) -> NDArray[np.int64]:
+    def _join_arrays(self, name: str) -> NDArray[np.int64]:
         parts = [view.entries[name].astype(np.int64) for view in self.views]
         return np.concatenate(parts or [np.zeros(0, np.int64)])
 
@@ -44,7 +44,9 @@ class LmqCheck:
         is_same &= block[at, Column.SIZE] == self._sizes[mine]
         self._claimed[mine] |= is_same
 
-    def unclaimed(self, start: int, end: int | None) -> list[tuple[int, int, int, int]]:
+    def unclaimed_entries(
+        self, start: int, end: int | None
+    ) -> list[tuple[int, int, int, int]]:
         """Return (number of the folder, entry, offset in the log, size) without one.
 
         Entries of deleted records, before `start`, do not count, nor do those of a

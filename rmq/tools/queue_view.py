@@ -48,14 +48,14 @@ class QueueView:
         """Queue offset after the last entry."""
         return self.first + len(self.entries)
 
-    def where(self, queue_offset: int) -> tuple[Path, int]:
+    def file_position(self, queue_offset: int) -> tuple[Path, int]:
         """Return the file of an entry, and the position in it."""
         assert self.file_size > 0, self.folder
         byte = queue_offset * self.entries.itemsize
         base = byte // self.file_size * self.file_size
         return self.folder / f"{base:020d}", byte - base
 
-    def real(self) -> NDArray[np.bool_]:
+    def real_entries(self) -> NDArray[np.bool_]:
         """Mark the entries that are no fillers."""
         marks: NDArray[np.bool_] = self.entries["size"] != FILLER_SIZE
         return marks
@@ -70,7 +70,9 @@ def view_queue(folder: Path, entry: np.dtype[np.void] = ENTRY) -> QueueView:
     if not paths:
         return QueueView(folder, 0, np.zeros(0, entry), 0)
     size = paths[0].stat().st_size // entry.itemsize * entry.itemsize
-    view = QueueView(folder, int(paths[0].name) // entry.itemsize, _none(entry), size)
+    view = QueueView(
+        folder, int(paths[0].name) // entry.itemsize, _no_entries(entry), size
+    )
     used = _used_bytes(paths)  # first: bytes that are copied later are not older
     parts: list[NDArray[np.void]] = []
     at = int(paths[0].name)
@@ -92,7 +94,7 @@ def view_queue(folder: Path, entry: np.dtype[np.void] = ENTRY) -> QueueView:
     return view
 
 
-def _none(entry: np.dtype[np.void]) -> NDArray[np.void]:
+def _no_entries(entry: np.dtype[np.void]) -> NDArray[np.void]:
     return np.zeros(0, entry)
 
 

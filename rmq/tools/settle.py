@@ -12,7 +12,7 @@ from rmq.tools.repair import NO_HOST, config_of
 from rmq.tools.store_files import StoreFiles
 
 
-def settle(store: StoreFiles, values: Mapping[str, str]) -> list[str]:
+def recover_store(store: StoreFiles, values: Mapping[str, str]) -> list[str]:
     """Recover the store and close it; return sentences about what was done.
 
     `values` are the known keys of a `broker.conf`.

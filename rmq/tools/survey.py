@@ -68,7 +68,7 @@ class Survey:
     end_offset: int = 0
     record_count: int = 0
 
-    def blocks(self) -> Iterator[tuple[MappedFile, Block]]:
+    def record_blocks(self) -> Iterator[tuple[MappedFile, Block]]:
         """Yield blocks of records in order; each is valid until the next one."""
         rows = np.empty((BLOCK_RECORDS, len(Column)), np.int64)
         files = self.files
@@ -76,7 +76,7 @@ class Survey:
         self.end_offset = self.start_offset
         for number, file in enumerate(files):
             if number and file.base_offset != self.end_of(files[number - 1]):
-                self._damaged(file, 0, "the file before it is missing")
+                self._record_damage(file, 0, "the file before it is missing")
             has_more = any(has_data(other, 0) for other in files[number + 1 :])
             for count in self._walk(file, rows, has_more=has_more):
                 assert 0 < count <= len(rows), file.path
@@ -105,7 +105,7 @@ class Survey:
                 self.end_offset = self.end_of(file)
                 return
             if status is not RecordStatus.OK:
-                following = self._behind(file, stop, status, has_more=has_more)
+                following = self._next_record(file, stop, status, has_more=has_more)
                 if following is None:
                     return
                 position = following
@@ -130,15 +130,17 @@ class Survey:
         size = int.from_bytes(file.read(position, 4), "big", signed=True)
         rest = file.size - position
         if size != rest:
-            self._damaged(file, position, f"blank record of {size} bytes, not {rest}")
+            self._record_damage(
+                file, position, f"blank record of {size} bytes, not {rest}"
+            )
 
-    def _behind(
+    def _next_record(
         self, file: MappedFile, position: int, status: RecordStatus, *, has_more: bool
     ) -> int | None:
         """Return where to continue after a place without a record; None at the end."""
         if status is RecordStatus.END and not has_data(file, position):
             if has_more:
-                self._damaged(file, position, "zeros instead of a record")
+                self._record_damage(file, position, "zeros instead of a record")
             return None
         if self.is_live and check_record(file, position)[0] is RecordStatus.OK:
             return position  # the broker was writing it
@@ -152,11 +154,11 @@ class Survey:
         reason = RecordStatus(status).name.lower().replace("_", " ")
         if status is RecordStatus.END:
             reason = "zeros instead of a record"
-        self._damaged(file, position, reason)
+        self._record_damage(file, position, reason)
         assert following is None or following > position, file.path
         return following
 
-    def _damaged(self, file: MappedFile, position: int, reason: str) -> None:
+    def _record_damage(self, file: MappedFile, position: int, reason: str) -> None:
         self.damages.append(
             Damage(file.path, file.base_offset + position, reason, is_log=True)
         )

@@ -48,7 +48,7 @@ class TimerView:
         checkpoint = TimerCheckpoint.load(store.config / "timercheck")
         self.read_ms = 0 if checkpoint is None else checkpoint.read_ms
 
-    def waiting(self) -> dict[int, TimerUnit]:
+    def waiting_units(self) -> dict[int, TimerUnit]:
         """Return the units whose time has not come, without those that recall."""
         return {
             position: unit
@@ -58,13 +58,15 @@ class TimerView:
 
     def next_due_ms(self) -> int | None:
         """Return the earliest time of a waiting unit."""
-        return min((unit.slot_ms for unit in self.waiting().values()), default=None)
+        return min(
+            (unit.slot_ms for unit in self.waiting_units().values()), default=None
+        )
 
-    def damages(self, files: list[MappedFile], end: int | None) -> list[Damage]:
+    def find_damages(self, files: list[MappedFile], end: int | None) -> list[Damage]:
         """Return what is wrong with waiting units; `end` is that of a log in use."""
         found = []
-        for position, unit in self.waiting().items():
-            reason = self._chain(position, unit) or _record(unit, files, end)
+        for position, unit in self.waiting_units().items():
+            reason = self._why_unlinked(position, unit) or _record(unit, files, end)
             if reason:
                 found.append(Damage(str(self._path_of(position)), position, reason))
         return found + self._wheel_damages()
@@ -72,7 +74,7 @@ class TimerView:
     def _path_of(self, position: int) -> Path:
         return max(path for path in self.paths if int(path.name) <= position)
 
-    def _chain(self, position: int, unit: TimerUnit) -> str:
+    def _why_unlinked(self, position: int, unit: TimerUnit) -> str:
         """Return why a unit does not follow the one before it of its slot."""
         if unit.previous == NO_UNIT or unit.previous < int(self.paths[0].name):
             return ""

@@ -117,7 +117,7 @@ class Verification:
             )
             self._open_queues()
             indexes = self._open_indexes()
-            for file, block in survey.blocks():
+            for file, block in survey.record_blocks():
                 self._check_block(file, block)
                 for index in indexes:
                     index.match(block)
@@ -130,7 +130,7 @@ class Verification:
             self._check_batch_queues()
             self._finish_lmq()
             end = verdict.end_offset if self._is_live else None
-            self._add(TimerView(self._store).damages(files, end))
+            self._add(TimerView(self._store).find_damages(files, end))
             for index in indexes:
                 self._finish_index(index)
         self._name_unknown()
@@ -208,13 +208,13 @@ class Verification:
         first, last = (claimed[0], claimed[-1]) if len(claimed) else (len(offsets), -1)
         places = np.arange(len(offsets))
         is_gone = (offsets < verdict.start_offset) & (offsets >= 0) & (places < first)
-        doubtful = view.real() & ~check.claimed & ~is_gone
+        doubtful = view.real_entries() & ~check.claimed & ~is_gone
         doubtful |= entries["size"] <= 0
         if self._is_live:
             ends = offsets + entries["size"]
             doubtful &= (ends <= verdict.end_offset) | (places < last)
         for index in np.flatnonzero(doubtful)[:DAMAGE_LIMIT].tolist():
-            path, at = view.where(view.first + index)
+            path, at = view.file_position(view.first + index)
             offset, size = int(offsets[index]), int(entries["size"][index])
             damages.append(
                 Damage(
@@ -257,7 +257,7 @@ class Verification:
             return []
         path, at = check.folder.path, 0
         if check.view.file_size:
-            path, at = check.view.where(queue_offset)
+            path, at = check.view.file_position(queue_offset)
         return [Damage(str(path), at, reason)]
 
     def _check_batch_queues(self) -> None:
@@ -279,7 +279,7 @@ class Verification:
                 if pair in known or is_gone or pair[1] == FILLER_SIZE:
                     known.discard(pair)
                     continue
-                path, at = view.where(view.first + number)
+                path, at = view.file_position(view.first + number)
                 reason = f"no inner batch of {pair[1]} bytes at {pair[0]} of the log"
                 damages.append(Damage(str(path), at, reason))
             if known and self._durable_offset is None:
@@ -297,9 +297,11 @@ class Verification:
         verdict, check = self.verdict, self._lmq
         verdict.entry_count += sum(len(view.entries) for view in check.views)
         end = verdict.end_offset if self._is_live else None
-        for number, entry, offset, size in check.unclaimed(verdict.start_offset, end):
+        for number, entry, offset, size in check.unclaimed_entries(
+            verdict.start_offset, end
+        ):
             view = check.views[number]
-            path, at = view.where(view.first + entry)
+            path, at = view.file_position(view.first + entry)
             reason = f"no record of {size} bytes at {offset} of the log"
             self._add([Damage(str(path), at, reason)])
             verdict.damaged_queues.add(check.folders[number].path)

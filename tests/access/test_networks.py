@@ -2,7 +2,7 @@
 
 import pytest
 
-from rmq.access.networks import LOOPBACK, are_within, networks
+from rmq.access.networks import LOOPBACK, are_within, parse_networks
 from rmq.core.errors import ConfigError
 
 
@@ -20,11 +20,11 @@ from rmq.core.errors import ConfigError
     ],
 )
 def test_all_hosts_must_be_within(hosts, is_within):
-    allowed = LOOPBACK + networks("k", " 10.1.0.0/16, fe80::/10,")
+    allowed = LOOPBACK + parse_networks("k", " 10.1.0.0/16, fe80::/10,")
     assert are_within(hosts, allowed) is is_within
 
 
 def test_a_value_that_is_no_network_names_the_key():
     with pytest.raises(ConfigError, match=r"k=10\.0\.0\.0/99: .*write addresses"):
-        networks("k", "10.0.0.0/99")
-    assert networks("k", "") == ()
+        parse_networks("k", "10.0.0.0/99")
+    assert parse_networks("k", "") == ()

@@ -63,7 +63,7 @@ def test_running_info(broker, loop, topic):
         )
         answer = await ask(RequestCode.GET_CONSUMER_RUNNING_INFO, header)
         assert answer.code == 0, answer.remark
-        info = fastjson.loads(answer.body)
+        info = fastjson.load_json(answer.body)
         assert info["properties"]["PROP_CONSUMEORDERLY"] == "false"
         assert {each["topic"] for each in info["subscriptionSet"]} >= {topic}
         queues = [dict(each) for each in info["mqTable"]]
@@ -78,7 +78,7 @@ def test_status(broker, loop, topic):
         code = RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS
         answer = await ask(code, header)
         assert answer.code == 0, answer.remark
-        (table,) = fastjson.loads(answer.body)["consumerTable"].values()
+        (table,) = fastjson.load_json(answer.body)["consumerTable"].values()
         assert list(table.values()) == [5]
 
     steered(broker, loop, topic, scenario)
@@ -121,7 +121,7 @@ def test_a_message_is_consumed_directly(broker, loop, topic, fails, result):
             armed.append(True)
         answer = await ask(RequestCode.CONSUME_MESSAGE_DIRECTLY, header)
         assert answer.code == 0, answer.remark
-        assert fastjson.loads(answer.body)["consumeResult"] == result
+        assert fastjson.load_json(answer.body)["consumeResult"] == result
         assert seen[-1].body == seen[0].body
 
     steered(broker, loop, topic, scenario, handler)

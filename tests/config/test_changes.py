@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import pytest
 
 from rmq.config import changes as module
-from rmq.config.changes import apply_changes, as_properties, differences, rewrite
+from rmq.config.changes import apply_changes, as_properties, find_differences, rewrite
 from rmq.config.option import option
 from rmq.core.errors import ConfigError
 
@@ -106,9 +106,9 @@ def test_a_file_comes_into_being(tmp_path):
 
 def test_differences_are_told_apart_by_what_may_change(configs):
     values = {"pause": "6", "port": "3", "unknown": "1"}
-    assert differences(values, configs) == ({"pause": "6"}, ["port"])
+    assert find_differences(values, configs) == ({"pause": "6"}, ["port"])
     object.__setattr__(configs[0], "most", 8)
-    assert differences({}, configs) == ({"most": "7"}, [])
+    assert find_differences({}, configs) == ({"most": "7"}, [])
 
 
 def test_secrets_are_not_among_the_properties(configs):

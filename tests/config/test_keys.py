@@ -6,8 +6,8 @@ import pytest
 
 from rmq.cluster.config import ReplicationConfig
 from rmq.config.broker import BrokerConfig
-from rmq.config.keys import unused
-from rmq.config.option import check, options
+from rmq.config.keys import unused_keys
+from rmq.config.option import check_settings, options
 from rmq.namesrv.config import NamesrvConfig, NamesrvListenConfig
 from rmq.store.config import StoreConfig
 from rmq_plugins.consume.lite.config import LiteConfig
@@ -39,19 +39,19 @@ NETTY_CLIENT_CONFIG = """
 def test_each_key_of_java_is_known(golden, kind):
     facts = json.loads((golden / "facts-5.5.0.json").read_text())["defaults"][kind]
     assert len(facts) > 15
-    assert not facts.keys() - HONOURED - unused().keys()
+    assert not facts.keys() - HONOURED - unused_keys().keys()
 
 
 def test_each_key_of_javas_outgoing_connections_is_known():
-    assert not set(NETTY_CLIENT_CONFIG.split()) - unused().keys()
+    assert not set(NETTY_CLIENT_CONFIG.split()) - unused_keys().keys()
 
 
 def test_no_key_is_both_honoured_and_without_effect():
-    assert not HONOURED & unused().keys()
+    assert not HONOURED & unused_keys().keys()
 
 
 def test_each_reason_is_a_sentence_of_its_own():
-    reasons = {one.reason for one in unused().values()}
+    reasons = {one.reason for one in unused_keys().values()}
     assert len(reasons) > 20
     assert not [r for r in reasons if len(r) < 20 or r.endswith(".")]
 
@@ -65,21 +65,21 @@ def test_each_reason_is_a_sentence_of_its_own():
     ],
 )
 def test_asking_for_what_is_missing_is_a_problem(key, value, is_problem):
-    (finding,) = check({key: value}, CLASSES)
+    (finding,) = check_settings({key: value}, CLASSES)
     assert finding.is_problem == is_problem
-    assert unused()[key].reason in finding.text
+    assert unused_keys()[key].reason in finding.text
 
 
 @pytest.mark.parametrize("value", ["1 # one", "1\t#one", "a #b"])
 def test_a_swallowed_comment_is_found(value):
-    assert check({"brokerName": value}, CLASSES)[0].is_problem
+    assert check_settings({"brokerName": value}, CLASSES)[0].is_problem
 
 
 @pytest.mark.parametrize("value", ["a#b", "#", "TagA#TagB"])
 def test_a_number_sign_in_a_value_is_no_comment(value):
-    assert check({"brokerName": value}, CLASSES) == []
+    assert check_settings({"brokerName": value}, CLASSES) == []
 
 
 def test_a_typo_of_a_key_without_effect_is_named_too():
-    (finding,) = check({"sendMessageThreadPoolNum": "1"}, CLASSES)
+    (finding,) = check_settings({"sendMessageThreadPoolNum": "1"}, CLASSES)
     assert "did you mean sendMessageThreadPoolNums?" in finding.text

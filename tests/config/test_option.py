@@ -9,15 +9,15 @@ from hypothesis import strategies as st
 
 from rmq.cluster.config import ReplicationConfig
 from rmq.config.broker import BrokerConfig
-from rmq.config.keys import unused
+from rmq.config.keys import unused_keys
 from rmq.config.option import (
     Configuration,
     as_text,
     build,
-    check,
+    check_settings,
     describe,
     environment_values,
-    nearest,
+    nearest_name,
     option,
     options,
     read_properties,
@@ -149,7 +149,7 @@ def test_keys_and_variables_are_unique_and_documented(config):
     marks = [mark for _, mark in options(config)]
     assert len({mark.key for mark in marks}) == len(marks)
     assert all(mark.doc and not mark.doc.endswith(".") for mark in marks)
-    assert not {mark.key for mark in marks} & unused().keys()
+    assert not {mark.key for mark in marks} & unused_keys().keys()
 
 
 @pytest.mark.parametrize(
@@ -346,7 +346,7 @@ def test_java_s_variable_for_name_servers_is_known(environment, address):
 
 
 def texts(values, classes=BROKER):
-    return [(f.text, f.is_problem) for f in check(values, classes)]
+    return [(f.text, f.is_problem) for f in check_settings(values, classes)]
 
 
 @pytest.mark.parametrize(
@@ -375,7 +375,7 @@ def test_keys_of_a_disabled_plugin_rest():
         False,
     )
     assert texts({**values, "plugin.other.x": "1"})[-1][1] is True
-    assert nearest("zzz", ["listenPort"]) is None
+    assert nearest_name("zzz", ["listenPort"]) is None
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from rmq.controller import groups
 from rmq.controller.election import Alive, Live
-from rmq.controller.engine import decoded, encoded
+from rmq.controller.engine import decode_group, encode_group
 from rmq.controller.groups import MAX_MEMBERS, Group, Member
 from rmq.protocol.bodies.controller import ElectMasterResponseBody, SyncStateSet
 from rmq.protocol.bodies.route import BrokerMemberGroup
@@ -425,9 +425,9 @@ def test_no_order_of_requests_breaks_a_group(steps):
             assert state.set_epoch >= before.set_epoch
             if state.sync_set != before.sync_set:
                 assert state.set_epoch > before.set_epoch
-        assert decoded("b", encoded(state)) == state
+        assert decode_group("b", encode_group(state)) == state
 
 
 def test_a_stored_group_that_is_none():
     with pytest.raises(Exception, match="the stored group b cannot be read"):
-        decoded("b", msgspec.json.encode({"cluster": 1}))
+        decode_group("b", msgspec.json.encode({"cluster": 1}))

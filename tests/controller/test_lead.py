@@ -17,7 +17,7 @@ from .engines import MemoryEngine, Shared
 
 def leader(shared):
     one = Lead(MemoryEngine(shared), lambda: None)
-    one.take(shared.begin_term())
+    one.set_term(shared.begin_term())
     return one
 
 
@@ -44,14 +44,14 @@ def refused(error):
 async def test_a_change_is_in_the_engine_before_its_answer():
     shared = Shared()
     one = leader(shared)
-    outcome = await one.change("b", applying(1))
-    assert shared.groups["b"].group == outcome.group == one.known("b")
+    outcome = await one.change_group("b", applying(1))
+    assert shared.groups["b"].group == outcome.group == one.known_group("b")
 
 
 async def test_who_does_not_lead_changes_nothing():
     one = Lead(MemoryEngine(Shared()), lambda: None)
     with pytest.raises(RequestRejected) as error:
-        await one.change("b", applying(1))
+        await one.change_group("b", applying(1))
     assert refused(error)
     with pytest.raises(RequestRejected):
         await one.group("b")
@@ -60,19 +60,19 @@ async def test_who_does_not_lead_changes_nothing():
 async def test_a_deposed_leader_changes_nothing():
     shared = Shared()
     old = leader(shared)
-    await old.change("b", applying(1))
+    await old.change_group("b", applying(1))
     new = leader(shared)
     assert old.is_leading  # it believes so
     with pytest.raises(RequestRejected) as error:
-        await old.change("b", electing(1))
+        await old.change_group("b", electing(1))
     assert refused(error)
     assert shared.groups["b"].group.master_id is None
-    assert (await new.change("b", electing(1))).group.master_id == 1
+    assert (await new.change_group("b", electing(1))).group.master_id == 1
 
 
 async def test_a_term_ends_by_itself(autojump_clock):
     one = Lead(MemoryEngine(Shared()), lambda: None)
-    one.take(Term(1, trio.current_time() + 4))
+    one.set_term(Term(1, trio.current_time() + 4))
     await trio.sleep(3.9)
     assert one.is_leading
     await trio.sleep(0.2)
@@ -82,11 +82,11 @@ async def test_a_term_ends_by_itself(autojump_clock):
 async def test_a_write_whose_answer_is_lost_is_seen_by_the_next_request():
     shared = Shared()
     one = leader(shared)
-    await one.change("b", applying(1))
+    await one.change_group("b", applying(1))
     one._engine.loses = ["after"]
     with pytest.raises(EngineAway):
-        await one.change("b", electing(1))
-    outcome = await one.change("b", electing(1, 1))
+        await one.change_group("b", electing(1))
+    outcome = await one.change_group("b", electing(1, 1))
     assert outcome.code == 2011
     assert outcome.group.master_epoch == 1
 
@@ -96,7 +96,7 @@ async def test_an_engine_that_is_away_leaves_everything_as_it_was():
     one = leader(shared)
     one._engine.loses = ["before"]
     with pytest.raises(EngineAway):
-        await one.change("b", applying(1))
+        await one.change_group("b", applying(1))
     assert shared.groups == {}
     assert await one.group("b") is None
 
@@ -104,19 +104,19 @@ async def test_an_engine_that_is_away_leaves_everything_as_it_was():
 async def test_the_last_write_of_another_leader_is_read_again():
     shared = Shared()
     one = leader(shared)
-    await one.change("b", applying(1))
+    await one.change_group("b", applying(1))
     stored = shared.groups["b"]
     shared.groups["b"] = stored._replace(revision=99)
-    assert (await one.change("b", applying(2))).group.members.keys() == {1, 2}
+    assert (await one.change_group("b", applying(2))).group.members.keys() == {1, 2}
 
 
 async def test_so_many_groups(monkeypatch):
     monkeypatch.setattr(lead, "MAX_GROUPS", 1)
     one = leader(Shared())
-    await one.change("b", applying(1))
+    await one.change_group("b", applying(1))
     with pytest.raises(RequestRejected, match="there can be no more"):
-        await one.change("c", applying(1))
-    assert (await one.change("b", applying(2))).code == 0
+        await one.change_group("c", applying(1))
+    assert (await one.change_group("b", applying(2))).code == 0
 
 
 STEP = st.tuples(
@@ -138,14 +138,14 @@ def test_two_controllers_that_both_believe_never_name_two_masters(steps):
         for who, what, broker_id, living, lost in steps:
             one = both[who]
             if what == "lead":
-                one.take(shared.begin_term())
+                one.set_term(shared.begin_term())
                 continue
             one._engine.loses = [lost] if lost else []
             act = applying(broker_id)
             if what == "elect":
                 act = electing(broker_id, *living)
             try:
-                outcome = await one.change("b", act)
+                outcome = await one.change_group("b", act)
             except (EngineAway, RequestRejected):
                 continue
             if outcome.code in (0, 2011) and outcome.group.master_id is not None:

@@ -33,7 +33,7 @@ def beat(liveness, broker_id, connection="x", host="h", **fields):
         broker_id=broker_id,
         **fields,
     )
-    liveness.beat(header, host, connection)
+    liveness.record_heartbeat(header, host, connection)
 
 
 def test_a_broker_lives_until_its_heartbeat_expires():
@@ -41,11 +41,11 @@ def test_a_broker_lives_until_its_heartbeat_expires():
     liveness = known(time)
     beat(liveness, 1, heartbeat_timeout_mills=3_000, epoch=2, max_offset=7)
     time.now_s += 3
-    live = liveness.of(GROUP).heard
+    live = liveness.alive_members(GROUP).heard
     assert (live.keys(), live[1].epoch, live[1].max_offset) == ({1}, 2, 7)
     assert liveness.host_of(("b", 1)) == "h"
     time.now_s += 0.1
-    assert not liveness.of(GROUP).has(1)
+    assert not liveness.alive_members(GROUP).is_alive(1)
     assert liveness.host_of(("b", 1)) is None
 
 
@@ -55,16 +55,16 @@ def test_a_stranger_cannot_live_for_ever_or_expire_at_once():
     beat(liveness, 1, heartbeat_timeout_mills=2**62)
     beat(liveness, 2, heartbeat_timeout_mills=-5)
     time.now_s += 1
-    assert liveness.of(GROUP).heard.keys() == {1, 2}
+    assert liveness.alive_members(GROUP).heard.keys() == {1, 2}
     time.now_s += 600
-    assert not liveness.of(GROUP).heard
+    assert not liveness.alive_members(GROUP).heard
 
 
 def test_a_broker_that_lost_its_tail_has_what_it_has_now():
     liveness = known(Time())
     beat(liveness, 1, epoch=2, max_offset=700)
     beat(liveness, 1, epoch=2, max_offset=500)
-    assert liveness.of(GROUP).heard[1].max_offset == 500
+    assert liveness.alive_members(GROUP).heard[1].max_offset == 500
 
 
 def test_a_new_leader_assumes_that_unheard_members_live():
@@ -72,10 +72,10 @@ def test_a_new_leader_assumes_that_unheard_members_live():
     liveness = Liveness(time)
     liveness.begin_to_lead()
     beat(liveness, 2)
-    alive = liveness.of(GROUP)
+    alive = liveness.alive_members(GROUP)
     assert (set(alive.heard), set(alive.assumed)) == ({2}, {1})
     time.now_s += 10
-    assert not liveness.of(GROUP).has(1)
+    assert not liveness.alive_members(GROUP).is_alive(1)
 
 
 def heard_for(liveness, time, seconds, *broker_ids):
@@ -91,12 +91,12 @@ def test_who_fell_silent_while_another_one_was_heard_is_dead_for_a_new_leader():
     heard_for(liveness, time, 5, 1, 2)
     heard_for(liveness, time, 11, 2)
     liveness.begin_to_lead()
-    alive = liveness.of(GROUP)
+    alive = liveness.alive_members(GROUP)
     assert (set(alive.heard), set(alive.assumed)) == ({2}, set())
     liveness.resume()  # unless this controller could not run meanwhile
-    assert set(liveness.of(GROUP).assumed) == {1}
+    assert set(liveness.alive_members(GROUP).assumed) == {1}
     beat(liveness, 1)
-    assert liveness.of(GROUP).heard.keys() == {1, 2}
+    assert liveness.alive_members(GROUP).heard.keys() == {1, 2}
 
 
 def test_a_new_leader_that_heard_nobody_for_some_time_assumes_that_all_live():
@@ -107,19 +107,19 @@ def test_a_new_leader_that_heard_nobody_for_some_time_assumes_that_all_live():
     time.now_s += 11
     heard_for(liveness, time, 1, 2)
     liveness.begin_to_lead()
-    assert set(liveness.of(GROUP).assumed) == {1}
+    assert set(liveness.alive_members(GROUP).assumed) == {1}
     time.now_s += 10
-    assert not liveness.of(GROUP).has(1)
+    assert not liveness.alive_members(GROUP).is_alive(1)
 
 
 def test_a_broker_whose_port_is_closed_is_not_assumed_to_live():
     liveness = Liveness(Time())
     liveness.begin_to_lead()
     beat(liveness, 1)
-    liveness.bury(("b", 1))
-    assert not liveness.of(GROUP).has(1)
+    liveness.mark_dead(("b", 1))
+    assert not liveness.alive_members(GROUP).is_alive(1)
     beat(liveness, 1)
-    assert liveness.of(GROUP).has(1)
+    assert liveness.alive_members(GROUP).is_alive(1)
 
 
 def test_members_unheard_while_the_controller_could_not_run_live_a_moment_longer():
@@ -128,26 +128,26 @@ def test_members_unheard_while_the_controller_could_not_run_live_a_moment_longer
     beat(liveness, 1, heartbeat_timeout_mills=1_000)
     time.now_s += 30
     liveness.resume()
-    assert set(liveness.of(GROUP).assumed) == {1, 2}
+    assert set(liveness.alive_members(GROUP).assumed) == {1, 2}
     time.now_s += 5
-    assert not liveness.of(GROUP).has(1)
+    assert not liveness.alive_members(GROUP).is_alive(1)
 
 
 def test_the_dead_stay_dead_while_the_controller_could_not_run():
     time = Time()
     liveness = known(time)
-    liveness.bury(("b", 1))
+    liveness.mark_dead(("b", 1))
     liveness.resume()
-    assert set(liveness.of(GROUP).assumed) == {2}
+    assert set(liveness.alive_members(GROUP).assumed) == {2}
 
 
 def test_who_speaks_on_a_connection():
     liveness = known(Time())
     beat(liveness, 1, "x")
     beat(liveness, 2, "y")
-    assert list(liveness.on("x")) == [("b", 1)]
+    assert list(liveness.brokers_on("x")) == [("b", 1)]
     beat(liveness, 1, "z")
-    assert list(liveness.on("x")) == []
+    assert list(liveness.brokers_on("x")) == []
     assert liveness.is_new_since(("b", 1), "x")
     assert not liveness.is_new_since(("b", 2), "y")
     assert not liveness.is_new_since(("c", 2), "y")
@@ -156,8 +156,8 @@ def test_who_speaks_on_a_connection():
 def test_members_that_are_forgotten_are_no_entries():
     liveness = known(Time())
     beat(liveness, 1)
-    liveness.bury(("b", 2))
+    liveness.mark_dead(("b", 2))
     liveness.keep_only([])
-    assert list(liveness.on("x")) == []
+    assert list(liveness.brokers_on("x")) == []
     liveness.begin_to_lead()
-    assert set(liveness.of(GROUP).assumed) == {1, 2}
+    assert set(liveness.alive_members(GROUP).assumed) == {1, 2}

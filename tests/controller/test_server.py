@@ -317,7 +317,7 @@ def gate(tmp_path, auth=None, **config):
 
 def passes(one, code, host="10.1.2.3", **fields):
     try:
-        one.check(Command(code, fields), Connected(host))
+        one.check_request(Command(code, fields), Connected(host))
     except RequestRejected:
         return False
     return True
@@ -383,9 +383,9 @@ def test_keys_that_cannot_work(keys, what):
 
 def test_endpoints_of_etcd():
     config = ControllerConfig(etcd_endpoints="http://a:1/, https://b:2")
-    assert config.endpoints() == ("http://a:1", "https://b:2")
+    assert config.etcd_addresses() == ("http://a:1", "https://b:2")
     with pytest.raises(ConfigError, match="b:2 is no address like"):
-        ControllerConfig(etcd_endpoints="http://a:1,b:2").endpoints()
+        ControllerConfig(etcd_endpoints="http://a:1,b:2").etcd_addresses()
 
 
 def test_the_address_for_others():

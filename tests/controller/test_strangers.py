@@ -81,12 +81,12 @@ def serve(folder, requests, **auth):
         )
         liveness = Liveness(trio.current_time)
         lead = Lead(MemoryEngine(shared), liveness.begin_to_lead)
-        lead.take(shared.begin_term())
+        lead.set_term(shared.begin_term())
         parts = ControllerParts(
             config, lead, liveness, gate, lambda: "h:9", lambda _: None
         )
         table = ControllerHandlers(parts).table()
-        table.guards.append(gate.check)
+        table.guards.append(gate.check_request)
         for request in requests:
             try:
                 for guard in table.guards:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rmq.core.humanize import count, members, names_text, rate_text, span
+from rmq.core.humanize import count, members, names_text, rate_text, time_span
 
 
 @pytest.mark.parametrize(
@@ -13,7 +13,7 @@ from rmq.core.humanize import count, members, names_text, rate_text, span
     ],
 )  # fmt: skip
 def test_spans(length_ms, shown):
-    assert span(length_ms) == shown
+    assert time_span(length_ms) == shown
 
 
 @pytest.mark.parametrize(

@@ -207,7 +207,7 @@ def topics_before(rows: list[Row], answers: dict[int, Row]) -> dict[str, int]:
 
 def queues_seen(request: Command, answer: Command) -> int:
     if request.code == RequestCode.GET_ROUTEINFO_BY_TOPIC and answer.code == 0:
-        data = fastjson.loads(answer.body)["queueDatas"]
+        data = fastjson.load_json(answer.body)["queueDatas"]
         return max((each["readQueueNums"] for each in data), default=1)
     name = "e" if request.code in (310, 320) else "queueId"
     text = request.ext_fields.get(name, "0")

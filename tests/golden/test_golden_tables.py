@@ -25,13 +25,13 @@ def test_all_are_read(files):
     names = [name for name in files if name.endswith(".json")]
     assert len(names) >= 6
     for name in names:
-        assert isinstance(fastjson.loads(files[name]), dict)
+        assert isinstance(fastjson.load_json(files[name]), dict)
 
 
 @pytest.mark.parametrize("name", TABLES)
 def test_nothing_is_lost(files, name):
     table = TABLES[name].decode(files[name])
-    assert fastjson.loads(table.encode()) == fastjson.loads(files[name])
+    assert fastjson.load_json(table.encode()) == fastjson.load_json(files[name])
     assert TABLES[name].decode(fastjson.dumps_pretty(table)) == table
 
 

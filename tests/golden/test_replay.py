@@ -169,7 +169,7 @@ def key_values(request: Command, java: Command) -> dict[tuple[str, str], str]:
     """Settings at the name server that an answer tells about."""
     fields = request.ext_fields
     if request.code == RequestCode.REGISTER_BROKER and java.body:
-        table = fastjson.loads(java.body)["table"]
+        table = fastjson.load_json(java.body)["table"]
         return {(ORDER_SETTINGS, key): value for key, value in table.items()}
     if request.code == RequestCode.GET_KV_CONFIG and java.code == 0:
         return {(fields["namespace"], fields["key"]): java.ext_fields["value"]}
@@ -425,7 +425,7 @@ def outline(body: bytes) -> object:
     """Names and nesting of a JSON document, or whether there are bytes at all."""
     if body[:1] not in (b"{", b"["):
         return bool(body)
-    return outline_of(fastjson.loads(body))
+    return outline_of(fastjson.load_json(body))
 
 
 def outline_of(value: object) -> object:

@@ -14,7 +14,7 @@ import pytest
 from rmq._fastpath import RecordFlag
 from rmq.tools.inspect import inspect
 from rmq.tools.repair import repair
-from rmq.tools.settle import settle
+from rmq.tools.settle import recover_store
 from rmq.tools.store_files import StoreFiles
 from rmq.tools.verify import Verification
 from tests.waiting import wait_until
@@ -148,7 +148,7 @@ def test_java_opens_what_settle_left(tmp_path):
             settled(side.address, traffic)
             kill_under_load(side, traffic)
         assert (store / "ring").exists()
-        lines = settle(StoreFiles(store), {})
+        lines = recover_store(StoreFiles(store), {})
         assert lines[-1].endswith("is as after an orderly stop")
         assert not (store / "ring").exists()
         assert not (store / "abort").exists()

@@ -50,7 +50,9 @@ class Side:
             body = [(each.body, self.keep(answer, each)) for each in
                     decode_stored(answer.body)]  # fmt: skip
         else:
-            body = without_times(fastjson.loads(answer.body)) if answer.body else None
+            body = (
+                without_times(fastjson.load_json(answer.body)) if answer.body else None
+            )
         remark = re.sub(r"/?127.0.0.1:\d+", "an address", answer.remark or "")
         self.answers.append((what, answer.code, remark, fields, body))
         return answer

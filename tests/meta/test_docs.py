@@ -10,7 +10,7 @@ import pytest
 from rmq.cli import main
 from rmq.cluster.config import ReplicationConfig
 from rmq.config.broker import BrokerConfig
-from rmq.config.option import check, options, read_properties
+from rmq.config.option import check_settings, options, read_properties
 from rmq.controller.config import ControllerConfig
 from rmq.namesrv.config import NamesrvConfig, NamesrvListenConfig
 from rmq.plugin import Register
@@ -55,7 +55,9 @@ SHIPPED = sorted(
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda p: p.name)
 def test_shipped_configuration_files_have_no_problem(path):
-    problems = [f.text for f in check(read_properties(path), CONFIGS) if f.is_problem]
+    problems = [
+        f.text for f in check_settings(read_properties(path), CONFIGS) if f.is_problem
+    ]
     assert not problems
 
 

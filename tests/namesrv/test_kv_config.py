@@ -29,7 +29,7 @@ def saved(path, **values):
 def loaded(path):
     config = KVConfig(path, ManualClock())
     config.load()
-    return config.namespace("N")
+    return config.entries_of("N")
 
 
 def test_an_absent_file_is_empty(path):

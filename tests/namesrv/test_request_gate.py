@@ -84,7 +84,7 @@ def request(code, user=None):
 
 def passes(gate, kind, connection=None, user=None):
     try:
-        gate.check(request(code_of(kind), user), connection or Connected())
+        gate.check_request(request(code_of(kind), user), connection or Connected())
     except RequestRejected:
         return False
     return True
@@ -129,7 +129,9 @@ def test_without_access_control_changes_come_from_admins(tables, host, peer, may
 
 def test_a_refusal_says_what_to_do(tables):
     with pytest.raises(RequestRejected, match=r"rmq\.namesrv\.adminFrom") as refused:
-        tables.gate().check(request(RequestCode.UPDATE_NAMESRV_CONFIG), Connected())
+        tables.gate().check_request(
+            request(RequestCode.UPDATE_NAMESRV_CONFIG), Connected()
+        )
     assert FAR in refused.value.remark
 
 
@@ -150,8 +152,8 @@ def test_with_access_control_nothing_unsigned_passes_but_routes(tables, code):
     for wanted in (request(code), forged, request(code, "nobody")):
         for host in (FAR, "127.0.0.1"):
             with pytest.raises(RequestRejected, match="16"):
-                gate.check(wanted, Connected(host))
-    gate.check(request(RequestCode.GET_ROUTEINFO_BY_TOPIC), Connected())
+                gate.check_request(wanted, Connected(host))
+    gate.check_request(request(RequestCode.GET_ROUTEINFO_BY_TOPIC), Connected())
 
 
 @pytest.mark.parametrize(
@@ -168,7 +170,7 @@ def test_users_need_rights_on_the_cluster(tables, actions, may):
     gate = tables.gate(ON)
     kinds = {kind for kind in Kind if passes(gate, kind, user="ann")}
     assert kinds - {Kind.ROUTE} == may
-    tables.gate({"authentication_enabled": True}).check(
+    tables.gate({"authentication_enabled": True}).check_request(
         request(RequestCode.UPDATE_NAMESRV_CONFIG, "ann"), Connected()
     )
 
@@ -241,7 +243,7 @@ def test_a_refusal_is_logged_briefly_and_on_one_line(tables, caplog):
         {"AccessKey": "x\n" * 100_000, "Signature": "?"},
     )
     with pytest.raises(RequestRejected):
-        tables.gate(ON).check(command, Connected())
+        tables.gate(ON).check_request(command, Connected())
     [line] = caplog.messages
     assert len(line) < 300
     assert "\n" not in line

@@ -95,7 +95,7 @@ async def test_a_guessed_address_becomes_the_one_that_was_reached(tmp_path):
         running_name_server(tmp_path) as names,
         RawClient.connect(names.name_servers[0]) as client,
     ):
-        names.name_server.guess(BROKER["brokerAddr"])
+        names.name_server.mark_guessed(BROKER["brokerAddr"])
         await client.call(request(RequestCode.REGISTER_BROKER, **BROKER))
         told = await client.call(request(RequestCode.GET_BROKER_CLUSTER_INFO))
         assert b'"127.0.0.1:10911"' in told.body

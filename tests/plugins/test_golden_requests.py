@@ -82,7 +82,7 @@ def _differences(answer, java):
 def _shape(body):
     """Return the names of a JSON document, or whether there are other bytes at all."""
     try:
-        document = fastjson.loads(body)
+        document = fastjson.load_json(body)
     except RemoteProtocolError:
         return bool(body)
     return sorted(document) if isinstance(document, dict) else type(document).__name__

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from rmq.core.errors import LocalProtocolError
 from rmq.protocol import fastjson
 from rmq.protocol.bodies.common import MessageQueue
-from rmq.protocol.fastjson import ObjectKey, dumps, dumps_pretty, loads
+from rmq.protocol.fastjson import ObjectKey, dump_json, dumps_pretty, load_json
 
 scalars = (
     st.none()
@@ -44,44 +44,44 @@ def refers(value):
 @settings(max_examples=50)
 @given(values.filter(lambda value: not refers(value)))
 def test_round_trip(value):
-    assert loads(dumps(value)) == model_without_nulls(value)
-    assert loads(dumps_pretty(value)) == model_without_nulls(value)
+    assert load_json(dump_json(value)) == model_without_nulls(value)
+    assert load_json(dumps_pretty(value)) == model_without_nulls(value)
 
 
 @settings(max_examples=50)
 @given(values)
 def test_what_is_written_is_standard(value):
-    assert json.loads(dumps(value)) == model_without_nulls(value)
+    assert json.loads(dump_json(value)) == model_without_nulls(value)
     assert json.loads(dumps_pretty(value)) == model_without_nulls(value)
 
 
 def test_compact_and_sorted():
-    assert dumps({"b": [1, None, True], "a": {"y": 0.0, "x": "é"}}) == (
+    assert dump_json({"b": [1, None, True], "a": {"y": 0.0, "x": "é"}}) == (
         '{"a":{"x":"é","y":0.0},"b":[1,null,true]}'.encode()
     )
 
 
 def test_integer_names_are_quoted_and_in_order():
-    assert dumps({10: "b", 9: "a"}) == b'{"9":"a","10":"b"}'
+    assert dump_json({10: "b", 9: "a"}) == b'{"9":"a","10":"b"}'
 
 
 def test_sets_are_sorted():
-    assert dumps({"set": {"b", "a"}}) == b'{"set":["a","b"]}'
+    assert dump_json({"set": {"b", "a"}}) == b'{"set":["a","b"]}'
 
 
 def test_objects_as_names():
     text = b'{"offsetTable":{{"brokerName":"b","queueId":0,"topic":"t"}:{"max":1}}}'
-    value = loads(text)
+    value = load_json(text)
     ((name, item),) = value["offsetTable"].items()
     assert name == ObjectKey({"topic": "t", "queueId": 0, "brokerName": "b"})
     assert name["topic"] == "t"
     assert item == {"max": 1}
-    assert dumps(value) == text
+    assert dump_json(value) == text
 
 
 def test_structs_as_names():
     queue = MessageQueue(topic="t", broker_name="b", queue_id=0)
-    assert dumps({queue: 5}) == b'{{"brokerName":"b","queueId":0,"topic":"t"}:5}'
+    assert dump_json({queue: 5}) == b'{{"brokerName":"b","queueId":0,"topic":"t"}:5}'
 
 
 def test_pretty_form_is_that_of_java():
@@ -94,7 +94,7 @@ def test_pretty_form_is_that_of_java():
 @pytest.mark.parametrize("value", [object(), {True: 1}, {(1, 2): 3}, {"a": object()}])
 def test_values_that_are_no_json_are_our_mistake(value):
     with pytest.raises(LocalProtocolError):
-        dumps(value)
+        dump_json(value)
 
 
 def test_java_text():
@@ -111,5 +111,6 @@ class Part(msgspec.Struct, rename="camel"):
 
 def test_structs_leave_out_none():
     assert (
-        dumps([Part(1), Part(2, "x")]) == b'[{"someName":1},{"gone":"x","someName":2}]'
+        dump_json([Part(1), Part(2, "x")])
+        == b'[{"someName":1},{"gone":"x","someName":2}]'
     )

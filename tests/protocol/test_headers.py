@@ -137,7 +137,7 @@ def test_boundary(text, boundary):
     header = SearchOffsetRequestHeader(
         topic="T", queue_id=0, timestamp=1, boundary_type=text
     )
-    assert header.boundary is BoundaryType(boundary)
+    assert header.end_boundary is BoundaryType(boundary)
 
 
 def sample_value(field):

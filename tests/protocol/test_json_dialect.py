@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmq.core.errors import RemoteProtocolError
-from rmq.protocol.fastjson import ObjectKey, loads
+from rmq.protocol.fastjson import ObjectKey, load_json
 from rmq.protocol.json_dialect import read_dialect
 from tests.model import json_dialect as model
 
@@ -48,7 +48,7 @@ def in_dialect(value, quote):
 @settings(max_examples=50)
 @given(values, st.sampled_from("'\""))
 def test_the_dialect_means_the_same(value, quote):
-    assert loads(in_dialect(value, quote)) == value
+    assert load_json(in_dialect(value, quote)) == value
 
 
 pieces = st.sampled_from(
@@ -81,32 +81,32 @@ def test_the_reader_is_the_model(text):
 @given(values, st.sampled_from("'\""))
 def test_documents_are_those_of_the_model(value, quote):
     text = "{{x:1,'y':" + 2 * quote + "}:" + in_dialect(value, quote) + "}"
-    assert model_form(loads(text)) == model.read_dialect(text.encode())
+    assert model_form(load_json(text)) == model.read_dialect(text.encode())
 
 
 @given(st.text(alphabet="{}[]:,'\"\\ux01a$-.eE tn", max_size=40))
 def test_noise(text):
     with suppress(RemoteProtocolError):
-        loads(text)
+        load_json(text)
 
 
 @given(st.binary(max_size=40))
 def test_noise_of_bytes(data):
     with suppress(RemoteProtocolError):
-        loads(data)
+        load_json(data)
 
 
 def test_integer_names_are_read_as_text():
-    assert loads("{0:'a',-1:2}") == {"0": "a", "-1": 2}
+    assert load_json("{0:'a',-1:2}") == {"0": "a", "-1": 2}
 
 
 def test_objects_as_names_are_hashable():
     with pytest.raises(RemoteProtocolError):
-        loads("{{'a':[1]}:2}")
+        load_json("{{'a':[1]}:2}")
 
 
 def test_escapes():
-    assert loads(r"'\x41\u00e9\'\n\q\ud83d\ude00'") == "Aé'\nq😀"
+    assert load_json(r"'\x41\u00e9\'\n\q\ud83d\ude00'") == "Aé'\nq😀"
 
 
 @pytest.mark.parametrize(
@@ -117,16 +117,16 @@ def test_escapes():
 )  # fmt: skip
 def test_what_is_no_json(text):
     with pytest.raises(RemoteProtocolError):
-        loads(text)
+        load_json(text)
 
 
 def test_an_object_inside_an_object_that_is_a_name():
     """Its escapes would double at each level."""
     with pytest.raises(RemoteProtocolError, match="no structure"):
-        loads("{" * 30 + "a:1" + "}:1" * 29 + "}")
+        load_json("{" * 30 + "a:1" + "}:1" * 29 + "}")
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, "{a:" * 100_000, "{" * 100_000])
 def test_nesting_is_limited(text):
     with pytest.raises(RemoteProtocolError):
-        loads(text)
+        load_json(text)

@@ -3,17 +3,17 @@ import json
 import pytest
 
 from rmq.core.errors import RemoteProtocolError
-from rmq.protocol.fastjson import loads
+from rmq.protocol.fastjson import load_json
 
 
 def test_references_become_copies():
-    value = loads('{"a":{"x":[1,2]},"b":{"$ref":"$.a"},"c":[{"$ref":"$.a.x[1]"}]}')
+    value = load_json('{"a":{"x":[1,2]},"b":{"$ref":"$.a"},"c":[{"$ref":"$.a.x[1]"}]}')
     assert value == {"a": {"x": [1, 2]}, "b": {"x": [1, 2]}, "c": [2]}
     assert value["a"] is not value["b"]
 
 
 def test_references_through_quoted_steps_and_references():
-    value = loads('{"%R":{"x":1},"b":{"$ref":"$[\'%R\']"},"c":{"$ref":"$.b"}}')
+    value = load_json('{"%R":{"x":1},"b":{"$ref":"$[\'%R\']"},"c":{"$ref":"$.b"}}')
     assert value["b"] == value["c"] == {"x": 1}
 
 
@@ -21,7 +21,7 @@ def test_references_through_quoted_steps_and_references():
     "path", ["$.nope", "$[7]", "$.a.b", "..", "$x", "@", "", "$.a["]
 )
 def test_references_to_nothing_are_null(path):
-    assert loads(json.dumps({"a": 1, "b": {"$ref": path}}))["b"] is None
+    assert load_json(json.dumps({"a": 1, "b": {"$ref": path}}))["b"] is None
 
 
 @pytest.mark.parametrize(
@@ -29,10 +29,10 @@ def test_references_to_nothing_are_null(path):
 )
 def test_references_in_a_circle(text):
     with pytest.raises(RemoteProtocolError, match="deeper"):
-        loads(text)
+        load_json(text)
 
 
 def test_references_that_multiply():
     layers = {f"l{n}": [{"$ref": f"$.l{n + 1}"}] * 10 for n in range(9)} | {"l9": [1]}
     with pytest.raises(RemoteProtocolError, match="stand for more"):
-        loads(json.dumps(layers))
+        load_json(json.dumps(layers))

@@ -205,7 +205,7 @@ class PeerMachine(RuleBasedStateMachine):
 
     @invariant()
     def pending_is_what_waits(self):
-        self.peer.invariants()
+        self.peer.check_invariants()
         assert self.peer.statistics().pending_count == len(self.waiting)
         if self.waiting:
             assert self.peer.next_deadline_ms <= min(
@@ -222,5 +222,5 @@ def test_deadlines_of_answered_requests_do_not_pile_up(client):
         asked = Command.request(1)
         client.request(asked, 10**9)
         client.receive(asked.reply())
-        client.invariants()
+        client.check_invariants()
     assert len(client._deadlines) < 100

@@ -20,7 +20,7 @@ def whole(model):
 def check(texts, model):
     """The texts are those of the model, in blocks within their limits."""
     assert len(texts) == len(model)
-    assert b"".join(texts.texts()) == whole(model)
+    assert b"".join(texts.joined_texts()) == whole(model)
     names = [name for block in texts._blocks for name in block.names]
     assert names == sorted(model)
     assert texts._firsts == [block.names[0] for block in texts._blocks]
@@ -44,7 +44,7 @@ def test_any_changes_leave_what_a_sorted_dictionary_has(changes, limit):
                 texts.put(name, text)
                 model[name] = text
             check(texts, model)
-        parts = list(texts.parts(limit))
+        parts = list(texts.text_parts(limit))
         names = sorted(model)
         assert [b"".join(part) for part in parts] == [
             b"".join(model[name] for name in names[first : first + limit])

@@ -27,7 +27,7 @@ class Served:
         return RawClient.connect(self.address)
 
     def only_connection(self):
-        (connection,) = self.server.connections("main")
+        (connection,) = self.server.connections_of("main")
         return connection
 
     def reasons(self):

@@ -35,7 +35,7 @@ async def test_nobody_wakes_it_if_nobody_asks(wakes, autojump_clock):
 
 async def test_it_wakes_at_the_earliest_time(alarm, wakes, autojump_clock):
     for at_ms in (9_000, 5_000, 7_000):
-        alarm.ask(at_ms)
+        alarm.wake_at(at_ms)
         await trio.sleep(0.001)
     await trio.sleep(20)
     assert wakes == [5_000], "the task asks again for what it leaves"
@@ -43,14 +43,14 @@ async def test_it_wakes_at_the_earliest_time(alarm, wakes, autojump_clock):
 
 async def test_a_time_that_is_over_wakes_it_at_once(alarm, wakes, autojump_clock):
     await trio.sleep(1)
-    alarm.ask(0)
+    alarm.wake_at(0)
     await trio.testing.wait_all_tasks_blocked()
     assert wakes == [1_000]
     assert alarm.at_ms == math.inf
 
 
 async def test_what_is_asked_before_it_waits_is_kept(alarm, nursery, autojump_clock):
-    alarm.ask(3_000)
+    alarm.wake_at(3_000)
     await trio.sleep(1)
     await alarm.wait()
     assert now_ms() == 3_000
@@ -59,7 +59,7 @@ async def test_what_is_asked_before_it_waits_is_kept(alarm, nursery, autojump_cl
 async def test_it_does_not_wake_before_its_time(alarm, wakes, mock_clock):
     """Milliseconds are rounded down: a thousandth too early would be for nothing."""
     mock_clock.jump(0.0006)
-    alarm.ask(2)
+    alarm.wake_at(2)
     await trio.testing.wait_all_tasks_blocked()
     mock_clock.jump(0.0013)
     await trio.testing.wait_all_tasks_blocked()

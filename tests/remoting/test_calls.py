@@ -39,7 +39,7 @@ async def test_answers_come_in_any_order(calls, outbox, nursery, autojump_clock)
         nursery.start_soon(ask, code)
     await trio.testing.wait_all_tasks_blocked()
     for request in sorted(outbox.requests, key=lambda each: -each.code):
-        calls.take(request.reply(0, f"to {request.code}"))
+        calls.complete_call(request.reply(0, f"to {request.code}"))
     await trio.testing.wait_all_tasks_blocked()
     assert answers == {1: "to 1", 2: "to 2", 3: "to 3"}
 
@@ -48,7 +48,7 @@ async def test_a_request_that_is_not_answered(calls, outbox, autojump_clock):
     with pytest.raises(InvokeTimeout, match=r"1.2.3.4:5 did not answer request 7"):
         await calls.invoke(Command(7), 3_000, outbox.send)
     assert calls.peer.statistics().pending_count == 0
-    calls.take(outbox.requests[0].reply())  # too late
+    calls.complete_call(outbox.requests[0].reply())  # too late
 
 
 async def test_the_end_wakes_those_who_wait(calls, outbox, nursery):

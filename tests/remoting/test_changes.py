@@ -6,7 +6,7 @@ import pytest
 
 from rmq.core.errors import RequestRejected
 from rmq.protocol.command import Command
-from rmq.remoting.changes import TEXT_LIMIT, Change, difference, watched
+from rmq.remoting.changes import TEXT_LIMIT, Change, describe_difference, report_changes
 
 PEER = SimpleNamespace(remote_address="10.0.0.1:5000")
 
@@ -23,12 +23,12 @@ PEER = SimpleNamespace(remote_address="10.0.0.1:5000")
     ],
 )
 def test_old_and_new(old, new, text):
-    assert difference(old, new) == text
+    assert describe_difference(old, new) == text
 
 
 def make(handler, state):
     told = []
-    wrapped = watched(
+    wrapped = report_changes(
         handler, "UPDATE", lambda request: {"it": dict(state)}, told.append, lambda: 5
     )
     return wrapped, told

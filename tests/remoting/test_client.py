@@ -218,11 +218,11 @@ async def test_the_end_of_the_client_ends_its_connections(server, nursery):
         )
         peer = await server.accept()
         await peer.next()
-        assert client.owns(peer.stream.socket.getpeername())
+        assert client.is_own(peer.stream.socket.getpeername())
         inner.cancel_scope.cancel()
     assert isinstance(await call.end(), PeerClosed)
     assert await peer.stream.receive_some() == b""
-    assert not client.owns(peer.stream.socket.getpeername())
+    assert not client.is_own(peer.stream.socket.getpeername())
 
 
 # -- connecting

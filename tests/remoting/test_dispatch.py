@@ -267,11 +267,11 @@ async def test_coroutines_of_a_code_run_up_to_its_limit(server, client, request_
     assert [c.opaque for c in refused] == [105, 106], "5 fit: 2 run and 3 wait"
     assert {c.remark for c in refused} == {OVERLOAD_REMARK}
     assert server.server.statistics().running == 5
-    assert server.server.waiting("main")[CODE] == 3
-    assert not server.server.waiting("fast")
+    assert server.server.waiting_counts("main")[CODE] == 3
+    assert not server.server.waiting_counts("fast")
     gate.opened.set()
     assert await server.server.drain(5)
-    assert server.server.waiting("main")[CODE] == 0
+    assert server.server.waiting_counts("main")[CODE] == 0
     await client.call(request_of(PROBE))
     done = [c.opaque for c in client.pushed if c.remark == "done"]
     assert sorted(done) == [100, 101, 102, 103, 104]

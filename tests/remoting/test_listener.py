@@ -129,9 +129,9 @@ async def test_a_proxy_header_names_the_client(
             mock_clock.jump(0.02)
             for _ in range(20):
                 await trio.lowlevel.checkpoint()
-            assert not list(served.server.connections("main"))
+            assert not list(served.server.connections_of("main"))
         await client.send_bytes(rest + encode(request_of(CODE)))
-        while not list(served.server.connections("main")):
+        while not list(served.server.connections_of("main")):
             mock_clock.jump(0.02)
             await trio.lowlevel.checkpoint()
         assert (await client.call(request_of(CODE))).remark == "10.1.2.3:40001"

@@ -298,7 +298,7 @@ async def test_a_proxy_header_before_the_handshake_names_the_client(
     async with running_node(tmp_path, server_files) as node:
         stream = await connect(node.broker.port, trusting(authority), header)
         await ask(stream, runtime())
-        (served,) = node.server.connections("main")
+        (served,) = node.server.connections_of("main")
         assert served.remote_address == "192.0.2.7:40007"
         await stream.aclose()
 
@@ -338,7 +338,7 @@ async def test_idle_or_closed_connections_leave_no_descriptors(
         for _ in range(20):
             await open_and_close()
         await until(lambda: descriptors() <= before)
-        assert not list(node.server.connections("main"))
+        assert not list(node.server.connections_of("main"))
 
 
 @pytest.mark.parametrize(

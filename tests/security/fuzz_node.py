@@ -113,7 +113,7 @@ async def serve(folder: Path, *, has_policies: bool) -> None:
 
 def state_of(node) -> dict[str, float]:
     counts = node.server.statistics()
-    own = sum(1 for _ in node.server.connections("namesrv"))
+    own = sum(1 for _ in node.server.connections_of("namesrv"))
     context = node.broker.context
     size = re.search(r"VmRSS:\s+(\d+)", Path("/proc/self/status").read_text())
     return {

@@ -103,7 +103,7 @@ async def test_a_pull_held_for_a_client_that_vanished_is_dropped(scene, requests
 
 def registered(scene) -> int:
     """Connections of the node to itself: the broker at its name server."""
-    return sum(1 for _ in scene.node.server.connections("namesrv"))
+    return sum(1 for _ in scene.node.server.connections_of("namesrv"))
 
 
 async def test_a_proxy_header_that_never_ends_is_given_up(scene, monkeypatch):

@@ -127,6 +127,6 @@ async def test_a_zone_is_no_part_of_an_address(node, lines):
             header + encode(Command.request(RequestCode.GET_CONSUMER_LIST_BY_GROUP))
         )
         assert await stream.receive_some(4_096)
-        addresses = [each.remote_address for each in node.server.connections("main")]
+        addresses = [each.remote_address for each in node.server.connections_of("main")]
     assert addresses == ["fe80::1:5"]
     lines()

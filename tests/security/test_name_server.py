@@ -48,7 +48,7 @@ def state_of(node, folder):
         if path.is_file() and path.suffix in (".json", ".bak", ".conf")
     }
     routes = names.routes.cluster_info(), sorted(names.routes.topics.names())
-    return files, routes, names.kv_config.namespace("N"), dict(names.config.__dict__)
+    return files, routes, names.kv_config.entries_of("N"), dict(names.config.__dict__)
 
 
 async def test_nothing_unsigned_is_stored_changed_or_told(tmp_path):

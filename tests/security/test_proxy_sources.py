@@ -46,11 +46,11 @@ async def test_what_follows_an_unbelieved_header_is_never_served():
 
 def test_addresses_and_ranges():
     balancers = Balancers("10.0.0.0/8, 2001:db8::1,")
-    assert balancers.has("10.255.0.1")
-    assert balancers.has("2001:db8::1")
-    assert not balancers.has("11.0.0.1")
-    assert not balancers.has("2001:db8::2")
-    assert not Balancers("").has("127.0.0.1")
+    assert balancers.is_balancer("10.255.0.1")
+    assert balancers.is_balancer("2001:db8::1")
+    assert not balancers.is_balancer("11.0.0.1")
+    assert not balancers.is_balancer("2001:db8::2")
+    assert not Balancers("").is_balancer("127.0.0.1")
 
 
 @pytest.mark.parametrize("text", ["balancer", "10.0.0.0/33", "10.0.0.1;10.0.0.2"])

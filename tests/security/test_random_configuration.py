@@ -14,7 +14,7 @@ import trio
 
 from rmq.cluster.config import ReplicationConfig
 from rmq.config.broker import BrokerConfig
-from rmq.config.keys import unused
+from rmq.config.keys import unused_keys
 from rmq.config.option import options, read_properties
 from rmq.namesrv.config import NamesrvConfig
 from rmq.protocol.codes import RequestCode, ResponseCode
@@ -60,7 +60,7 @@ def random_change(rng):
     elif kind < 0.95:
         key = rng.choice(FIXED)
     else:
-        key = rng.choice([*STRANGE_KEYS, *sorted(unused())[:50]])
+        key = rng.choice([*STRANGE_KEYS, *sorted(unused_keys())[:50]])
     return key, random_value(rng, key)
 
 

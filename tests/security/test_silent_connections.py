@@ -164,7 +164,7 @@ async def test_a_flood_of_connections_costs_no_tasks_and_takes_turns(first):
             while accepted[-1] < 200 or served[-1] < (200 if first else 0):
                 await trio.lowlevel.checkpoint()
                 accepted.append(server.statistics().admission.descriptors)
-                served.append(len(list(server.connections("main"))))
+                served.append(len(list(server.connections_of("main"))))
         for counts, limit in (accepted, ACCEPTS_PER_TURN), (served, LOOKS_PER_TURN):
             most = max(after - each for each, after in pairwise(counts))
             assert most <= 2 * limit, "trio runs two turns between two of this task"
@@ -240,14 +240,16 @@ def test_a_guest_that_grows_may_find_no_room():
     spoken.token = 1
     silent = admission.admit("192.0.2.1", lambda: ended.append("silent"))
     wanting = admission.admit("192.0.2.2", lambda: ended.append("wanting"))
-    assert admission.enlarge(wanting, 2)
+    assert admission.add_descriptors(wanting, 2)
     assert ended == ["silent"]
     assert admission.statistics().descriptors == 4
-    assert not admission.enlarge(wanting, 2), "it left itself: it was silent too"
-    admission.leave(wanting)
-    admission.leave(silent)
+    assert not admission.add_descriptors(wanting, 2), (
+        "it left itself: it was silent too"
+    )
+    admission.remove_connection(wanting)
+    admission.remove_connection(silent)
     assert admission.statistics().descriptors == 1
-    admission.leave(spoken)
+    admission.remove_connection(spoken)
     assert admission.statistics().descriptors == 0
 
 

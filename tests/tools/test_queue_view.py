@@ -21,8 +21,8 @@ def test_all_entries(folder):
     view = view_queue(path)
     assert (view.first, view.end) == (0, 35)
     assert [tuple(map(int, entry)) for entry in view.entries] == entries
-    assert view.where(12) == (path / f"{200:020d}", 40)
-    assert view.real().all()
+    assert view.file_position(12) == (path / f"{200:020d}", 40)
+    assert view.real_entries().all()
     assert len(list(path.iterdir())) == 4  # so the entries are a copy of four files
 
 

@@ -7,7 +7,7 @@ from click.testing import CliRunner
 
 from rmq.cli.store.command import store_command
 from rmq.protocol.message import Message
-from rmq.tools.settle import settle
+from rmq.tools.settle import recover_store
 from rmq.tools.store_files import StoreFiles
 from rmq.tools.verify import Verification
 from tests.tools.conftest import HOST
@@ -37,13 +37,13 @@ def test_verify_names_the_ring_and_finds_no_damage(killed):
 
 def test_a_settled_store_is_as_after_a_stop(killed, open_store):
     """No queue file tells their size yet: it comes from `broker.conf`."""
-    lines = settle(StoreFiles(killed), {"mappedFileSizeConsumeQueue": "2000"})
+    lines = recover_store(StoreFiles(killed), {"mappedFileSizeConsumeQueue": "2000"})
     assert any("bytes of the log were still in the ring" in line for line in lines)
     assert not (killed / "ring").exists()
     assert not (killed / "abort").exists()
     verdict = Verification(StoreFiles(killed)).run()
     assert (verdict.record_count, verdict.damages, verdict.notes) == (100, [], [])
-    assert settle(StoreFiles(killed), {}) == [
+    assert recover_store(StoreFiles(killed), {}) == [
         "nothing to settle: the last stop was orderly"
     ]
     assert open_store(killed).reads.max_offset("Topic", 0) == 34

@@ -35,7 +35,7 @@ def log_of(root):
 
 def test_units_of_java(features):
     view = TimerView(StoreFiles(features))
-    assert (len(view.units), len(view.waiting())) == (18, 12)
+    assert (len(view.units), len(view.waiting_units())) == (18, 12)
     assert view.next_due_ms() == 1795229150000
     picture = inspect(StoreFiles(features))
     assert "timers: 18 units, 12 wait, from 1795229150000" in picture.lines()

@@ -57,7 +57,7 @@ class OffsetHandler:
                 topic,
                 header.queue_id,
                 header.timestamp,
-                Boundary[header.boundary],
+                Boundary[header.end_boundary],
             )
         return request.reply(header=SearchOffsetResponseHeader(offset=offset))
 
@@ -100,7 +100,7 @@ class OffsetHandler:
             raise RequestRejected(
                 ResponseCode.SYSTEM_ERROR, "No delay offset in this broker"
             )
-        return request.reply(body=fastjson.dumps(told))
+        return request.reply(body=fastjson.dump_json(told))
 
     def correction(self, request: Command, connection: Connection) -> Command:
         """Answer by queue the least offset of all groups of a topic.

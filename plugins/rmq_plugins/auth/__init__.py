@@ -86,7 +86,7 @@ def _guarded(
     register.table(users)
     register.table(acls)
     _make_users(users, config)
-    supers = [user.username for user in users.all() if user.user_type == SUPER]
+    supers = [user.username for user in users.all_users() if user.user_type == SUPER]
     logger.info(
         "access control is on; %d users, of them super users: %s",
         len(users),

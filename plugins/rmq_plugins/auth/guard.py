@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from rmq.access import resources
 from rmq.access.actions import Action
 from rmq.access.config import AuthConfig, codes_of
-from rmq.access.rights import Need, Rights
+from rmq.access.rights import RequiredPermission, Rights
 from rmq.access.signature import ACCESS_KEY
 from rmq.access.tables import AclTable, UserTable
 from rmq.plugin import (
@@ -122,7 +122,7 @@ class AuthGuard:
         """Raise `RequestRejected` unless the user may do one of the actions."""
         if not self._authorizes or request.code in self._unasked:
             return
-        need = Need(resources.topic(topic), actions)
+        need = RequiredPermission(resources.topic_resource(topic), actions)
         try:
             self._authorize(self.user_of(request), [need], connection)
         except RequestRejected as refusal:
@@ -136,13 +136,17 @@ class AuthGuard:
         if not self._authorizes:
             return True
         try:
-            self._authorize(user, [Need(resources.topic(topic), actions)], connection)
+            self._authorize(
+                user,
+                [RequiredPermission(resources.topic_resource(topic), actions)],
+                connection,
+            )
         except RequestRejected:
             return False
         return True
 
     def _authorize(
-        self, user: str, needs: Iterable[Need], connection: Connection
+        self, user: str, needs: Iterable[RequiredPermission], connection: Connection
     ) -> None:
         self._rights.authorize_user(user, needs, connection.source_host)
 

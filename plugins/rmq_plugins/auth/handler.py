@@ -128,10 +128,10 @@ class AuthHandler:
         part = (request.header(ListUsersRequestHeader).filter or "").strip()
         users = [
             self._shown(user, request)
-            for user in self._users.all()
+            for user in self._users.all_users()
             if part in (user.username or "")
         ]
-        return request.reply(body=fastjson.dumps(users) if users else b"")
+        return request.reply(body=fastjson.dump_json(users) if users else b"")
 
     # -- policies
 
@@ -200,13 +200,13 @@ class AuthHandler:
         header = request.header(ListAclsRequestHeader)
         part, wanted = header.subject_filter or "", header.resource_filter or ""
         acls = []
-        for subject, acl in self._acls.all():
+        for subject, acl in self._acls.all_rules():
             if part.strip() and part not in subject:
                 continue
             policies = list(_about(acl.policies, wanted))
             if policies:
                 acls.append(AclInfo(subject=subject, policies=policies))
-        return request.reply(body=fastjson.dumps(acls) if acls else b"")
+        return request.reply(body=fastjson.dump_json(acls) if acls else b"")
 
     # -- shared
 

@@ -17,7 +17,7 @@ from typing import Final
 from rmq.access import resources
 from rmq.access.actions import Action
 from rmq.access.resources import Resource
-from rmq.access.rights import Need
+from rmq.access.rights import RequiredPermission
 from rmq.plugin import RequestRejected
 from rmq.protocol.bodies.groups import SubscriptionGroupConfig, SubscriptionGroupList
 from rmq.protocol.bodies.heartbeat import CheckClientRequestBody, HeartbeatData
@@ -37,7 +37,7 @@ from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import Command
 from rmq.protocol.topics import is_retry_topic
 
-Needs = Iterable[Need]
+Needs = Iterable[RequiredPermission]
 
 PUB = (Action.PUB,)
 SUB = (Action.SUB,)
@@ -244,7 +244,7 @@ _MOST_NEEDS: Final = 10_000
 _UNREADABLE: Final = "parse authorization context error."
 
 
-def needs_of(request: Command, cluster: str) -> list[Need]:
+def needs_of(request: Command, cluster: str) -> list[RequiredPermission]:
     """Return every right that the request needs; only a producer's may need none."""
     code = request.code
     special = SPECIAL.get(code)
@@ -256,7 +256,7 @@ def needs_of(request: Command, cluster: str) -> list[Need]:
             raise RequestRejected(ResponseCode.NO_PERMISSION, _UNREADABLE)
     else:
         actions = GET if code in CLUSTER_READS else UPDATE
-        needs = [Need(resources.cluster(cluster), actions)]
+        needs = [RequiredPermission(resources.cluster_resource(cluster), actions)]
     if len(needs) > _MOST_NEEDS:
         raise RequestRejected(ResponseCode.NO_PERMISSION, _UNREADABLE)
     return needs
@@ -280,7 +280,7 @@ def is_administrative(code: int) -> bool:
     return not (code in FIELDS or code in SPECIAL)
 
 
-def _from_fields(request: Command) -> Iterator[Need]:
+def _from_fields(request: Command) -> Iterator[RequiredPermission]:
     actions, places = FIELDS[request.code]
     for kind, name in places:
         text = request.ext_fields.get(name)
@@ -288,16 +288,22 @@ def _from_fields(request: Command) -> Iterator[Need]:
             continue
         separator = _LISTS.get(name)
         for each in text.split(separator) if separator else (text,):
-            yield Need(_resource(kind, each), actions)
+            yield RequiredPermission(_resource(kind, each), actions)
 
 
 def _resource(kind: str, name: str) -> Resource:
-    return resources.topic(name) if kind == _T else resources.group(name)
+    return (
+        resources.topic_resource(name) if kind == _T else resources.group_resource(name)
+    )
 
 
 def _resend(request: Command) -> Needs:
     """Update on Group `group`."""
-    return [Need(resources.group(request.ext_fields.get("group", "")), UPDATE)]
+    return [
+        RequiredPermission(
+            resources.group_resource(request.ext_fields.get("group", "")), UPDATE
+        )
+    ]
 
 
 def _send(request: Command) -> Needs:
@@ -312,94 +318,108 @@ def _send_short(request: Command) -> Needs:
 
 def _publish(topic: str) -> Needs:
     """Sending to a group's retry topic is consuming (Sub), not publishing."""
-    yield Need(resources.topic(topic), SUB if is_retry_topic(topic) else PUB)
+    yield RequiredPermission(
+        resources.topic_resource(topic), SUB if is_retry_topic(topic) else PUB
+    )
 
 
 def _end_transaction(request: Command) -> Needs:
     """Pub on Topic `topic`, which older clients leave out."""
     topic = request.ext_fields.get("topic", "")
     if topic.strip():
-        yield Need(resources.topic(topic), PUB)
+        yield RequiredPermission(resources.topic_resource(topic), PUB)
 
 
 def _heartbeat(request: Command) -> Needs:
     """Sub on each consumer group and its topics; nothing for a producer."""
     for consumer in HeartbeatData.decode(request.body).consumer_data_set:
-        yield Need(resources.group(consumer.group_name or ""), SUB)
+        yield RequiredPermission(
+            resources.group_resource(consumer.group_name or ""), SUB
+        )
         for subscription in consumer.subscription_data_set:
-            yield Need(resources.topic(subscription.topic or ""), SUB)
+            yield RequiredPermission(
+                resources.topic_resource(subscription.topic or ""), SUB
+            )
 
 
 def _unregister(request: Command) -> Needs:
     """Sub on Group `consumerGroup`; nothing for a producer."""
     group = request.ext_fields.get("consumerGroup", "")
     if group.strip():
-        yield Need(resources.group(group), SUB)
+        yield RequiredPermission(resources.group_resource(group), SUB)
 
 
 def _check_client(request: Command) -> Needs:
     """Sub on the group and the topic of the body."""
     body = CheckClientRequestBody.decode(request.body)
-    yield Need(resources.group(body.group or ""), SUB)
+    yield RequiredPermission(resources.group_resource(body.group or ""), SUB)
     if body.subscription_data is not None:
-        yield Need(resources.topic(body.subscription_data.topic or ""), SUB)
+        yield RequiredPermission(
+            resources.topic_resource(body.subscription_data.topic or ""), SUB
+        )
 
 
 def _assignment(request: Command) -> Needs:
     """Sub on the group and the topic of the body."""
     body = QueryAssignmentRequestBody.decode(request.body)
-    yield Need(resources.group(body.consumer_group or ""), SUB)
-    yield Need(resources.topic(body.topic or ""), SUB)
+    yield RequiredPermission(resources.group_resource(body.consumer_group or ""), SUB)
+    yield RequiredPermission(resources.topic_resource(body.topic or ""), SUB)
 
 
 def _lock(request: Command) -> Needs:
     """Sub on the group and each topic of the body."""
     body = LockBatchRequestBody.decode(request.body)
-    yield Need(resources.group(body.consumer_group or ""), SUB)
+    yield RequiredPermission(resources.group_resource(body.consumer_group or ""), SUB)
     for queue in body.mq_set:
-        yield Need(resources.topic(queue.topic or ""), SUB)
+        yield RequiredPermission(resources.topic_resource(queue.topic or ""), SUB)
 
 
 def _clone(request: Command) -> Needs:
     """Update on Group `destGroup` and Topic `topic`, Get on Group `srcGroup`."""
     fields = request.ext_fields
-    yield Need(resources.group(fields.get("destGroup", "")), UPDATE)
-    yield Need(resources.topic(fields.get("topic", "")), UPDATE)
-    yield Need(resources.group(fields.get("srcGroup", "")), GET)
+    yield RequiredPermission(
+        resources.group_resource(fields.get("destGroup", "")), UPDATE
+    )
+    yield RequiredPermission(resources.topic_resource(fields.get("topic", "")), UPDATE)
+    yield RequiredPermission(resources.group_resource(fields.get("srcGroup", "")), GET)
 
 
 def _create_topics(request: Command) -> Needs:
     """Create on each topic of the body."""
     body = CreateTopicListRequestBody.decode(request.body)
     for topic in body.topic_config_list:
-        yield Need(resources.topic(topic.topic_name or ""), CREATE)
+        yield RequiredPermission(
+            resources.topic_resource(topic.topic_name or ""), CREATE
+        )
 
 
 def _create_group(request: Command) -> Needs:
     """Create on the group of the body."""
     config = SubscriptionGroupConfig.decode(request.body)
-    yield Need(resources.group(config.group_name or ""), CREATE)
+    yield RequiredPermission(resources.group_resource(config.group_name or ""), CREATE)
 
 
 def _create_groups(request: Command) -> Needs:
     """Create on each group of the body."""
     for config in SubscriptionGroupList.decode(request.body).group_config_list:
-        yield Need(resources.group(config.group_name or ""), CREATE)
+        yield RequiredPermission(
+            resources.group_resource(config.group_name or ""), CREATE
+        )
 
 
 def _batch_acks(request: Command) -> Needs:
     """Sub on group and topic of each ack of the body, or of none."""
     for ack in BatchAckRequestBody.decode(request.body).acks or [BatchAck()]:
-        yield Need(resources.group(ack.group or ""), SUB)
-        yield Need(resources.topic(ack.topic or ""), SUB)
+        yield RequiredPermission(resources.group_resource(ack.group or ""), SUB)
+        yield RequiredPermission(resources.topic_resource(ack.topic or ""), SUB)
 
 
 def _lite_subscriptions(request: Command) -> Needs:
     """Sub on group and topic of each entry of the body."""
     body = LiteSubscriptionCtlRequestBody.decode(request.body or b"{}")
     for entry in body.subscription_set or [LiteSubscription()]:
-        yield Need(resources.group(entry.group or ""), SUB)
-        yield Need(resources.topic(entry.topic or ""), SUB)
+        yield RequiredPermission(resources.group_resource(entry.group or ""), SUB)
+        yield RequiredPermission(resources.topic_resource(entry.topic or ""), SUB)
 
 
 SPECIAL: Final[Mapping[int, Callable[[Command], Needs]]] = {

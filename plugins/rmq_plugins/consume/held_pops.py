@@ -95,7 +95,7 @@ class HeldPops:
         if len(self._deadlines) > 2 * self.waiting + SLACK:
             self._deadlines = [each for each in self._deadlines if not each[2].is_done]
             heapq.heapify(self._deadlines)
-        self.alarm.ask(held.deadline_ms)
+        self.alarm.wake_at(held.deadline_ms)
         return True
 
     def _enter(self, held: HeldPop, *, first: bool = False) -> None:
@@ -178,14 +178,14 @@ class HeldPops:
         if len(self._freed) < self._config.max_pop_polling_size:
             at_ms = self._now_ms() + max(0, delay_ms)
             heapq.heappush(self._freed, (at_ms, (topic, group, queue_id)))
-            self.alarm.ask(at_ms)
+            self.alarm.wake_at(at_ms)
 
     def wake_one(self, key: Key) -> None:
         """Wake the oldest request of a key."""
         held = self._take(key)
         if held is not None:
             self._ready.append(held)
-            self.alarm.ask(0)
+            self.alarm.wake_at(0)
 
     async def run(self) -> None:
         """Run the requests that were woken, and end those whose time is over."""
@@ -199,7 +199,7 @@ class HeldPops:
             self._expire()
             for times in self._deadlines, self._freed:
                 if times:
-                    self.alarm.ask(times[0][0])
+                    self.alarm.wake_at(times[0][0])
 
     def _go_on(self, held: HeldPop) -> None:
         if held.is_done or not held.connection.is_open:

@@ -28,7 +28,7 @@ class ExportHandler:
         elif name is not None:
             self._positions.report(name, self._offset(request, end_offset))
         lags = self._positions.lags(end_offset)
-        return request.reply(body=fastjson.dumps({"exporters": lags}))
+        return request.reply(body=fastjson.dump_json({"exporters": lags}))
 
     @staticmethod
     def _offset(request: Command, end_offset: int) -> int:

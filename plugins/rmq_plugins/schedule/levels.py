@@ -70,7 +70,7 @@ class DelayOffsets(JsonTable):
 
     def copy(self, body: bytes) -> None:
         """Become the table that a master answered; RequestRejected if it is none."""
-        value = fastjson.loads(body)
+        value = fastjson.load_json(body)
         if not isinstance(value, dict):
             raise RequestRejected(1, "the delay offsets are no object")
         before = self._content()

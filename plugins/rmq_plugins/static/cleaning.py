@@ -69,7 +69,7 @@ class Cleaning:
         stats: dict[str, TopicStatsTable] = {}
         gone = set()
         for queue_id, parts in mapping.hosted_queues.items():
-            if mapping.leader(queue_id) is None or len(parts) < 2:
+            if mapping.leader_of(queue_id) is None or len(parts) < 2:
                 continue
             first, second = parts[:2]
             if second.is_decided and await self._is_empty(name, mapping, first, stats):
@@ -143,7 +143,7 @@ class Cleaning:
             and theirs.bname == broker_name
             and theirs.epoch == mapping.epoch
             and theirs.total_queues == mapping.total_queues
-            and theirs.leader(queue_id) is not None
+            and theirs.leader_of(queue_id) is not None
         )
 
 

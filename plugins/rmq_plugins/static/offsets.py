@@ -80,7 +80,7 @@ class StaticOffsets:
         if header.lo is False:
             return None
         queue_id: int = header.queue_id  # type: ignore[attr-defined] # of all kinds
-        if mapping.leader(queue_id) is None:
+        if mapping.leader_of(queue_id) is None:
             raise RequestRejected(
                 ResponseCode.NOT_LEADER_FOR_QUEUE,
                 f"{mapping.topic}-{queue_id} does not exit in request process of "
@@ -105,7 +105,7 @@ class StaticOffsets:
         if offset is None:
             return handler(request, connection)
         part = logical.part(offset)
-        physical = part.physical(max(offset, part.logic_offset))
+        physical = part.physical_offset(max(offset, part.logic_offset))
         if not logical.is_here(part):
             return self._commit_there(part, request, {"commitOffset": physical})
         mapped = _with(request, part)
@@ -151,7 +151,9 @@ class StaticOffsets:
                 if answer.code == ResponseCode.SUCCESS:
                     offset = answer.header(QueryConsumerOffsetResponseHeader).offset
             if offset >= 0:
-                found = QueryConsumerOffsetResponseHeader(offset=part.logical(offset))
+                found = QueryConsumerOffsetResponseHeader(
+                    offset=part.logical_offset(offset)
+                )
                 return request.reply(header=found)
         raise RequestRejected(
             ResponseCode.QUERY_NOT_FOUND,
@@ -177,7 +179,7 @@ class StaticOffsets:
             answer = await self._peers.ask_part(part, request, {})
             offset = answer.header(GetMaxOffsetResponseHeader).offset
         return request.reply(
-            header=GetMaxOffsetResponseHeader(offset=part.logical(offset))
+            header=GetMaxOffsetResponseHeader(offset=part.logical_offset(offset))
         )
 
     def smallest(
@@ -197,7 +199,7 @@ class StaticOffsets:
             answer = await self._peers.ask_part(part, request, {})
             offset = answer.header(GetMinOffsetResponseHeader).offset
         return request.reply(
-            header=GetMinOffsetResponseHeader(offset=part.told(offset))
+            header=GetMinOffsetResponseHeader(offset=part.reported_offset(offset))
         )
 
     def earliest_time(
@@ -235,7 +237,7 @@ class StaticOffsets:
         Or for the last one before it, which a part that begins later says is 0.
         """
         header = request.header(SearchOffsetRequestHeader)
-        is_upper, found = header.boundary is BoundaryType.UPPER, -1
+        is_upper, found = header.end_boundary is BoundaryType.UPPER, -1
         for part in logical.parts:
             if not part.is_decided:
                 continue
@@ -244,7 +246,7 @@ class StaticOffsets:
                     logical.topic,
                     part.queue_id,
                     header.timestamp,
-                    Boundary[header.boundary],
+                    Boundary[header.end_boundary],
                 )
                 end: int = self._messages.max_offset(logical.topic, part.queue_id)
             else:
@@ -254,7 +256,7 @@ class StaticOffsets:
                 answer = await self._peers.ask_part(part, request, {}, code=code)
                 end = answer.header(GetMaxOffsetResponseHeader).offset
             if found < 0 or offset > 0 or not is_upper:
-                found = part.logical(offset)
+                found = part.logical_offset(offset)
             if offset < end and not is_upper:
                 break
         return request.reply(header=SearchOffsetResponseHeader(offset=found))

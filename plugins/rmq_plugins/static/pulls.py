@@ -70,8 +70,10 @@ def logical_ends(
             next_ = high
     if part.has_end:
         next_ = min(next_, part.end_offset)
-    largest = max(part.logical(high), parts[-1].largest())
-    return Ends(code, part.logical(next_), part.logical(low), largest), part
+    largest = max(part.logical_offset(high), parts[-1].largest_offset())
+    return Ends(
+        code, part.logical_offset(next_), part.logical_offset(low), largest
+    ), part
 
 
 class MappedPull(Command, kw_only=True):
@@ -121,7 +123,7 @@ class StaticPulls:
         header = request.header(PullMessageRequestHeader)
         if header.lo is False:
             return handler(request, connection)
-        if mapping.leader(header.queue_id) is None:
+        if mapping.leader_of(header.queue_id) is None:
             return request.reply(
                 ResponseCode.NOT_LEADER_FOR_QUEUE,
                 f"{mapping.topic}-{header.queue_id} cannot find mapping item in "
@@ -173,11 +175,11 @@ def _to_part(
     if part_at(parts, header.commit_offset) is part and (
         header.commit_offset >= part.logic_offset
     ):
-        header.commit_offset = part.physical(header.commit_offset)
+        header.commit_offset = part.physical_offset(header.commit_offset)
     else:
         header.sys_flag &= ~PULL_COMMIT_OFFSET
     header.queue_id = part.queue_id
-    header.queue_offset = part.physical(header.queue_offset)
+    header.queue_offset = part.physical_offset(header.queue_offset)
     if part.has_end:
         size = part.end_offset - part.start_offset
         header.max_msg_nums = min(header.max_msg_nums, size)
@@ -196,5 +198,5 @@ def _translate(
     found = Ends(code, next_, low, high)
     ends, part = logical_ends(parts, part, requested, found)
     fields.update(zip(names, map(str, ends[1:]), strict=True))
-    fields["offsetDelta"] = str(part.delta)
+    fields["offsetDelta"] = str(part.offset_delta)
     return ends.code

@@ -48,7 +48,7 @@ class MappedSend(Command, kw_only=True):
             fields["queueId"] = str(self.queue_id)
             if not self.is_half:
                 offset = int(fields["queueOffset"])
-                fields["queueOffset"] = str(self.leader.told(offset))
+                fields["queueOffset"] = str(self.leader.reported_offset(offset))
         return super().reply(code, remark, header=header, ext_fields=fields, body=body)
 
 
@@ -71,7 +71,7 @@ class StaticSends:
         queue_id = header.queue_id
         if queue_id < 0:
             queue_id = _any_led(mapping)
-        leader = mapping.leader(queue_id)
+        leader = mapping.leader_of(queue_id)
         if leader is None:
             return request.reply(
                 ResponseCode.NOT_LEADER_FOR_QUEUE,
@@ -91,5 +91,7 @@ class StaticSends:
 
 def _any_led(mapping: TopicQueueMappingDetail) -> int:
     """Return one of the logical queues that this broker leads, -1 if there is none."""
-    led = [each for each in mapping.hosted_queues if mapping.leader(each) is not None]
+    led = [
+        each for each in mapping.hosted_queues if mapping.leader_of(each) is not None
+    ]
     return random.choice(led) if led else -1

@@ -204,7 +204,7 @@ class FilterTable(JsonTable):
         groups = self._groups_of.setdefault(topic, EncodedMembers(line=_GROUP_LINE))
         groups.put(group, data)
         self._texts.put(topic, (topic, groups))
-        if groups.stale > PER_TURN:
+        if groups.stale_count > PER_TURN:
             self._long.add(topic)
 
     def _forget(self, key: tuple[str, str]) -> None:

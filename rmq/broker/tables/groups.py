@@ -164,7 +164,7 @@ class GroupTable(JsonTable):
                 self._quota.enter(name)
             self._put(name, group)
         self.forbidden_topics = dict(wrapper.forbidden_table)
-        self.adopt(wrapper.data_version)
+        self.adopt_version(wrapper.data_version)
         for name in (*gone, *changed):
             self._notify(name)
 

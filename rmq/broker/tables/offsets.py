@@ -266,7 +266,7 @@ class OffsetTable(JsonTable):
                 has_changed = True
         if has_changed:
             self.commit_table.unregister_all()
-            self.adopt(document.data_version)
+            self.adopt_version(document.data_version)
 
     def clip(self, end_of: Callable[[str, int], int | None]) -> int:
         """Lower offsets that are beyond the end of their queue; return their number.

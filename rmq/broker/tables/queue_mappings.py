@@ -130,7 +130,7 @@ class QueueMappings(JsonTable):
         changed = {n for n in names if mappings.get(n) != self._mappings.get(n)}
         self._mappings.clear()
         self._mappings.update(mappings)
-        self.adopt(version)
+        self.adopt_version(version)
         return changed
 
 

@@ -174,7 +174,7 @@ class TopicTable(JsonTable):
         See `EncodedMembers`.
         """
         await encode_in_turns(self._texts.in_request)
-        return self._texts.in_request.parts(limit)
+        return self._texts.in_request.text_parts(limit)
 
     def is_system(self, name: str) -> bool:
         """Return whether users may neither create nor delete the topic."""
@@ -242,7 +242,7 @@ class TopicTable(JsonTable):
             self._put(name, topic)
         self._journal.clear()
         self._unsaved.clear()
-        self.adopt(wrapper.data_version)
+        self.adopt_version(wrapper.data_version)
         for name in (*gone, *changed):
             for listener in self.on_change:
                 listener(name, self._topics.get(name))

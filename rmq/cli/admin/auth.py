@@ -33,7 +33,7 @@ def _send_change(
     value: dict[str, object] | None = None,
 ) -> list[str]:
     """Send a change to the broker of -b, or to all brokers of -c."""
-    body = b"" if value is None else fastjson.dumps(value)
+    body = b"" if value is None else fastjson.dump_json(value)
     brokers = resolve_brokers(admin, broker, cluster, slaves=True)
     return send_to_brokers(admin, brokers, code, fields, body, text="{} success.")
 
@@ -148,7 +148,7 @@ def get_user(
 ) -> Output:
     address = resolve_brokers(admin, broker, cluster)[0].address
     body = admin.request(address, RequestCode.AUTH_GET_USER, {"username": user}).body
-    return _user_table([fastjson.loads(body)] if body else [])
+    return _user_table([fastjson.load_json(body)] if body else [])
 
 
 @register_command("listUser")
@@ -160,7 +160,7 @@ def list_user(
     address = resolve_brokers(admin, broker, cluster)[0].address
     fields = {"filter": text} if text else {}
     body = admin.request(address, RequestCode.AUTH_LIST_USER, fields).body
-    return _user_table(fastjson.loads(body) if body else [])
+    return _user_table(fastjson.load_json(body) if body else [])
 
 
 def _user_table(users: list[dict[str, object]]) -> Table:
@@ -262,7 +262,7 @@ def get_acl(
 ) -> Output:
     address = resolve_brokers(admin, broker, cluster)[0].address
     body = admin.request(address, RequestCode.AUTH_GET_ACL, {"subject": subject}).body
-    return _rule_table([fastjson.loads(body)] if body else [])
+    return _rule_table([fastjson.load_json(body)] if body else [])
 
 
 @register_command("listAcl")
@@ -280,7 +280,7 @@ def list_acl(
     wanted = {"subjectFilter": subject, "resourceFilter": resource}
     fields = {name: value for name, value in wanted.items() if value}
     body = admin.request(address, RequestCode.AUTH_LIST_ACL, fields).body
-    return _rule_table(fastjson.loads(body) if body else [])
+    return _rule_table(fastjson.load_json(body) if body else [])
 
 
 def _rule_table(infos: list[dict[str, object]]) -> Table:
@@ -320,7 +320,7 @@ def copy_user(
     codes = RequestCode.AUTH_UPDATE_USER, RequestCode.AUTH_CREATE_USER
     return [
         _update_or_create(admin, target, codes, {"username": user["username"]}, user)
-        for user in fastjson.loads(body or b"[]")
+        for user in fastjson.load_json(body or b"[]")
         if wanted is None or user["username"] in wanted
     ]
 
@@ -351,7 +351,7 @@ def copy_acl(
     codes = RequestCode.AUTH_UPDATE_ACL, RequestCode.AUTH_CREATE_ACL
     return [
         _update_or_create(admin, target, codes, {"subject": info["subject"]}, info)
-        for info in fastjson.loads(body or b"[]")
+        for info in fastjson.load_json(body or b"[]")
         if wanted is None or info["subject"] in wanted
     ]
 
@@ -365,7 +365,7 @@ def _update_or_create(
 ) -> str:
     """Update a user or a rule; create it if it does not exist."""
     update, create = codes
-    body = fastjson.dumps(value)
+    body = fastjson.dump_json(value)
     try:
         admin.request(target, update, fields, body)
     except AnswerRefused as error:

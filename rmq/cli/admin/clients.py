@@ -89,7 +89,7 @@ def running_infos(
             code = RequestCode.GET_CONSUMER_RUNNING_INFO
             answer = admin.try_request(broker.address, code, fields)
             if answer.code == ResponseCode.SUCCESS:
-                found[name] = fastjson.loads(answer.body)
+                found[name] = fastjson.load_json(answer.body)
                 break
     return found
 

@@ -48,7 +48,7 @@ def get_sync_state_set(
     names = [name] if name else sorted({each.name for each in admin.brokers(cluster)})
     code = RequestCode.CONTROLLER_GET_SYNC_STATE_DATA
     leader = _find_leader(admin, controllers)
-    found = admin.request_json(leader, code, body=fastjson.dumps(names))
+    found = admin.request_json(leader, code, body=fastjson.dump_json(names))
     table = found.get("replicasInfoTable") or {}
     rows = [row for name in sorted(table) for row in _member_rows(name, table[name])]
     columns = (

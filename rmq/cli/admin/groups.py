@@ -55,7 +55,7 @@ def update_sub_group(
         "notifyConsumerIdsChangedEnable": options["notify"],
     }
     if options["policy"]:
-        config["groupRetryPolicy"] = fastjson.loads(options["policy"])
+        config["groupRetryPolicy"] = fastjson.load_json(options["policy"])
     if options["attributes"]:
         parts = (each.partition("=") for each in options["attributes"].split(","))
         config["attributes"] = {name.strip(): value for name, _, value in parts}
@@ -63,7 +63,7 @@ def update_sub_group(
         admin,
         resolve_brokers(admin, broker, cluster),
         RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
-        body=fastjson.dumps(config),
+        body=fastjson.dump_json(config),
         text="create subscription group to {} success.",
     )
 
@@ -77,7 +77,7 @@ def update_sub_group_list(
     admin: AdminClient, broker: str | None, cluster: str | None, filename: str
 ) -> Output:
     configs = read_json_list(filename)
-    body = fastjson.dumps({"groupConfigList": configs})
+    body = fastjson.dump_json({"groupConfigList": configs})
     code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST
     brokers = resolve_brokers(admin, broker, cluster)
     text = f"{len(configs)} groups to {{}} success."
@@ -146,7 +146,7 @@ def set_consume_mode(
     mode: str,
     share: int,
 ) -> Output:
-    body = fastjson.dumps(
+    body = fastjson.dump_json(
         {
             "topic": topic,
             "consumerGroup": group,

@@ -106,7 +106,7 @@ def queue_leaders(configs: Configs) -> dict[int, str]:
         queue_id: name
         for name, config in configs.items()
         for queue_id in _mapping_of(config).hosted_queues
-        if _mapping_of(config).leader(queue_id) is not None
+        if _mapping_of(config).leader_of(queue_id) is not None
     }
 
 
@@ -184,7 +184,7 @@ def _set_start_offsets(
         *_, before, last = _mapping_of(configs[new]).hosted_queues[queue_id]
         queue = MessageQueue(topic=topic, broker_name=old, queue_id=before.queue_id)
         end = stats[old].offset_table[queue].max_offset
-        begin = first_offset(before.logical(end))
+        begin = first_offset(before.logical_offset(end))
         decided = msgspec.structs.replace(last, logic_offset=begin)
         for name in (new, old):
             _mapping_of(configs[name]).hosted_queues[queue_id][-1] = decided

@@ -95,7 +95,7 @@ def update_topic_list(
     admin: AdminClient, broker: str | None, cluster: str | None, filename: str
 ) -> Output:
     configs = read_json_list(filename)
-    body = fastjson.dumps({"topicConfigList": configs})
+    body = fastjson.dump_json({"topicConfigList": configs})
     brokers = resolve_brokers(admin, broker, cluster)
     code = RequestCode.UPDATE_AND_CREATE_TOPIC_LIST
     text = f"{len(configs)} topics to {{}} success."

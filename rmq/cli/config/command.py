@@ -12,12 +12,12 @@ from rmq.cli.config.sources import gather_values, load_plugins, read_sources
 from rmq.cli.server.process import FAILED, exit_server
 from rmq.cluster.config import ReplicationConfig
 from rmq.config.broker import BrokerConfig
-from rmq.config.document import document
+from rmq.config.document import configuration_page
 from rmq.config.option import (
     Finding,
     bad_values,
     build,
-    check,
+    check_settings,
     describe,
     read_properties,
 )
@@ -90,7 +90,7 @@ def check_file(path: str, role: str) -> None:
         values = read_properties(path)
         places = lines_of_keys(path)
         classes = _config_classes(role, values)
-        findings = [*check(values, classes), *_duplicate_keys(places)]
+        findings = [*check_settings(values, classes), *_duplicate_keys(places)]
     except RmqError as error:
         exit_server(error)
     bad = dict(_wrong_values(values, classes))
@@ -192,4 +192,4 @@ def print_document() -> None:
         ("Keys of the controller", [ControllerConfig]),
         ("Keys of a container", [ContainerConfig]),
     )
-    click.echo(document(sections), nl=False)
+    click.echo(configuration_page(sections), nl=False)

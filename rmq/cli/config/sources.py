@@ -10,7 +10,12 @@ from collections.abc import Iterable, Mapping
 import click
 
 from rmq.config.keys import broken_promises
-from rmq.config.option import bad_values, check, environment_values, read_properties
+from rmq.config.option import (
+    bad_values,
+    check_settings,
+    environment_values,
+    read_properties,
+)
 from rmq.core.errors import ConfigError
 from rmq.plugin.registry import PluginSet
 
@@ -85,7 +90,7 @@ def report_findings(
     values: dict[str, str], classes: Iterable[type], *, strict: bool
 ) -> None:
     """Log findings about the settings; ConfigError for a problem if `strict`."""
-    findings = check(values, classes)
+    findings = check_settings(values, classes)
     for finding in findings:
         level = logging.WARNING if finding.is_problem else logging.INFO
         logging.getLogger("rmq").log(level, "%s", finding.text)

@@ -14,7 +14,7 @@ from rmq.cli.failures import FAILED, exit_with_error
 from rmq.cli.tool_settings import ToolSettings, with_settings
 from rmq.config.broker import BrokerConfig
 from rmq.core.errors import RmqError
-from rmq.core.logs import escaped
+from rmq.core.logs import escape_text
 from rmq.store.config import StoreConfig
 
 
@@ -82,7 +82,7 @@ def _print_findings(findings: list[Finding], seconds: float, *, as_json: bool) -
     width = max((len(each.subject) for each in findings), default=0)
     for each in findings:
         mark = "PROBLEM" if each.is_problem else "note" if each.remedy else "ok"
-        click.echo(f"{mark:7}  {each.subject:{width}}  {escaped(each.text)}")
+        click.echo(f"{mark:7}  {each.subject:{width}}  {escape_text(each.text)}")
         if each.remedy:
             click.echo(f"         -> {each.remedy}")
     count = sum(each.is_problem for each in findings)

@@ -25,7 +25,7 @@ from rmq.cli.tool_settings import ToolSettings
 from rmq.client.admin import AdminClient, BrokerAddress, make_request
 from rmq.cluster.config import ReplicationConfig
 from rmq.config.broker import BrokerConfig
-from rmq.config.option import build, check, parse_properties
+from rmq.config.option import build, check_settings, parse_properties
 from rmq.core.address import FAST_PORT_DISTANCE, HA_PORT_DISTANCE, Address
 from rmq.core.errors import ConfigError, PeerError, RmqError
 from rmq.outgoing.identity import ANY_NAME, Identity, Trust
@@ -106,7 +106,7 @@ def _own_name_server(config: BrokerConfig) -> str:
 
 def _check_configuration(values: Mapping[str, str]) -> Findings:
     classes = (*ROLES["broker"], *load_plugins(values).config_classes())
-    problems = [f for f in check(values, classes) if f.is_problem]
+    problems = [f for f in check_settings(values, classes) if f.is_problem]
     for problem in problems:
         remedy = "correct it in the file; rmq config check lists all problems"
         yield Finding("configuration", problem.text, True, remedy)
@@ -255,7 +255,7 @@ def _check_name_server(admin: AdminClient, address: str) -> Finding:
 def _check_brokers(admin: AdminClient, name: str | None) -> Findings:
     """Check all brokers; `name` is that of the configured one."""
     infos = {
-        address: fastjson.loads(
+        address: fastjson.load_json(
             admin.request(address, RequestCode.GET_BROKER_CLUSTER_INFO).body
         )
         for address in admin.name_servers

@@ -9,7 +9,7 @@ from typing import Final
 from rmq.cli.doctor.findings import Finding, Findings
 from rmq.client.admin import AdminClient, BrokerAddress
 from rmq.core.errors import RmqError
-from rmq.core.humanize import span
+from rmq.core.humanize import time_span
 from rmq.protocol.codes import OwnRequestCode
 
 NOT_REPEATED: Final = frozenset({"disk", "not-following"})
@@ -27,7 +27,7 @@ def reported_problems(admin: AdminClient, broker: BrokerAddress) -> Findings:
         if each["kind"] in NOT_REPEATED:
             continue
         for_ms = found["now"] - each["since_ms"] if each["since_ms"] else 0
-        since = f" For {span(for_ms)}." if for_ms >= 60_000 else ""
+        since = f" For {time_span(for_ms)}." if for_ms >= 60_000 else ""
         remedy = each["do"]
         if each["command"]:
             remedy += f" {each['command']}"

@@ -8,7 +8,7 @@ import click
 
 from rmq.cli.config.sources import report_findings
 from rmq.cli.server.service_manager import notify, reloading_state
-from rmq.config.changes import apply_changes, differences
+from rmq.config.changes import apply_changes, find_differences
 from rmq.core.errors import RmqError
 
 logger = logging.getLogger("rmq")
@@ -34,7 +34,7 @@ def reload_config(gather: Callable[[], Mapping[str, str]], running: Changeable) 
     try:
         values = dict(gather())
         report_findings(values, [type(config) for config in configs], strict=False)
-        changes, fixed = differences(values, configs)
+        changes, fixed = find_differences(values, configs)
         outcome = apply_changes(changes, configs)
     except (RmqError, click.UsageError) as error:
         logger.error("the configuration is unchanged: %s", error)

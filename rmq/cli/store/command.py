@@ -221,7 +221,7 @@ def settle_ring(root: Path, commit_log: Path | None, path: str | None) -> None:
     tool = _load_tool("settle")
     with _exit_on_error():
         values = read_properties(path) if path else {}
-        lines = tool.settle(_files(root, commit_log), values)
+        lines = tool.recover_store(_files(root, commit_log), values)
     for line in lines:
         click.echo(escape_controls(line))
 

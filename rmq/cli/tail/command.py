@@ -285,7 +285,7 @@ def _decode_answer(address: str, answer: Command) -> Row:
         raise FollowNotSupported
     if answer.code != ResponseCode.SUCCESS:
         raise AnswerRefused(address, answer.code, answer.remark or "")
-    found: Row = fastjson.loads(answer.body)
+    found: Row = fastjson.load_json(answer.body)
     return found
 
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from rmq.cli.terminal.text import escape_controls, local_time, utc_time
-from rmq.core.humanize import span
+from rmq.core.humanize import time_span
 from rmq.protocol.json_dialect import ObjectKey
 from rmq.protocol.versions import version_text
 
@@ -94,7 +94,7 @@ def cell_text(name: str, cell: object, *, is_terminal: bool) -> str:
     if name in TIMES and isinstance(cell, int):
         return (local_time if is_terminal else utc_time)(cell) if cell > 0 else ""
     if name in SPANS and isinstance(cell, int) and is_terminal:
-        return span(cell)
+        return time_span(cell)
     if name == "version" and isinstance(cell, int):
         return version_name(cell)
     text = plain_text(cell)

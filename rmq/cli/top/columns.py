@@ -7,7 +7,7 @@ from typing import Any, Final, Literal, NamedTuple
 from rmq.cli.terminal.table import cut_middle
 from rmq.cli.terminal.text import escape_controls, short_number
 from rmq.cli.top.overview import Row
-from rmq.core.humanize import span
+from rmq.core.humanize import time_span
 
 NAME_WIDTH: Final = 16
 LONG_NAME_WIDTH: Final = 32
@@ -66,7 +66,7 @@ def _percent_text(part: float) -> str:
 
 
 def _span_text(length_ms: int) -> str:
-    return span(length_ms) if length_ms else ""
+    return time_span(length_ms) if length_ms else ""
 
 
 def _number_columns(**titles: str) -> list[Column]:

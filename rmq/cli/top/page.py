@@ -11,7 +11,7 @@ from msgspec import field
 
 from rmq.cli.terminal.text import escape_controls, short_number
 from rmq.cli.top.overview import GroupRow, TopicRow
-from rmq.core.humanize import span
+from rmq.core.humanize import time_span
 
 BAR_WIDTH: Final = 24
 EIGHTHS: Final = " ▏▎▍▌▋▊▉"
@@ -117,7 +117,7 @@ def _group_lines(view: GroupView) -> Iterator[str]:
     row, why = view.row, view.why
     yield (
         f"{escape_controls(view.node)}   lag {short_number(row.lag)}   "
-        f"wait {span(row.waits_ms)}   in {short_number(view.arriving)}/s   "
+        f"wait {time_span(row.waits_ms)}   in {short_number(view.arriving)}/s   "
         f"done {short_number(view.done)}/s   retry {short_number(view.retries)}/s   "
         f"DLQ {short_number(view.dead)}"
     )

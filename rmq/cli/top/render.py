@@ -10,7 +10,7 @@ from typing import Final, Literal, NamedTuple
 from rmq.cli.terminal.text import escape_controls, fit_line, short_number, time_of_day
 from rmq.cli.top.columns import Choice, View, columns_of, select_rows, sort_keys
 from rmq.cli.top.overview import Overview, Problem, Rates, Row, merge_rows
-from rmq.core.humanize import span
+from rmq.core.humanize import time_span
 
 MIN_WIDTH: Final = 60
 MIN_HEIGHT: Final = 12
@@ -82,7 +82,7 @@ def render_screen(
 def _title_line(states: Sequence[Overview], width: int, period_s: float) -> str:
     first = states[0]
     nodes = ", ".join(escape_controls(state.node) for state in states)
-    uptime = span(max(state.uptime_ms for state in states))
+    uptime = time_span(max(state.uptime_ms for state in states))
     return _spread_line(
         f"rmq top  {escape_controls(first.cluster)}  {nodes}  {first.version}  "
         f"up {uptime}",
@@ -114,8 +114,8 @@ def _traffic_line(states: Sequence[Overview], rates: Rates) -> str:
 def latency_text(latency_ms: float) -> str:
     """Format a p99: `≤ 3 ms`, or `> 3.0 s` above the last histogram bound."""
     if latency_ms > LAST_BOUND_MS:
-        return f"> {span(LAST_BOUND_MS)}"
-    return f"\u2264 {span(int(latency_ms))}"
+        return f"> {time_span(LAST_BOUND_MS)}"
+    return f"\u2264 {time_span(int(latency_ms))}"
 
 
 def _problem_line(problems: Sequence[Problem], width: int) -> str:

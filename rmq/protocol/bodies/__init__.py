@@ -36,17 +36,17 @@ class Body(msgspec.Struct, kw_only=True, rename="camel"):
     def decode(cls, data: bytes) -> Self:
         """Read the document; RequestRejected if it is not JSON, or of another shape."""
         if data.count(b"{") > MAX_OBJECTS:
-            raise _rejected(cls, f"over {MAX_OBJECTS} objects: send them in parts")
+            raise _rejection(cls, f"over {MAX_OBJECTS} objects: send them in parts")
         try:
             body = decode_quickly(cls, data)
-            return cls._lenient(data) if body is None else body
+            return cls._decode_leniently(data) if body is None else body
         except RemoteProtocolError as error:
-            raise _rejected(cls, error) from error
+            raise _rejection(cls, error) from error
 
     @classmethod
-    def _lenient(cls, data: bytes) -> Self:
+    def _decode_leniently(cls, data: bytes) -> Self:
         """Read a document with nulls, references, objects as names or other types."""
-        value = fastjson.StrangeBudget().loads(data)
+        value = fastjson.StrangeBudget().load_json(data)
         return cls._build(_without_nulls(value) if b"null" in data else value)
 
     @classmethod
@@ -60,11 +60,11 @@ class Body(msgspec.Struct, kw_only=True, rename="camel"):
         try:
             return msgspec.convert(value, cls, strict=False)
         except msgspec.ValidationError as error:
-            raise _rejected(cls, error) from error
+            raise _rejection(cls, error) from error
 
     def encode(self) -> bytes:
         """Write the document compactly."""
-        return fastjson.dumps(self)
+        return fastjson.dump_json(self)
 
 
 def decode_quickly(kind: type[T], data: bytes) -> T | None:
@@ -75,7 +75,7 @@ def decode_quickly(kind: type[T], data: bytes) -> T | None:
     if b"$ref" in data:
         return None
     # A class is hashable; mypy doubts it of type[T].
-    decode: Callable[[bytes], T] = _decoder(kind).decode  # type: ignore[arg-type]
+    decode: Callable[[bytes], T] = _decoder_of(kind).decode  # type: ignore[arg-type]
     with suppress(*_UNREADABLE):
         return decode(data)
     with suppress(*_UNREADABLE, RemoteProtocolError):
@@ -84,7 +84,7 @@ def decode_quickly(kind: type[T], data: bytes) -> T | None:
 
 
 @cache
-def _decoder(kind: type[Any]) -> msgspec.json.Decoder[Any]:
+def _decoder_of(kind: type[Any]) -> msgspec.json.Decoder[Any]:
     return msgspec.json.Decoder(kind, strict=False)
 
 
@@ -104,6 +104,6 @@ def _without_nulls(value: object) -> Any:  # noqa: ANN401 - any JSON value
     return value
 
 
-def _rejected(kind: type[Body], error: Exception | str) -> RequestRejected:
+def _rejection(kind: type[Body], error: Exception | str) -> RequestRejected:
     remark = f"{kind.__name__}: {error}"
     return RequestRejected(ResponseCode.SYSTEM_ERROR, remark)

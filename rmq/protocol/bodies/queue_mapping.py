@@ -49,19 +49,19 @@ class LogicQueueMappingItem(Body, kw_only=True):
         return self.end_offset > self.start_offset
 
     @property
-    def delta(self) -> int:
+    def offset_delta(self) -> int:
         """What clients add to the offset of a stored message."""
         return self.logic_offset - self.start_offset
 
-    def physical(self, offset: int) -> int:
+    def physical_offset(self, offset: int) -> int:
         """Return the offset in the broker's queue.
 
         >>> LogicQueueMappingItem(logic_offset=1_000).physical(1_007)
         7
         """
-        return offset - self.delta
+        return offset - self.offset_delta
 
-    def logical(self, offset: int) -> int:
+    def logical_offset(self, offset: int) -> int:
         """Return the offset in the logical queue, not before the part.
 
         >>> LogicQueueMappingItem(logic_offset=1_000).logical(7)
@@ -69,7 +69,7 @@ class LogicQueueMappingItem(Body, kw_only=True):
         """
         return self.logic_offset + max(0, offset - self.start_offset)
 
-    def told(self, offset: int) -> int:
+    def reported_offset(self, offset: int) -> int:
         """Return the logical offset as producers are told it: -1 while undecided.
 
         >>> LogicQueueMappingItem(logic_offset=-1).told(7)
@@ -79,9 +79,9 @@ class LogicQueueMappingItem(Body, kw_only=True):
             return UNDECIDED
         if self.end_offset >= self.start_offset:
             offset = min(offset, self.end_offset)
-        return self.logical(offset)
+        return self.logical_offset(offset)
 
-    def largest(self) -> int:
+    def largest_offset(self) -> int:
         """Return the logical offset up to which the mapping itself knows messages."""
         return self.logic_offset + max(0, self.end_offset - self.start_offset)
 
@@ -113,14 +113,14 @@ class TopicQueueMappingDetail(TopicQueueMappingInfo, kw_only=True):
 
     hosted_queues: dict[I32, list[LogicQueueMappingItem]] = field(default_factory=dict)
 
-    def leader(self, queue_id: int) -> LogicQueueMappingItem | None:
+    def leader_of(self, queue_id: int) -> LogicQueueMappingItem | None:
         """Return the leader of a logical queue if this broker has it."""
         parts = self.hosted_queues.get(queue_id)
         return parts[-1] if parts and parts[-1].bname == self.bname else None
 
     def info(self) -> TopicQueueMappingInfo:
         """Return what name servers are told."""
-        leaders = ((each, self.leader(each)) for each in self.hosted_queues)
+        leaders = ((each, self.leader_of(each)) for each in self.hosted_queues)
         return TopicQueueMappingInfo(
             topic=self.topic,
             scope=self.scope,
@@ -190,7 +190,7 @@ def wrong_parts(parts: Parts) -> str | None:
         if later is not None and later.is_decided:
             if part.logic_offset >= later.logic_offset:
                 return "The base logic offset does not increase monotonically"
-            if part.largest() >= later.logic_offset:
+            if part.largest_offset() >= later.logic_offset:
                 return "The max logic offset does not increase monotonically"
         later = part
     return None
@@ -205,19 +205,19 @@ def wrong_change(old: Parts, new: Parts, *, same_epoch: bool) -> str | None:
         return None
     if not new:
         return "The new item list is null or empty"
-    if same_epoch and _place(old[-1]) != _place(new[-1]):
+    if same_epoch and _location_of(old[-1]) != _location_of(new[-1]):
         return "The new leader is different but epoch equal"
     before = {part.gen: part for part in old}
     for part in new:
         known = before.get(part.gen, part)
-        if _place(part) != _place(known) or (
+        if _location_of(part) != _location_of(known) or (
             known.is_decided and part.logic_offset != known.logic_offset
         ):
             return f"The part of generation {part.gen} has another place than before"
     return None
 
 
-def _place(part: LogicQueueMappingItem) -> tuple[int, str, int, int]:
+def _location_of(part: LogicQueueMappingItem) -> tuple[int, str, int, int]:
     return part.gen, part.bname, part.queue_id, part.start_offset
 
 

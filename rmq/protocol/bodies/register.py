@@ -116,7 +116,7 @@ class RegisterBrokerBody(Body, kw_only=True):
         for start in range(0, len(data), MAX_PART_SIZE):
             objects += data.count(b"{", start, start + MAX_PART_SIZE)
             if objects > MAX_OBJECTS:
-                raise _rejected(f"over {MAX_OBJECTS} objects: send them in parts")
+                raise _rejection(f"over {MAX_OBJECTS} objects: send them in parts")
             yield None
         budget = fastjson.StrangeBudget()
         cut = _Cut(data)
@@ -129,7 +129,7 @@ class RegisterBrokerBody(Body, kw_only=True):
             mappings |= _load(text, dict[str, dict[str, Any]], budget)
             yield None
         if len(cut.rest) > MAX_REST_SIZE:
-            raise _rejected(
+            raise _rejection(
                 f"{len(cut.rest)} bytes beside topics without escapes and blanks: "
                 f"{MAX_REST_SIZE} may be there"
             )
@@ -148,23 +148,23 @@ class RegisterBrokerBody(Body, kw_only=True):
         """Read the inflated form; yield None after each step, and the body at last."""
         reader = _Reader(inflated)
         budget = fastjson.StrangeBudget()
-        data_version = DataVersion.decode(reader.take())
+        data_version = DataVersion.decode(reader.read_field())
         count = reader.count()
         if count > min(MAX_TEXT_TOPICS, compressed_size):
-            raise _rejected(
+            raise _rejection(
                 f"{count} topics in {compressed_size} bytes: {MAX_TEXT_TOPICS} may be "
                 "in one request, and not more than it has bytes; send them in parts"
             )
         topics: dict[str, TopicConfig] = {}
         for _ in range(count):
-            name, topic = _topic_from_text(reader.take(), budget)
+            name, topic = _topic_from_text(reader.read_field(), budget)
             topics[name] = topic
             if reader.ends_step():
                 yield None
-        servers = _load(reader.take(), list[str], budget)
+        servers = _load(reader.read_field(), list[str], budget)
         mappings: dict[str, dict[str, Any]] = {}
         for _ in range(reader.count() if reader.has_more else 0):
-            mapping = _mapping(reader.take(), budget)
+            mapping = _read_mapping(reader.read_field(), budget)
             mappings[str(mapping.get("topic"))] = mapping
             if reader.ends_step():
                 yield None
@@ -219,17 +219,17 @@ class _Reader:
 
     def count(self) -> int:
         if len(self._data) - self._position < _SIZE.size:
-            raise _rejected("it ends before a length")
+            raise _rejection("it ends before a length")
         (number,) = _SIZE.unpack_from(self._data, self._position)
         self._position += _SIZE.size
         if not 0 <= number <= len(self._data) - self._position:
-            raise _rejected(f"a length of {number} leads beyond its end")
+            raise _rejection(f"a length of {number} leads beyond its end")
         return int(number)
 
-    def take(self) -> bytes:
+    def read_field(self) -> bytes:
         size = self.count()
         if size > MAX_PART_SIZE:
-            raise _rejected(f"a part of {size} bytes: {MAX_PART_SIZE} may be in one")
+            raise _rejection(f"a part of {size} bytes: {MAX_PART_SIZE} may be in one")
         self._position += size
         self._step_parts += 1
         return self._data[self._position - size : self._position]
@@ -257,19 +257,19 @@ def inflate(data: bytes) -> bytes:
             try:
                 pieces.append(inflater.decompress(rest, _PIECE_SIZE))
             except zlib.error as error:
-                raise _rejected(str(error)) from error
+                raise _rejection(str(error)) from error
             rest = inflater.unconsumed_tail
             size += len(pieces[-1])
             if size > allowed:
                 pieces.clear()  # the traceback keeps it
-                raise _rejected(f"longer than {limit} bytes")
+                raise _rejection(f"longer than {limit} bytes")
     pieces.append(inflater.flush())
     if not inflater.eof:
-        raise _rejected("cut short")
+        raise _rejection("cut short")
     return b"".join(pieces)
 
 
-def _mapping(data: bytes, budget: fastjson.StrangeBudget) -> dict[str, Any]:
+def _read_mapping(data: bytes, budget: fastjson.StrangeBudget) -> dict[str, Any]:
     mapping = _load(data, dict[str, Any], budget)
     _check_depth(mapping)
     return mapping
@@ -279,7 +279,7 @@ def _check_depth(value: object) -> None:
     try:
         fastjson.check_depth(value)
     except RemoteProtocolError as error:
-        raise _rejected(str(error)) from error
+        raise _rejection(str(error)) from error
 
 
 def _load(data: bytes, kind: type[T], budget: fastjson.StrangeBudget) -> T:
@@ -288,9 +288,9 @@ def _load(data: bytes, kind: type[T], budget: fastjson.StrangeBudget) -> T:
     if value is not None:
         return value
     try:
-        return msgspec.convert(budget.loads(data), kind)
+        return msgspec.convert(budget.load_json(data), kind)
     except (RemoteProtocolError, msgspec.ValidationError) as error:
-        raise _rejected(str(error)) from error
+        raise _rejection(str(error)) from error
 
 
 def _topic_from_text(
@@ -298,33 +298,35 @@ def _topic_from_text(
 ) -> tuple[str, TopicConfig]:
     tokens = text.split(b" ", _LEAST_TOKENS)
     if len(tokens) < _LEAST_TOKENS:
-        raise _rejected(f"a topic has too few parts: {text[:_SHOWN]!r}")
+        raise _rejection(f"a topic has too few parts: {text[:_SHOWN]!r}")
     first, read_queues, write_queues, perm, filter_type, *attributes = tokens
     name = first.decode(errors="replace")
     topic = TopicConfig(
         topic_name=name,
-        read_queue_nums=_number(read_queues),
-        write_queue_nums=_number(write_queues),
-        perm=_number(perm),
+        read_queue_nums=_read_number(read_queues),
+        write_queue_nums=_read_number(write_queues),
+        perm=_read_number(perm),
         topic_filter_type=filter_type.decode(errors="replace"),
-        attributes=_attributes(attributes, budget),
+        attributes=_read_attributes(attributes, budget),
     )
     return name, topic
 
 
-def _attributes(texts: list[bytes], budget: fastjson.StrangeBudget) -> dict[str, str]:
+def _read_attributes(
+    texts: list[bytes], budget: fastjson.StrangeBudget
+) -> dict[str, str]:
     if not texts or texts[0] == b"{}":
         return {}
     return _load(texts[0], dict[str, str], budget)
 
 
-def _number(text: bytes) -> int:
+def _read_number(text: bytes) -> int:
     try:
         return _decode_number(text)
     except msgspec.DecodeError as error:
-        raise _rejected(f"a topic has {text[:_SHOWN]!r} for a number") from error
+        raise _rejection(f"a topic has {text[:_SHOWN]!r} for a number") from error
 
 
-def _rejected(reason: str) -> RequestRejected:
+def _rejection(reason: str) -> RequestRejected:
     remark = f"RegisterBrokerBody: {reason}"
     return RequestRejected(ResponseCode.SYSTEM_ERROR, remark)

@@ -88,7 +88,7 @@ def _decode_leniently(kind: type[H], ext_fields: Mapping[str, str]) -> H:
         if text is not None:
             values[field.name] = _parse(kind, field, text)
         elif field.required:
-            raise _rejected(kind, f"the field {field.encode_name} is missing")
+            raise _rejection(kind, f"the field {field.encode_name} is missing")
     return kind(**values)
 
 
@@ -107,7 +107,7 @@ def _parse(kind: type[Header], field: msgspec.structs.FieldInfo, text: str) -> o
             return False  # Java takes every other text for it
         if _JAVA_INTEGER.fullmatch(text):
             return _parse_padded(kind, field, text)
-        raise _rejected(kind, f"the field {field.encode_name} is {text!r}") from error
+        raise _rejection(kind, f"the field {field.encode_name} is {text!r}") from error
 
 
 def _parse_padded(
@@ -117,8 +117,8 @@ def _parse_padded(
     try:
         return msgspec.convert(int(text), field.type)
     except msgspec.ValidationError as error:
-        raise _rejected(kind, f"the field {field.encode_name} is {text}") from error
+        raise _rejection(kind, f"the field {field.encode_name} is {text}") from error
 
 
-def _rejected(kind: type[Header], what: str) -> RequestRejected:
+def _rejection(kind: type[Header], what: str) -> RequestRejected:
     return RequestRejected(ResponseCode.SYSTEM_ERROR, f"{kind.__name__}: {what}")

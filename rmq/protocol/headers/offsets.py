@@ -73,7 +73,7 @@ class SearchOffsetRequestHeader(TopicHeader, kw_only=True):
     lite_topic: str | None = None
 
     @property
-    def boundary(self) -> BoundaryType:
+    def end_boundary(self) -> BoundaryType:
         """The end of a run of equal times to return: UPPER, else LOWER."""
         if self.boundary_type is not None and self.boundary_type.upper() == "UPPER":
             return BoundaryType.UPPER

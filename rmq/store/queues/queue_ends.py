@@ -29,7 +29,7 @@ class QueueEnds(msgspec.Struct):
     def load(cls, folder: Path) -> "QueueEnds":
         """Read the file; no ends if it is absent or cannot be read."""
         try:
-            value = fastjson.loads((folder / NAME).read_bytes())
+            value = fastjson.load_json((folder / NAME).read_bytes())
             ends = {
                 (topic, int(queue_id)): int(end)
                 for topic, queues in value["queueEnds"].items()
@@ -48,7 +48,7 @@ class QueueEnds(msgspec.Struct):
         table: dict[str, dict[str, int]] = {}
         for queue in queues:
             table.setdefault(queue.topic, {})[str(queue.queue_id)] = queue.next_offset
-        data = fastjson.dumps({"logEnd": log_end, "queueEnds": table})
+        data = fastjson.dump_json({"logEnd": log_end, "queueEnds": table})
         replace_file(folder / NAME, data)
 
     @staticmethod

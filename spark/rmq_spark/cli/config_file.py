@@ -13,7 +13,7 @@ from typing import Any, Final
 import click
 import msgspec
 
-from rmq.config.option import nearest
+from rmq.config.option import nearest_name
 from rmq_spark.cli.options import ExportOptions
 
 _TABLES: Final = "rmq_spark.tables"
@@ -70,7 +70,7 @@ def _check_values(
     """Return the values as click takes them."""
     for name, value in values.items():
         if name not in known:
-            near = nearest(name, known)
+            near = nearest_name(name, known)
             hint = f"; did you mean {near}?" if near else ""
             raise click.BadParameter(f"{where}: there is no option {name}{hint}")
         if not isinstance(value, bool | int | float | str):

@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 import pyarrow as pa
 
-from rmq.config.option import nearest
+from rmq.config.option import nearest_name
 from rmq.core.errors import ConfigError
 
 FORMATS: Final = ("json", "avro")
@@ -70,7 +70,7 @@ def parse_fields(text: str) -> list[tuple[str, str]]:
             )
         name, kind = words[0], words[1].lower()
         if kind not in TYPES:
-            near = nearest(kind, TYPES)
+            near = nearest_name(kind, TYPES)
             hint = f"did you mean {near}?" if near else f"there are {', '.join(TYPES)}"
             raise ConfigError(f"column {name} has an unknown type {kind}; {hint}")
         if name.lower() in seen:

@@ -359,7 +359,7 @@ def _queue_request(code: int, queue: MessageQueue, **fields: object) -> Command:
 
 def _bounds_in(body: bytes) -> dict[MessageQueue, Bounds]:
     """Parse the statistics of a topic, a JSON table whose keys are objects."""
-    table = fastjson.loads(body).get("offsetTable") or {}
+    table = fastjson.load_json(body).get("offsetTable") or {}
     return {
         MessageQueue(
             queue["topic"], queue["brokerName"], int(queue["queueId"])

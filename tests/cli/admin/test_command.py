@@ -14,7 +14,7 @@ from rmq.cli.admin.command import admin_command as admin_group
 from rmq.cli.admin.document import inspect_server, render_page
 from rmq.cli.terminal.text import parse_time_ms
 from rmq.protocol.command import Command
-from rmq.protocol.fastjson import dumps
+from rmq.protocol.fastjson import dump_json
 from rmq.testing import RawClient, running_node
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -94,7 +94,7 @@ def heartbeat(group="G"):
             }
         ],
     }  # fmt: skip
-    return Command(34, {}, dumps(data), language="GO", version=401)
+    return Command(34, {}, dump_json(data), language="GO", version=401)
 
 
 async def test_a_static_topic_is_made_and_moved(node, run, shown):

@@ -12,7 +12,7 @@ import pytest
 from rmq.config.option import option
 from rmq.plugin import hookimpl
 from rmq.protocol.codes import RequestCode, ResponseCode
-from rmq.protocol.fastjson import dumps
+from rmq.protocol.fastjson import dump_json
 from rmq_plugins.admin.request_modes import RequestModes
 from rmq_plugins.admin.unserved import ADVICE
 
@@ -106,7 +106,7 @@ def group(name, **more):
 
 def test_groups_in_one_request(caller):
     groups = [group("A", retryMaxTimes=3), group("B", consumeEnable=False)]
-    body = dumps({"groupConfigList": groups})
+    body = dump_json({"groupConfigList": groups})
     assert (
         caller.call(
             RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, body=body
@@ -127,7 +127,7 @@ def test_groups_in_one_request(caller):
 
 @pytest.mark.parametrize("wrong", [group("a b"), group("B", retryQueueNums=-1)])
 def test_one_wrong_group_stops_all(caller, wrong):
-    body = dumps({"groupConfigList": [group("A"), wrong]})
+    body = dump_json({"groupConfigList": [group("A"), wrong]})
     assert (
         caller.call(
             RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, body=body
@@ -202,7 +202,8 @@ def mode(**more):
 def test_mode_is_kept(caller, clock):
     caller.broker.groups.find("G")
     assert (
-        caller.call(RequestCode.SET_MESSAGE_REQUEST_MODE, body=dumps(mode())).code == 0
+        caller.call(RequestCode.SET_MESSAGE_REQUEST_MODE, body=dump_json(mode())).code
+        == 0
     )
     shown = json.loads(caller.call(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE).body)
     assert shown == {"messageRequestModeMap": {"T": {"G": mode()}}}
@@ -229,7 +230,9 @@ def test_mode_is_kept(caller, clock):
 def test_modes_that_are_refused(caller, more, code):
     caller.broker.groups.find("G")
     assert (
-        caller.call(RequestCode.SET_MESSAGE_REQUEST_MODE, body=dumps(mode(**more))).code
+        caller.call(
+            RequestCode.SET_MESSAGE_REQUEST_MODE, body=dump_json(mode(**more))
+        ).code
         == code
     )
     assert json.loads(caller.call(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE).body) == {

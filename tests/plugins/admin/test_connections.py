@@ -6,7 +6,7 @@ import pytest
 
 from rmq.protocol.bodies.heartbeat import HeartbeatData
 from rmq.protocol.codes import RequestCode
-from rmq.protocol.fastjson import dumps
+from rmq.protocol.fastjson import dump_json
 
 SUBSCRIPTION = {
     "topic": "T", "subString": "a || b", "tagsSet": ["a", "b"], "codeSet": [97, 98],
@@ -29,9 +29,9 @@ HEARTBEAT = {
 @pytest.fixture
 def online(caller):
     """Bring a producer of P and a consumer of G online."""
-    assert HeartbeatData.decode(dumps(HEARTBEAT)).client_id == "c@1"
+    assert HeartbeatData.decode(dump_json(HEARTBEAT)).client_id == "c@1"
     assert (
-        caller.call(RequestCode.HEART_BEAT, body=dumps(HEARTBEAT), version=400).code
+        caller.call(RequestCode.HEART_BEAT, body=dump_json(HEARTBEAT), version=400).code
         == 0
     )
     return caller

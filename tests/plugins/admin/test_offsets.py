@@ -5,7 +5,7 @@ import json
 import pytest
 
 from rmq.protocol.codes import RequestCode
-from rmq.protocol.fastjson import loads
+from rmq.protocol.fastjson import load_json
 from rmq_plugins.schedule.deliver import Deliveries
 
 
@@ -71,11 +71,11 @@ def test_correction_is_the_least_of_the_groups_ahead(filled):
     for group, place in (("A", 5), ("B", 3), ("C", 1)):
         commit(filled, group, place)
     fields = {"topic": "T", "compareGroup": "A"}
-    assert loads(filled.call(RequestCode.QUERY_CORRECTION_OFFSET, fields).body) == {
+    assert load_json(filled.call(RequestCode.QUERY_CORRECTION_OFFSET, fields).body) == {
         "correctionOffsets": {"0": 1}
     }
     fields = {**fields, "filterGroups": "C"}
-    assert loads(filled.call(RequestCode.QUERY_CORRECTION_OFFSET, fields).body) == {
+    assert load_json(filled.call(RequestCode.QUERY_CORRECTION_OFFSET, fields).body) == {
         "correctionOffsets": {"0": 3}
     }
     assert offset(filled, "C") == 1, "Java forgets the groups that are filtered"
@@ -85,7 +85,7 @@ def test_correction_of_a_group_behind(filled):
     commit(filled, "A", 1)
     commit(filled, "B", 4)
     fields = {"topic": "T", "compareGroup": "A", "filterGroups": "A"}
-    body = loads(filled.call(RequestCode.QUERY_CORRECTION_OFFSET, fields).body)
+    body = load_json(filled.call(RequestCode.QUERY_CORRECTION_OFFSET, fields).body)
     assert body == {"correctionOffsets": {"0": (1 << 63) - 1}}
 
 
@@ -116,7 +116,7 @@ def test_clone_of_all_topics(filled):
 def test_time_span(filled, clock):
     commit(filled, "G", 4)
     clock.ms += 10_000
-    body = loads(
+    body = load_json(
         filled.call(
             RequestCode.QUERY_CONSUME_TIME_SPAN, {"topic": "T", "group": "G"}
         ).body

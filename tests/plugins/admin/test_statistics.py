@@ -3,7 +3,7 @@
 import pytest
 
 from rmq.protocol.codes import RequestCode, ResponseCode
-from rmq.protocol.fastjson import ObjectKey, loads
+from rmq.protocol.fastjson import ObjectKey, load_json
 
 
 @pytest.fixture
@@ -37,7 +37,9 @@ def by_queue(table):
 
 
 def test_progress_of_a_group(busy, clock):
-    body = loads(busy.call(RequestCode.GET_CONSUME_STATS, {"consumerGroup": "G"}).body)
+    body = load_json(
+        busy.call(RequestCode.GET_CONSUME_STATS, {"consumerGroup": "G"}).body
+    )
     table = by_queue(body["offsetTable"])
     assert set(table) == {("T", 0), ("T", 1), ("O", 0)}
     assert table["T", 0] == {
@@ -53,19 +55,21 @@ def test_progress_of_a_group(busy, clock):
 
 @pytest.mark.parametrize("fields", [{"topic": "O"}, {"topicList": "O;Unknown"}])
 def test_progress_in_some_topics(busy, fields):
-    body = loads(
+    body = load_json(
         busy.call(RequestCode.GET_CONSUME_STATS, {"consumerGroup": "G", **fields}).body
     )
     assert set(by_queue(body["offsetTable"])) == {("O", 0)}
 
 
 def test_progress_of_a_group_nobody_knows(busy):
-    body = loads(busy.call(RequestCode.GET_CONSUME_STATS, {"consumerGroup": "X"}).body)
+    body = load_json(
+        busy.call(RequestCode.GET_CONSUME_STATS, {"consumerGroup": "X"}).body
+    )
     assert body == {"consumeTps": 0.0, "offsetTable": {}}
 
 
 def test_progress_of_all_groups(busy):
-    body = loads(
+    body = load_json(
         busy.call(RequestCode.GET_BROKER_CONSUME_STATS, {"isOrder": "false"}).body
     )
     shown = {
@@ -79,7 +83,7 @@ def test_progress_of_all_groups(busy):
 
 
 def test_progress_in_ordered_topics_alone(busy):
-    body = loads(
+    body = load_json(
         busy.call(RequestCode.GET_BROKER_CONSUME_STATS, {"isOrder": "true"}).body
     )
     shown = {
@@ -103,7 +107,7 @@ def test_progress_in_ordered_topics_alone(busy):
     ],
 )
 def test_traffic(busy, name, key, total):
-    body = loads(
+    body = load_json(
         busy.call(
             RequestCode.VIEW_BROKER_STATS_DATA, {"statsName": name, "statsKey": key}
         ).body
@@ -116,13 +120,13 @@ def test_traffic(busy, name, key, total):
 
 
 def test_bytes_of_a_topic_are_those_of_its_records(busy):
-    body = loads(
+    body = load_json(
         busy.call(
             RequestCode.VIEW_BROKER_STATS_DATA,
             {"statsName": "TOPIC_PUT_SIZE", "statsKey": "T"},
         ).body
     )
-    other = loads(
+    other = load_json(
         busy.call(
             RequestCode.VIEW_BROKER_STATS_DATA,
             {"statsName": "TOPIC_PUT_SIZE", "statsKey": "O"},
@@ -134,7 +138,7 @@ def test_bytes_of_a_topic_are_those_of_its_records(busy):
 
 def test_bytes_of_a_pull_are_those_of_the_answer(busy):
     size = len(busy.pull("T", consumerGroup="G", maxMsgNums=3).body)
-    body = loads(
+    body = load_json(
         busy.call(
             RequestCode.VIEW_BROKER_STATS_DATA,
             {"statsName": "GROUP_GET_SIZE", "statsKey": "T@G"},
@@ -158,7 +162,7 @@ def test_messages_given_back_are_counted(busy):
     offset = busy.broker.store.queues.get("T", 0).entry_at(0)[0]
     fields = {"offset": offset, "group": "G", "delayLevel": 3, "originTopic": "T"}
     assert busy.call(RequestCode.CONSUMER_SEND_MSG_BACK, fields).code == 0
-    body = loads(
+    body = load_json(
         busy.call(
             RequestCode.VIEW_BROKER_STATS_DATA,
             {"statsName": "SNDBCK_PUT_NUMS", "statsKey": "T@G"},
@@ -168,7 +172,7 @@ def test_messages_given_back_are_counted(busy):
 
 
 def test_topic_rate_comes_with_its_offsets(busy):
-    body = loads(busy.call(RequestCode.GET_TOPIC_STATS_INFO, {"topic": "T"}).body)
+    body = load_json(busy.call(RequestCode.GET_TOPIC_STATS_INFO, {"topic": "T"}).body)
     assert body["topicPutTps"] == 0.6
 
 

@@ -8,7 +8,7 @@ import pytest
 from rmq.broker.audit import DETAILED_TOPICS, audited
 from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.command import Command
-from rmq.protocol.fastjson import loads
+from rmq.protocol.fastjson import load_json
 from rmq_plugins.admin.topics import TOPICS_OF_A_TURN, TopicHandler
 
 NEW = {
@@ -262,7 +262,7 @@ def test_stats_of_a_topic(caller, clock):
     caller.send(queueId=1)
     clock.ms += 5
     caller.send(queueId=1)
-    body = loads(caller.call(RequestCode.GET_TOPIC_STATS_INFO, {"topic": "T"}).body)
+    body = load_json(caller.call(RequestCode.GET_TOPIC_STATS_INFO, {"topic": "T"}).body)
     table = {dict(key)["queueId"]: value for key, value in body["offsetTable"].items()}
     assert table[0] == {"lastUpdateTimestamp": 0, "maxOffset": 0, "minOffset": 0}
     assert table[1] == {

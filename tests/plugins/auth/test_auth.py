@@ -8,7 +8,7 @@ from typing import NamedTuple
 import pytest
 
 from rmq.access.config import AuthConfig
-from rmq.access.networks import LOOPBACK, networks
+from rmq.access.networks import LOOPBACK, parse_networks
 from rmq.access.signature import signature_of, signed_content
 from rmq.access.tables import UserTable
 from rmq.core.clock import SystemClock
@@ -326,7 +326,7 @@ async def test_while_it_is_off_a_claimed_key_shows_no_password(tmp_path, nursery
 @pytest.mark.parametrize("code", range(3001, 3011))
 async def test_while_it_is_off_other_hosts_cannot_plant_a_user(code, tmp_path):
     request = Command.request(code)
-    unguarded = Unguarded(LOOPBACK + networks("k", "10.1.0.0/16"), tmp_path)
+    unguarded = Unguarded(LOOPBACK + parse_networks("k", "10.1.0.0/16"), tmp_path)
     handler = AuthHandler(UserTable(tmp_path, SystemClock()), None, unguarded)
     method = {
         3001: handler.create_user, 3002: handler.update_user,

@@ -271,7 +271,7 @@ def test_status_of_all_members_and_of_one(caller, online):
         RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS,
         {**fields, "clientAddr": "c@2"},
     )
-    assert list(fastjson.loads(one.body)["consumerTable"]) == ["c@2"]
+    assert list(fastjson.load_json(one.body)["consumerTable"]) == ["c@2"]
 
 
 def test_status_of_a_group_that_is_not_online(caller):

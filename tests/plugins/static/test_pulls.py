@@ -51,19 +51,19 @@ def queues(draw):
 def test_every_message_is_read_once(queue, start, count):
     parts, stored = queue
     everything = [
-        part.logical(offset)
+        part.logical_offset(offset)
         for part, each in zip(parts, stored, strict=False)
         for offset in range(each.low, each.high)
     ]
     offset, read = start, []
     for _ in range(300):
         part = part_at(parts, offset)
-        requested = part.physical(offset)
+        requested = part.physical_offset(offset)
         found, messages = stored[part.queue_id].answer(requested, count)
         ends, at = logical_ends(parts, part, requested, found)
-        read += [each + part.delta for each in messages]
+        read += [each + part.offset_delta for each in messages]
         assert ends.min >= 0
-        assert at.delta == part.delta or not messages
+        assert at.offset_delta == part.offset_delta or not messages
         if ends.code == NOT_FOUND or (ends.code == MOVED and ends.next == offset):
             break
         assert ends.next != offset, "the consumer would ask the same again"
@@ -81,4 +81,4 @@ def test_the_end_of_the_last_decided_part_is_waited_for(queue, beyond):
     told, at = logical_ends(parts, last, requested, found)
     assert at is last
     assert told.code == (NOT_FOUND if beyond <= 0 else MOVED)
-    assert told.next == last.logical(ends.high)
+    assert told.next == last.logical_offset(ends.high)

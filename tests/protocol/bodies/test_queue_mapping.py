@@ -52,7 +52,7 @@ def chains(draw, min_size=1):
 
 def test_javas_text_is_read_and_registered():
     detail = TopicQueueMappingDetail.decode(JAVA)
-    assert detail.leader(0).logic_offset == 0
+    assert detail.leader_of(0).logic_offset == 0
     assert detail.info().encode() == (
         b'{"bname":"broker-golden","currIdMap":{"0":0},"dirty":false,'
         b'"epoch":1795229106949,"scope":"__global__","topic":"AdmStatic55",'
@@ -79,8 +79,12 @@ def test_the_part_of_an_offset_is_the_last_one_that_begins_before_it(parts, offs
 @given(chains(), st.integers(0, 60))
 def test_offsets_go_there_and_back(parts, physical):
     for each in parts:
-        assert each.physical(each.logical(physical)) == physical
-        assert each.logical(physical) == physical + each.delta == each.told(physical)
+        assert each.physical_offset(each.logical_offset(physical)) == physical
+        assert (
+            each.logical_offset(physical)
+            == physical + each.offset_delta
+            == each.reported_offset(physical)
+        )
 
 
 @given(chains())
@@ -99,7 +103,7 @@ def test_an_undecided_part_is_neither_read_nor_told(parts, data):
     assert wrong_parts(chain) is None
     assert part_at(chain, offset) is part_at(parts, offset)
     assert part_after(chain, parts[-1]) is None
-    assert undecided.told(3) == -1
+    assert undecided.reported_offset(3) == -1
     assert part_at([undecided], 0) is None
 
 

@@ -204,7 +204,7 @@ class LiteDispatch:
     def _ask(self, at_ms: int) -> None:
         """Wake the task at a time of the wall."""
         left_ms = max(0, at_ms - self._clock.now_ms())
-        self.alarm.ask(self._clock.steady_ms() + left_ms)
+        self.alarm.wake_at(self._clock.steady_ms() + left_ms)
 
     def popped(self) -> None:
         """Hear that queues have new times at which they give messages again."""

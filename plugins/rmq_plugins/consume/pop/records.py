@@ -178,7 +178,7 @@ def read_acks(body: bytes) -> AckRecord | None:
 def _short_names(body: bytes) -> dict[str, object]:
     """Return the members of a body; older brokers wrote long names."""
     try:
-        value = fastjson.loads(body)
+        value = fastjson.load_json(body)
     except RemoteProtocolError as error:
         raise RequestRejected(1, str(error)) from error
     if not isinstance(value, dict):

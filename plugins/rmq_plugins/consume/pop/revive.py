@@ -87,7 +87,7 @@ class Reviver:
         self._checkpoints = checkpoints
         self._records = records
         self._alarm = Alarm(broker.clock.now_ms)
-        checkpoints.on_due = self._alarm.ask
+        checkpoints.on_due = self._alarm.wake_at
         self._young: deque[Checkpoint] = deque()
         self._acked: dict[Checkpoint, None] = {}
         self._places = {
@@ -97,7 +97,7 @@ class Reviver:
         self.revived = 0
         for queue_id in self._places:
             if self._behind(queue_id):
-                self._alarm.ask(0)
+                self._alarm.wake_at(0)
 
     def _first(self, queue_id: int) -> int:
         topic = self._records.revive_topic
@@ -119,7 +119,7 @@ class Reviver:
         checkpoints.commit(checkpoint.queue)
         if not checkpoint.is_written:
             self._young.append(checkpoint)
-            self._alarm.ask(checkpoint.pop_ms + STAY_MS)
+            self._alarm.wake_at(checkpoint.pop_ms + STAY_MS)
         return True
 
     def write(self, checkpoint: Checkpoint) -> bool:
@@ -167,13 +167,13 @@ class Reviver:
         """Have the log learn of an ack of a written checkpoint."""
         checkpoint.acked.append(offset)
         self._acked[checkpoint] = None
-        self._alarm.ask(self._clock.now_ms() + TICK_MS)
+        self._alarm.wake_at(self._clock.now_ms() + TICK_MS)
 
     def on_arrivals(self, touched: Mapping[tuple[str, int], int]) -> None:
         """Wake the task when the timer has delivered records."""
         queues = self._queues.of_topic(self._records.revive_topic)
         if any(self._behind(queue.queue_id) for queue in queues):
-            self._alarm.ask(0)
+            self._alarm.wake_at(0)
 
     def stop(self) -> None:
         """Write what is in memory, because the broker stops."""
@@ -210,14 +210,14 @@ class Reviver:
     def _ask_next(self) -> None:
         due_ms = self._checkpoints.next_due_ms()
         if due_ms is not None:
-            self._alarm.ask(due_ms)
+            self._alarm.wake_at(due_ms)
         while self._young and self._young[0].is_done:
             self._young.popleft()
         if self._young:
-            self._alarm.ask(self._young[0].pop_ms + STAY_MS)
+            self._alarm.wake_at(self._young[0].pop_ms + STAY_MS)
         is_waiting = self._checkpoints.has_unsettled or self._acked
         if is_waiting or any(place.open for place in self._places.values()):
-            self._alarm.ask(self._clock.now_ms() + TICK_MS)
+            self._alarm.wake_at(self._clock.now_ms() + TICK_MS)
 
     def tick(self) -> None:
         """Write old checkpoints and collected acks; move offsets."""

@@ -176,13 +176,13 @@ class PullHandler:
         compiled = self._native.table.held
         left_ms = compiled.next_deadline(int(trio.current_time() * 1_000))
         if left_ms >= 0:
-            self.held.alarm.ask(self._now_ms() + left_ms)
+            self.held.alarm.wake_at(self._now_ms() + left_ms)
         if compiled.wants_turn:
             self._broker.poll_soon()
 
     def _wake_service(self) -> None:
         """Hear that compiled pulls came back, or that one ends before all others."""
-        self.held.alarm.ask(0)
+        self.held.alarm.wake_at(0)
 
     def take_returned(self) -> list[ReturnedPull]:
         """Return the pulls that the compiled path gave back."""

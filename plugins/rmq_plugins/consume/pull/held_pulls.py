@@ -275,7 +275,7 @@ class HeldPulls:
     def set_alarm(self) -> None:
         """Ask for the time at which the next pull ends."""
         if self._by_tick:
-            self.alarm.ask(min(self._by_tick) * TICK_MS)
+            self.alarm.wake_at(min(self._by_tick) * TICK_MS)
 
     def run_turn(self) -> None:
         """Run pulls for one turn."""
@@ -321,7 +321,7 @@ class HeldPulls:
         if self._to_run and is_first:
             self.run_turn()
         if self._to_run:
-            self.alarm.ask(0)
+            self.alarm.wake_at(0)
 
     def _run(self, pull: HeldPull) -> None:
         if pull.connection not in self._by_connection:
@@ -347,7 +347,7 @@ class HeldPulls:
         """Put a pull where arrivals and time find it."""
         self._by_queue[pull.queue].add(pull)
         self._by_tick.setdefault(pull.tick, {})[pull] = None
-        self.alarm.ask(pull.tick * TICK_MS)
+        self.alarm.wake_at(pull.tick * TICK_MS)
 
     def _forget(self, pull: HeldPull) -> None:
         """Take a pull out of all tables; empty places go away."""

@@ -757,7 +757,7 @@ def test_tools_that_ask_for_what_is_not_there(lite, code, fields, answer):
 def ask(lite, code, **fields):
     answer = lite.caller.call(code, fields)
     assert answer.code == 0, answer.remark
-    return fastjson.loads(answer.body)
+    return fastjson.load_json(answer.body)
 
 
 def info(lite):
