@@ -1,7 +1,7 @@
 """AuthConfig: the keys of access control, with Java's names.
 
-Java's keys that choose classes and sizes of caches are known and have no effect: there
-is one implementation, and it holds all users in memory.
+Java's keys for classes and for sizes of caches have no effect: the only implementation
+holds all users in memory.
 """
 
 from typing import TypeVar

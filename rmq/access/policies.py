@@ -1,8 +1,8 @@
 """Policies: the rules of a subject, and their decision about a request.
 
-Of the rules that match resource, action and source the most specific one decides: a
-literal resource before the longest prefix before any; Deny before Allow if these are
-equal. Rules of the Default policy decide only if no Custom rule matches.
+The most specific rule that matches resource, action and source decides: a literal
+resource before the longest prefix before any; Deny before Allow if these are equal.
+Rules of the Default policy decide only if no Custom rule matches.
 """
 
 import ipaddress

@@ -76,7 +76,7 @@ class _Place(NamedTuple):
     mark: Option
 
     def parse(self, text: str) -> Any:  # noqa: ANN401 - of the key's type
-        """Return the value that a text has here; ConfigError if it has none."""
+        """Return the value that a text has here; ConfigError if it is not valid."""
         kind = typing.get_type_hints(type(self.config))[self.field]
         return parse_value(self.mark, kind, text)
 

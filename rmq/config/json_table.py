@@ -2,8 +2,8 @@
 
 Layout: the text of the table; `<name>.bak` in the same folder holds the text before.
 Crash contract: that of `rmq/core/files.py`.
-A file that cannot be read is renamed to `<name>.bad` and the `.bak` is used instead; if
-that is bad, too, the process does not start.
+An unreadable file is renamed to `<name>.bad`, and the `.bak` is read instead. If both
+are unreadable, the process does not start.
 """
 
 import logging
@@ -160,7 +160,7 @@ class JsonTable(ABC):
         self.changed.set()
 
     def adopt_version(self, version: DataVersion) -> None:
-        """Note that the table is now another broker's, at this version."""
+        """Record that the table is a copy of another broker's, at this version."""
         self.data_version = version
         self.changed.set()
 

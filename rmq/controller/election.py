@@ -1,7 +1,7 @@
 """Election: which broker of a group becomes master.
 
 Known in Java as `DefaultElectPolicy`. Only a broker whose heartbeats are known can be
-elected, so that a notice reaches it; the old master stays as long as it may live.
+elected, so that a notice reaches it. The old master stays as long as it may live.
 """
 
 from collections.abc import Collection, Mapping
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 
 class Live(NamedTuple):
-    """What a broker's heartbeats have said.
+    """The newest values of a broker's heartbeats.
 
     epoch: the newest one in its log; max_offset: the end of its log; priority: the
     smaller one is preferred.
@@ -58,7 +58,7 @@ def choose(
 def _rank(broker_id: int, live: Live) -> tuple[int, int, int, int]:
     """Order by larger epoch, more bytes, smaller priority, smaller id.
 
-    Java subtracts offsets as 32 bits, so that logs that differ by 2 GiB are in the
-    wrong order; and of two equal brokers it takes any.
+    Java subtracts offsets as 32 bits: logs that differ by 2 GiB are in the wrong order.
+    It chooses any of two equal brokers.
     """
     return -live.epoch, -live.max_offset, live.priority, broker_id

@@ -1,13 +1,13 @@
 """Engine: keeps the groups of a controller and decides which controller leads.
 
     load       the groups as they are now
-    swap       changes one group, if nobody changed it and the caller still leads
-    watch      what another controller changes, and who leads
+    swap       changes one group if it is unchanged and the caller still leads
+    watch      the changes of other controllers, and the leader
     campaign   takes the lead when it is free, and holds it
 
-`swap` is what safety rests on: the engine itself compares the revision of the group and
-the term of the caller in the transaction that writes. A controller that was deposed, or
-that believes it leads, can therefore change nothing, whatever the clocks say.
+Safety depends on `swap`: the engine itself compares the revision of the group and the
+term of the caller in the transaction that writes. So a deposed controller, or one that
+wrongly believes it leads, can change nothing, whatever the clocks show.
 """
 
 from collections.abc import AsyncIterator, Callable
@@ -22,7 +22,7 @@ ABSENT: Final = 0
 """The revision of a group that does not exist."""
 
 MAX_GROUPS: Final = 1_000
-"""Of a controller: anybody with the right of a broker may make new ones."""
+"""Groups of a controller: every host with the right of a broker may create some."""
 
 
 class Stored(NamedTuple):
@@ -33,7 +33,7 @@ class Stored(NamedTuple):
 
 
 class View(msgspec.Struct):
-    """What all controllers share: the groups, who leads, and who is there."""
+    """The state that all controllers share: groups, leader, controllers."""
 
     groups: dict[str, Stored] = msgspec.field(default_factory=dict)
     leader: str | None = None
@@ -43,8 +43,8 @@ class View(msgspec.Struct):
 class Term(msgspec.Struct):
     """The time for which one controller leads.
 
-    number: no other term has it; until_s: by the clock of trio, from when on the
-    controller must assume that another one leads, unless the engine moves it.
+    number: unique. until_s: time of trio's clock from which the controller must assume
+    that another one leads, unless the engine extends it.
     """
 
     number: int
@@ -55,7 +55,7 @@ class Engine(Protocol):
     """Every method raises EngineAway if the engine does not confirm in time."""
 
     warning: str
-    """What an operator should know at the start; empty if nothing."""
+    """A warning for the operator at the start; empty without one."""
 
     async def load(self) -> View:
         """Return the state that every confirmed swap is part of."""
@@ -87,7 +87,7 @@ def encode_group(group: Group) -> bytes:
 
 
 def decode_group(name: str, data: bytes) -> Group:
-    """Read a stored group; EngineAway if it is none."""
+    """Read a stored group; EngineAway if it is damaged."""
     try:
         return msgspec.json.decode(data, type=Group)
     except msgspec.DecodeError as error:

@@ -215,7 +215,7 @@ class EtcdEngine:
     async def campaign(
         self, address: str, on_term: Callable[[Term | None], None]
     ) -> None:
-        """Hold a lease; take the lead with it when nobody has it."""
+        """Hold a lease; take the lead with it when it is free."""
         while True:
             try:
                 answer = await self._request_any("lease/grant", {"TTL": str(LEASE_S)})
@@ -269,7 +269,7 @@ class EtcdEngine:
     async def _take_lead(self, lease: str, address: str) -> int:
         """Return the number of the own term; 0 if another controller leads.
 
-        It writes only if nobody leads: a full etcd answers readers.
+        It writes only if there is no leader: a full etcd still answers readers.
         """
         key = _text(self._leader_key)
         found = await self._request_any("kv/range", {"key": key})
@@ -297,7 +297,7 @@ class EtcdEngine:
         answers: list[_Answer] = []
         errors: list[EngineAway] = []
 
-        async def attempt(at: int, has_failed: trio.Event) -> None:
+        async def try_endpoint(at: int, has_failed: trio.Event) -> None:
             try:
                 answers.append(await self._ask_one(self._endpoints[at], path, body))
             except EngineAway as error:
@@ -312,7 +312,7 @@ class EtcdEngine:
             for number in range(count):
                 has_failed = trio.Event()
                 at = (first + number) % count
-                nursery.start_soon(attempt, at, has_failed)
+                nursery.start_soon(try_endpoint, at, has_failed)
                 with trio.move_on_after(NEXT_S):
                     await has_failed.wait()
         if answers:

@@ -93,7 +93,7 @@ class FileEngine:
         return revision + 1
 
     async def watch(self) -> AsyncIterator[View]:
-        """Yield the state once: nobody else changes it."""
+        """Yield the state once: no other process changes it."""
         yield self._view
         await trio.sleep_forever()
 

@@ -1,14 +1,14 @@
 """Groups: what a controller knows of each group of brokers, and how requests change it.
 
 Known in Java as `ReplicasInfoManager`, `BrokerReplicaInfo` and `SyncStateInfo`. Each
-function takes the state of one group (None: unknown), a request and who lives, and
-returns an `Outcome` with the next state and the answer. They have no memory, no clock
+function takes the state of one group (None: unknown), a request and the live members.
+It returns an `Outcome` with the next state and the answer. There is no memory, no clock
 and no I/O. Checks, codes and remarks are Java's, mistakes of the remarks included;
 where Java would lose data or ids, the function says so.
 
-Invariants of a state: the master is a member and in the set; the set has members only;
-master epoch and set epoch never sink; each change of the master raises the master's
-epoch, so that an epoch has one master.
+Invariants of a state: the master is a member and in the sync state set. The set has
+members only. Master epoch and set epoch never sink. Each change of the master raises
+the master's epoch, so an epoch has one master.
 """
 
 from collections.abc import Callable, Iterable
@@ -34,7 +34,7 @@ NOBODY: Final = -1
 """The id with which a controller itself asks for an election."""
 
 MAX_MEMBERS: Final = 100
-"""Of a group: who asks for ids costs memory and a place in every answer."""
+"""Members of a group: each takes memory and room in every answer."""
 
 MAX_NAME_LENGTH: Final = 255
 """Characters of names, addresses and codes: they are stored for ever."""
@@ -178,7 +178,7 @@ def elect_master(
     """1002: a broker, a person or the controller (id -1) asks for a master.
 
     is_unclean: members outside of the set may become it, and what they lack is lost.
-    Java's first master may be a broker that nobody registered; ours is a member.
+    Java's first master may be an unregistered broker; ours is a member.
     """
     if group is None:
         remark = "Broker hasn't been registered"

@@ -1,7 +1,7 @@
 """The controller's requests, one function each.
 
-Known in Java as `ControllerRequestProcessor`. Only the controller that leads answers
-those about groups; any controller takes heartbeats and says who leads.
+Known in Java as `ControllerRequestProcessor`. Only the leader answers those
+about groups. Every controller accepts heartbeats and names the leader.
 """
 
 import logging
@@ -124,7 +124,7 @@ class ControllerHandlers:
     async def _change_group(
         self, name: str | None, act: Callable[[Group | None, Alive], Outcome]
     ) -> Outcome:
-        """Change a group as one of the functions of `groups` says."""
+        """Apply one of the functions of `groups` to a group."""
         return await self._lead.change_group(
             name or "", lambda group: act(group, self._alive_members(group))
         )
@@ -209,7 +209,7 @@ class ControllerHandlers:
         return _reply(request, await self.elect(header))
 
     async def elect(self, header: headers.ElectMasterRequestHeader) -> Outcome:
-        """Elect a master, and tell its group."""
+        """Elect a master, and notify its group."""
         name = header.broker_name
         outcome = await self._change_group(
             name,

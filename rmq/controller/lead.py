@@ -1,7 +1,7 @@
-"""Lead: whether this controller leads, and the groups as it knows them.
+"""Lead: whether this controller leads, and its copy of the groups.
 
-A leader has read all groups after its term began, and only a leader writes; so what it
-knows is what the engine has. After a write without an answer it reads them again before
+A leader reads all groups after its term begins, and only a leader writes, so its copy
+is the state of the engine. After a write without an answer it reads them again before
 it does anything else. Changes happen one after the other.
 """
 
@@ -19,7 +19,7 @@ from rmq.protocol.codes import ResponseCode
 logger = logging.getLogger(__name__)
 
 TRIES: Final = 3
-"""Of one change: another leader's last write may come between."""
+"""Attempts of one change: another leader's last write may come between."""
 
 NOT_LEADING: Final = "The controller is not in leader state"
 
@@ -49,7 +49,7 @@ class Lead:
 
     @property
     def is_leading(self) -> bool:
-        """Whether nobody else can lead now."""
+        """Whether no other controller can lead now."""
         return self._term is not None and trio.current_time() < self._term.until_s
 
     @property
@@ -73,8 +73,8 @@ class Lead:
     async def change_group(self, name: str, act: Act) -> Outcome:
         """Apply a function to a group; return when the engine has its result.
 
-        RequestRejected if this controller does not lead, EngineAway if nobody knows
-        whether the change was made.
+        RequestRejected if this controller does not lead, EngineAway if it is
+        unknown whether the change was made.
         """
         async with self._lock:
             for _ in range(TRIES):

@@ -1,12 +1,11 @@
 """Liveness: the heartbeats of brokers, in the memory of one controller.
 
 Known in Java as `DefaultBrokerHeartbeatManager`. Brokers send heartbeats to every
-controller, so that each knows who lives when it begins to lead. For the time of one
-heartbeat after that, members that it does not hear are assumed to live, unless they
-fell silent while another member of their group was heard without a break: then it was
-not this controller that could not hear. They are assumed to live for a short time, too,
-when the process could not run itself: heartbeats that came meanwhile wait to be read.
-Times are seconds of a clock that never jumps.
+controller, so each knows the live members when it begins to lead. For the time of one
+heartbeat after that, it assumes that unheard members live. It does not assume so if
+another member of their group was heard without a break: then the controller could hear.
+It also assumes for a short time that members live after the process could not run:
+their heartbeats wait to be read. Times are seconds of a clock that never jumps.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -43,7 +42,7 @@ class Beat(NamedTuple):
 
 
 class Liveness:
-    """Who lives. Only members of groups have entries: the table is as large as they."""
+    """The live members of groups. Only members have entries, which limits the table."""
 
     def __init__(self, now_s: Callable[[], float]) -> None:
         self._now_s = now_s

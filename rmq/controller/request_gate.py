@@ -1,4 +1,4 @@
-"""ControllerGate: checks who may send which request to a controller; see `RequestGate`.
+"""ControllerGate: checks the senders of requests; see `RequestGate`.
 
 Java's controllers accept everything from everybody. Here a broker speaks for itself:
 while its heartbeats come from one host, no other host may send requests as this broker.

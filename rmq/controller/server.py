@@ -48,7 +48,7 @@ KNOCK_S: Final = 0.5
 """How long a broker's port may take to answer, and the pause between two questions."""
 
 KNOCKS: Final = 20
-"""Of one broker: by then its heartbeats have expired."""
+"""Checks of one broker's port: after these its heartbeats have expired."""
 
 LATE_S: Final = 2.0
 """A search that begins so late was stopped with its process: heartbeats may wait."""

@@ -1,4 +1,4 @@
-"""What a controller knows and has done, for metrics.
+"""State and counters of a controller, for metrics.
 
 Every controller knows all groups and who lives; only the one that leads acts on it.
 """
@@ -13,7 +13,7 @@ from rmq.controller.liveness import Liveness
 
 
 class Counts(msgspec.Struct):
-    """Of one process, since its start."""
+    """Counters of one process since its start."""
 
     elected: int = 0
     kept: int = 0

@@ -1,8 +1,8 @@
 """Every error that rmq raises, on one page.
 
-Expected outcomes (a full disk noticed in time, nothing to pull) are values such as
-`PutStatus` and `GetStatus`; these errors mean bad input, a broken peer or a broken
-store. A broken invariant of our own is an `assert`.
+Expected outcomes, such as a queue without new messages, are values: `PutStatus`,
+`GetStatus`. These errors mean bad input, a broken peer or a broken store. A broken
+invariant of our own is an `assert`.
 """
 
 

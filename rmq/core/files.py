@@ -1,10 +1,10 @@
-"""Small files that are replaced as a whole: tables, settings, notes of the store.
+"""Small files that are replaced as a whole: tables, settings, checkpoints.
 
 Crash contract of `replace_file`: at every moment, also after a power cut, the file has
-either the complete old content or the complete new content (or does not exist, if there
-was no file); after the return it has the new content.  `<name>.bak` has the content
-before the last replacement, or does not exist.  Nobody reads a leftover `<name>.tmp`.
-One writer of a name at a time; everything here blocks.
+the complete old content or the complete new content. A file that did not exist may
+still not exist. After the return the file has the new content. `<name>.bak` has the
+content before the last replacement, or does not exist. No code reads a leftover
+`<name>.tmp`. A name has one writer at a time; every function here blocks.
 """
 
 import contextlib

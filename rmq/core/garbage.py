@@ -1,12 +1,12 @@
-"""Collections of garbage that stay short, however much the tables hold.
+"""Garbage collections that stay short, however much the tables hold.
 
-A full collection looks at every object: with 30,000 topics that takes 15 ms, in which
-nobody is served. What has survived a long one is exempt from those after it, so each
-collection looks at what is new. Of the exempt objects those in cycles are not freed
-before the node ends; collections are only long after tables have grown.
+A full collection visits every object: with 30,000 topics it takes 15 ms, and the broker
+serves no request meanwhile. Objects that survived a long collection are exempt from the
+next ones, so each collection visits new objects only. Exempt objects in cycles are not
+freed before the node ends. Collections are long only after tables have grown.
 
-What a node makes at its start is exempt from the beginning: it stays to the end. Only a
-broker whose role has changed starts again, and frees what its last role has left.
+The objects of a start are exempt from the beginning, because they live to the end. Only
+a broker whose role changes starts again, and frees the objects of its last role.
 """
 
 import gc

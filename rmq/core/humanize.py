@@ -1,4 +1,4 @@
-"""Numbers, rates and time spans as people say them."""
+"""Numbers, rates and time spans as texts for people."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -8,7 +8,7 @@ SHOWN: Final = 3
 
 
 def count(number: int) -> str:
-    """Return a number of messages as people say it: 8.7 million messages."""
+    """Return a number of messages as a text for people: 8.7 million messages."""
     if number >= 1_000_000:
         return f"{number / 1e6:.1f} million messages"
     return f"{number:,} message{'' if number == 1 else 's'}"

@@ -68,7 +68,7 @@ def caused_by(address: str) -> dict[str, str]:
 class SparseLog(logging.Filter):
     """Passes the first lines of a second, and of an address in a minute.
 
-    Time is that of the records. The next line says how many lines were left out.
+    Time is that of the records. The next line has the number of suppressed lines.
     """
 
     def __init__(self) -> None:

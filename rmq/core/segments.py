@@ -1,9 +1,9 @@
 """Segments: files named by the offset of their first byte, as 20 digits.
 
 The log and every queue are such files; the next one begins where the one before ends.
-A folder is listed while a broker adds files to it and removes the oldest: POSIX leaves
-open whether a listing has a file that was made meanwhile, so that one can be left out
-although a later one is there.
+A folder is listed while a broker adds files to it and removes the oldest. POSIX does
+not define whether a listing contains a file that was created meanwhile. So a file can
+be missing from the listing although a later one is in it.
 """
 
 import os

@@ -69,15 +69,15 @@ class InvalidSelectorError(Exception):
 class _Builder(Transformer[Token, Node]):
     """Makes nodes bottom-up, with the checks that Java makes when it compiles."""
 
-    def string(self, items: list[Any]) -> Node:
+    def string_literal(self, items: list[Any]) -> Node:
         return _constant_node(_unquote(items[0]), str(items[0]))
 
-    def integer(self, items: list[Any]) -> Node:
+    def integer_literal(self, items: list[Any]) -> Node:
         digits = items[0].rstrip("lL")
         number = parse_integer(digits, MAX_LONG)
         return _constant_node(number if number <= MAX_INT else Long(number), digits)
 
-    def decimal(self, items: list[Any]) -> Node:
+    def decimal_literal(self, items: list[Any]) -> Node:
         number = parse_double(str(items[0]))
         if number == float("inf"):
             raise InvalidSelectorError(
@@ -87,47 +87,47 @@ class _Builder(Transformer[Token, Node]):
             raise InvalidSelectorError(f"{items[0]} is less than 4.9E-324")
         return _constant_node(number, repr(number))
 
-    def boolean(self, items: list[Any]) -> Node:
+    def boolean_literal(self, items: list[Any]) -> Node:
         return _constant_node(items[0].upper() == "TRUE", items[0].upper())
 
-    def null(self, items: list[Any]) -> Node:
+    def null_literal(self, items: list[Any]) -> Node:
         return _constant_node(None, "NULL")
 
     def name(self, items: list[Any]) -> Node:
         name = str(items[0])
         return Node("property", lambda properties: properties.get(name), name)
 
-    def strings(self, items: list[Any]) -> tuple[str, ...]:
+    def string_list(self, items: list[Any]) -> tuple[str, ...]:
         return tuple(_unquote(item) for item in items if item.type == "STRING")
 
-    def inside(self, items: list[Any]) -> Node:
+    def parenthesized_expression(self, items: list[Any]) -> Node:
         return items[1]  # type: ignore[no-any-return]  # lark's children are untyped
 
-    def plus(self, items: list[Any]) -> Node:
+    def unary_plus(self, items: list[Any]) -> Node:
         return items[1]  # type: ignore[no-any-return]  # lark's children are untyped
 
-    def minus(self, items: list[Any]) -> Node:
+    def unary_minus(self, items: list[Any]) -> Node:
         inner = items[1]
         evaluate = inner.evaluate
 
-        def negated(properties: Mapping[str, str]) -> Value:
+        def negate_value(properties: Mapping[str, str]) -> Value:
             value = evaluate(properties)
             if isinstance(value, (str, bool)) or value is None:
                 return None
             return Long(-value) if isinstance(value, Long) else -value
 
-        return self._make_node("value", negated, f"(- {inner.text})", inner)
+        return self._make_node("value", negate_value, f"(- {inner.text})", inner)
 
-    def negation(self, items: list[Any]) -> Node:
+    def not_condition(self, items: list[Any]) -> Node:
         return self._negation_node(_as_boolean(items[1]))
 
-    def either(self, items: list[Any]) -> Node:
+    def or_condition(self, items: list[Any]) -> Node:
         return self._chain_node("||", _any_of, items[0], items[2])
 
-    def both(self, items: list[Any]) -> Node:
+    def and_condition(self, items: list[Any]) -> Node:
         return self._chain_node("&&", _all_of, items[0], items[2])
 
-    def equal(self, items: list[Any]) -> Node:
+    def is_equal(self, items: list[Any]) -> Node:
         left, right = items[0], items[2]
         for side in (left, right):
             if side.is_constant and side.value is None:
@@ -142,8 +142,8 @@ class _Builder(Transformer[Token, Node]):
             "boolean", _compare_equal(left, right), text, left, right
         )
 
-    def different(self, items: list[Any]) -> Node:
-        return self._negation_node(self.equal(items))
+    def is_not_equal(self, items: list[Any]) -> Node:
+        return self._negation_node(self.is_equal(items))
 
     def is_null(self, items: list[Any]) -> Node:
         evaluate = items[0].evaluate
@@ -157,7 +157,7 @@ class _Builder(Transformer[Token, Node]):
     def is_not_null(self, items: list[Any]) -> Node:
         return self._negation_node(self.is_null(items))
 
-    def ordered(self, items: list[Any]) -> Node:
+    def is_ordered(self, items: list[Any]) -> Node:
         left, sign, right = items
         for side in (left, right):
             is_number = isinstance(side.value, (int, float)) and not side.is_boolean
@@ -167,7 +167,7 @@ class _Builder(Transformer[Token, Node]):
         order = _compare_order(left, str(sign), right)
         return self._make_node("boolean", order, text, left, right)
 
-    def between(self, items: list[Any]) -> Node:
+    def is_between(self, items: list[Any]) -> Node:
         value, _, low, _, high = items
         if low.is_constant and high.is_constant:
             if low.value is None or high.value is None:
@@ -179,15 +179,19 @@ class _Builder(Transformer[Token, Node]):
                     f"Illegal values of between, left value({low.value}) must less "
                     f"than or equal to right value({high.value})"
                 )
-        above = self.ordered([value, ">=", low])
-        return self._chain_node("&&", _all_of, above, self.ordered([value, "<=", high]))
+        above = self.is_ordered([value, ">=", low])
+        return self._chain_node(
+            "&&", _all_of, above, self.is_ordered([value, "<=", high])
+        )
 
     def not_between(self, items: list[Any]) -> Node:
         value, _, _, low, _, high = items
-        below = self.ordered([value, "<", low])
-        return self._chain_node("||", _any_of, below, self.ordered([value, ">", high]))
+        below = self.is_ordered([value, "<", low])
+        return self._chain_node(
+            "||", _any_of, below, self.is_ordered([value, ">", high])
+        )
 
-    def among(self, items: list[Any]) -> Node:
+    def is_among(self, items: list[Any]) -> Node:
         return self._membership_node(items[0], items[3], wanted=True)
 
     def not_among(self, items: list[Any]) -> Node:
@@ -208,11 +212,11 @@ class _Builder(Transformer[Token, Node]):
             )
         name, allowed = left.text, frozenset(values)
 
-        def among(properties: Mapping[str, str]) -> bool | None:
+        def is_member(properties: Mapping[str, str]) -> bool | None:
             value = properties.get(name)
             return None if value is None else (value in allowed) is wanted
 
-        return self._make_node("boolean", among, f"({name} IN ...)", left)
+        return self._make_node("boolean", is_member, f"({name} IN ...)", left)
 
     def _search_node(
         self, left: Node, word: str, literal: str, *, wanted: bool
@@ -233,11 +237,13 @@ class _Builder(Transformer[Token, Node]):
     def _negation_node(self, inner: Node) -> Node:
         evaluate = inner.evaluate
 
-        def negation(properties: Mapping[str, str]) -> bool | None:
+        def negate_condition(properties: Mapping[str, str]) -> bool | None:
             value = evaluate(properties)
             return None if value is None else not value
 
-        return self._make_node("boolean", negation, f"(NOT {inner.text})", inner)
+        return self._make_node(
+            "boolean", negate_condition, f"(NOT {inner.text})", inner
+        )
 
     def _chain_node(
         self,
@@ -323,10 +329,10 @@ def _as_boolean(node: Node) -> Node:
         )
     name = node.text
 
-    def cast(properties: Mapping[str, str]) -> bool | None:
+    def cast_property(properties: Mapping[str, str]) -> bool | None:
         return None if properties.get(name) is None else False
 
-    return Node("boolean", cast, name)
+    return Node("boolean", cast_property, name)
 
 
 def _any_of(parts: tuple[Evaluate, ...]) -> Evaluate:
@@ -368,13 +374,13 @@ def _compare_equal(left: Node, right: Node) -> Evaluate:
         return same_text
     first, second = left.evaluate, right.evaluate
 
-    def equality(properties: Mapping[str, str]) -> bool | None:
+    def are_equal(properties: Mapping[str, str]) -> bool | None:
         a, b = first(properties), second(properties)
         if a is None:
             return True if b is None else None
         return False if b is None else compare(a, b) == 0
 
-    return equality
+    return are_equal
 
 
 def _compare_order(left: Node, sign: str, right: Node) -> Evaluate:

@@ -1,7 +1,7 @@
 """Tag expressions: `*` matches every message, `a || b` those with one of these tags.
 
-The broker compares the Java hash codes of tags in queue entries; the client compares
-the tags themselves, so that two tags with the same hash do no harm.
+The broker compares the Java hash codes of tags in queue entries. The client compares
+the tags themselves, so two tags with the same hash do no harm.
 """
 
 from functools import lru_cache

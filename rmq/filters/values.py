@@ -1,8 +1,8 @@
 """Values of selectors and how Java compares them.
 
-A property is a string. A comparison reads it as a number of the other side's type; a
-text that is no such number, or a boolean against a string, ends the whole evaluation
-(`NotComparableError`), and the message does not match.
+A property is a string. A comparison reads it as a number of the other side's type. A
+text that is no such number, or a boolean against a string, raises `NotComparableError`.
+It ends the whole evaluation, and the message does not match.
 """
 
 import math

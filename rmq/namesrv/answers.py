@@ -1,15 +1,15 @@
 """RouteAnswers: a cache of the bodies of route answers, each valid until a change.
 
-Clients ask for the same routes every 30 s and routes hardly change, so that each text
-is made once per topic and per address at which clients reach this process (in an
-answer, the address that the caller used replaces a guessed broker address).  With
-acting masters, a group without a master shows the member with the least id as master.
+Clients request the same routes every 30 s, and routes change seldom. Each text is
+encoded once per topic and per address at which clients reach this process. In an
+answer, the address that the caller used replaces a guessed broker address. With acting
+masters, a group without a master shows the member with the least id as master.
 An answer for a zone contains the brokers of that zone, and those without a master,
 which readers still need.
 
-When there are too many, the answers about a topic picked at random go for each new one:
-if more topics than fit are asked for in turn, most are still found. Without the oldest,
-or without all, none would be.
+A full cache discards the answers about a random topic for each new one. If clients
+request more topics than fit, in turn, the cache still has most of them. If it discarded
+the oldest or all answers, it would have no requested one.
 """
 
 import random

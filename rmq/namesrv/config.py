@@ -1,7 +1,7 @@
 """NamesrvConfig: every key of the name server, with Java's names and defaults.
 
-Its listening address is a class of its own: an embedded name server reads the other
-keys from the broker's file, where `listenPort` belongs to the broker.
+The listening address is in a class of its own. An embedded name server reads the other
+keys from the broker's file, and `listenPort` there belongs to the broker.
 """
 
 import os

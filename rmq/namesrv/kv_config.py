@@ -130,7 +130,7 @@ class KVConfig(JsonTable):
     def put(self, name: str, key: str, value: str) -> None:
         """Add or replace a value."""
         if not name or not key:
-            raise _rejection("namespace or key is null")
+            raise _entry_rejection("namespace or key is null")
         self._check_waiting()
         self._check_room(name, key, value)
         before = self.get(name, key)
@@ -150,21 +150,21 @@ class KVConfig(JsonTable):
 
     def _check_room(self, namespace: str, key: str, value: str) -> None:
         if len(namespace) > MAX_NAME_SIZE or len(key) > MAX_NAME_SIZE:
-            raise _rejection(
+            raise _entry_rejection(
                 f"namespace and key have at most {MAX_NAME_SIZE} characters"
             )
         if len(value) > MAX_VALUE_SIZE:
-            raise _rejection(f"a value has at most {MAX_VALUE_SIZE} characters")
+            raise _entry_rejection(f"a value has at most {MAX_VALUE_SIZE} characters")
         before = self.get(namespace, key)
         count = self._count - (before is not None)
         size = self._size - (0 if before is None else _size(key, before))
         if count >= MAX_ENTRIES or size + _size(key, value) > MAX_TABLE_SIZE:
-            raise _rejection(
+            raise _entry_rejection(
                 f"the table has at most {MAX_ENTRIES} entries "
                 f"and {MAX_TABLE_SIZE} characters"
             )
         if namespace not in self._table and len(self._table) >= MAX_NAMESPACES:
-            raise _rejection(f"the table has at most {MAX_NAMESPACES} namespaces")
+            raise _entry_rejection(f"the table has at most {MAX_NAMESPACES} namespaces")
 
     def delete(self, name: str, key: str) -> None:
         """Remove a value."""
@@ -210,5 +210,5 @@ def _size(key: str, value: str) -> int:
     return len(key) + len(value)
 
 
-def _rejection(reason: str) -> RequestRejected:
+def _entry_rejection(reason: str) -> RequestRejected:
     return RequestRejected(ResponseCode.SYSTEM_ERROR, reason)

@@ -1,4 +1,4 @@
-"""Registration: what a broker reports of itself, and what the route table stores."""
+"""Registration: the report of a broker, and its entry in the route table."""
 
 from typing import Any, NamedTuple
 
@@ -64,7 +64,7 @@ class BrokerGroup(msgspec.Struct):
 
 
 class Registration(NamedTuple):
-    """What a broker reports of itself."""
+    """The report of a broker about itself."""
 
     cluster: str
     address: str

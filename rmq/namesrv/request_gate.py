@@ -1,4 +1,4 @@
-"""NameServerGate: which request may come from whom; see `RequestGate`."""
+"""NameServerGate: checks the senders of requests; see `RequestGate`."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path

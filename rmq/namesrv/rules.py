@@ -1,10 +1,10 @@
 """Rules of registration: which ones are accepted, and what they change.
 
 Topics come from the master, or from the slave with the least id if its registration
-says whether it may act as master.  Of two addresses for one id the one with the larger
-state version wins, as in Java's `RouteInfoManager`; but an address and an id belong to
-the host that registered them until it leaves or expires, unless the caller is trusted:
-in Java everybody can take a broker's name with a larger state version.
+has the flag of acting masters. The larger state version wins between two addresses for
+one id, as in Java's `RouteInfoManager`. But an address and an id belong to the host
+that registered them until it leaves or expires, unless the caller is trusted. In Java
+every host can take a broker's name with a larger state version.
 """
 
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ TOPICS_OF_STEP = 200
 
 MAX_TOPIC_LENGTH = 255
 MAX_QUEUES = 65_536
-"""Of a topic on a broker, as the broker limits it: a client has an object for each."""
+"""Queues of a topic on a broker, its own limit: a client has an object for each."""
 
 MAX_TIMEOUT_MS = 600_000
 """Time after which a silent broker expires; Java's brokers ask for 10 s to 120 s."""
@@ -105,7 +105,7 @@ def brings_topics(group: BrokerGroup, wanted: Registration) -> bool:
 def speaks_for_group(group: BrokerGroup, wanted: Registration) -> bool:
     """Whether the registration sets cluster, zone and acting master of its group.
 
-    Of members on several hosts only the one with the least id sets them.
+    If members are on several hosts, only the one with the least id sets them.
     """
     is_alone = set(group.hosts.values()) == {wanted.caller.host}
     return is_alone or wanted.caller.is_trusted or wanted.broker_id == group.least_id

@@ -83,7 +83,7 @@ class NameServer:
         self.routes.on_least_id.append(self._tell_least_id)
 
     def mark_guessed(self, address: str) -> None:
-        """Mark the broker's address as guessed: nobody configured it."""
+        """Mark the broker's address as guessed: no key sets it."""
         self._guessed_address = address
         self._handlers.answers.forget_all()
 

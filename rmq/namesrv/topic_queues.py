@@ -1,7 +1,7 @@
 """TopicQueues: the broker names that have each topic, and the number of queues.
 
-A `QueueData` in the table is shared by all topics of one layout and is replaced, never
-changed: 1,000 brokers with 2,000 topics each take 55 MB.
+All topics of one layout share a `QueueData`, which is replaced and never changed. 1,000
+brokers with 2,000 topics each take 55 MB.
 Belongs to the trio thread; memory only.
 """
 

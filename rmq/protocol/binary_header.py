@@ -6,10 +6,10 @@ Byte layout, big-endian:
     i32 n · n bytes remark                       0: no remark
     i32 n · n bytes of pairs                     i16 k · name · i32 v · value
 
-A pair with an empty name or an empty value is null in Java: here it does not exist. Of
-pairs with equal names the last one counts, also if it is null. Code and version are
-signed 16-bit numbers: codes above 32,767 (POP) cannot be written; from Java they arrive
-cut.
+A pair with an empty name or an empty value is null in Java: here it does not exist. The
+last of several pairs with one name counts, also if it is null. Code and version are
+signed 16-bit numbers: codes above 32,767 (POP) cannot be written; Java sends only their
+lower 16 bits.
 """
 
 import struct

@@ -1,8 +1,8 @@
 """Command: one remoting frame as a value. Known in Java as `RemotingCommand`.
 
-Invariants: `opaque` pairs a response with its request and is counted per direction; a
-response carries the opaque number and the serialisation of its request; a oneway
-request is never answered, not even with an error (the dispatcher drops it).
+Invariants: `opaque` pairs a response with its request; each direction counts its own
+numbers. A response carries the opaque number and the serialisation of its request. A
+oneway request is never answered, not even with an error (the dispatcher drops it).
 """
 
 from collections.abc import Mapping

@@ -1,16 +1,20 @@
 """The JSON dialect of Java's fastjson: reads all of it, writes what others can read.
 
-Its additions to JSON: names without quotes or in single quotes (`{0:"a"}`, `{a:1}`),
-strings in single quotes, a trailing comma, objects as names (`{{"topic":"t"}:1}`), and
-`{"$ref":"$.path"}` for an object that was written before.
+Its additions to JSON:
+
+* names without quotes or in single quotes: `{0:"a"}`, `{a:1}`
+* strings in single quotes, a trailing comma
+* objects as names: `{{"topic":"t"}:1}`
+* `{"$ref":"$.path"}` for an object that was written before
 
 Reading tries the standard parser first. A name is always text, except that an object as
-a name becomes an `ObjectKey`. Nesting is limited to `MAX_DEPTH`. A request may bring a
-`StrangeBudget` of text that the typed parser cannot read even when it is rewritten, say
-because of nulls or objects as names; files have no limit.
+a name becomes an `ObjectKey`. Nesting is limited to `MAX_DEPTH`. The typed
+parser cannot read some texts even when they are rewritten, for example nulls or objects
+as names. `StrangeBudget` limits such text in a request; files have no limit.
 
-Writing follows the standard except for objects as names, which Java's tools demand: no
-blanks, names in quotes and sorted, nulls left out (a null means the same as absence).
+Writing follows the standard except for objects as names, which Java's tools demand.
+There are no blanks; names are quoted and sorted. Nulls are left out, because a null
+means the same as absence.
 """
 
 from collections.abc import Callable, Iterable, Mapping

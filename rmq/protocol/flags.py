@@ -13,7 +13,7 @@ TRANSACTION_PREPARED: Final = 0x4
 TRANSACTION_COMMIT: Final = 0x8
 TRANSACTION_ROLLBACK: Final = 0xC
 NOT_QUEUED: Final = (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK)
-"""Of a record that the queue of its topic has no entry for."""
+"""Type of a record for which the queue of its topic has no entry."""
 
 BORN_HOST_V6: Final = 0x10
 STORE_HOST_V6: Final = 0x20

@@ -32,7 +32,7 @@ class RecallHandle(NamedTuple):
 
     @classmethod
     def decode(cls, text: str) -> Self | None:
-        """Read a handle; None if it is none. A time that is no number is -1."""
+        """Read a handle; None if it is not valid. A time that is no number is -1."""
         if not text or len(text) > MAX_HANDLE_SIZE:
             return None
         try:
@@ -51,11 +51,11 @@ ORDERED_REVIVE_QUEUE: Final = 999
 
 
 class PopHandle(NamedTuple):
-    """The text `extraInfo`, and `POP_CK` of a message: what an ack needs.
+    """The text `extraInfo`, and `POP_CK` of a message: the handle that an ack needs.
 
     Fields joined by blanks: offset where the checkpoint starts, time of the POP,
-    invisible time, revive queue, flag of a retry topic, broker; clients add queue,
-    offset of the message and sometimes its place in the log.
+    invisible time, revive queue, flag of a retry topic, broker. Clients add queue and
+    offset of the message, and sometimes its offset in the log.
 
     >>> PopHandle.decode("0 1795228647162 10000 2 1 broker-a 0 7").revive_queue
     2
@@ -74,7 +74,7 @@ class PopHandle(NamedTuple):
 
     @classmethod
     def decode(cls, text: str) -> Self | None:
-        """Read a handle; None if it is none."""
+        """Read a handle; None if it is not valid."""
         fields = text.split(" ", 8) if len(text) <= MAX_HANDLE_SIZE else []
         if len(fields) < 6:
             return None

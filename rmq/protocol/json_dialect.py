@@ -68,7 +68,7 @@ def _rewrite(data: bytes, max_object_names: int) -> tuple[bytes, int]:
 
 
 def _with_objects_as_names(value: object) -> Any:  # noqa: ANN401 - any JSON value
-    """Replace the strings that stand for objects in the rewritten text."""
+    """Replace the strings that represent objects in the rewritten text."""
     if isinstance(value, list):
         return [_with_objects_as_names(item) for item in value]
     if not isinstance(value, dict):

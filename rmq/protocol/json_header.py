@@ -1,8 +1,8 @@
 """The JSON form of a command's header.
 
 An object with the keys `code`, `extFields`, `flag`, `language`, `opaque`, `remark`,
-`serializeTypeCurrentRPC` and `version`, in any order; unknown keys are ignored, missing
-ones have Java's defaults. Written compactly in the order above, which is Java's;
+`serializeTypeCurrentRPC` and `version`, in any order. Unknown keys are ignored, missing
+ones have Java's defaults. It is written compactly in the order above, which is Java's;
 `extFields`, `language` and `remark` are left out if empty.
 
 Nearly every header passes the strict decoder. The rest (C++ clients send numbers in
@@ -20,12 +20,12 @@ from rmq.protocol.codes import SerializeType
 from rmq.protocol.command import Command
 
 MAX_LENIENT_SIZE: Final = 64 * 1024
-"""Of a header that the strict decoder refused: twice the properties of a message, which
-C++ clients send beside numbers. Its fields take 4 ms of the loop at worst."""
+"""Bytes of a header that the strict decoder refused. It is twice the properties of a
+message, which C++ clients send beside numbers; it takes at most 4 ms of the loop."""
 
 MAX_DIALECT_SIZE: Final = 4096
-"""Of a header that is not even standard JSON. Frames are decoded before anybody knows
-whose they are: this one takes 0.2 ms at worst, little more than a standard one."""
+"""Bytes of a header that is not standard JSON. Its sender is not known yet when it is
+decoded: it takes at most 0.2 ms, little more than a standard one."""
 
 MAX_QUOTES: Final = 4_096
 """Quotes that are no escapes, four for a field: 1,024 fields take 1 ms to read, and
@@ -51,7 +51,7 @@ class _Header(msgspec.Struct, gc=False):
 
 
 _PLAIN: Final = (str, int)
-"""Whose text is Java's too; not that of `bool`."""
+"""Types whose text is the same in Java; that of `bool` is not."""
 _JSON: Final = SerializeType.JSON
 _decode_strictly = msgspec.json.Decoder(Command).decode
 _encode = msgspec.json.Encoder().encode

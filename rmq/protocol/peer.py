@@ -4,9 +4,9 @@ It numbers outgoing requests, pairs responses with them, and returns unanswered 
 Bytes come in through `receive`, bytes to send are returned; time is a parameter.
 
 Invariants: a request is pending from `request` until its response, `expire` or `close`
-takes it, and exactly one of them does. Opaque numbers are counted per direction, so the
-numbers of both sides overlap; the response flag tells them apart. At most `max_pending`
-requests wait, because every one of them is somebody's memory.
+takes it, and exactly one of them does. Each direction counts its own opaque numbers, so
+the numbers of both sides overlap; the response flag distinguishes them. At most
+`max_pending` requests wait, because each takes memory.
 """
 
 import heapq
@@ -107,7 +107,7 @@ class Peer:
         return data
 
     def oneway(self, command: Command) -> bytes:
-        """Give a number to a request that nobody answers."""
+        """Give a number to a request without an answer."""
         self._assign_number(command)
         command.flag |= FLAG_ONEWAY
         self._requests_sent += 1

@@ -3,9 +3,9 @@
 Byte layout of the text, in UTF-8: `name 0x01 value 0x02`, repeated. Writers end every
 pair with 0x02; some old clients leave out the last one.
 
-Rules for readers: a pair without a name or without a value does not exist (an empty
-value disappears), the first 0x01 of a pair separates, and of equal names the last wins.
-The stored text has at most 32,767 bytes.
+Rules for readers: a pair without a name or with an empty value does not exist. The
+first 0x01 of a pair separates name and value. The last of several pairs with one name
+wins. The stored text has at most 32,767 bytes.
 """
 
 from typing import Final

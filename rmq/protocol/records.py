@@ -1,7 +1,7 @@
 """Records of the log: the stored form of a message, also in answers to pulls.
 
 `rmq/_fastpath/log/layout.pyx` has the byte layout and `decode.pyx` the rules. A message
-id is the host of a broker and the i64 offset of a record in its log, in upper-case
+id is the host of a broker and the i64 offset of a record in its log. It is upper-case
 hexadecimal: 32 or 56 characters.
 """
 

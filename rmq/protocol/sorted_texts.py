@@ -1,8 +1,8 @@
 """SortedTexts: texts in the order of their names, joined in blocks.
 
-The text of ten thousand members is needed often, and one of them changes at a time.  A
-block holds the joined texts of neighbours: a change copies one block, and all texts
-are some hundred objects, which cost the garbage collector, a list and a join little.
+The text of ten thousand members is needed often, and one of them changes at a time. A
+block holds the joined texts of neighbours, so a change copies one block only. All texts
+are a few hundred objects: few for the garbage collector, a list and a join.
 """
 
 from bisect import bisect_left, bisect_right
@@ -124,8 +124,8 @@ class SortedTexts:
     def _split_index(self, at: int, index: int) -> int:
         """Return where to divide a block in which the member `index` is new.
 
-        Names that come in order, from a file, fill blocks to their limit: at both ends
-        of all blocks only the new one is cut off.
+        Names that come in order, from a file, fill blocks to their limit. At both ends
+        of all blocks, only the new member is cut off.
         """
         count = len(self._blocks[at].names)
         if at == len(self._blocks) - 1 and index == count - 1:

@@ -36,7 +36,7 @@ DLQ_PREFIX: Final = "%DLQ%"
 LMQ_PREFIX: Final = "%LMQ%"
 LITE_SEPARATOR: Final = "$"
 LITE_PREFIX: Final = LMQ_PREFIX + LITE_SEPARATOR
-"""Of the queues of lite topics; no topic may have the separator in its name."""
+"""Prefix of the queues of lite topics; no name of a topic may have the separator."""
 
 REPLY_TOPIC_POSTFIX: Final = "_REPLY_TOPIC"
 

@@ -7,14 +7,14 @@ snapshot and of its release.  The numbers before follow no rule.
 from typing import Final
 
 FIRST_NAMED: Final = 212
-"""Of 4.0.0-SNAPSHOT."""
+"""The number of 4.0.0-SNAPSHOT."""
 
 LAST_NAMED: Final = FIRST_NAMED + 2 * 600 - 1
-"""Of 9.9.9."""
+"""The number of 9.9.9."""
 
 
 def version_text(number: int) -> str:
-    """Return a version as people say it, 4.9.8; empty if the number has no name."""
+    """Return a version as a text for people, 4.9.8; empty if the number has no name."""
     if not FIRST_NAMED <= number <= LAST_NAMED:
         return ""
     patches, is_release = divmod(number - FIRST_NAMED, 2)

@@ -3,14 +3,13 @@
 Limits count descriptors: a plain connection has one, a TLS connection three, because it
 is decrypted over a socket pair. A *silent* connection has not sent a whole frame yet.
 If there is no room, in total or for an address, the connection that has been silent
-longest is evicted: silent connections keep nobody out. Without a silent connection the
-new one is refused; connections that have sent a frame are never evicted.
+longest is evicted. So silent connections block no client. Without a silent connection
+the new one is refused; connections that have sent a frame are never evicted.
 
-These cannot keep others out, either, because no address gets more than what is still
-free: one alone half of all, n of them n/(n+1), so that there is room for the next one.
-An address of IPv6 stands for its /64 here, because a machine may use all of it.
-The addresses of this machine have neither limit: a balancer without PROXY headers may
-run there.
+Active connections leave room, too: no address gets more than half of what is free. One
+address gets half of all, n addresses get n/(n+1) together. An IPv6 address
+counts as its /64, because a machine may use all of it. The addresses of this machine
+have neither limit: a balancer without PROXY headers may run there.
 """
 
 import logging
@@ -179,7 +178,7 @@ class Admission:
     def _evict_stale(self, needed: int) -> bool:
         """End the connection that is silent longest, unless it is new.
 
-        False also if so many are not silent: then nobody leaves in vain.
+        False also if so many are not silent: then no connection is evicted in vain.
         """
         if needed > len(self._silent):
             return False

@@ -1,7 +1,7 @@
 """Changes: what a request of administration changed: who, from where, old and new.
 
-`watched` wraps a handler. It looks at the state before and after a request that
-succeeds; a refused request changes nothing and is not told.
+`watched` wraps a handler. It compares the state before and after a request that
+succeeds; a refused request changes nothing and is not reported.
 """
 
 from collections.abc import Callable, Coroutine, Mapping
@@ -20,10 +20,10 @@ TEXT_LIMIT: Final = 1_000
 """Characters of one change: a request may bring megabytes."""
 
 NOT_SHOWN: Final = frozenset({ACCESS_KEY, SIGNATURE, "password"})
-"""Fields that say or prove who sent a request."""
+"""Fields that name or prove the sender of a request."""
 
 State = Mapping[str, Mapping[str, object] | None]
-"""What a request is about, each with its content, or None if it does not exist."""
+"""The subjects of a request, each with its content; None if it does not exist."""
 
 
 class Change(msgspec.Struct, frozen=True, gc=False):
@@ -46,7 +46,7 @@ def report_changes(
 ) -> Handler:
     """Return a handler that also reports each change."""
 
-    def look(request: Command) -> State:
+    def read_state(request: Command) -> State:
         try:
             return state_of(request)
         except RequestRejected:
@@ -59,12 +59,12 @@ def report_changes(
         if reply is None or reply.code != ResponseCode.SUCCESS:
             return
         user, source = request.ext_fields.get(ACCESS_KEY, ""), connection.remote_address
-        for subject, after in look(request).items() or before.items():
+        for subject, after in read_state(request).items() or before.items():
             text = describe_difference(before.get(subject), after)[:TEXT_LIMIT]
             subject = subject[:TEXT_LIMIT]
             on_change(Change(now_ms(), user, source, action, subject, text))
 
-    async def later(
+    async def report_later(
         request: Command,
         connection: Connection,
         before: State,
@@ -75,10 +75,10 @@ def report_changes(
         return answer
 
     def run(request: Command, connection: Connection) -> Result:
-        before = look(request)
+        before = read_state(request)
         result = handler(request, connection)
         if isinstance(result, Coroutine):
-            return later(request, connection, before, result)
+            return report_later(request, connection, before, result)
         report(request, connection, before, result)
         return result
 

@@ -1,4 +1,4 @@
-"""HTTP/2, as far as needed to tell gRPC clients that they are in the wrong place.
+"""HTTP/2, as far as needed to send gRPC clients an error that they show.
 
 gRPC clients show the text of a GOAWAY frame to their users.
 """

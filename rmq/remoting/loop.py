@@ -78,8 +78,8 @@ def inner_loop(reactor: Reactor) -> Iterator[InnerLoop | None]:
 def trio_descriptor() -> int | None:
     """Return the descriptor of trio's own epoll set, which is private.
 
-    None if this trio has none, inside another event loop, and for a clock other than
-    the system's, because then the time to sleep is not the time to wait.
+    None inside another event loop, and if this version of trio has no such descriptor.
+    None with a clock other than the system's: its time to sleep is not real time.
     """
     if type(trio.lowlevel.current_clock()).__module__ != "trio._core._run":
         return None

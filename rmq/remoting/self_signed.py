@@ -1,4 +1,4 @@
-"""A certificate for tests that nobody has signed, with its key, in memory.
+"""A self-signed certificate for tests, with its key, in memory.
 
 Anybody can make one like it: it keeps bytes from being read, and proves nothing about
 who reads them. Needs the package `cryptography`, the extra `test-tls`.

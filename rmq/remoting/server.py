@@ -57,7 +57,7 @@ WAITING_RETRY_MS = 50
 """Pause before frames that wait for their handler are offered again without a sign."""
 
 TABLE_DESCRIPTORS = 65_536
-"""What the kernel's table of descriptors has room for from the start: 512 KiB."""
+"""Room of the kernel's table of descriptors from the start: 512 KiB."""
 
 LOOPBACK = "127.0.0.0/8, ::1"
 """Addresses whose PROXY headers are trusted by default."""

@@ -4,9 +4,9 @@ The first byte decides: a PROXY header names the real client and is removed, 0x1
 TLS handshake, anything else is a frame. The bytes after it stay in the socket for the
 part that serves it. A PROXY header is trusted only from the addresses of balancers.
 
-All connections that wait for their first byte are in one epoll set, edge-triggered: a
-connection is looked at when bytes come, and at most LOOKS_PER_TURN of them before other
-tasks run. Belongs to the trio thread.
+All connections that wait for their first byte are in one epoll set, edge-triggered. The
+sniffer inspects a connection when bytes arrive, at most LOOKS_PER_TURN connections
+before other tasks run. Belongs to the trio thread.
 """
 
 import ipaddress

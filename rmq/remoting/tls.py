@@ -1,8 +1,8 @@
 """TLS: its keys, contexts that follow their files, and decryption for the reactor.
 
-A peer that opens with a TLS handshake is served like any other: a task decrypts its
-bytes into a pair of connected sockets, whose other end belongs to the reactor. Plain
-connections pay nothing for that.
+A peer that opens with a TLS handshake is served like any other. A task decrypts its
+bytes into a pair of connected sockets; the reactor has the other end. Plain connections
+pay nothing for this.
 Certificates are read again when their files change; open connections continue with
 their old ones. A change that is not valid is logged and ignored.
 """
@@ -203,8 +203,8 @@ def server_context(
 ) -> WatchedContext | None:
     """Return the context of our ports; None if no certificate is configured.
 
-    In test mode it makes one, which the log says.  `protocol` is what peers that can
-    speak several are told to speak.
+    In test mode it makes one and logs this. Peers that offer several protocols get
+    `protocol`.
     """
     is_made = config.test_mode and not config.cert_path
     if config.mode is TlsMode.disabled or not (config.cert_path or is_made):
@@ -217,7 +217,7 @@ def server_context(
 
     def make() -> ssl.SSLContext:
         context = _hardened_context(ssl.PROTOCOL_TLS_SERVER, config)
-        # gRPC clients say nothing to a server that does not take HTTP/2
+        # gRPC clients send nothing to a server that does not select HTTP/2
         context.set_alpn_protocols([protocol])
         if is_made:
             # imported on use: only tests have it

@@ -1,9 +1,13 @@
 """IndexCheck: compares one index file with its own chains and with the log.
 
-Layout (big-endian): header of 40 bytes (begin and end store time, begin and end
-physical offset, used slots, entry count starting at 1), slots of 4 bytes with the
-newest entry of a chain, entries of 20 bytes: i32 key hash, i64 physical offset, i32
-seconds since the begin time, i32 the entry before it in the chain.
+Layout (big-endian):
+
+    header, 40 bytes   begin and end store time, begin and end physical offset, used
+                       slots, entry count starting at 1
+    slots, 4 bytes     newest entry of a chain
+    entries, 20 bytes  i32 key hash, i64 physical offset, i32 seconds since the begin
+                       time, i32 the entry before it in the chain
+
 The file does not contain the number of slots: the default is a quarter of the entries.
 """
 

@@ -1,9 +1,9 @@
 """Repair: repairs a store like a start after a crash, and deletes nothing.
 
-No broker may use the directory.  Repair moves damaged queues and index files to
-`cut/<time>/`, then recovers the log from its first file: the first damaged record ends
-it, the data after it is copied to `cut/`, and every queue gets its missing entries.
-The index is rebuilt from its first damaged file on.
+No broker may use the directory. Repair moves damaged queues and index files to
+`cut/<time>/`. Then it recovers the log from its first file: the first damaged record
+ends the log, and the data after it is copied to `cut/`. Every queue gets its missing
+entries. The index is rebuilt from its first damaged file on.
 """
 
 import shutil

@@ -5,8 +5,8 @@ Queues: each queued record has an entry with its offset, size and tags code, and
 entry has its record.  Index: header, chains of slots, and that entries point to records
 of their time.  The format's checksum does not cover properties, hosts, times and flags
 of a record.
-Beside a running broker, messages that were stored after the survey do not count; nor
-does a record of which the files have only a part, because the rest is in the ring.
+Beside a running broker, messages that were stored after the survey do not count. A
+record whose end is still in the ring does not count, either.
 """
 
 from collections.abc import Callable, Iterator

@@ -36,12 +36,14 @@ class Body(msgspec.Struct, kw_only=True, rename="camel"):
     def decode(cls, data: bytes) -> Self:
         """Read the document; RequestRejected if it is not JSON, or of another shape."""
         if data.count(b"{") > MAX_OBJECTS:
-            raise _rejection(cls, f"over {MAX_OBJECTS} objects: send them in parts")
+            raise _body_rejection(
+                cls, f"over {MAX_OBJECTS} objects: send them in parts"
+            )
         try:
             body = decode_quickly(cls, data)
             return cls._decode_leniently(data) if body is None else body
         except RemoteProtocolError as error:
-            raise _rejection(cls, error) from error
+            raise _body_rejection(cls, error) from error
 
     @classmethod
     def _decode_leniently(cls, data: bytes) -> Self:
@@ -60,7 +62,7 @@ class Body(msgspec.Struct, kw_only=True, rename="camel"):
         try:
             return msgspec.convert(value, cls, strict=False)
         except msgspec.ValidationError as error:
-            raise _rejection(cls, error) from error
+            raise _body_rejection(cls, error) from error
 
     def encode(self) -> bytes:
         """Write the document compactly."""
@@ -104,6 +106,6 @@ def _without_nulls(value: object) -> Any:  # noqa: ANN401 - any JSON value
     return value
 
 
-def _rejection(kind: type[Body], error: Exception | str) -> RequestRejected:
+def _body_rejection(kind: type[Body], error: Exception | str) -> RequestRejected:
     remark = f"{kind.__name__}: {error}"
     return RequestRejected(ResponseCode.SYSTEM_ERROR, remark)

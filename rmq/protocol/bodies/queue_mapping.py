@@ -7,8 +7,8 @@ first message has the offset `start_offset` there and `logic_offset` in the logi
 queue. The last part is the leader; messages are sent to its broker.
 
 The broker of the leader answers for the logical queue, and asks the brokers of the
-other parts. A part that was just added has the logical offset -1, which is *undecided*:
-messages are stored in it, but nobody is told their offsets, and nobody reads it yet.
+other parts. A new part has the logical offset -1, which is *undecided*. Brokers store
+messages in it, but neither report their offsets to producers nor read from it.
 
 The classes have Java's names and fields, `epoch` orders the mappings of a topic.
 """
@@ -45,12 +45,12 @@ class LogicQueueMappingItem(Body, kw_only=True):
 
     @property
     def has_end(self) -> bool:
-        """Whether the part says where it ends."""
+        """Whether the part has an end offset."""
         return self.end_offset > self.start_offset
 
     @property
     def offset_delta(self) -> int:
-        """What clients add to the offset of a stored message."""
+        """The difference that clients add to the offset of a stored message."""
         return self.logic_offset - self.start_offset
 
     def physical_offset(self, offset: int) -> int:
@@ -70,7 +70,7 @@ class LogicQueueMappingItem(Body, kw_only=True):
         return self.logic_offset + max(0, offset - self.start_offset)
 
     def reported_offset(self, offset: int) -> int:
-        """Return the logical offset as producers are told it: -1 while undecided.
+        """Return the logical offset for producers: -1 while undecided.
 
         >>> LogicQueueMappingItem(logic_offset=-1).told(7)
         -1
@@ -91,7 +91,7 @@ Parts = Sequence[LogicQueueMappingItem]
 
 
 class TopicQueueMappingInfo(Body, kw_only=True):
-    """What a broker registers: the logical queues of which it has the leader.
+    """The registration of a broker: the logical queues whose leader it has.
 
     `curr_id_map` has the physical queue of each.
     """
@@ -106,7 +106,7 @@ class TopicQueueMappingInfo(Body, kw_only=True):
 
 
 class TopicQueueMappingDetail(TopicQueueMappingInfo, kw_only=True):
-    """What a broker knows of a static topic: the parts of logical queues by their ids.
+    """A static topic on one broker: the parts of logical queues by their ids.
 
     They are the queues that it leads, and those that it led before.
     """
@@ -119,7 +119,7 @@ class TopicQueueMappingDetail(TopicQueueMappingInfo, kw_only=True):
         return parts[-1] if parts and parts[-1].bname == self.bname else None
 
     def info(self) -> TopicQueueMappingInfo:
-        """Return what name servers are told."""
+        """Return the registration for name servers."""
         leaders = ((each, self.leader_of(each)) for each in self.hosted_queues)
         return TopicQueueMappingInfo(
             topic=self.topic,
@@ -199,7 +199,7 @@ def wrong_parts(parts: Parts) -> str | None:
 def wrong_change(old: Parts, new: Parts, *, same_epoch: bool) -> str | None:
     """Return why the parts of a logical queue cannot replace others, in Java's words.
 
-    What was decided stays: messages have offsets by it, and groups have committed them.
+    Decided offsets never change: messages have them, and groups have committed them.
     """
     if not old:
         return None

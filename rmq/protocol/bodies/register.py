@@ -1,8 +1,8 @@
 """RegisterBrokerBody: the topics that a broker registers at a name server.
 
-Three forms are read. Up to version 36 the body is the bare table of topics. From then
-on it is a JSON document, or its compressed form, recognised by its first byte because
-Java sends `compressed=false` for it (0x78 opens a zlib stream). In the zlib stream:
+A body has one of three forms. Up to version 36 it is the bare table of topics. Later
+versions send a JSON document, or its compressed form. Java sends `compressed=false`
+with both, so the first byte decides: 0x78 opens a zlib stream. In the zlib stream:
 
     i32 n · data version as JSON
     i32 count, then per topic: i32 n · text
@@ -14,9 +14,9 @@ last as JSON; topicSysFlag and order are lost. We write only the JSON document.
 
 A stranger may send much of it. So a large body is read in steps, between which the
 loop serves others: `inflate`, in a worker thread, then `inflated_steps` for the
-compressed form, `document_steps` for a document. The latter cuts the members of the two
-tables of topics out of the text, as long as they look as brokers write them, and reads
-what is left as a whole.
+compressed form, `document_steps` for a document. `document_steps` cuts the members of
+the two tables of topics out of the text if they have the form that brokers write. Then
+it reads the rest as a whole.
 """
 
 import re
@@ -71,7 +71,7 @@ _MEMBER: Final = re.compile(
     """,
     re.VERBOSE,
 )
-"""A name and an object without escapes, whose own objects have none inside."""
+"""A name and an object without escapes; its inner objects contain no objects."""
 
 _ZLIB_MARK: Final = b"\x78"
 _SIZE: Final = struct.Struct(">i")
@@ -116,7 +116,9 @@ class RegisterBrokerBody(Body, kw_only=True):
         for start in range(0, len(data), MAX_PART_SIZE):
             objects += data.count(b"{", start, start + MAX_PART_SIZE)
             if objects > MAX_OBJECTS:
-                raise _rejection(f"over {MAX_OBJECTS} objects: send them in parts")
+                raise _registration_rejection(
+                    f"over {MAX_OBJECTS} objects: send them in parts"
+                )
             yield None
         budget = fastjson.StrangeBudget()
         cut = _Cut(data)
@@ -129,7 +131,7 @@ class RegisterBrokerBody(Body, kw_only=True):
             mappings |= _load(text, dict[str, dict[str, Any]], budget)
             yield None
         if len(cut.rest) > MAX_REST_SIZE:
-            raise _rejection(
+            raise _registration_rejection(
                 f"{len(cut.rest)} bytes beside topics without escapes and blanks: "
                 f"{MAX_REST_SIZE} may be there"
             )
@@ -151,7 +153,7 @@ class RegisterBrokerBody(Body, kw_only=True):
         data_version = DataVersion.decode(reader.read_field())
         count = reader.count()
         if count > min(MAX_TEXT_TOPICS, compressed_size):
-            raise _rejection(
+            raise _registration_rejection(
                 f"{count} topics in {compressed_size} bytes: {MAX_TEXT_TOPICS} may be "
                 "in one request, and not more than it has bytes; send them in parts"
             )
@@ -219,17 +221,19 @@ class _Reader:
 
     def count(self) -> int:
         if len(self._data) - self._position < _SIZE.size:
-            raise _rejection("it ends before a length")
+            raise _registration_rejection("it ends before a length")
         (number,) = _SIZE.unpack_from(self._data, self._position)
         self._position += _SIZE.size
         if not 0 <= number <= len(self._data) - self._position:
-            raise _rejection(f"a length of {number} leads beyond its end")
+            raise _registration_rejection(f"a length of {number} leads beyond its end")
         return int(number)
 
     def read_field(self) -> bytes:
         size = self.count()
         if size > MAX_PART_SIZE:
-            raise _rejection(f"a part of {size} bytes: {MAX_PART_SIZE} may be in one")
+            raise _registration_rejection(
+                f"a part of {size} bytes: {MAX_PART_SIZE} may be in one"
+            )
         self._position += size
         self._step_parts += 1
         return self._data[self._position - size : self._position]
@@ -257,15 +261,15 @@ def inflate(data: bytes) -> bytes:
             try:
                 pieces.append(inflater.decompress(rest, _PIECE_SIZE))
             except zlib.error as error:
-                raise _rejection(str(error)) from error
+                raise _registration_rejection(str(error)) from error
             rest = inflater.unconsumed_tail
             size += len(pieces[-1])
             if size > allowed:
                 pieces.clear()  # the traceback keeps it
-                raise _rejection(f"longer than {limit} bytes")
+                raise _registration_rejection(f"longer than {limit} bytes")
     pieces.append(inflater.flush())
     if not inflater.eof:
-        raise _rejection("cut short")
+        raise _registration_rejection("cut short")
     return b"".join(pieces)
 
 
@@ -279,7 +283,7 @@ def _check_depth(value: object) -> None:
     try:
         fastjson.check_depth(value)
     except RemoteProtocolError as error:
-        raise _rejection(str(error)) from error
+        raise _registration_rejection(str(error)) from error
 
 
 def _load(data: bytes, kind: type[T], budget: fastjson.StrangeBudget) -> T:
@@ -290,7 +294,7 @@ def _load(data: bytes, kind: type[T], budget: fastjson.StrangeBudget) -> T:
     try:
         return msgspec.convert(budget.load_json(data), kind)
     except (RemoteProtocolError, msgspec.ValidationError) as error:
-        raise _rejection(str(error)) from error
+        raise _registration_rejection(str(error)) from error
 
 
 def _topic_from_text(
@@ -298,7 +302,7 @@ def _topic_from_text(
 ) -> tuple[str, TopicConfig]:
     tokens = text.split(b" ", _LEAST_TOKENS)
     if len(tokens) < _LEAST_TOKENS:
-        raise _rejection(f"a topic has too few parts: {text[:_SHOWN]!r}")
+        raise _registration_rejection(f"a topic has too few parts: {text[:_SHOWN]!r}")
     first, read_queues, write_queues, perm, filter_type, *attributes = tokens
     name = first.decode(errors="replace")
     topic = TopicConfig(
@@ -324,9 +328,11 @@ def _read_number(text: bytes) -> int:
     try:
         return _decode_number(text)
     except msgspec.DecodeError as error:
-        raise _rejection(f"a topic has {text[:_SHOWN]!r} for a number") from error
+        raise _registration_rejection(
+            f"a topic has {text[:_SHOWN]!r} for a number"
+        ) from error
 
 
-def _rejection(reason: str) -> RequestRejected:
+def _registration_rejection(reason: str) -> RequestRejected:
     remark = f"RegisterBrokerBody: {reason}"
     return RequestRejected(ResponseCode.SYSTEM_ERROR, remark)

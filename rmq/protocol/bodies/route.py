@@ -1,8 +1,8 @@
 """Bodies of the name server: routes, clusters, members of a broker group.
 
 Other clients determine their form. Integer names are quoted, because some clients read
-only standard JSON; false and null are left out, because pyrocketmq reads a route as a
-Python literal; and there are no blanks, because the Go client cuts addresses out of the
+only standard JSON. False and null are left out, because pyrocketmq reads a route as a
+Python literal. There are no blanks, because the Go client cuts addresses out of the
 text by hand.
 """
 

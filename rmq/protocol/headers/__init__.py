@@ -1,9 +1,10 @@
 """Typed headers: the `extFields` of a command as values with names and types.
 
 A header class declares one field per wire name; the Python name is the wire name in
-snake case. A field without a default is one that Java marks as required and boxes; a
-missing one, or one whose text is not of its type, rejects the request and names the
-field. Unknown fields are ignored. Java's primitive fields have Java's default.
+snake case. A field without a default is one that Java marks as required and boxes. The
+request is rejected, with the name of the field, if such a field is missing or a text is
+not of its type. Unknown fields are ignored. Java's primitive fields have Java's
+default.
 
 Values travel as text. `decode` reads them as Java does (`Integer.parseInt`,
 `Boolean.parseBoolean`, but 1 is true), `encode` writes them as Java's `toString` and
@@ -88,7 +89,7 @@ def _decode_leniently(kind: type[H], ext_fields: Mapping[str, str]) -> H:
         if text is not None:
             values[field.name] = _parse(kind, field, text)
         elif field.required:
-            raise _rejection(kind, f"the field {field.encode_name} is missing")
+            raise _header_rejection(kind, f"the field {field.encode_name} is missing")
     return kind(**values)
 
 
@@ -107,7 +108,9 @@ def _parse(kind: type[Header], field: msgspec.structs.FieldInfo, text: str) -> o
             return False  # Java takes every other text for it
         if _JAVA_INTEGER.fullmatch(text):
             return _parse_padded(kind, field, text)
-        raise _rejection(kind, f"the field {field.encode_name} is {text!r}") from error
+        raise _header_rejection(
+            kind, f"the field {field.encode_name} is {text!r}"
+        ) from error
 
 
 def _parse_padded(
@@ -117,8 +120,10 @@ def _parse_padded(
     try:
         return msgspec.convert(int(text), field.type)
     except msgspec.ValidationError as error:
-        raise _rejection(kind, f"the field {field.encode_name} is {text}") from error
+        raise _header_rejection(
+            kind, f"the field {field.encode_name} is {text}"
+        ) from error
 
 
-def _rejection(kind: type[Header], what: str) -> RequestRejected:
+def _header_rejection(kind: type[Header], what: str) -> RequestRejected:
     return RequestRejected(ResponseCode.SYSTEM_ERROR, f"{kind.__name__}: {what}")

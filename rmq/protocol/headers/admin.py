@@ -4,7 +4,7 @@ from rmq.protocol.headers import I32, Header, TopicHeader
 
 
 class CreateTopicRequestHeader(TopicHeader, kw_only=True):
-    """Of request 17 UPDATE_AND_CREATE_TOPIC and 513 UPDATE_AND_CREATE_STATIC_TOPIC."""
+    """Request 17 UPDATE_AND_CREATE_TOPIC and 513 UPDATE_AND_CREATE_STATIC_TOPIC."""
 
     topic: str
     default_topic: str
@@ -19,13 +19,13 @@ class CreateTopicRequestHeader(TopicHeader, kw_only=True):
 
 
 class DeleteTopicRequestHeader(TopicHeader, kw_only=True):
-    """Of request 215 DELETE_TOPIC_IN_BROKER."""
+    """Request 215 DELETE_TOPIC_IN_BROKER."""
 
     topic: str
 
 
 class GetAllTopicConfigRequestHeader(Header, kw_only=True):
-    """Of request 21 GET_ALL_TOPIC_CONFIG; without a number it asks for everything."""
+    """Request 21 GET_ALL_TOPIC_CONFIG; without a number it asks for everything."""
 
     topic_seq: I32 | None = None
     data_version: str | None = None
@@ -33,38 +33,38 @@ class GetAllTopicConfigRequestHeader(Header, kw_only=True):
 
 
 class GetAllTopicConfigResponseHeader(Header, kw_only=True):
-    """Of the answer to 21 GET_ALL_TOPIC_CONFIG."""
+    """The answer to 21 GET_ALL_TOPIC_CONFIG."""
 
     total_topic_num: I32 | None = None
 
 
 class GetTopicConfigRequestHeader(TopicHeader, kw_only=True):
-    """Of request 351 GET_TOPIC_CONFIG."""
+    """Request 351 GET_TOPIC_CONFIG."""
 
     topic: str
 
 
 class GetTopicStatsInfoRequestHeader(TopicHeader, kw_only=True):
-    """Of request 202 GET_TOPIC_STATS_INFO."""
+    """Request 202 GET_TOPIC_STATS_INFO."""
 
     topic: str
 
 
 class GetBrokerConfigResponseHeader(Header, kw_only=True):
-    """Of the answer to 26 GET_BROKER_CONFIG."""
+    """The answer to 26 GET_BROKER_CONFIG."""
 
     version: str
 
 
 class ViewBrokerStatsDataRequestHeader(Header, kw_only=True):
-    """Of request 315 VIEW_BROKER_STATS_DATA."""
+    """Request 315 VIEW_BROKER_STATS_DATA."""
 
     stats_name: str
     stats_key: str
 
 
 class GetConsumeStatsRequestHeader(TopicHeader, kw_only=True):
-    """Of request 208 GET_CONSUME_STATS."""
+    """Request 208 GET_CONSUME_STATS."""
 
     consumer_group: str
     topic: str | None = None
@@ -72,6 +72,6 @@ class GetConsumeStatsRequestHeader(TopicHeader, kw_only=True):
 
 
 class GetConsumeStatsInBrokerHeader(Header, kw_only=True):
-    """Of request 317 GET_BROKER_CONSUME_STATS."""
+    """Request 317 GET_BROKER_CONSUME_STATS."""
 
     is_order: bool = False

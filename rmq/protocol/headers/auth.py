@@ -4,25 +4,25 @@ from rmq.protocol.headers import Header
 
 
 class UserRequestHeader(Header, kw_only=True):
-    """Of requests 3001 to 3004 AUTH_CREATE_USER … AUTH_GET_USER."""
+    """Requests 3001 to 3004 AUTH_CREATE_USER … AUTH_GET_USER."""
 
     username: str | None = None
 
 
 class ListUsersRequestHeader(Header, kw_only=True):
-    """Of request 3005 AUTH_LIST_USER: a part of the names wanted."""
+    """Request 3005 AUTH_LIST_USER: a part of the names wanted."""
 
     filter: str | None = None
 
 
 class AclRequestHeader(Header, kw_only=True):
-    """Of requests 3006, 3007 and 3009: a subject, written `User:name`."""
+    """Requests 3006, 3007 and 3009: a subject, written `User:name`."""
 
     subject: str | None = None
 
 
 class DeleteAclRequestHeader(Header, kw_only=True):
-    """Of request 3008 AUTH_DELETE_ACL: without a resource everything goes."""
+    """Request 3008 AUTH_DELETE_ACL: without a resource everything goes."""
 
     subject: str | None = None
     policy_type: str | None = None
@@ -30,7 +30,7 @@ class DeleteAclRequestHeader(Header, kw_only=True):
 
 
 class ListAclsRequestHeader(Header, kw_only=True):
-    """Of request 3010 AUTH_LIST_ACL: parts of subjects and resources wanted."""
+    """Request 3010 AUTH_LIST_ACL: parts of subjects and resources wanted."""
 
     subject_filter: str | None = None
     resource_filter: str | None = None

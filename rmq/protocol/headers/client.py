@@ -6,7 +6,7 @@ from rmq.protocol.headers import I32, RpcHeader, TopicHeader
 
 
 class UnregisterClientRequestHeader(RpcHeader, kw_only=True):
-    """Of request 35 UNREGISTER_CLIENT; its client id has a capital D on the wire."""
+    """Request 35 UNREGISTER_CLIENT; its client id has a capital D on the wire."""
 
     client_id: str = msgspec.field(name="clientID")
     producer_group: str | None = None
@@ -14,13 +14,13 @@ class UnregisterClientRequestHeader(RpcHeader, kw_only=True):
 
 
 class NotifyConsumerIdsChangedRequestHeader(RpcHeader, kw_only=True):
-    """Of request 40 NOTIFY_CONSUMER_IDS_CHANGED."""
+    """Request 40 NOTIFY_CONSUMER_IDS_CHANGED."""
 
     consumer_group: str
 
 
 class GetConsumerRunningInfoRequestHeader(RpcHeader, kw_only=True):
-    """Of request 307 GET_CONSUMER_RUNNING_INFO."""
+    """Request 307 GET_CONSUMER_RUNNING_INFO."""
 
     consumer_group: str
     client_id: str
@@ -28,7 +28,7 @@ class GetConsumerRunningInfoRequestHeader(RpcHeader, kw_only=True):
 
 
 class ConsumeMessageDirectlyResultRequestHeader(TopicHeader, kw_only=True):
-    """Of request 309 CONSUME_MESSAGE_DIRECTLY."""
+    """Request 309 CONSUME_MESSAGE_DIRECTLY."""
 
     consumer_group: str
     client_id: str | None = None
@@ -40,7 +40,7 @@ class ConsumeMessageDirectlyResultRequestHeader(TopicHeader, kw_only=True):
 
 
 class GetConsumerStatusRequestHeader(TopicHeader, kw_only=True):
-    """Of request 221 GET_CONSUMER_STATUS_FROM_CLIENT, to a client, and of 223
+    """Request 221 GET_CONSUMER_STATUS_FROM_CLIENT, to a client, and of 223
     INVOKE_BROKER_TO_GET_CONSUMER_STATUS, to the broker.
     """
 

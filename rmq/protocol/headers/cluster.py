@@ -4,20 +4,20 @@ from rmq.protocol.headers import I32, I64, Header
 
 
 class GetBrokerMemberGroupRequestHeader(Header, kw_only=True):
-    """Of request 901 GET_BROKER_MEMBER_GROUP."""
+    """Request 901 GET_BROKER_MEMBER_GROUP."""
 
     cluster_name: str
     broker_name: str
 
 
 class AddBrokerRequestHeader(Header, kw_only=True):
-    """Of request 902 ADD_BROKER."""
+    """Request 902 ADD_BROKER."""
 
     config_path: str | None = None
 
 
 class RemoveBrokerRequestHeader(Header, kw_only=True):
-    """Of request 903 REMOVE_BROKER."""
+    """Request 903 REMOVE_BROKER."""
 
     broker_cluster_name: str
     broker_name: str
@@ -25,7 +25,7 @@ class RemoveBrokerRequestHeader(Header, kw_only=True):
 
 
 class BrokerHeartbeatRequestHeader(Header, kw_only=True):
-    """Of request 904 BROKER_HEARTBEAT."""
+    """Request 904 BROKER_HEARTBEAT."""
 
     cluster_name: str
     broker_addr: str
@@ -39,13 +39,13 @@ class BrokerHeartbeatRequestHeader(Header, kw_only=True):
 
 
 class GetTopicsByClusterRequestHeader(Header, kw_only=True):
-    """Of request 224 GET_TOPICS_BY_CLUSTER."""
+    """Request 224 GET_TOPICS_BY_CLUSTER."""
 
     cluster: str
 
 
 class NotifyMinBrokerIdChangeRequestHeader(Header, kw_only=True):
-    """Of request 905 NOTIFY_MIN_BROKER_ID_CHANGE."""
+    """Request 905 NOTIFY_MIN_BROKER_ID_CHANGE."""
 
     min_broker_id: I64 | None = None
     broker_name: str | None = None
@@ -55,7 +55,7 @@ class NotifyMinBrokerIdChangeRequestHeader(Header, kw_only=True):
 
 
 class ExchangeHAInfoRequestHeader(Header, kw_only=True):
-    """Of request 906 EXCHANGE_BROKER_HA_INFO."""
+    """Request 906 EXCHANGE_BROKER_HA_INFO."""
 
     master_ha_address: str | None = None
     master_flush_offset: I64 | None = None
@@ -63,7 +63,7 @@ class ExchangeHAInfoRequestHeader(Header, kw_only=True):
 
 
 class ExchangeHAInfoResponseHeader(Header, kw_only=True):
-    """Of the answer to 906 EXCHANGE_BROKER_HA_INFO."""
+    """The answer to 906 EXCHANGE_BROKER_HA_INFO."""
 
     master_ha_address: str | None = None
     master_flush_offset: I64 | None = None
@@ -71,6 +71,6 @@ class ExchangeHAInfoResponseHeader(Header, kw_only=True):
 
 
 class ResetMasterFlushOffsetHeader(Header, kw_only=True):
-    """Of request 908 RESET_MASTER_FLUSH_OFFSET."""
+    """Request 908 RESET_MASTER_FLUSH_OFFSET."""
 
     master_flush_offset: I64

@@ -2,14 +2,14 @@
 
 Java's controllers on JRaft take `invoke_time`, the sender's time in ms, for the time
 of the request; all others ignore it. A field that Java boxes may be absent: an answer
-without `master_broker_id` says that the group has no master.
+without `master_broker_id` means that the group has no master.
 """
 
 from rmq.protocol.headers import I32, I64, Header
 
 
 class AlterSyncStateSetRequestHeader(Header, kw_only=True):
-    """Of request 1001 CONTROLLER_ALTER_SYNC_STATE_SET; the body is a `SyncStateSet`."""
+    """Request 1001 CONTROLLER_ALTER_SYNC_STATE_SET; the body is a `SyncStateSet`."""
 
     broker_name: str | None = None
     master_broker_id: I64 | None = None
@@ -18,13 +18,13 @@ class AlterSyncStateSetRequestHeader(Header, kw_only=True):
 
 
 class AlterSyncStateSetResponseHeader(Header, kw_only=True):
-    """Of the answer to 1001; the body is the new `SyncStateSet`."""
+    """The answer to 1001; the body is the new `SyncStateSet`."""
 
     new_sync_state_set_epoch: I32 = 0
 
 
 class ElectMasterRequestHeader(Header, kw_only=True):
-    """Of request 1002 CONTROLLER_ELECT_MASTER.
+    """Request 1002 CONTROLLER_ELECT_MASTER.
 
     A broker sends its own id; a tool the id that it wants, with `designate_elect`; a
     controller itself -1.
@@ -38,7 +38,7 @@ class ElectMasterRequestHeader(Header, kw_only=True):
 
 
 class ElectMasterResponseHeader(Header, kw_only=True):
-    """Of the answer to 1002; the body is an `ElectMasterResponseBody`."""
+    """The answer to 1002; the body is an `ElectMasterResponseBody`."""
 
     master_broker_id: I64 | None = None
     master_address: str | None = None
@@ -47,7 +47,7 @@ class ElectMasterResponseHeader(Header, kw_only=True):
 
 
 class RegisterBrokerToControllerRequestHeader(Header, kw_only=True):
-    """Of request 1003 CONTROLLER_REGISTER_BROKER."""
+    """Request 1003 CONTROLLER_REGISTER_BROKER."""
 
     cluster_name: str | None = None
     broker_name: str | None = None
@@ -57,7 +57,7 @@ class RegisterBrokerToControllerRequestHeader(Header, kw_only=True):
 
 
 class RegisterBrokerToControllerResponseHeader(Header, kw_only=True):
-    """Of the answer to 1003; the body is a `SyncStateSet`."""
+    """The answer to 1003; the body is a `SyncStateSet`."""
 
     cluster_name: str | None = None
     broker_name: str | None = None
@@ -68,13 +68,13 @@ class RegisterBrokerToControllerResponseHeader(Header, kw_only=True):
 
 
 class GetReplicaInfoRequestHeader(Header, kw_only=True):
-    """Of request 1004 CONTROLLER_GET_REPLICA_INFO."""
+    """Request 1004 CONTROLLER_GET_REPLICA_INFO."""
 
     broker_name: str | None = None
 
 
 class GetReplicaInfoResponseHeader(Header, kw_only=True):
-    """Of the answer to 1004; the body is a `SyncStateSet`."""
+    """The answer to 1004; the body is a `SyncStateSet`."""
 
     master_broker_id: I64 | None = None
     master_address: str | None = None
@@ -82,7 +82,7 @@ class GetReplicaInfoResponseHeader(Header, kw_only=True):
 
 
 class GetMetaDataResponseHeader(Header, kw_only=True):
-    """Of the answer to 1005 CONTROLLER_GET_METADATA_INFO, which has no request header.
+    """The answer to 1005 CONTROLLER_GET_METADATA_INFO, which has no request header.
 
     peers: of DLedger `id:address;…`, of all others `address;…`.
     """
@@ -95,7 +95,7 @@ class GetMetaDataResponseHeader(Header, kw_only=True):
 
 
 class NotifyBrokerRoleChangedRequestHeader(Header, kw_only=True):
-    """Of request 1008 NOTIFY_BROKER_ROLE_CHANGED, from a controller to brokers; the
+    """Request 1008 NOTIFY_BROKER_ROLE_CHANGED, from a controller to brokers; the
     body is a `SyncStateSet`.
     """
 
@@ -106,7 +106,7 @@ class NotifyBrokerRoleChangedRequestHeader(Header, kw_only=True):
 
 
 class CleanControllerBrokerDataRequestHeader(Header, kw_only=True):
-    """Of request 1011 CLEAN_BROKER_DATA.
+    """Request 1011 CLEAN_BROKER_DATA.
 
     broker_controller_ids_to_clean: ids with `;` between them; without it the whole
     group is meant.
@@ -120,14 +120,14 @@ class CleanControllerBrokerDataRequestHeader(Header, kw_only=True):
 
 
 class GetNextBrokerIdRequestHeader(Header, kw_only=True):
-    """Of request 1012 CONTROLLER_GET_NEXT_BROKER_ID."""
+    """Request 1012 CONTROLLER_GET_NEXT_BROKER_ID."""
 
     cluster_name: str | None = None
     broker_name: str | None = None
 
 
 class GetNextBrokerIdResponseHeader(Header, kw_only=True):
-    """Of the answer to 1012."""
+    """The answer to 1012."""
 
     cluster_name: str | None = None
     broker_name: str | None = None
@@ -135,7 +135,7 @@ class GetNextBrokerIdResponseHeader(Header, kw_only=True):
 
 
 class ApplyBrokerIdRequestHeader(Header, kw_only=True):
-    """Of request 1013 CONTROLLER_APPLY_BROKER_ID.
+    """Request 1013 CONTROLLER_APPLY_BROKER_ID.
 
     register_check_code: `address;ms`; who repeats the request with the same code gets
     the same answer.
@@ -148,7 +148,7 @@ class ApplyBrokerIdRequestHeader(Header, kw_only=True):
 
 
 class ApplyBrokerIdResponseHeader(Header, kw_only=True):
-    """Of the answer to 1013."""
+    """The answer to 1013."""
 
     cluster_name: str | None = None
     broker_name: str | None = None

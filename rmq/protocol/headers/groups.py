@@ -4,25 +4,25 @@ from rmq.protocol.headers import I32, Header, RpcHeader, TopicHeader
 
 
 class GetConsumerListByGroupRequestHeader(RpcHeader, kw_only=True):
-    """Of request 38 GET_CONSUMER_LIST_BY_GROUP."""
+    """Request 38 GET_CONSUMER_LIST_BY_GROUP."""
 
     consumer_group: str
 
 
 class GetConsumerConnectionListRequestHeader(RpcHeader, kw_only=True):
-    """Of request 203 GET_CONSUMER_CONNECTION_LIST."""
+    """Request 203 GET_CONSUMER_CONNECTION_LIST."""
 
     consumer_group: str
 
 
 class GetProducerConnectionListRequestHeader(RpcHeader, kw_only=True):
-    """Of request 204 GET_PRODUCER_CONNECTION_LIST."""
+    """Request 204 GET_PRODUCER_CONNECTION_LIST."""
 
     producer_group: str
 
 
 class GetAllSubscriptionGroupRequestHeader(Header, kw_only=True):
-    """Of request 201 GET_ALL_SUBSCRIPTIONGROUP_CONFIG; no number: everything."""
+    """Request 201 GET_ALL_SUBSCRIPTIONGROUP_CONFIG; no number: everything."""
 
     group_seq: I32 | None = None
     data_version: str | None = None
@@ -30,19 +30,19 @@ class GetAllSubscriptionGroupRequestHeader(Header, kw_only=True):
 
 
 class GetAllSubscriptionGroupResponseHeader(Header, kw_only=True):
-    """Of the answer to 201 GET_ALL_SUBSCRIPTIONGROUP_CONFIG."""
+    """The answer to 201 GET_ALL_SUBSCRIPTIONGROUP_CONFIG."""
 
     total_group_num: I32
 
 
 class GetSubscriptionGroupConfigRequestHeader(RpcHeader, kw_only=True):
-    """Of request 352 GET_SUBSCRIPTIONGROUP_CONFIG."""
+    """Request 352 GET_SUBSCRIPTIONGROUP_CONFIG."""
 
     group: str
 
 
 class DeleteSubscriptionGroupRequestHeader(RpcHeader, kw_only=True):
-    """Of request 207 DELETE_SUBSCRIPTIONGROUP; tools of 4.9 send `remove_offset`."""
+    """Request 207 DELETE_SUBSCRIPTIONGROUP; tools of 4.9 send `remove_offset`."""
 
     group_name: str
     clean_offset: bool = False
@@ -50,7 +50,7 @@ class DeleteSubscriptionGroupRequestHeader(RpcHeader, kw_only=True):
 
 
 class UpdateGroupForbiddenRequestHeader(TopicHeader, kw_only=True):
-    """Of request 353 UPDATE_AND_GET_GROUP_FORBIDDEN."""
+    """Request 353 UPDATE_AND_GET_GROUP_FORBIDDEN."""
 
     group: str
     topic: str
@@ -58,26 +58,26 @@ class UpdateGroupForbiddenRequestHeader(TopicHeader, kw_only=True):
 
 
 class QuerySubscriptionByConsumerRequestHeader(TopicHeader, kw_only=True):
-    """Of request 345 QUERY_SUBSCRIPTION_BY_CONSUMER."""
+    """Request 345 QUERY_SUBSCRIPTION_BY_CONSUMER."""
 
     group: str
     topic: str | None = None
 
 
 class QueryTopicConsumeByWhoRequestHeader(TopicHeader, kw_only=True):
-    """Of request 300 QUERY_TOPIC_CONSUME_BY_WHO."""
+    """Request 300 QUERY_TOPIC_CONSUME_BY_WHO."""
 
     topic: str
 
 
 class QueryTopicsByConsumerRequestHeader(RpcHeader, kw_only=True):
-    """Of request 343 QUERY_TOPICS_BY_CONSUMER."""
+    """Request 343 QUERY_TOPICS_BY_CONSUMER."""
 
     group: str
 
 
 class QueryConsumeTimeSpanRequestHeader(TopicHeader, kw_only=True):
-    """Of request 303 QUERY_CONSUME_TIME_SPAN."""
+    """Request 303 QUERY_CONSUME_TIME_SPAN."""
 
     topic: str
     group: str

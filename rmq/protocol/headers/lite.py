@@ -6,7 +6,7 @@ from rmq.protocol.headers import I32, I64, Header, RpcHeader
 
 
 class PopLiteMessageRequestHeader(RpcHeader, kw_only=True):
-    """Of request 200070 POP_LITE_MESSAGE: what came in the client's lite topics."""
+    """Request 200070 POP_LITE_MESSAGE: what came in the client's lite topics."""
 
     client_id: str
     consumer_group: str
@@ -19,7 +19,7 @@ class PopLiteMessageRequestHeader(RpcHeader, kw_only=True):
 
 
 class PopLiteMessageResponseHeader(Header, kw_only=True):
-    """Of the answer to 200070; the info has one count for each message, with `;`."""
+    """The answer to 200070; the info has one count for each message, with `;`."""
 
     pop_time: I64 = 0
     invisible_time: I64 = 0
@@ -30,7 +30,7 @@ class PopLiteMessageResponseHeader(Header, kw_only=True):
 
 
 class NotifyUnsubscribeLiteRequestHeader(RpcHeader, kw_only=True):
-    """Of request 200073 NOTIFY_UNSUBSCRIBE_LITE, to a client that was evicted."""
+    """Request 200073 NOTIFY_UNSUBSCRIBE_LITE, to a client that was evicted."""
 
     lite_topic: str
     consumer_group: str
@@ -38,20 +38,20 @@ class NotifyUnsubscribeLiteRequestHeader(RpcHeader, kw_only=True):
 
 
 class GetParentTopicInfoRequestHeader(Header, kw_only=True):
-    """Of request 200075 GET_PARENT_TOPIC_INFO."""
+    """Request 200075 GET_PARENT_TOPIC_INFO."""
 
     topic: str
 
 
 class GetLiteTopicInfoRequestHeader(Header, kw_only=True):
-    """Of request 200076 GET_LITE_TOPIC_INFO."""
+    """Request 200076 GET_LITE_TOPIC_INFO."""
 
     parent_topic: str | None = None
     lite_topic: str | None = None
 
 
 class GetLiteClientInfoRequestHeader(Header, kw_only=True):
-    """Of request 200077 GET_LITE_CLIENT_INFO."""
+    """Request 200077 GET_LITE_CLIENT_INFO."""
 
     parent_topic: str | None = None
     group: str | None = None
@@ -60,7 +60,7 @@ class GetLiteClientInfoRequestHeader(Header, kw_only=True):
 
 
 class GetLiteGroupInfoRequestHeader(Header, kw_only=True):
-    """Of request 200078 GET_LITE_GROUP_INFO."""
+    """Request 200078 GET_LITE_GROUP_INFO."""
 
     group: str
     lite_topic: str | None = None
@@ -68,7 +68,7 @@ class GetLiteGroupInfoRequestHeader(Header, kw_only=True):
 
 
 class TriggerLiteDispatchRequestHeader(Header, kw_only=True):
-    """Of request 200079 TRIGGER_LITE_DISPATCH."""
+    """Request 200079 TRIGGER_LITE_DISPATCH."""
 
     group: str
     client_id: str | None = None

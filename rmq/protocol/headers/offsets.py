@@ -13,7 +13,7 @@ class BoundaryType(StrEnum):
 
 
 class QueryConsumerOffsetRequestHeader(TopicHeader, kw_only=True):
-    """Of request 14 QUERY_CONSUMER_OFFSET."""
+    """Request 14 QUERY_CONSUMER_OFFSET."""
 
     consumer_group: str
     topic: str
@@ -22,13 +22,13 @@ class QueryConsumerOffsetRequestHeader(TopicHeader, kw_only=True):
 
 
 class QueryConsumerOffsetResponseHeader(Header, kw_only=True):
-    """Of the answer to 14 QUERY_CONSUMER_OFFSET."""
+    """The answer to 14 QUERY_CONSUMER_OFFSET."""
 
     offset: I64
 
 
 class UpdateConsumerOffsetRequestHeader(TopicHeader, kw_only=True):
-    """Of request 15 UPDATE_CONSUMER_OFFSET; no offset is an error with its own code."""
+    """Request 15 UPDATE_CONSUMER_OFFSET; no offset is an error with its own code."""
 
     consumer_group: str
     topic: str
@@ -37,7 +37,7 @@ class UpdateConsumerOffsetRequestHeader(TopicHeader, kw_only=True):
 
 
 class GetMaxOffsetRequestHeader(TopicHeader, kw_only=True):
-    """Of request 30 GET_MAX_OFFSET."""
+    """Request 30 GET_MAX_OFFSET."""
 
     topic: str
     queue_id: I32
@@ -45,26 +45,26 @@ class GetMaxOffsetRequestHeader(TopicHeader, kw_only=True):
 
 
 class GetMaxOffsetResponseHeader(Header, kw_only=True):
-    """Of the answer to 30 GET_MAX_OFFSET."""
+    """The answer to 30 GET_MAX_OFFSET."""
 
     offset: I64
 
 
 class GetMinOffsetRequestHeader(TopicHeader, kw_only=True):
-    """Of request 31 GET_MIN_OFFSET."""
+    """Request 31 GET_MIN_OFFSET."""
 
     topic: str
     queue_id: I32
 
 
 class GetMinOffsetResponseHeader(Header, kw_only=True):
-    """Of the answer to 31 GET_MIN_OFFSET."""
+    """The answer to 31 GET_MIN_OFFSET."""
 
     offset: I64
 
 
 class SearchOffsetRequestHeader(TopicHeader, kw_only=True):
-    """Of request 29 SEARCH_OFFSET_BY_TIMESTAMP."""
+    """Request 29 SEARCH_OFFSET_BY_TIMESTAMP."""
 
     topic: str
     queue_id: I32
@@ -81,26 +81,26 @@ class SearchOffsetRequestHeader(TopicHeader, kw_only=True):
 
 
 class SearchOffsetResponseHeader(Header, kw_only=True):
-    """Of the answer to 29 SEARCH_OFFSET_BY_TIMESTAMP."""
+    """The answer to 29 SEARCH_OFFSET_BY_TIMESTAMP."""
 
     offset: I64
 
 
 class GetEarliestMsgStoretimeRequestHeader(TopicHeader, kw_only=True):
-    """Of request 32 GET_EARLIEST_MSG_STORETIME."""
+    """Request 32 GET_EARLIEST_MSG_STORETIME."""
 
     topic: str
     queue_id: I32
 
 
 class GetEarliestMsgStoretimeResponseHeader(Header, kw_only=True):
-    """Of the answer to 32 GET_EARLIEST_MSG_STORETIME."""
+    """The answer to 32 GET_EARLIEST_MSG_STORETIME."""
 
     timestamp: I64
 
 
 class ResetOffsetRequestHeader(TopicHeader, kw_only=True):
-    """Of request 220 RESET_CONSUMER_CLIENT_OFFSET, to a client, and of 222
+    """Request 220 RESET_CONSUMER_CLIENT_OFFSET, to a client, and of 222
     INVOKE_BROKER_TO_RESET_OFFSET, to the broker. Queue id -1 means all queues.
     """
 
@@ -113,7 +113,7 @@ class ResetOffsetRequestHeader(TopicHeader, kw_only=True):
 
 
 class QueryCorrectionOffsetHeader(TopicHeader, kw_only=True):
-    """Of request 308 QUERY_CORRECTION_OFFSET."""
+    """Request 308 QUERY_CORRECTION_OFFSET."""
 
     filter_groups: str | None = None
     compare_group: str
@@ -121,7 +121,7 @@ class QueryCorrectionOffsetHeader(TopicHeader, kw_only=True):
 
 
 class CloneGroupOffsetRequestHeader(RpcHeader, kw_only=True):
-    """Of request 314 CLONE_GROUP_OFFSET."""
+    """Request 314 CLONE_GROUP_OFFSET."""
 
     src_group: str
     dest_group: str

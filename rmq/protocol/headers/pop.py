@@ -4,7 +4,7 @@ from rmq.protocol.headers import I32, I64, Header, TopicHeader
 
 
 class PopMessageRequestHeader(TopicHeader, kw_only=True):
-    """Of request 200050 POP_MESSAGE; queue -1 is any queue."""
+    """Request 200050 POP_MESSAGE; queue -1 is any queue."""
 
     consumer_group: str
     topic: str
@@ -21,7 +21,7 @@ class PopMessageRequestHeader(TopicHeader, kw_only=True):
 
 
 class PopMessageResponseHeader(Header, kw_only=True):
-    """Of the answers to 200050 and 200052.
+    """Fields of the answers to 200050 and 200052.
 
     The infos are `flag queue start`, `flag queue offset,offset…` and `flag queue n`,
     each joined by `;`.
@@ -37,7 +37,7 @@ class PopMessageResponseHeader(Header, kw_only=True):
 
 
 class AckMessageRequestHeader(TopicHeader, kw_only=True):
-    """Of request 200051 ACK_MESSAGE."""
+    """Request 200051 ACK_MESSAGE."""
 
     consumer_group: str
     topic: str
@@ -48,14 +48,14 @@ class AckMessageRequestHeader(TopicHeader, kw_only=True):
 
 
 class ChangeInvisibleTimeRequestHeader(AckMessageRequestHeader, kw_only=True):
-    """Of request 200053 CHANGE_MESSAGE_INVISIBLETIME."""
+    """Request 200053 CHANGE_MESSAGE_INVISIBLETIME."""
 
     invisible_time: I64
     suspend: bool = False
 
 
 class ChangeInvisibleTimeResponseHeader(Header, kw_only=True):
-    """Of the answer to 200053."""
+    """The answer to 200053."""
 
     pop_time: I64
     invisible_time: I64
@@ -63,7 +63,7 @@ class ChangeInvisibleTimeResponseHeader(Header, kw_only=True):
 
 
 class NotificationRequestHeader(TopicHeader, kw_only=True):
-    """Of request 200054 NOTIFICATION."""
+    """Request 200054 NOTIFICATION."""
 
     consumer_group: str
     topic: str
@@ -77,14 +77,14 @@ class NotificationRequestHeader(TopicHeader, kw_only=True):
 
 
 class NotificationResponseHeader(Header, kw_only=True):
-    """Of the answer to 200054."""
+    """The answer to 200054."""
 
     has_msg: bool = False
     polling_full: bool = False
 
 
 class PeekMessageRequestHeader(TopicHeader, kw_only=True):
-    """Of request 200052 PEEK_MESSAGE."""
+    """Request 200052 PEEK_MESSAGE."""
 
     topic: str
     queue_id: I32
@@ -93,7 +93,7 @@ class PeekMessageRequestHeader(TopicHeader, kw_only=True):
 
 
 class PollingInfoRequestHeader(TopicHeader, kw_only=True):
-    """Of request 200055 POLLING_INFO."""
+    """Request 200055 POLLING_INFO."""
 
     consumer_group: str
     topic: str
@@ -101,6 +101,6 @@ class PollingInfoRequestHeader(TopicHeader, kw_only=True):
 
 
 class PollingInfoResponseHeader(Header, kw_only=True):
-    """Of the answer to 200055: how many POPs wait."""
+    """The answer to 200055: how many POPs wait."""
 
     polling_num: I32

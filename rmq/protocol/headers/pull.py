@@ -5,7 +5,7 @@ from rmq.protocol.topics import lite_queue
 
 
 class PullMessageRequestHeader(TopicHeader, kw_only=True):
-    """Of request 11 PULL_MESSAGE and 361 LITE_PULL_MESSAGE."""
+    """Request 11 PULL_MESSAGE and 361 LITE_PULL_MESSAGE."""
 
     consumer_group: str
     topic: str
@@ -31,7 +31,7 @@ class PullMessageRequestHeader(TopicHeader, kw_only=True):
 
 
 class PullMessageResponseHeader(Header, kw_only=True):
-    """Of the answer to 11 PULL_MESSAGE and 361 LITE_PULL_MESSAGE."""
+    """The answer to 11 PULL_MESSAGE and 361 LITE_PULL_MESSAGE."""
 
     suggest_which_broker_id: I64
     next_begin_offset: I64

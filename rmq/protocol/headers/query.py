@@ -4,7 +4,7 @@ from rmq.protocol.headers import I32, I64, Header, TopicHeader
 
 
 class QueryMessageRequestHeader(TopicHeader, kw_only=True):
-    """Of request 12 QUERY_MESSAGE."""
+    """Request 12 QUERY_MESSAGE."""
 
     topic: str
     key: str
@@ -16,21 +16,21 @@ class QueryMessageRequestHeader(TopicHeader, kw_only=True):
 
 
 class QueryMessageResponseHeader(Header, kw_only=True):
-    """Of the answer to 12 QUERY_MESSAGE."""
+    """The answer to 12 QUERY_MESSAGE."""
 
     index_last_update_timestamp: I64
     index_last_update_phyoffset: I64
 
 
 class ViewMessageRequestHeader(Header, kw_only=True):
-    """Of request 33 VIEW_MESSAGE_BY_ID."""
+    """Request 33 VIEW_MESSAGE_BY_ID."""
 
     topic: str | None = None
     offset: I64
 
 
 class QueryConsumeQueueRequestHeader(TopicHeader, kw_only=True):
-    """Of request 321 QUERY_CONSUME_QUEUE."""
+    """Request 321 QUERY_CONSUME_QUEUE."""
 
     topic: str | None = None
     queue_id: I32 = 0

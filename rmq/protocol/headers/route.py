@@ -4,14 +4,14 @@ from rmq.protocol.headers import I32, I64, Header, TopicHeader
 
 
 class GetRouteInfoRequestHeader(TopicHeader, kw_only=True):
-    """Of request 105 GET_ROUTEINFO_BY_TOPIC; no topic is a topic without a route."""
+    """Request 105 GET_ROUTEINFO_BY_TOPIC; no topic is a topic without a route."""
 
     topic: str = ""
     accept_standard_json_only: bool | None = None
 
 
 class RegisterBrokerRequestHeader(Header, kw_only=True):
-    """Of request 103 REGISTER_BROKER."""
+    """Request 103 REGISTER_BROKER."""
 
     broker_name: str
     broker_addr: str
@@ -25,14 +25,14 @@ class RegisterBrokerRequestHeader(Header, kw_only=True):
 
 
 class RegisterBrokerResponseHeader(Header, kw_only=True):
-    """Of the answer to 103 REGISTER_BROKER."""
+    """The answer to 103 REGISTER_BROKER."""
 
     ha_server_addr: str | None = None
     master_addr: str | None = None
 
 
 class UnRegisterBrokerRequestHeader(Header, kw_only=True):
-    """Of request 104 UNREGISTER_BROKER."""
+    """Request 104 UNREGISTER_BROKER."""
 
     broker_name: str
     broker_addr: str
@@ -41,7 +41,7 @@ class UnRegisterBrokerRequestHeader(Header, kw_only=True):
 
 
 class QueryDataVersionRequestHeader(Header, kw_only=True):
-    """Of request 322 QUERY_DATA_VERSION."""
+    """Request 322 QUERY_DATA_VERSION."""
 
     broker_name: str
     broker_addr: str
@@ -50,26 +50,26 @@ class QueryDataVersionRequestHeader(Header, kw_only=True):
 
 
 class QueryDataVersionResponseHeader(Header, kw_only=True):
-    """Of the answer to 322 QUERY_DATA_VERSION."""
+    """The answer to 322 QUERY_DATA_VERSION."""
 
     changed: bool
 
 
 class DeleteTopicFromNamesrvRequestHeader(TopicHeader, kw_only=True):
-    """Of request 216 DELETE_TOPIC_IN_NAMESRV."""
+    """Request 216 DELETE_TOPIC_IN_NAMESRV."""
 
     topic: str
     cluster_name: str | None = None
 
 
 class RegisterTopicRequestHeader(TopicHeader, kw_only=True):
-    """Of request 217 REGISTER_TOPIC_IN_NAMESRV."""
+    """Request 217 REGISTER_TOPIC_IN_NAMESRV."""
 
     topic: str
 
 
 class PutKVConfigRequestHeader(Header, kw_only=True):
-    """Of request 100 PUT_KV_CONFIG."""
+    """Request 100 PUT_KV_CONFIG."""
 
     namespace: str
     key: str
@@ -77,50 +77,50 @@ class PutKVConfigRequestHeader(Header, kw_only=True):
 
 
 class GetKVConfigRequestHeader(Header, kw_only=True):
-    """Of request 101 GET_KV_CONFIG."""
+    """Request 101 GET_KV_CONFIG."""
 
     namespace: str
     key: str
 
 
 class GetKVConfigResponseHeader(Header, kw_only=True):
-    """Of the answer to 101 GET_KV_CONFIG."""
+    """The answer to 101 GET_KV_CONFIG."""
 
     value: str | None = None
 
 
 class DeleteKVConfigRequestHeader(Header, kw_only=True):
-    """Of request 102 DELETE_KV_CONFIG."""
+    """Request 102 DELETE_KV_CONFIG."""
 
     namespace: str
     key: str
 
 
 class GetKVListByNamespaceRequestHeader(Header, kw_only=True):
-    """Of request 219 GET_KVLIST_BY_NAMESPACE."""
+    """Request 219 GET_KVLIST_BY_NAMESPACE."""
 
     namespace: str
 
 
 class AddWritePermOfBrokerRequestHeader(Header, kw_only=True):
-    """Of request 327 ADD_WRITE_PERM_OF_BROKER."""
+    """Request 327 ADD_WRITE_PERM_OF_BROKER."""
 
     broker_name: str
 
 
 class AddWritePermOfBrokerResponseHeader(Header, kw_only=True):
-    """Of the answer to 327 ADD_WRITE_PERM_OF_BROKER."""
+    """The answer to 327 ADD_WRITE_PERM_OF_BROKER."""
 
     add_topic_count: I32
 
 
 class WipeWritePermOfBrokerRequestHeader(Header, kw_only=True):
-    """Of request 205 WIPE_WRITE_PERM_OF_BROKER."""
+    """Request 205 WIPE_WRITE_PERM_OF_BROKER."""
 
     broker_name: str
 
 
 class WipeWritePermOfBrokerResponseHeader(Header, kw_only=True):
-    """Of the answer to 205 WIPE_WRITE_PERM_OF_BROKER."""
+    """The answer to 205 WIPE_WRITE_PERM_OF_BROKER."""
 
     wipe_topic_count: I32

@@ -10,7 +10,7 @@ from rmq.protocol.headers import I32, I64, Header, RpcHeader, TopicHeader
 
 
 class SendMessageRequestHeader(Header, kw_only=True):
-    """Of requests 10 SEND_MESSAGE and 324 SEND_REPLY_MESSAGE.
+    """Requests 10 SEND_MESSAGE and 324 SEND_REPLY_MESSAGE.
 
     Queue id -1 lets the broker choose. The fields of a namespace are useless to a
     broker and are not read, because this header is decoded for every message.
@@ -33,7 +33,7 @@ class SendMessageRequestHeader(Header, kw_only=True):
 
 
 class SendMessageRequestHeaderV2(SendMessageRequestHeader, kw_only=True):
-    """Of requests 310, 320 and 325: the same header under names of one letter."""
+    """Requests 310, 320 and 325: the same header under names of one letter."""
 
     producer_group: str = msgspec.field(name="a")
     topic: str = msgspec.field(name="b")
@@ -68,7 +68,7 @@ def decode_send_header(
 
 
 class ConsumerSendMsgBackRequestHeader(RpcHeader, kw_only=True):
-    """Of request 36 CONSUMER_SEND_MSG_BACK."""
+    """Request 36 CONSUMER_SEND_MSG_BACK."""
 
     offset: I64
     group: str
@@ -80,7 +80,7 @@ class ConsumerSendMsgBackRequestHeader(RpcHeader, kw_only=True):
 
 
 class ReplyMessageRequestHeader(TopicHeader, kw_only=True):
-    """Of request 326 PUSH_REPLY_MESSAGE_TO_CLIENT."""
+    """Request 326 PUSH_REPLY_MESSAGE_TO_CLIENT."""
 
     producer_group: str
     topic: str
@@ -99,7 +99,7 @@ class ReplyMessageRequestHeader(TopicHeader, kw_only=True):
 
 
 class SendMessageResponseHeader(Header, kw_only=True):
-    """Of the answer to every kind of send.
+    """The answer to every kind of send.
 
     `msg_id` of a batch joins the ids of all its messages with commas; `queue_offset` is
     that of the first.
@@ -114,7 +114,7 @@ class SendMessageResponseHeader(Header, kw_only=True):
 
 
 class RecallMessageRequestHeader(TopicHeader, kw_only=True):
-    """Of request 370 RECALL_MESSAGE."""
+    """Request 370 RECALL_MESSAGE."""
 
     producer_group: str | None = None
     topic: str
@@ -122,6 +122,6 @@ class RecallMessageRequestHeader(TopicHeader, kw_only=True):
 
 
 class RecallMessageResponseHeader(Header, kw_only=True):
-    """Of the answer to 370 RECALL_MESSAGE."""
+    """The answer to 370 RECALL_MESSAGE."""
 
     msg_id: str

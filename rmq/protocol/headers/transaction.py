@@ -4,7 +4,7 @@ from rmq.protocol.headers import I32, I64, RpcHeader
 
 
 class EndTransactionRequestHeader(RpcHeader, kw_only=True):
-    """Of request 37 END_TRANSACTION."""
+    """Request 37 END_TRANSACTION."""
 
     topic: str | None = None
     producer_group: str
@@ -17,14 +17,14 @@ class EndTransactionRequestHeader(RpcHeader, kw_only=True):
 
 
 class ResumeCheckHalfMessageRequestHeader(RpcHeader, kw_only=True):
-    """Of request 323 RESUME_CHECK_HALF_MESSAGE."""
+    """Request 323 RESUME_CHECK_HALF_MESSAGE."""
 
     topic: str | None = None
     msg_id: str
 
 
 class CheckTransactionStateRequestHeader(RpcHeader, kw_only=True):
-    """Of request 39 CHECK_TRANSACTION_STATE."""
+    """Request 39 CHECK_TRANSACTION_STATE."""
 
     topic: str | None = None
     tran_state_table_offset: I64
