@@ -78,6 +78,8 @@ def inner_loop(reactor: Reactor) -> Iterator[InnerLoop | None]:
 def trio_descriptor() -> int | None:
     """Return the descriptor of trio's own epoll set, which is private.
 
+    pyproject.toml limits trio to the versions that were tested.
+
     None inside another event loop, and if this version of trio has no such descriptor.
     None with a clock other than the system's: its time to sleep is not real time.
     """

@@ -12,11 +12,14 @@ from pathlib import Path
 
 import trio
 
-from rmq import node as nodes
 from rmq.config.broker import BrokerConfig
 from rmq.config.option import build
 from rmq.core.clock import Clock
 from rmq.namesrv.config import NamesrvConfig, NamesrvListenConfig
+from rmq.node.broker import run_broker
+from rmq.node.controller import run_controller
+from rmq.node.name_server import run_name_server
+from rmq.node.node import Node
 from rmq.plugin.registry import PluginSet
 from rmq.store.config import StoreConfig
 
@@ -38,7 +41,7 @@ async def running_node(
     *,
     clock: Clock | None = None,
     plugins: Mapping[str, object] | None = None,
-) -> AsyncIterator[nodes.Node]:
+) -> AsyncIterator[Node]:
     """Run a broker with its own name server; `settings` are Java's keys.
 
     Its files are in `folder`; it stops in order at the end. `plugins` are modules by
@@ -51,14 +54,14 @@ async def running_node(
     interval_s = sys.getswitchinterval()
     async with trio.open_nursery() as nursery:
         run = partial(
-            nodes.run_broker,
+            run_broker,
             config,
             store,
             plugins=loaded,
             values=values,
             clock=clock,
         )
-        node: nodes.Node = await nursery.start(run)
+        node: Node = await nursery.start(run)
         try:
             yield node
         finally:
@@ -74,15 +77,15 @@ async def running_name_server(
     settings: Mapping[str, str] | None = None,
     *,
     clock: Clock | None = None,
-) -> AsyncIterator[nodes.Node]:
+) -> AsyncIterator[Node]:
     """Run a name server alone; its address is the only one in `name_servers`."""
     values = {"listenPort": "0", "kvConfigPath": str(folder / "kvConfig.json")}
     values |= dict(settings or {})
     config, listen = build(NamesrvConfig, values), build(NamesrvListenConfig, values)
     interval_s = sys.getswitchinterval()
     async with trio.open_nursery() as nursery:
-        run = partial(nodes.run_name_server, config, listen, values=values, clock=clock)
-        node: nodes.Node = await nursery.start(run)
+        run = partial(run_name_server, config, listen, values=values, clock=clock)
+        node: Node = await nursery.start(run)
         try:
             yield node
         finally:
@@ -93,7 +96,7 @@ async def running_name_server(
 @asynccontextmanager
 async def running_controller(
     folder: Path, settings: Mapping[str, str] | None = None
-) -> AsyncIterator[nodes.Node]:
+) -> AsyncIterator[Node]:
     """Run a controller whose state is in a file of `folder`."""
     values = {
         "rmq.controller.listenPort": "0",
@@ -102,7 +105,7 @@ async def running_controller(
     }
     interval_s = sys.getswitchinterval()
     async with trio.open_nursery() as nursery:
-        node = await nursery.start(partial(nodes.run_controller, values=values))
+        node = await nursery.start(partial(run_controller, values=values))
         try:
             yield node
         finally:

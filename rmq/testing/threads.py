@@ -16,7 +16,7 @@ from typing import Self, TypeVar
 import trio
 
 from rmq.core.errors import RmqError
-from rmq.node import Node
+from rmq.node.node import Node
 from rmq.protocol.bodies.topics import TopicConfig
 from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.command import Command

@@ -12,7 +12,7 @@ import trio
 from rmq.config.broker import BrokerConfig
 from rmq.config.option import build
 from rmq.core.errors import ConfigError, PeerClosed, PluginError, StoreError
-from rmq.node import run_broker
+from rmq.node.broker import run_broker
 from rmq.plugin.registry import PluginSet
 from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.command import Command

@@ -14,13 +14,15 @@ from pathlib import Path
 
 import trio
 
-from rmq import node as nodes
 from rmq.broker import broker
 from rmq.cluster import identity
 from rmq.config.broker import BrokerConfig
 from rmq.config.option import build
 from rmq.core.clock import SystemClock
 from rmq.namesrv.config import NamesrvConfig, NamesrvListenConfig
+from rmq.node.broker import run_broker
+from rmq.node.name_server import run_name_server
+from rmq.node.node import Node
 from rmq.plugin.registry import PluginSet
 from rmq.remoting import server
 from rmq.store.config import StoreConfig
@@ -77,7 +79,7 @@ class Machine:
         self.date = Date()
         self.folder = next(self._folders)
         self.folder.mkdir(parents=True)
-        self.node: nodes.Node | None = None
+        self.node: Node | None = None
         self._scope = trio.CancelScope()
         self._ended = trio.Event()
         self._ended.set()
@@ -125,7 +127,7 @@ class Machine:
             "controllerStorePath": str(self.folder),
         }
         configs = build(NamesrvConfig, values), build(NamesrvListenConfig, values)
-        return partial(nodes.run_name_server, *configs, values=values, clock=self.date)
+        return partial(run_name_server, *configs, values=values, clock=self.date)
 
     def _broker(self) -> Callable[..., object]:
         values = BROKERS | self._world.settings | {
@@ -138,7 +140,7 @@ class Machine:
         plugins = PluginSet()
         plugins.load(configs[0].plugins_disabled)
         return partial(
-            nodes.run_broker,
+            run_broker,
             *configs,
             plugins=plugins,
             values=values,

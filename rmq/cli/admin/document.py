@@ -12,12 +12,13 @@ from typing import Final, NamedTuple
 
 import trio
 
-from rmq import node as nodes
 from rmq.cli.admin.catalogue import ENTRIES, LOCAL, UNSERVED
 from rmq.client.admin import AdminClient
 from rmq.config.broker import BrokerConfig
 from rmq.config.option import build
 from rmq.core.errors import RequestRejected
+from rmq.node.broker import run_broker
+from rmq.node.node import Node
 from rmq.plugin.register import MethodOnUse
 from rmq.plugin.registry import PluginSet
 from rmq.protocol.codes import OwnRequestCode, RequestCode, ResponseCode
@@ -200,8 +201,8 @@ async def inspect_server() -> Served:
         plugins.load()
         interval_s = sys.getswitchinterval()
         async with trio.open_nursery() as nursery:
-            node: nodes.Node = await nursery.start(
-                partial(nodes.run_broker, config, store, plugins=plugins)
+            node: Node = await nursery.start(
+                partial(run_broker, config, store, plugins=plugins)
             )
             try:
                 return await _inspect_node(node)
@@ -213,7 +214,7 @@ async def inspect_server() -> Served:
     raise AssertionError("unreachable")
 
 
-async def _inspect_node(node: nodes.Node) -> Served:
+async def _inspect_node(node: Node) -> Served:
     assert node.broker is not None
     context = node.broker.context
     handlers, advice = {}, {}

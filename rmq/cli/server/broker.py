@@ -10,7 +10,6 @@ from typing import Any
 import click
 import trio
 
-from rmq import node as nodes
 from rmq.cli.config.sources import (
     find_file,
     gather_values,
@@ -36,6 +35,10 @@ from rmq.console.config import ConsoleConfig
 from rmq.core.errors import RmqError
 from rmq.core.garbage import keep_survivors
 from rmq.namesrv.config import NamesrvConfig
+from rmq.node.broker import run_broker
+from rmq.node.name_server import embedded_values
+from rmq.node.node import Node
+from rmq.node.signals import until_signalled
 from rmq.remoting.tls import TlsConfig
 from rmq.store.config import StoreConfig
 
@@ -140,7 +143,7 @@ def broker_command(  # noqa: PLR0913 - one parameter for each option
             count, values, _child_arguments(context.params), log_level, log_format
         )
         return
-    _run(partial(nodes.run_broker, *configs, plugins=plugins, values=values), gather)
+    _run(partial(run_broker, *configs, plugins=plugins, values=values), gather)
 
 
 def _child_arguments(given: Mapping[str, Any]) -> list[str]:
@@ -166,7 +169,7 @@ def _read_settings(
     values |= {key: value for key, value in flags.items() if value}
     if path:
         values.setdefault("brokerConfigPath", os.path.abspath(find_file(path)))
-    return nodes.embedded_values(values, build(StoreConfig, values))
+    return embedded_values(values, build(StoreConfig, values))
 
 
 def _run(
@@ -177,10 +180,10 @@ def _run(
     async def main() -> None:
         started = trio.current_time()
         async with trio.open_nursery() as nursery:
-            node: nodes.Node = await nursery.start(run)
+            node: Node = await nursery.start(run)
 
             await nursery.start(
-                nodes.until_signalled,
+                until_signalled,
                 node,
                 nursery.cancel_scope,
                 partial(reload_config, gather, node),
@@ -194,7 +197,7 @@ def _run(
     run_to_end(main)
 
 
-def _report_start(node: nodes.Node) -> None:
+def _report_start(node: Node) -> None:
     broker_command = node.broker
     assert broker_command is not None
     config = broker_command.config

@@ -4,7 +4,6 @@ from functools import partial
 
 import click
 
-from rmq import node as nodes
 from rmq.access.config import AuthConfig
 from rmq.cli.config.sources import report_findings
 from rmq.cli.server.process import (
@@ -18,6 +17,8 @@ from rmq.config.option import build
 from rmq.controller.config import ControllerConfig
 from rmq.core.errors import RmqError
 from rmq.core.garbage import keep_survivors
+from rmq.node.controller import run_controller
+from rmq.node.node import Node
 from rmq.remoting.tls import TlsConfig
 
 
@@ -50,10 +51,8 @@ def controller_command(
     except RmqError as error:
         exit_server(error)
 
-    def list_addresses(node: nodes.Node) -> dict[str, str]:
+    def list_addresses(node: Node) -> dict[str, str]:
         assert node.controller is not None
         return {"controller": node.controller.address}
 
-    run_server(
-        partial(nodes.run_controller, values=values), gather, values, list_addresses
-    )
+    run_server(partial(run_controller, values=values), gather, values, list_addresses)

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from rmq import __version__
-from rmq.node import Node
+from rmq.node.node import Node
 
 _NEXT = (
     ('send Hello "hello, rmq"', "send a message; creates the topic"),

@@ -4,7 +4,6 @@ from functools import partial
 
 import click
 
-from rmq import node as nodes
 from rmq.access.config import AuthConfig
 from rmq.cli.config.sources import report_findings
 from rmq.cli.server.process import (
@@ -19,6 +18,8 @@ from rmq.controller.config import ControllerConfig
 from rmq.core.errors import RmqError
 from rmq.core.garbage import keep_survivors
 from rmq.namesrv.config import NamesrvConfig, NamesrvListenConfig
+from rmq.node.name_server import run_name_server
+from rmq.node.node import Node
 from rmq.remoting.tls import TlsConfig
 
 
@@ -54,10 +55,10 @@ def namesrv_command(
     except RmqError as error:
         exit_server(error)
 
-    def list_addresses(node: nodes.Node) -> dict[str, str]:
+    def list_addresses(node: Node) -> dict[str, str]:
         controller = node.controller
         own = {"namesrv": node.name_servers[0]}
         return own | ({"controller": controller.address} if controller else {})
 
-    run = partial(nodes.run_name_server, config, listen, values=values)
+    run = partial(run_name_server, config, listen, values=values)
     run_server(run, gather, values, list_addresses)

@@ -9,7 +9,6 @@ from typing import Any
 import click
 import trio
 
-from rmq import node as nodes
 from rmq.access.config import AuthConfig
 from rmq.cli.config.sources import find_file, gather_values
 from rmq.cli.server.process import run_to_end
@@ -17,6 +16,8 @@ from rmq.cli.server.reload import reload_config
 from rmq.cli.server.service_manager import notify
 from rmq.config.option import build
 from rmq.core.address import Address
+from rmq.node.node import Node
+from rmq.node.signals import until_signalled
 
 logger = logging.getLogger("rmq")
 
@@ -42,7 +43,7 @@ def run_server(
     run: Callable[..., Awaitable[Any]],
     gather: Callable[[], Mapping[str, str]],
     values: Mapping[str, str],
-    addresses_of: Callable[[nodes.Node], dict[str, str]],
+    addresses_of: Callable[[Node], dict[str, str]],
 ) -> None:
     """Run until a signal; `gather` reads the settings again at SIGHUP.
 
@@ -51,9 +52,9 @@ def run_server(
 
     async def main() -> None:
         async with trio.open_nursery() as nursery:
-            node: nodes.Node = await nursery.start(run)
+            node: Node = await nursery.start(run)
             await nursery.start(
-                nodes.until_signalled,
+                until_signalled,
                 node,
                 nursery.cancel_scope,
                 partial(reload_config, gather, node),

@@ -53,7 +53,7 @@ class Body(msgspec.Struct, kw_only=True, rename="camel"):
 
     @classmethod
     def from_value(cls, value: object) -> Self:
-        """Build from the result of `fastjson.loads`."""
+        """Build from the result of `fastjson.load_json`."""
         return cls._build(_without_nulls(value))
 
     @classmethod

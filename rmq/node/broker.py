@@ -1,0 +1,201 @@
+"""Brokers: one in each role that a controller gives it, with a name server inside."""
+
+from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING
+
+import trio
+
+from rmq.broker.broker import Broker, open_broker
+from rmq.cluster.config import ReplicationConfig
+from rmq.config.broker import BrokerConfig
+from rmq.config.option import build
+from rmq.core.address import Address
+from rmq.core.clock import Clock, SystemClock
+from rmq.core.errors import BadValue
+from rmq.namesrv.server import NameServer
+from rmq.node.name_server import embedded_configs
+from rmq.node.node import Node, prepare_process
+from rmq.node.pages import open_console, open_http, serve_pages
+from rmq.plugin.registry import PluginSet
+from rmq.remoting.client import RemotingClient
+from rmq.remoting.server import RemotingServer
+from rmq.remoting.tls import TlsConfig, read_tls_config
+from rmq.store.config import StoreConfig
+
+if TYPE_CHECKING:
+    from rmq.cluster.membership import Membership
+
+
+async def run_broker(
+    config: BrokerConfig,
+    store_config: StoreConfig,
+    *,
+    plugins: PluginSet,
+    values: Mapping[str, str] | None = None,
+    clock: Clock | None = None,
+    task_status: trio.TaskStatus[Node] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Run a broker, with a name server of its own if none is configured.
+
+    In a group with a controller it begins again with each role that it gets.
+    """
+    _make_root(store_config)
+    values = values or {}
+    tls = read_tls_config(values)
+    client = RemotingClient(tls=tls)
+    clock = clock or SystemClock()
+    membership = _group_membership(config, store_config, values, client, clock)
+    make_server = partial(_make_server, config, tls, client)
+    node = Node(make_server(), None, None, config.name_servers)
+    run = partial(
+        _run_once,
+        node,
+        plugins=plugins,
+        values=values,
+        clock=clock,
+        client=client,
+    )
+    async with trio.open_nursery() as nursery:
+        await nursery.start(client.run)
+        try:
+            if membership is None:
+                await run(config, store_config, task_status=task_status)
+            else:
+                nursery.start_soon(membership.run)
+                run = partial(run, membership=membership)
+                own = membership.enter().roles(config, store_config)
+                await run(*own, task_status=task_status)
+                while not node.is_stopping:
+                    node.server = make_server()
+                    await run(*membership.enter().roles(*_current_configs(node)))
+        finally:
+            node.finished.set()
+        nursery.cancel_scope.cancel()
+
+
+def _current_configs(node: Node) -> tuple[BrokerConfig, StoreConfig]:
+    """Return the configurations of a broker with the changes of its last role."""
+    assert node.broker is not None, "it has run"
+    return node.broker.context.config, node.broker.context.store_config
+
+
+def _group_membership(
+    config: BrokerConfig,
+    store_config: StoreConfig,
+    values: Mapping[str, str],
+    client: RemotingClient,
+    clock: Clock,
+) -> "Membership | None":
+    """Return the place in a group with a controller; None in a group without one."""
+    if not build(ReplicationConfig, values).is_controlled:
+        return None
+    # imported on use: most groups have no controller
+    from rmq.cluster.membership import Membership
+
+    return Membership.of(config, store_config, values, client, clock)
+
+
+async def _run_once(  # noqa: PLR0913 - what a broker gets from outside
+    node: Node,
+    config: BrokerConfig,
+    store_config: StoreConfig,
+    *,
+    plugins: PluginSet,
+    values: Mapping[str, str],
+    clock: Clock,
+    client: RemotingClient,
+    membership: "Membership | None" = None,
+    task_status: trio.TaskStatus[Node] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Run a broker in one role.
+
+    Before the first of a controller no name server knows it.
+    """
+    async with (
+        open_http(config) as http,
+        open_console(values, read_tls_config(values)) as console,
+        trio.open_nursery() as nursery,
+    ):
+        await nursery.start(node.server.run)
+        name_servers = config.name_servers
+        if not name_servers and config.embedded_namesrv:
+            name_server = node.name_server = NameServer(
+                *embedded_configs(config, store_config, values),
+                clock=clock,
+                server=node.server,
+                client=client,
+                port_key="rmq.namesrv.listenPort",
+            )
+            await nursery.start(name_server.run)
+            name_servers = (_own_address(config.bind_address, name_server.port),)
+            client.plain_addresses.update(name_servers)
+        node.name_servers = name_servers
+        has_role = membership is None or membership.running.epoch
+        async with (
+            open_broker(
+                config,
+                store_config,
+                clock=clock,
+                server=node.server,
+                client=client,
+                plugins=plugins,
+                values=values,
+                name_servers=name_servers if has_role else (),
+                membership=membership,
+            ) as broker,
+            trio.open_nursery() as inner,
+        ):
+            is_again, node.broker = node.broker is not None, broker
+            await inner.start(broker.run)
+            if node.name_server is not None and broker.advertised.is_guess:
+                node.name_server.mark_guessed(broker.advertised.address)
+            serve_pages(nursery, node, broker, http, console)
+            if membership is not None:
+                nursery.start_soon(_end_with_term, node, membership, broker)
+            prepare_process(after_another=is_again)
+            task_status.started(node)
+        nursery.cancel_scope.cancel()
+
+
+async def _end_with_term(node: Node, membership: "Membership", broker: Broker) -> None:
+    """Stop a broker when it gets another role, or when the stop came before it."""
+    if node.is_stopping:
+        broker.stop()
+    await membership.changed.wait()
+    broker.stop(is_role_over=True)
+
+
+def _make_root(config: StoreConfig) -> None:
+    """Make the directory of all files; ConfigError names what is in its way."""
+    try:
+        config.root.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError) as error:
+        inside = next(each for each in config.root.parents if each.exists())
+        file = config.root if config.root.exists() else inside
+        raise BadValue(
+            "storePathRootDir", config.root, f"{file} is a file, no directory"
+        ) from error
+    except OSError as error:
+        raise BadValue("storePathRootDir", config.root, error.strerror) from error
+
+
+def _make_server(
+    config: BrokerConfig, tls: TlsConfig, client: RemotingClient
+) -> RemotingServer:
+    """Return the server of a broker; connections of its own client stay plain."""
+    return RemotingServer(
+        max_buffer_bytes=config.max_buffer_bytes,
+        max_connections=config.max_connections,
+        max_connections_per_address=config.max_connections_per_address,
+        proxy_protocol_from=config.proxy_protocol_from,
+        busy_poll_us=config.busy_poll_us,
+        tls=tls,
+        is_own=client.is_own,
+    )
+
+
+def _own_address(bind_address: str, port: int) -> str:
+    """Return where this process reaches a port of its own."""
+    is_any = bind_address in ("0.0.0.0", "::", "")
+    return Address("127.0.0.1" if is_any else bind_address, port).java_text
