@@ -61,7 +61,7 @@ class RemotingClient:
     async def oneway(self, address: str, command: Command, timeout_ms: int) -> None:
         """Send a request without an answer."""
         with trio.move_on_after(timeout_ms / 1_000):
-            connection = await self._connections.get(address, self._note)
+            connection = await self._connections.get(address, self._register_own)
             await connection.wire.wait_drained()
             connection.oneway(command)
 
