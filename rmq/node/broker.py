@@ -21,10 +21,11 @@ from rmq.plugin.registry import PluginSet
 from rmq.remoting.client import RemotingClient
 from rmq.remoting.server import RemotingServer
 from rmq.remoting.tls import TlsConfig, read_tls_config
-from rmq.store.config import StoreConfig
+from rmq.store.config import BrokerRole, StoreConfig
 
 if TYPE_CHECKING:
     from rmq.cluster.membership import Membership
+    from rmq.cluster.role import Term
 
 
 async def run_broker(
@@ -64,14 +65,28 @@ async def run_broker(
             else:
                 nursery.start_soon(membership.run)
                 run = partial(run, membership=membership)
-                own = membership.enter().roles(config, store_config)
+                own = configs_of(membership.enter_term(), config, store_config)
                 await run(*own, task_status=task_status)
                 while not node.is_stopping:
                     node.server = make_server()
-                    await run(*membership.enter().roles(*_current_configs(node)))
+                    await run(
+                        *configs_of(membership.enter_term(), *_current_configs(node))
+                    )
         finally:
             node.finished.set()
         nursery.cancel_scope.cancel()
+
+
+def configs_of(
+    term: "Term", config: BrokerConfig, store: StoreConfig
+) -> tuple[BrokerConfig, StoreConfig]:
+    """Return the configurations of a broker in this term."""
+    kind = BrokerRole.SYNC_MASTER if term.is_master else BrokerRole.SLAVE
+    broker_id = 0 if term.is_master else max(term.own_id, 1)
+    return (
+        BrokerConfig(**config.__dict__ | {"broker_id": broker_id}),
+        StoreConfig(**store.__dict__ | {"broker_role": kind}),
+    )
 
 
 def _current_configs(node: Node) -> tuple[BrokerConfig, StoreConfig]:
@@ -93,7 +108,7 @@ def _group_membership(
     # imported on use: most groups have no controller
     from rmq.cluster.membership import Membership
 
-    return Membership.of(config, store_config, values, client, clock)
+    return Membership.from_config(config, store_config, values, client, clock)
 
 
 async def _run_once(  # noqa: PLR0913 - what a broker gets from outside
@@ -131,7 +146,7 @@ async def _run_once(  # noqa: PLR0913 - what a broker gets from outside
             name_servers = (_own_address(config.bind_address, name_server.port),)
             client.plain_addresses.update(name_servers)
         node.name_servers = name_servers
-        has_role = membership is None or membership.running.epoch
+        has_role = membership is None or membership.running_term.epoch
         async with (
             open_broker(
                 config,
@@ -169,15 +184,15 @@ async def _end_with_term(node: Node, membership: "Membership", broker: Broker) -
 def _make_root(config: StoreConfig) -> None:
     """Make the directory of all files; ConfigError names what is in its way."""
     try:
-        config.root.mkdir(parents=True, exist_ok=True)
+        config.root_path.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError) as error:
-        inside = next(each for each in config.root.parents if each.exists())
-        file = config.root if config.root.exists() else inside
+        inside = next(each for each in config.root_path.parents if each.exists())
+        file = config.root_path if config.root_path.exists() else inside
         raise BadValue(
-            "storePathRootDir", config.root, f"{file} is a file, no directory"
+            "storePathRootDir", config.root_path, f"{file} is a file, no directory"
         ) from error
     except OSError as error:
-        raise BadValue("storePathRootDir", config.root, error.strerror) from error
+        raise BadValue("storePathRootDir", config.root_path, error.strerror) from error
 
 
 def _make_server(

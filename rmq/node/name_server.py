@@ -68,7 +68,7 @@ def embedded_values(
     It has its file beside the store's tables, and uses the broker's files of settings
     and of users.
     """
-    folder = store_config.root / "config"
+    folder = store_config.root_path / "config"
     return {
         "kvConfigPath": str(folder / "kvConfig.json"),
         "authConfigPath": str(folder / "auth"),
