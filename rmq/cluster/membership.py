@@ -8,8 +8,8 @@ sync state set (`sync_set.py`).
 
 `role.py` decides; this module performs the effects of its steps over the network.
 The broker runs as long as its term.  A newer term ends it, and it starts again in the
-new role on the same port (`rmq/node.py`).  Senders that wait lose their connection and
-try again.
+new role on the same port (`rmq/node/broker.py`).  Senders that wait lose their
+connection and try again.
 
 Safety rests on the set: the master acknowledges nothing without every broker that may
 become the master.  Two more rules bound how long clients talk to the wrong broker:
@@ -279,7 +279,7 @@ class Membership:
                 logger.warning("controller: %s", Foreign(effect.problem, 400))
 
     def _switch_term(self, term: Term) -> None:
-        """End the running broker: `rmq/node.py` starts it again in its new role."""
+        """End the running broker; `rmq/node/broker.py` starts it in its new role."""
         logger.warning(
             "epoch %d: the master is broker %d, %s; this one is broker %d",
             term.epoch,

@@ -565,7 +565,7 @@ def test_a_machine_that_has_started_anew(tmp_path):
 
 
 def test_a_role_replaces_that_of_the_file():
-    from rmq.node import configs_of
+    from rmq.node.broker import configs_of
     from rmq.store.config import BrokerRole, StoreConfig
 
     own = BrokerConfig(broker_id=7), StoreConfig()
