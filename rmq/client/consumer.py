@@ -58,7 +58,10 @@ CLOSE_STEP_S: Final = 5.0
 
 
 class Consumer(ManualAssignment):
-    """See above. `client` is an open `Client`, or what `Client` takes as addresses."""
+    """See above. `client` is an open `Client`, or the addresses for a new one."""
+
+    _stopped: anyio.Event
+    _has_ended: anyio.Event
 
     def __init__(  # noqa: PLR0913 - options, all but three by name
         self,
@@ -93,8 +96,7 @@ class Consumer(ManualAssignment):
             consume_timeout_s=consume_timeout_s,
             commit_interval_s=commit_interval_s,
         )
-        self.group = group
-        self.ordered = ordered
+        self.group, self.ordered = group, ordered
         self._expressions = normalize_topics(topics)
         if silent and self._expressions:
             raise ConfigError("silent: a consumer with topics joins their group")
@@ -119,8 +121,6 @@ class Consumer(ManualAssignment):
         self._unplaced: Sequence[MessageQueue] = ()
         self._handlers: HandlerPool | None = None
         self._is_stopped = False
-        self._stopped: anyio.Event
-        self._has_ended: anyio.Event
 
     # -- life
 

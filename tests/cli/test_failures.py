@@ -51,7 +51,7 @@ async def test_a_server_that_wants_tls(ask, secured, environment):
 async def test_a_signer_whom_nobody_trusts(ask, secured, environment):
     code, lines = await ask(secured.name_servers[0], "--tls", env=environment)
     assert code == 3
-    assert "is refused: nobody trusted signed it" in lines[0]
+    assert "is refused: no trusted authority signed it" in lines[0]
     assert lines[-1] == "  -> --ca FILE with the CA bundle that signed the certificate"
 
 
