@@ -76,8 +76,8 @@ def test_a_terminal_shows_the_lines_and_a_pipe_does_not(tmp_path):
         text += os.read(ours, 4096).decode()
     os.close(ours)
     assert re.search(
-        r"rmq \S+  store \S*store, empty, [\d.]+ [kMGT]?B free  loopback only, nobody"
-        r" signs in\r\nready broker=b .*\r\n\r\n  in another shell:\r\n",
+        r"rmq \S+  store \S*store, empty, [\d.]+ [kMGT]?B free  loopback only, no "
+        r"authentication\r\nready broker=b .*\r\n\r\n  in another shell:\r\n",
         text,
     ), text
     assert re.search(r"stopped after \d+ s: 0 messages in, 0 out", text), text
