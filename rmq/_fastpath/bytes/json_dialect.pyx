@@ -9,10 +9,10 @@
 | a control character inside a string | `\\u000a` |
 | an object as a name: `{{"a":1}:2}` | `{"\\u0000{\\"a\\":1}":2}` |
 
-One pass over the bytes; each gives at most 14. Objects as names hold scalars only, so
-that their escapes cannot double at each level. Nesting and the number of objects
-as names, which cost the reader microseconds, end at the caller's limits.
-The strict parser interprets the bytes of strings and the digits of numbers.
+One pass over the bytes; each gives at most 14. An object as a name holds scalars only,
+so that escapes cannot double at each level. The caller limits the nesting and the
+number of objects as names, which cost the reader microseconds.
+The strict parser checks the bytes of strings and the digits of numbers.
 """
 
 from libc.stdint cimport int64_t, uint8_t
@@ -308,7 +308,7 @@ cdef bint rewrite_object(Rewriter *r, int depth) noexcept nogil:
 
 
 cdef bint skip_separator(Rewriter *r, int end) noexcept nogil:
-    """Take a comma, or stay before the end; room for what follows is reserved."""
+    """Skip a comma, or stop before the end; reserves room for what follows."""
     cdef int byte = peek(r)
     if byte == c",":
         r.at += 1
@@ -379,10 +379,10 @@ cdef bint rewrite_object_name(Rewriter *r, int depth) noexcept nogil:
 
 
 def plain_json(bytes data not None, int max_depth, int64_t max_object_names):
-    """Return (standard JSON, how many names in it are objects).
+    """Return (standard JSON, number of names in it that are objects).
 
     A name that is an object becomes a string: U+0000, then the object's JSON.
-    ValueError says what was wanted where.
+    ValueError names what was expected, and where.
     """
     cdef Rewriter r
     r.data = data

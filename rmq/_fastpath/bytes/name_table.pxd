@@ -1,13 +1,13 @@
-"""NameTable: what compiled handlers look up by the bytes of names, without Python.
+"""NameTable: a hash table from names to pointers, for handlers without Python.
 
 Open addressing with FNV-1a.  A key is one or more names, each followed by a byte 0xFF,
 which UTF-8 never contains: a look-up need not join them.
 The table owns its slots only: its user keeps keys and values alive until `remove_name`.
-It doubles before more than half of the slots are taken, so that a search always ends at
+It doubles before more than half of the slots are used, so that a search always ends at
 a free one.
-A user with a limit removes `pick_victim` for each new one: whatever the order in which
-names come, most of those that fit are found again.  To forget the oldest, or all, would
-find none of them when one more than fit come in turn.
+A user with a limit removes `pick_victim` for each new name.  Then most names that fit
+are found again in any order of access.  Removal of the oldest, or of all, would find
+none of them when one more than fit come in turn.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
@@ -33,7 +33,7 @@ cdef struct NameTable:
     NameSlot *slots
     uint32_t mask               # their count, a power of two, minus one
     uint32_t count              # of the names
-    uint32_t victim_count       # names that `pick_victim` has chosen
+    uint32_t victim_count       # names that `pick_victim` has chosen so far
 
 
 cdef inline bytes name_key(list names):
@@ -42,7 +42,7 @@ cdef inline bytes name_key(list names):
 
 
 cdef inline int init_names(NameTable *table) except -1:
-    """Make an empty table."""
+    """Allocate an empty table."""
     table.slots = <NameSlot *>calloc(FIRST_SLOTS, sizeof(NameSlot))
     if table.slots == NULL:
         raise MemoryError
@@ -78,7 +78,7 @@ cdef inline bint is_key(
 cdef inline void *find_name(
     const NameTable *table, const Name *names, int32_t count
 ) noexcept nogil:
-    """The value whose key has these names, or NULL."""
+    """Return the value whose key has these names, or NULL."""
     cdef uint32_t hashed = 2166136261
     cdef uint32_t i
     cdef int64_t size = 0
@@ -119,7 +119,7 @@ cdef inline int grow_names(NameTable *table) except -1:
 
 
 cdef inline int insert_name(NameTable *table, bytes key, void *value) except -1:
-    """Add a value; its key must not be there."""
+    """Add a value; its key must be new."""
     cdef NameSlot slot
     if 2 * table.count > table.mask:
         grow_names(table)
@@ -133,7 +133,7 @@ cdef inline int insert_name(NameTable *table, bytes key, void *value) except -1:
 
 
 cdef inline void remove_name(NameTable *table, bytes key, void *value):
-    """Remove a value; those after it move up, so that a search still ends where it may.
+    """Remove a value and move the following ones up, so that searches still find them.
     """
     cdef uint32_t i = hash_bytes(2166136261, key, len(key)) & table.mask
     cdef NameSlot moved
@@ -150,7 +150,7 @@ cdef inline void remove_name(NameTable *table, bytes key, void *value):
 
 
 cdef inline const NameSlot *pick_victim(NameTable *table) noexcept nogil:
-    """A name that may go for another one; the table is not empty."""
+    """Choose a name to evict; the table must not be empty."""
     cdef uint32_t i
     table.victim_count += 1
     i = <uint32_t>(table.victim_count * <uint32_t>SPREAD) & table.mask

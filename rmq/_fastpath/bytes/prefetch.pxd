@@ -1,6 +1,6 @@
-"""A line of memory on its way into the cache, while the processor does something else.
+"""Load a cache line before it is used, while the processor does other work.
 
-Worth it where thousands of places are used in turn, and the next ones are known.
+It pays where thousands of addresses are used in turn, and the next ones are known.
 """
 
 cdef extern from *:

@@ -1,7 +1,7 @@
 """The text of a message's properties: name, 0x01, value, 0x02, for each of them.
 
-The separator after the last pair may be missing.  What is not a pair, and a pair with
-an empty name or value, is skipped; of several values of a name the last one counts.
+The separator after the last pair may be missing. Texts that are not a pair, and pairs
+with an empty name or value, are skipped; the last value of a name counts.
 """
 
 from cpython.unicode cimport (

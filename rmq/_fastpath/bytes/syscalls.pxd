@@ -50,10 +50,8 @@ cdef extern from *:
     static inline void rmq_eventfd_drain(int fd) {
         uint64_t count;
         ssize_t done = read(fd, &count, sizeof count);
-        (void)done; /* empty: somebody was faster */
-    }
-    static inline void rmq_eventfd_wake(int fd) {
-        uint64_t one = 1;
+        (void)done; /* empty: another reader was faster */ } static inline void
+        rmq_eventfd_wake(int fd) { uint64_t one = 1;
         ssize_t done = write(fd, &one, sizeof one);
         (void)done; /* full: it is awake already */
     }

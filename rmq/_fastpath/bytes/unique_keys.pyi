@@ -8,7 +8,7 @@ class UniqueKeys:
     size: int
 
     def __init__(self, store_host: bytes, now_ms: Callable[[], int]) -> None:
-        """`store_host` is the maker as records hold it, with its port."""
+        """`store_host` is this broker's address and port as records store them."""
 
     def next(self) -> str:
-        """Return a key that nobody made before; ValueError if the clock is no date."""
+        """Return a new unique key; ValueError if the clock is no date."""

@@ -1,8 +1,8 @@
-"""Unique keys: the id that a message gets if its producer gave it none.
+"""Unique keys: the id of a message whose producer did not set one.
 
-Layout, as upper-case hexadecimal of big-endian bytes: address of the maker (4 or 16
-bytes), process id (2), a number of this instance (4), milliseconds since the month
-began in local time (4), counter (2).  A client reads the time back from it.
+Layout, as upper-case hexadecimal of big-endian bytes: IP address (4 or 16 bytes),
+process id (2), number of this instance (4), milliseconds since the month began (4),
+counter (2). The month begins in local time; a client reads the time back from the key.
 Belongs to the thread that owns the store.
 """
 
@@ -41,7 +41,7 @@ cdef class UniqueKeys:
     """Makes unique keys. Known in Java as `MessageClientIDSetter`."""
 
     def __init__(self, bytes store_host not None, now_ms):
-        """`store_host` is the maker as records hold it, with its port."""
+        """`store_host` is this broker's address and port as records store them."""
         cdef bytes prefix
         if len(store_host) not in (8, 20):
             raise ValueError(f"{len(store_host)} bytes are no host")
@@ -58,7 +58,7 @@ cdef class UniqueKeys:
         self.size = self.prefix_size + TIME_DIGITS + COUNTER_DIGITS
 
     def next(self):
-        """Return a key that nobody made before; ValueError if the clock is no date."""
+        """Return a new unique key; ValueError if the clock is no date."""
         cdef uint8_t key[KEY_LIMIT]
         self.write_next(key)
         return PyUnicode_DecodeASCII(<char *>key, self.size, NULL)
@@ -83,7 +83,7 @@ cdef class UniqueKeys:
         return True
 
     cdef bint start_month(self, int64_t now_ms) noexcept nogil:
-        """Find out when this month began and when it ends, in local time."""
+        """Set the begin and the end of the current month, in local time."""
         with gil:
             try:
                 start = datetime.fromtimestamp(now_ms / 1_000).replace(

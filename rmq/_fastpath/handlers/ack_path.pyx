@@ -1,7 +1,7 @@
-"""AckPath: request 200051, an ack of one popped message, without Python objects.
+"""AckPath: request 200051, the ack of one popped message, without Python objects.
 
-It takes what can only succeed: a handle of this broker for a checkpoint in memory.  The
-answer leaves after Python has heard of what the acks of the poll have ended.
+It serves only acks that must succeed: a handle of this broker for a checkpoint in
+memory.  The reply is sent after Python was notified of checkpoints that ended.
 Belongs to the thread of the reactor.
 """
 
@@ -44,7 +44,7 @@ cdef class AckPath(NativeHandler):
         self.version = version
 
     cdef Verdict serve(self, const Frame *frame, Conn *conn) noexcept nogil:
-        """Clear the bit of the message and answer, unless the request is oneway."""
+        """Clear the bit of the message and reply, unless the request is oneway."""
         cdef const Text *texts = frame.fields
         cdef Name names[4]
         cdef int64_t queue_id, offset
@@ -83,9 +83,9 @@ cdef class AckPath(NativeHandler):
         return SERVED
 
     cdef int32_t read_handle(self, const Text *text) noexcept nogil:
-        """The size of a handle's start and time, or 0 if it is not plain or not ours.
+        """Return the size of a handle's start and time; 0 if not plain or not ours.
 
-        Start, time, invisible time, revive queue, flag, broker; others may follow.
+        A handle is start, time, invisible time, revive queue, flag, broker, and more.
         """
         cdef const uint8_t *p = text.data
         cdef const uint8_t *end = p + text.size
@@ -116,6 +116,6 @@ cdef class AckPath(NativeHandler):
         return size
 
     cdef bint end_of_poll(self) noexcept nogil:
-        """Tell what Python must know of the acks of this poll."""
+        """Report the acks of this poll that concern Python."""
         self.table.report_acks()
         return True

@@ -5,10 +5,10 @@ from rmq._fastpath.log.queue_tail cimport TailSet
 
 cdef enum:
     MARK_LIMIT = 64             # messages of a checkpoint
-    BATCH_LIMIT = 2048          # acks of one poll that Python must hear of
+    BATCH_LIMIT = 2048          # acks of one poll that are reported to Python
 
 cdef struct Ack:
-    void *marks                 # AckMarks, alive until the batch is told
+    void *marks                 # AckMarks, alive until the batch is reported
     int64_t offset
 
 cdef class AckMarks:
@@ -17,13 +17,13 @@ cdef class AckMarks:
     cdef public uint64_t open
     cdef public bint is_written
     cdef tuple key              # in Python's table
-    cdef bytes name             # in an AckTable; None: in none
+    cdef bytes name             # in an AckTable; None: in no table
     cdef int32_t find(self, int64_t offset) noexcept nogil
     cdef void clear_at(self, int32_t i) noexcept nogil
 
 cdef class AckTable:
     cdef TailSet tails
-    cdef int64_t log_start      # as it was when all of `known` were added
+    cdef int64_t log_start      # as it was when the checkpoints were added
     cdef object on_acks
     cdef dict marks_by_name     # by name
     cdef NameTable names

@@ -5,7 +5,7 @@ from rmq._fastpath.log.queue_tail import TailSet
 
 @final
 class AckMarks:
-    """The messages of a checkpoint, a bit for each that is not done."""
+    """The messages of a checkpoint, with a bit for each open one."""
 
     count: int
     open: int
@@ -24,14 +24,14 @@ class AckMarks:
         """The offsets of all messages."""
 
     def open_offsets(self) -> list[int]:
-        """Return the offsets of those that are not done."""
+        """Return the offsets of the open messages."""
 
     def clear(self, offset: int) -> bool:
         """Clear the bit of an offset; False if it is not open."""
 
 @final
 class AckTable:
-    """The checkpoints whose acks compiled code takes."""
+    """The checkpoints whose acks compiled code serves."""
 
     def __new__(
         cls,
@@ -41,19 +41,20 @@ class AckTable:
     ) -> Self:
         """`on_acks` gets the acks of a poll that end a checkpoint, or of written ones.
 
-        Their bits are cleared by then: [(key, offset)]. Of one poll it gets
-        `batch_limit` at most; Python takes the others.
+        Their bits are cleared by then: [(key, offset)]. It gets at most `batch_limit`
+        per poll; Python serves the others.
         """
 
     def __len__(self) -> int: ...
     def add(self, key: tuple[str, str, int, int, int], marks: AckMarks) -> None:
-        """Take acks of a checkpoint: topic, group, queue, start and time of the POP.
+        """Serve acks of a checkpoint. Its key: topic, group, queue, start, time of the
+        POP.
 
-        No other one in the table has this key.
+        The key must be new in the table.
         """
 
     def remove(self, marks: AckMarks) -> None:
-        """Leave acks of a checkpoint to Python, if it is here at all."""
+        """Leave acks of a checkpoint to Python; no effect if it is not in the table."""
 
     def unregister_all(self) -> None:
-        """Leave the acks of all checkpoints to Python."""
+        """Remove all checkpoints and leave their acks to Python."""

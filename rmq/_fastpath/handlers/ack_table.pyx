@@ -1,11 +1,11 @@
-"""AckTable: which messages of checkpoints are open, where compiled code can clear them.
+"""AckTable: open messages of POP checkpoints, where compiled code can acknowledge them.
 
-`AckMarks` belong to one checkpoint of POP.  Python finds a checkpoint by its key, a
-compiled ack by the same five values as texts.  An ack that only clears a bit needs no
-Python; one that ends a checkpoint, or belongs to one that the log has, is told at the
-end of the poll, before any reply leaves.
-A checkpoint is added when its topic and queue exist, and what they have of the log
-holds until `log_start` moves: then all are forgotten, so that Python compares offsets.
+`AckMarks` belong to one checkpoint. Python finds a checkpoint by its key, a compiled
+ack by the same five values as texts. An ack that only clears a bit needs no Python.
+Python gets the acks that end a checkpoint, or whose checkpoint is in the log, at the
+end of the poll, before any reply is sent.
+Python adds a checkpoint when its topic and queue exist.  Its offsets are valid until
+`log_start` moves.  Then all checkpoints are removed, so that Python compares offsets.
 Belongs to the thread of the reactor.
 """
 
@@ -21,7 +21,7 @@ from rmq._fastpath.log.queue_tail cimport TailSet
 
 @cython.final
 cdef class AckMarks:
-    """The messages of a checkpoint, a bit for each that is not done."""
+    """The messages of a checkpoint, with a bit for each open one."""
 
     def __cinit__(self, tuple offsets not None, uint64_t bits, *, is_written=False):
         cdef int32_t i
@@ -45,7 +45,7 @@ cdef class AckMarks:
         return tuple([self.values[i] for i in range(self.count)])
 
     def open_offsets(self):
-        """Return the offsets of those that are not done."""
+        """Return the offsets of the open messages."""
         return [self.values[i] for i in range(self.count) if self.open >> i & 1]
 
     def clear(self, int64_t offset):
@@ -60,7 +60,7 @@ cdef class AckMarks:
         self.open &= ~(<uint64_t>1 << i)
 
     cdef int32_t find(self, int64_t offset) noexcept nogil:
-        """The place of an offset, or -1."""
+        """Return the index of an offset, or -1."""
         cdef int32_t i
         for i in range(self.count):
             if self.values[i] == offset:
@@ -70,7 +70,7 @@ cdef class AckMarks:
 
 @cython.final
 cdef class AckTable:
-    """The checkpoints whose acks compiled code takes."""
+    """The checkpoints whose acks compiled code serves."""
 
     def __cinit__(
         self, TailSet tails not None, on_acks not None, int32_t batch_limit=BATCH_LIMIT
@@ -94,9 +94,10 @@ cdef class AckTable:
         return len(self.marks_by_name)
 
     def add(self, tuple key not None, AckMarks marks not None):
-        """Take acks of a checkpoint: topic, group, queue, start and time of the POP.
+        """Serve acks of a checkpoint. Its key: topic, group, queue, start, time of the
+        POP.
 
-        No other one in the table has this key.
+        The key must be new in the table.
         """
         if self.log_start != self.tails.log_start:
             self.unregister_all()
@@ -109,7 +110,7 @@ cdef class AckTable:
         marks.key, marks.name = key, name
 
     def remove(self, AckMarks marks not None):
-        """Leave acks of a checkpoint to Python, if it is here at all."""
+        """Leave acks of a checkpoint to Python; no effect if it is not in the table."""
         assert self.count == 0, "acks of this poll are not told yet"
         if marks.name is not None:
             remove_name(&self.names, marks.name, <void *>marks)
@@ -117,7 +118,7 @@ cdef class AckTable:
             marks.name = None
 
     def unregister_all(self):
-        """Leave the acks of all checkpoints to Python."""
+        """Remove all checkpoints and leave their acks to Python."""
         cdef AckMarks marks
         assert self.count == 0, "acks of this poll are not told yet"
         clear_names(&self.names)
@@ -126,7 +127,8 @@ cdef class AckTable:
         self.marks_by_name.clear()
 
     cdef void *find_marks(self, const Name *names) noexcept nogil:
-        """The marks of a topic, a group, a queue, a start and a time; NULL: Python's.
+        """Return the marks of topic, group, queue, start and time; NULL: Python
+        decides.
         """
         if self.log_start != self.tails.log_start:
             return NULL
@@ -142,7 +144,7 @@ cdef class AckTable:
         self.count += 1
 
     cdef void report_acks(self) noexcept nogil:
-        """Report what was noted since the last call."""
+        """Report the batch to Python and clear it."""
         cdef int32_t i
         if self.count == 0:
             return

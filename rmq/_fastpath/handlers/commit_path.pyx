@@ -1,8 +1,8 @@
 """CommitPath: request 15, the offset of a group in a queue, without Python objects.
 
-It takes what can only succeed: a whole decimal number for a queue whose offset Python
-has stored before.  The answer leaves after Python has heard of the offsets of the poll.
-Belongs to the thread of the reactor.
+It serves only commits that must succeed: a whole decimal number for a queue whose
+offset Python has stored before. The reply is sent after Python got the offsets of the
+poll. Belongs to the thread of the reactor.
 """
 
 cimport cython
@@ -36,7 +36,7 @@ cdef class CommitPath(NativeHandler):
         self.version = version
 
     cdef Verdict serve(self, const Frame *frame, Conn *conn) noexcept nogil:
-        """Note the offset and answer, unless the request is oneway."""
+        """Record the offset and reply, unless the request is oneway."""
         cdef const Text *texts = frame.fields
         cdef Name names[2]
         cdef int64_t queue_id, offset
@@ -64,6 +64,6 @@ cdef class CommitPath(NativeHandler):
         return SERVED
 
     cdef bint end_of_poll(self) noexcept nogil:
-        """Tell the offsets of this poll."""
+        """Report the offsets of this poll."""
         self.table.report_commits()
         return True

@@ -4,11 +4,11 @@ from rmq._fastpath.bytes.name_table cimport Name, NameTable
 
 cdef enum:
     PAIR_LIMIT = 65536          # groups times topics that are known at the same time
-    QUEUE_LIMIT = 65536         # queues of a topic; Python takes commits to others
+    QUEUE_LIMIT = 65536         # queues of a topic; Python serves commits to others
     COMMIT_LIMIT = 2048         # offsets of one poll, which ends before it has more
 
 cdef struct Commit:
-    void *group                 # a str each, alive until the batch is told
+    void *group                 # a str each, alive until the batch is reported
     void *topic
     int32_t queue_id
     int64_t offset

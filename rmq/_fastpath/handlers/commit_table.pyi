@@ -3,13 +3,13 @@ from typing import Self, final
 
 @final
 class CommitPair:
-    """A group's offsets in a topic, as far as they were shown."""
+    """A group and a topic, with the registered queues."""
 
     def __init__(self, group: str, topic: str) -> None: ...
 
 @final
 class CommitTable:
-    """What the handlers of all codes with offsets share."""
+    """State that the handlers of all codes with offsets share."""
 
     def __new__(
         cls,
@@ -18,15 +18,15 @@ class CommitTable:
     ) -> Self:
         """`on_commits` gets those of a poll: [(group, topic, queue id, offset)].
 
-        Of one poll it gets `commit_limit` at most; Python takes the others.
+        It gets at most `commit_limit` per poll; Python serves the others.
         """
 
     def __len__(self) -> int: ...
     def register(self, group: str, topic: str, queue_id: int) -> None:
-        """Let compiled code take further offsets of this queue.
+        """Serve further commits to this queue in compiled code.
 
-        Beyond 65,536 pairs one is forgotten; queues from 65,536 on are ignored.
+        Above 65,536 pairs it evicts one; it ignores queues from 65,536 on.
         """
 
     def unregister_all(self) -> None:
-        """Leave all offsets to Python until their queues are shown again."""
+        """Leave all commits to Python until their queues are registered again."""

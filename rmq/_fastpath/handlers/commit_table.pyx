@@ -1,10 +1,10 @@
 """CommitTable: the offsets that groups commit in one poll, and which need no check.
 
-Every compiled handler that receives offsets notes them here, so that they keep their
-order; at the end of the poll, before any reply leaves, Python hears of all of them.
-A pair of group and topic is shown queue by queue, after Python has stored an offset of
-it: that both exist, that the table has room and that no reset waits is known then, and
-holds until `unregister_all`.
+Every compiled handler that receives offsets records them here, so that they keep their
+order.  At the end of the poll, before any reply is sent, Python gets all of them.
+Python registers a pair of group and topic queue by queue, after it has stored an
+offset. Then both exist, the offset table has room, and no reset is pending. That stays
+valid until `unregister_all`.
 Belongs to the thread of the reactor.
 """
 
@@ -21,7 +21,7 @@ from rmq._fastpath.bytes.name_table cimport (
 
 @cython.final
 cdef class CommitPair:
-    """A group's offsets in a topic, as far as they were shown."""
+    """A group and a topic, with the registered queues."""
 
     def __init__(self, str group not None, str topic not None):
         self.group = group
@@ -32,7 +32,7 @@ cdef class CommitPair:
         free(self.queues)
 
     cdef int register_queue(self, int64_t queue_id) except -1:
-        """Know a queue from now on."""
+        """Register a queue."""
         cdef int64_t wanted
         cdef void *grown
         if queue_id >= self.queue_count:
@@ -52,7 +52,7 @@ cdef class CommitPair:
 
 @cython.final
 cdef class CommitTable:
-    """What the handlers of all codes with offsets share."""
+    """State that the handlers of all codes with offsets share."""
 
     def __cinit__(self, on_commits not None, int32_t commit_limit=COMMIT_LIMIT):
         if commit_limit < 1:
@@ -73,9 +73,9 @@ cdef class CommitTable:
         return len(self.pairs)
 
     def register(self, str group not None, str topic not None, int32_t queue_id):
-        """Let compiled code take further offsets of this queue.
+        """Serve further commits to this queue in compiled code.
 
-        Beyond 65,536 pairs one is forgotten; queues from 65,536 on are ignored.
+        Above 65,536 pairs it evicts one; it ignores queues from 65,536 on.
         """
         cdef CommitPair pair, other
         if not 0 <= queue_id < QUEUE_LIMIT:
@@ -94,7 +94,7 @@ cdef class CommitTable:
         pair.register_queue(queue_id)
 
     def unregister_all(self):
-        """Leave all offsets to Python until their queues are shown again."""
+        """Leave all commits to Python until their queues are registered again."""
         assert self.count == 0, "offsets of this poll are not told yet"
         if self.pairs:
             clear_names(&self.names)
@@ -104,7 +104,7 @@ cdef class CommitTable:
         return self.count == self.commit_limit
 
     cdef void *find(self, const Name *names, int64_t queue_id) noexcept nogil:
-        """The pair of a group and a topic, or NULL if Python must see the commit."""
+        """Return the pair of a group and a topic; NULL: Python serves the commit."""
         cdef void *pair
         pair = find_name(&self.names, names, 2)
         if pair == NULL or not 0 <= queue_id < (<CommitPair>pair).queue_count:
@@ -125,7 +125,7 @@ cdef class CommitTable:
         self.count += 1
 
     cdef void report_commits(self) noexcept nogil:
-        """Report what was noted since the last call."""
+        """Report the batch to Python and clear it."""
         cdef Commit *commit
         cdef int32_t i
         if self.count == 0:

@@ -7,7 +7,7 @@ REASONS: tuple[str, ...]
 
 @final
 class Beat:
-    """The one heartbeat of a connection that is known."""
+    """The registered heartbeat of a connection."""
 
     def __new__(cls, key: bytes, body: bytes, value: object) -> Self: ...
 
@@ -21,7 +21,7 @@ class HeartbeatPath(NativeHandler):
         fields: dict[str, str],
         version: int,
     ) -> None:
-        """`on_beats` gets what was shown with the heartbeats of a poll, as a list.
+        """`on_beats` gets the list of the values registered with the poll's heartbeats.
 
         `fields` are the ext fields of every answer.
         """
@@ -30,16 +30,16 @@ class HeartbeatPath(NativeHandler):
     def register(
         self, token: int, body: bytes, value: object, *, version: int, language: int
     ) -> None:
-        """Answer this heartbeat of a connection, and no others of it.
+        """Serve this heartbeat of a connection, and no other one of it.
 
-        `value` is for `on_beats`.  Version and language are those of the header.
+        `value` is for `on_beats`. Version and language are from the header.
 
-        Beyond 65,536 heartbeats, or 32 MiB, others are forgotten, as many as it takes;
-        one of more than 16 KiB is ignored.
+        Above 65,536 heartbeats, or 32 MiB, it evicts others. It ignores one of more
+        than 16 KiB.
         """
 
     def unregister(self, token: int) -> None:
         """Leave the next heartbeat of a connection to Python."""
 
     def unregister_all(self) -> None:
-        """Leave all heartbeats to Python until they are shown again."""
+        """Leave all heartbeats to Python until they are registered again."""

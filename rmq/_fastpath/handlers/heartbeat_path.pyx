@@ -1,9 +1,9 @@
-"""HeartbeatPath: request 34, heartbeats that say again what Python has heard.
+"""HeartbeatPath: request 34, heartbeats that repeat one that Python has processed.
 
-Python shows a heartbeat that it has processed, if the answer to the next one must be
-the same.  The same bytes over the same connection are then answered here, and Python
-hears of all heartbeats of a poll at its end, before the answers leave: it renews what
-they renew without reading them again.
+Python registers a heartbeat that it has processed, if the next one must get the same
+reply.  The same bytes over the same connection are then served here.  At the end of the
+poll, before the replies are sent, Python gets all heartbeats of the poll: it renews the
+members without reading the bodies again.
 Belongs to the thread of the reactor.
 """
 
@@ -28,7 +28,7 @@ from rmq._fastpath.reactor.native cimport (
 REASONS = ("new or changed", "too much")
 
 
-cdef struct Sender:             # who says it; padding would be compared, too
+cdef struct Sender:             # of a heartbeat; no padding: all bytes are compared
     uint64_t token
     int64_t version
     int64_t language
@@ -36,7 +36,7 @@ cdef struct Sender:             # who says it; padding would be compared, too
 
 @cython.final
 cdef class Heartbeat:
-    """The one heartbeat of a connection that is known."""
+    """The registered heartbeat of a connection."""
 
     def __cinit__(self, bytes key not None, bytes body not None, value):
         self.key, self.body, self.value = key, body, value
@@ -48,9 +48,9 @@ cdef class HeartbeatPath(NativeHandler):
     """Serves request 34 HEART_BEAT."""
 
     def __init__(self, on_beats not None, dict fields not None, int32_t version):
-        """`on_beats` gets what was shown with the heartbeats of a poll, as a list.
+        """`on_beats` gets the list of the values registered with the poll's heartbeats.
 
-        `fields` are the ext fields of every answer; ValueError without any.
+        `fields` are the ext fields of every reply; ValueError if there are no fields.
         """
         if not fields:
             raise ValueError("the answer to a heartbeat has ext fields")
@@ -75,12 +75,12 @@ cdef class HeartbeatPath(NativeHandler):
         self, uint64_t token, bytes body not None, value, *,
         int32_t version, uint8_t language,
     ):
-        """Answer this heartbeat of a connection, and no others of it.
+        """Serve this heartbeat of a connection, and no other one of it.
 
-        `value` is for `on_beats`.  Version and language are those of the header.
+        `value` is for `on_beats`. Version and language are from the header.
 
-        Beyond 65,536 heartbeats, or 32 MiB, others are forgotten, as many as it takes;
-        one of more than 16 KiB is ignored.
+        Above 65,536 heartbeats, or 32 MiB, it evicts others. It ignores one of more
+        than 16 KiB.
         """
         cdef Sender sender
         cdef Heartbeat heartbeat
@@ -105,7 +105,7 @@ cdef class HeartbeatPath(NativeHandler):
             remove_name(&self.names, heartbeat.key, <void *>heartbeat)
 
     def unregister_all(self):
-        """Leave all heartbeats to Python until they are shown again."""
+        """Leave all heartbeats to Python until they are registered again."""
         assert self.seen_count == 0, "heartbeats of this poll are not told yet"
         if self.heartbeats:
             clear_names(&self.names)
@@ -113,7 +113,7 @@ cdef class HeartbeatPath(NativeHandler):
             self.size = 0
 
     cdef Verdict serve(self, const Frame *frame, Conn *conn) noexcept nogil:
-        """Note a heartbeat that is known, and answer it."""
+        """Record a registered heartbeat, and reply."""
         cdef Sender sender
         cdef Name name
         cdef void *heartbeat
@@ -138,7 +138,7 @@ cdef class HeartbeatPath(NativeHandler):
         return SERVED
 
     cdef bint end_of_poll(self) noexcept nogil:
-        """Tell the heartbeats of this poll."""
+        """Report the heartbeats of this poll."""
         cdef int32_t i
         if self.seen_count == 0:
             return True
@@ -151,7 +151,7 @@ cdef class HeartbeatPath(NativeHandler):
         return True
 
     cdef void reply(self, const Frame *frame, Conn *conn) noexcept nogil:
-        """Answer as Python has answered before."""
+        """Write the reply that Python has sent before."""
         cdef uint8_t *start = conn.ready.end
         cdef uint8_t *end
         cdef uint8_t *value

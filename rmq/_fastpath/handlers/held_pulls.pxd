@@ -6,7 +6,7 @@ cdef enum:
     TICK_MS = 100               # deadlines are rounded up to it
     TICK_COUNT = 8192           # a ring of them: more than the longest suspension
 
-cdef struct Pull:               # what a request says in numbers
+cdef struct Pull:               # the numbers of a request
     int64_t queue_id
     int64_t offset
     int64_t max_messages
@@ -30,7 +30,7 @@ cdef struct HeldPull:
     Pull pull
     int32_t opaque
     uint8_t serialize_type
-    bint is_due                 # in the list of those whose time is over
+    bint is_due                 # in `due`: its deadline is over
     int64_t frame_size
     uint8_t *frame              # as it came, after the struct
 
@@ -45,7 +45,7 @@ cdef struct HeldGroup:          # the pulls of one view that wait in one queue
 
 cdef class HeldPulls:
     cdef ReadyWaiters ready     # messages came for them
-    cdef ReadyWaiters hidden    # messages came that readers may not see yet
+    cdef ReadyWaiters hidden    # messages came that are not visible yet
     cdef HeldPull *due          # linked by next_of_tick
     cdef void *connections      # of the reactor, which outlives every handler
     cdef HeldPull **slots       # by slot: the pulls of the connection that is there
@@ -54,11 +54,11 @@ cdef class HeldPulls:
     cdef HeldPull **ticks
     cdef int64_t tick           # the last one that is over
     cdef int64_t now_ms         # of the last turn
-    cdef int64_t wake_ms        # Python looks at deadlines then
+    cdef int64_t wake_ms        # Python calls `next_deadline` then
     cdef bint is_stopped        # nothing is held any more
     cdef int64_t total_limit, connection_limit, view_limit
     cdef int64_t suspend_limit_ms
-    cdef int64_t short_poll_ms  # how long instead of what the request says; 0: no
+    cdef int64_t short_poll_ms  # suspension instead of the request's own; 0: off
     cdef int64_t size
     cdef readonly int64_t waiting
     cdef readonly int64_t held

@@ -2,7 +2,7 @@ from collections.abc import Callable
 from typing import NamedTuple, Self, final
 
 class ReturnedPull(NamedTuple):
-    """A pull that Python goes on with, for `left_ms`, from `tested_offset` on."""
+    """A pull that Python continues for `left_ms`, from `tested_offset` on."""
 
     token: int
     frame: bytes
@@ -10,7 +10,7 @@ class ReturnedPull(NamedTuple):
     tested_offset: int
 
 class HeldPullCounts(NamedTuple):
-    """How many compiled pulls wait, and what became of the others."""
+    """Number of compiled pulls that wait, and how the others ended."""
 
     waiting: int
     held: int
@@ -24,7 +24,7 @@ __pyx_capi__: dict[str, object]
 
 @final
 class HeldPulls:
-    """All pulls that wait compiled."""
+    """All pulls that compiled code holds."""
 
     waiting: int
     held: int
@@ -35,11 +35,11 @@ class HeldPulls:
     returned: int
     @property
     def wants_turn(self) -> bool:
-        """Whether a turn may have something to do."""
+        """True if a turn may have work."""
 
     def __new__(cls, on_work: Callable[[], object]) -> Self:
-        """`on_work` is called when `take_returned` has something, and for a pull that
-        ends before `next_deadline`.
+        """`on_work` is called when `take_returned` has pulls, and for a pull that ends
+        before `next_deadline`.
         """
 
     def set_limits(
@@ -51,25 +51,25 @@ class HeldPulls:
         suspend_ms: int,
         short_poll_ms: int = 0,
     ) -> None:
-        """Hold at most so many from now on, each for at most `suspend_ms`.
+        """Set the limits of held pulls; each waits for at most `suspend_ms`.
 
-        `short_poll_ms` is how long each is held whatever it asks for; 0: as it asks.
+        `short_poll_ms` replaces the suspension that a request asks for; 0: it does not.
         """
 
     def drop_connection(self, token: int) -> None:
-        """Forget the pulls of a connection that closed."""
+        """Remove the pulls of a closed connection."""
 
     def next_deadline(self, now_ms: int) -> int:
-        """Make pulls due; milliseconds until the next one is, -1 if there is none.
+        """Make pulls due; return milliseconds until the next deadline, -1 without one.
 
-        `on_work` is called for each that comes and ends before it.
+        `on_work` is called for each later pull that ends before it.
         """
 
     def end_all(self) -> None:
-        """Make every pull due and hold no others, because the broker stops."""
+        """Make every pull due and hold no more, because the broker stops."""
 
     def take_returned(self) -> list[ReturnedPull]:
-        """Return the pulls that Python goes on with, as `ReturnedPull`."""
+        """Return the pulls that Python continues, as `ReturnedPull`."""
 
     def counts(self) -> HeldPullCounts:
-        """Return a picture of the counters."""
+        """Return the counters."""

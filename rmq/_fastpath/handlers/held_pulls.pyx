@@ -1,17 +1,17 @@
-"""HeldPulls: pulls that wait for messages and are answered without Python.
+"""HeldPulls: pulls that wait for messages and get their reply without Python.
 
-`PullPath` keeps a plain pull that has come to the end of its queue, as it has read it.
-Such pulls wait in groups: those of one view in one queue take the same messages.  An
-entry that is published marks the groups of its queue ready; the end of the poll reads
-the new entries once for each group, and answers its pulls if one is for them.  A turn
-takes what fits into its time from the ready groups, the next one goes on.
-A pull also ends when its time is over, when its connection closes, and when its view is
-forgotten or its message cannot be read here: then Python gets its frame back.
+`PullPath` holds a plain pull at the end of its queue, as it was read. Such pulls wait
+in groups: those of one view in one queue get the same messages. A published entry marks
+the groups of its queue ready. The end of the poll reads the new entries once per group,
+and sends the replies if an entry matches. A turn serves as many ready groups as its
+time allows; the next turn continues.
+A pull also ends at its deadline and when its connection closes.  Python gets its frame
+back if its view is removed or its message cannot be read here.
 
 Every pull is in three lists: of its group, of its connection's slot, and of the tick of
-its deadline, so that nothing walks over the pulls that wait.
-Bounds: `set_limits` sets how many wait in all, of a connection and of a view; together they
-have at most SIZE_LIMIT bytes.
+its deadline.  So no code walks over all pulls.
+Bounds: `set_limits` limits them in all, per connection and per view; together they have
+at most SIZE_LIMIT bytes.
 Belongs to the thread of the reactor.
 """
 
@@ -32,7 +32,7 @@ cdef enum:
 
 
 class ReturnedPull(NamedTuple):
-    """A pull that Python goes on with, for `left_ms`, from `tested_offset` on."""
+    """A pull that Python continues for `left_ms`, from `tested_offset` on."""
 
     token: int
     frame: bytes
@@ -41,7 +41,7 @@ class ReturnedPull(NamedTuple):
 
 
 class HeldPullCounts(NamedTuple):
-    """How many compiled pulls wait, and what became of the others."""
+    """Number of compiled pulls that wait, and how the others ended."""
 
     waiting: int
     held: int
@@ -54,11 +54,11 @@ class HeldPullCounts(NamedTuple):
 
 @cython.final
 cdef class HeldPulls:
-    """All pulls that wait compiled."""
+    """All pulls that compiled code holds."""
 
     def __cinit__(self, on_work):
-        """`on_work` is called when `take_returned` has something, and for a pull that
-        ends before `next_deadline`.
+        """`on_work` is called when `take_returned` has pulls, and for a pull that ends
+        before `next_deadline`.
         """
         self.on_work = on_work
         self.wake_ms = INT64_MAX
@@ -91,9 +91,9 @@ cdef class HeldPulls:
         int64_t suspend_ms,
         int64_t short_poll_ms=0,
     ):
-        """Hold at most so many from now on, each for at most `suspend_ms`.
+        """Set the limits of held pulls; each waits for at most `suspend_ms`.
 
-        `short_poll_ms` is how long each is held whatever it asks for; 0: as it asks.
+        `short_poll_ms` replaces the suspension that a request asks for; 0: it does not.
         """
         self.total_limit = total
         self.connection_limit = per_connection
@@ -101,7 +101,7 @@ cdef class HeldPulls:
         self.suspend_limit_ms = min(suspend_ms, (TICK_COUNT - 2) * TICK_MS)
         self.short_poll_ms = short_poll_ms
 
-    # -- keep and forget
+    # -- hold and remove
 
     cdef bint has_room(
         self, const HeldGroup *group, uint64_t token, int64_t size
@@ -120,9 +120,9 @@ cdef class HeldPulls:
         self, HeldGroup *group, const Pull *pull, uint64_t token, int32_t opaque,
         uint8_t serialize_type, const uint8_t *frame, int64_t frame_size,
     ) noexcept nogil:
-        """Keep a pull that found nothing; False leaves it to Python.
+        """Hold a pull that found no message; False: Python holds it.
 
-        It lowers `wake_ms` and calls Python for one that ends before.
+        It lowers `wake_ms` and calls Python for a pull that ends earlier.
         """
         cdef uint32_t slot = <uint32_t>token
         cdef int64_t size = sizeof(HeldPull) + frame_size
@@ -170,7 +170,7 @@ cdef class HeldPulls:
         return True
 
     cdef bint reserve_slot(self, uint32_t slot) noexcept nogil:
-        """Have a list for the connection of a slot."""
+        """Make room for the list of a slot."""
         cdef uint32_t capacity = max(self.slot_capacity, <uint32_t>FIRST_SLOTS)
         cdef void *slots
         cdef void *counts
@@ -196,7 +196,7 @@ cdef class HeldPulls:
         return True
 
     cdef void remove_pull(self, HeldPull *held) noexcept nogil:
-        """Take a pull out of its lists and free it."""
+        """Remove a pull from its lists and free it."""
         cdef HeldGroup *group = held.group
         cdef uint32_t slot = <uint32_t>held.token
         if held.previous != NULL:
@@ -221,7 +221,7 @@ cdef class HeldPulls:
         free(held)
 
     cdef void link_tick(self, HeldPull *held, int64_t now_ms) noexcept nogil:
-        """Put a pull where time finds it; call Python if it ends before all others."""
+        """Link a pull to its tick; call Python if it ends before all others."""
         cdef int64_t tick = _tick_of(held)
         if self.waiting == 0:
             self.tick = now_ms // TICK_MS
@@ -248,7 +248,7 @@ cdef class HeldPulls:
             held.next_of_tick.previous_of_tick = held.previous_of_tick
 
     def drop_connection(self, uint64_t token):
-        """Forget the pulls of a connection that closed."""
+        """Remove the pulls of a closed connection."""
         cdef uint32_t slot = <uint32_t>token
         if slot >= self.slot_capacity:
             return
@@ -256,7 +256,7 @@ cdef class HeldPulls:
             self.remove_pull(self.slots[slot])
             self.dropped += 1
 
-    # -- what is to be looked at
+    # -- ready, hidden and due pulls
 
     cdef bint has_work(self) noexcept nogil:
         return (
@@ -267,11 +267,11 @@ cdef class HeldPulls:
 
     @property
     def wants_turn(self):
-        """Whether a turn may have something to do."""
+        """True if a turn may have work."""
         return self.has_work()
 
     cdef void recheck_hidden(self) noexcept nogil:
-        """Look again at groups whose messages readers could not see yet."""
+        """Mark groups ready again whose messages were not visible yet."""
         cdef Waiter *waiter = self.hidden.first
         cdef Waiter *following
         self.hidden.first = self.hidden.last = NULL
@@ -283,20 +283,21 @@ cdef class HeldPulls:
             waiter = following
 
     cdef HeldGroup *next_ready(self) noexcept nogil:
-        """The next ready group, which is no longer ready; NULL without one."""
+        """Remove and return the next ready group; NULL without one."""
         cdef Waiter *waiter = self.ready.first
         if waiter != NULL:
             unlink_ready(waiter)
         return <HeldGroup *>waiter
 
     cdef void hide_group(self, HeldGroup *group) noexcept nogil:
-        """Keep a group until readers may see what came for it."""
+        """Set a group aside until its messages are visible."""
         if not group.waiter.is_ready:
             group.waiter.ready = &self.hidden
             mark_ready(&group.waiter)
 
     cdef void expire(self, int64_t now_ms) noexcept nogil:
-        """Make the pulls due whose time is over by then, on the clock of the polls."""
+        """Make the pulls due whose deadline is over at `now_ms`, on the clock of polls.
+        """
         cdef int64_t until = now_ms // TICK_MS
         cdef int64_t first = max(self.tick + 1, until - TICK_COUNT + 1)
         cdef int64_t tick
@@ -308,9 +309,9 @@ cdef class HeldPulls:
             self.make_due(tick % TICK_COUNT)
 
     def next_deadline(self, int64_t now_ms):
-        """Make pulls due; milliseconds until the next one is, -1 if there is none.
+        """Make pulls due; return milliseconds until the next deadline, -1 without one.
 
-        `on_work` is called for each that comes and ends before it.
+        `on_work` is called for each later pull that ends before it.
         """
         cdef int64_t i
         self.expire(now_ms)
@@ -323,14 +324,14 @@ cdef class HeldPulls:
         return -1
 
     def end_all(self):
-        """Make every pull due and hold no others, because the broker stops."""
+        """Make every pull due and hold no more, because the broker stops."""
         cdef int64_t tick
         self.is_stopped = True
         for tick in range(TICK_COUNT):
             self.make_due(tick)
 
     cdef void make_due(self, int64_t tick) noexcept nogil:
-        """Move the pulls of a tick to those that are due."""
+        """Move the pulls of a tick to the due ones."""
         cdef HeldPull *last = self.ticks[tick]
         if last == NULL:
             return
@@ -347,7 +348,7 @@ cdef class HeldPulls:
     # -- back to Python
 
     cdef void return_pull(self, HeldPull *held, int64_t tested_offset) noexcept nogil:
-        """Let Python go on with a pull."""
+        """Return a pull to Python."""
         with gil:
             self.returned_pulls.append(ReturnedPull(
                 held.token, held.frame[:held.frame_size],
@@ -358,9 +359,10 @@ cdef class HeldPulls:
             self.on_work()
 
     cdef void return_group(self, HeldGroup *group) noexcept nogil:
-        """Give all pulls of a group back, and free it.
+        """Return all pulls of a group to Python, and free it.
 
-        They may want other messages from now on, so that nothing was tested for them.
+        Their filter may have changed: reset `tested_offset` so that all entries are
+        checked again.
         """
         while group.first != NULL:
             self.return_pull(group.first, 0)
@@ -368,13 +370,13 @@ cdef class HeldPulls:
         free(group)
 
     def take_returned(self):
-        """Return the pulls that Python goes on with, as `ReturnedPull`."""
+        """Return the pulls that Python continues, as `ReturnedPull`."""
         taken = self.returned_pulls
         self.returned_pulls = []
         return taken
 
     def counts(self):
-        """Return a picture of the counters."""
+        """Return the counters."""
         return HeldPullCounts(
             self.waiting, self.held, self.refused, self.woken, self.expired,
             self.dropped, self.returned,
@@ -395,5 +397,5 @@ cdef HeldGroup *new_group(
 
 
 cdef int64_t _tick_of(const HeldPull *held) noexcept nogil:
-    """The first tick at which its time is over."""
+    """Return the first tick at which its deadline is over."""
     return (held.deadline_ms + TICK_MS - 1) // TICK_MS

@@ -26,10 +26,10 @@ class PullPath(NativeHandler):
         max_bytes: int,
         suspend_ms: int,
     ) -> bool:
-        """Let a pull wait that Python has found at the end of its queue.
+        """Hold a pull that Python has found at the end of its queue.
 
-        False if that is no longer so, or if there is no place: Python keeps it.
+        False if it is no longer at the end, or if there is no room: Python holds it.
         """
 
     def end_all(self, now_ms: int) -> None:
-        """Answer every pull that waits and keep no others, because the broker stops."""
+        """Reply to every held pull and hold no more, because the broker stops."""

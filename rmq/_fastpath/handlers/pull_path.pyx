@@ -1,11 +1,12 @@
 """PullPath: requests 11 and 361 that find messages, without Python objects.
 
-It serves what it can prove plain and declines the rest: a view that the Python handler
-has not shown it, anything but whole decimal numbers, a subscription newer than the
-known one, an offset outside its queue, nothing that matches, records or entries that
-are not in memory.  What it answers is what the Python handler would, byte for byte,
-with one freedom: messages of the same poll that are not yet written are not there yet.
-A plain pull that has come to the end of its queue is kept, see `held_pulls.pyx`.
+It serves plain requests and declines others.  It declines a view that Python has not
+registered, numbers that are not whole decimals, and a subscription newer than the known
+one. It also declines an offset outside its queue, no match, and records or entries that
+are not in memory.
+Its replies equal those of the Python handler byte for byte. One difference: messages of
+the same poll that are not yet written are not visible.
+It holds a plain pull at the end of its queue, see `held_pulls.pyx`.
 Belongs to the thread of the reactor.
 """
 
@@ -86,7 +87,7 @@ cdef class PullPath(NativeHandler):
     # -- requests
 
     cdef bint read_numbers(self, const Frame *frame, Pull *pull) noexcept nogil:
-        """Read every number that the header must have, and refuse what is unusual."""
+        """Read all numbers of the header; False for unusual values."""
         cdef const Text *texts = frame.fields
         cdef int64_t value
         if not read_integer(&texts[QUEUE_ID], 0, INT32_MAX, &pull.queue_id):
@@ -126,7 +127,7 @@ cdef class PullPath(NativeHandler):
         return texts[LITE_TOPIC].data == NULL or texts[LITE_TOPIC].size == 0
 
     cdef Verdict serve(self, const Frame *frame, Conn *conn) noexcept nogil:
-        """Copy the records that a pull finds to the reply, after its header."""
+        """Write a reply with the records that the pull finds."""
         cdef Pull pull
         cdef PullReply pulled
         cdef ScanResult found
@@ -153,7 +154,7 @@ cdef class PullPath(NativeHandler):
     cdef Verdict hold_request(
         self, const Frame *frame, Conn *conn, const Pull *pull, const PullReply *pulled
     ) noexcept nogil:
-        """Keep a pull that has come to the end of its queue until messages come."""
+        """Hold a pull at the end of its queue until messages come."""
         if not pull.sys_flag & SUSPEND_FLAG:
             return decline(conn, OUTSIDE)
         if self.table.commits.is_full():
@@ -172,7 +173,7 @@ cdef class PullPath(NativeHandler):
         self, const Pull *pull, const PullReply *pulled, uint64_t token, int32_t opaque,
         uint8_t serialize_type, const uint8_t *frame, int64_t size,
     ) noexcept nogil:
-        """Put a pull into its group; False if there is no place."""
+        """Add a pull to its group; False if there is no room."""
         cdef void *queue = (<PullView>pulled.view).queues[pull.queue_id].tail
         cdef int64_t wake_ms = self.table.held.wake_ms
         cdef HeldGroup *group = self.table.group_of(pulled.view, pull.queue_id)
@@ -200,9 +201,9 @@ cdef class PullPath(NativeHandler):
         int64_t max_bytes,
         int64_t suspend_ms,
     ):
-        """Let a pull wait that Python has found at the end of its queue.
+        """Hold a pull that Python has found at the end of its queue.
 
-        False if that is no longer so, or if there is no place: Python keeps it.
+        False if it is no longer at the end, or if there is no room: Python holds it.
         """
         cdef void *connections = self.table.held.connections
         cdef Conn conn
@@ -227,10 +228,10 @@ cdef class PullPath(NativeHandler):
             &pull, &pulled, token, opaque, serialize_type, frame, len(frame)
         )
 
-    # -- pulls that wait
+    # -- held pulls
 
     cdef bint take_turn(self, int64_t now_ms) noexcept nogil:
-        """Answer pulls whose messages came, and those whose time is over."""
+        """Reply to pulls whose messages came, and to due ones."""
         cdef int64_t returned = self.table.held.returned
         cdef int64_t until_ns
         cdef HeldGroup *group
@@ -252,7 +253,7 @@ cdef class PullPath(NativeHandler):
         return self.table.held.ready.first != NULL or self.table.held.due != NULL
 
     def end_all(self, int64_t now_ms):
-        """Answer every pull that waits and keep no others, because the broker stops."""
+        """Reply to every held pull and hold no more, because the broker stops."""
         self.table.held.end_all()
         while self.take_turn(now_ms):
             pass
@@ -260,10 +261,10 @@ cdef class PullPath(NativeHandler):
     cdef void serve_group(
         self, HeldGroup *group, int64_t now_ms, int64_t until_ns
     ) noexcept nogil:
-        """Answer the pulls of a group, as far as the turn goes.
+        """Reply to the pulls of a group, within the time of the turn.
 
-        All want the same, and none is before an earlier one: once one of them waits
-        on, all do.
+        All have the same filter, in the order of their offsets: once one has to wait,
+        all later ones do, too.
         """
         cdef Conn conn
         cdef PullReply pulled
@@ -291,9 +292,9 @@ cdef class PullPath(NativeHandler):
                 return
 
     cdef void hide_group(self, HeldGroup *group) noexcept nogil:
-        """Look at a group again when its messages are durable.
+        """Set a group aside until its messages are durable.
 
-        Python sees to that: nobody else may wait for them, as after a oneway send.
+        Python requests the flush: after a oneway send no reply waits for it.
         """
         self.table.held.hide_group(group)
         self.is_urgent = True
@@ -302,14 +303,14 @@ cdef class PullPath(NativeHandler):
         self, HeldPull *held, int64_t now_ms, Conn *conn, PullReply *pulled,
         ScanResult *found,
     ) noexcept nogil:
-        """Find what a held pull may have after the entries that were tested."""
+        """Find messages for a held pull after the tested entries."""
         held.pull.offset = max(held.pull.offset, held.group.tested_offset)
         held.pull.now_ms = now_ms
         pulled.view = held.group.view
         return find_messages(self.table, conn, &held.pull, pulled, found)
 
     cdef void end_pull(self, HeldPull *held, int64_t now_ms) noexcept nogil:
-        """Answer a pull whose time is over."""
+        """Reply to a due pull."""
         cdef Conn conn
         cdef PullReply pulled
         cdef ScanResult found
@@ -332,7 +333,7 @@ cdef class PullPath(NativeHandler):
     cdef bint send_reply(
         self, HeldPull *held, const PullReply *pulled, const ScanResult *found
     ) noexcept nogil:
-        """Answer a pull that waited, and forget it; False if nobody is there."""
+        """Reply to a held pull and remove it; False if its connection is closed."""
         cdef void *connections = self.table.held.connections
         cdef Conn conn
         cdef Frame frame
@@ -358,12 +359,12 @@ cdef class PullPath(NativeHandler):
         self.table.held.remove_pull(held)
         return True
 
-    # -- what a pull asks for, and what it gets
+    # -- views and counters
 
     cdef Verdict find_view(
         self, const Frame *frame, Conn *conn, const Pull *pull, PullReply *pulled
     ) noexcept nogil:
-        """Find the view that the request names."""
+        """Find the view of the request."""
         cdef const Text *texts = frame.fields
         cdef Name names[3]
         cdef int32_t count = 2
@@ -398,7 +399,7 @@ cdef class PullPath(NativeHandler):
         self, uint64_t token, const Pull *pull, const PullReply *pulled,
         const ScanResult *found,
     ) noexcept nogil:
-        """Note what was served."""
+        """Count a served pull."""
         cdef Served *served = &(<PullView>pulled.view).queues[pull.queue_id].served
         self.table.found += 1
         self.table.messages += found.messages
@@ -412,7 +413,7 @@ cdef class PullPath(NativeHandler):
     cdef void record_commit(
         self, const Pull *pull, const PullReply *pulled
     ) noexcept nogil:
-        """Note the offset that came with the request."""
+        """Record the offset that came with the request."""
         if pull.sys_flag & COMMIT_FLAG and pull.commit_offset >= 0:
             self.table.commits.record_commit(
                 <void *>(<PullView>pulled.view).group,
@@ -422,6 +423,6 @@ cdef class PullPath(NativeHandler):
             )
 
     cdef bint end_of_poll(self) noexcept nogil:
-        """Tell the offsets that came in this poll."""
+        """Report the offsets that came in this poll."""
         self.table.commits.report_commits()
         return True

@@ -1,4 +1,4 @@
-"""The reply to a pull, byte for byte that of the Python handler."""
+"""Writes the reply to a pull, byte for byte as the Python handler does."""
 
 from libc.stdint cimport int32_t, uint8_t
 

@@ -16,7 +16,7 @@ cdef enum Reason:
     TOO_MUCH = 7
     NO_PLACE = 8
 
-cdef struct PullReply:          # what a reply says
+cdef struct PullReply:          # the values of a reply
     int32_t code
     const char *json_remark     # a whole member with its comma
     const char *remark

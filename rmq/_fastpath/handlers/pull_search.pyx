@@ -1,7 +1,8 @@
-"""What a pull finds: entries of its queue, filtered by tags, and their records.
+"""Finds the messages of a pull: entries of its queue, filtered by tags, and their
+records.
 
-It reads as `StoreReader.get` does, from memory alone, and declines the rest: an offset
-outside the queue, nothing that matches, records or entries that are not in memory.
+It reads as `StoreReader.get` does, from memory alone. It declines an offset outside the
+queue, no match, and records or entries that are not in memory.
 Belongs to the thread of the reactor.
 """
 
@@ -21,7 +22,7 @@ cdef enum:
 
 
 cdef int64_t _entry_end(const uint8_t *entry) noexcept nogil:
-    """The end of the record that a queue entry means."""
+    """Return the end of the record of a queue entry."""
     return (
         <int64_t>get64(entry + QueueEntryLayout.ENTRY_OFFSET_AT)
         + <int32_t>get32(entry + QueueEntryLayout.ENTRY_SIZE_AT)
@@ -29,7 +30,7 @@ cdef int64_t _entry_end(const uint8_t *entry) noexcept nogil:
 
 
 cdef bint _contains(void *file, int64_t byte) noexcept nogil:
-    """True if this open file has the byte at an offset of its queue or log."""
+    """True if this open file contains the byte at an offset of its queue or log."""
     return (
         file != NULL
         and (<MappedFile>file).address != NULL
@@ -38,7 +39,7 @@ cdef bint _contains(void *file, int64_t byte) noexcept nogil:
 
 
 cdef int64_t _visible_end(void *queue, int64_t confirm_offset) noexcept nogil:
-    """Offset after the last entry whose record ends before `confirm_offset`.
+    """Return the offset after the last entry whose record ends before `confirm_offset`.
 
     -1 if that entry is not in memory.
     """
@@ -66,9 +67,9 @@ cdef const uint8_t *_find_in_file(
     PullTable table, Conn *conn, const Pull *pull, const PullReply *pulled,
     int64_t *size,
 ) noexcept nogil:
-    """Find entries in the queue file that the view maps; NULL if it has them not.
+    """Find entries in the queue file that the view maps; NULL if they are not there.
 
-    `size` becomes smaller where the file, or what was written to it, ends.
+    Lowers `size` to the end of the file, or of the bytes written to it.
     """
     cdef void *queue = (<PullView>pulled.view).queues[pull.queue_id].tail
     cdef void *file = (<PullView>pulled.view).queues[pull.queue_id].map
@@ -92,7 +93,7 @@ cdef const uint8_t *_find_in_file(
 cdef void _set_limits(
     PullTable table, const Pull *pull, int64_t distance, ScanQuery *wanted
 ) noexcept nogil:
-    """How much a pull may have that begins `distance` bytes before the log ends."""
+    """Set the limits of a pull that begins `distance` bytes before the log's end."""
     if distance <= table.hot_window:
         wanted.max_messages = min(wanted.max_messages, table.hot_messages)
         wanted.max_bytes = table.hot_bytes
@@ -107,7 +108,7 @@ cdef void _set_limits(
 cdef bint _is_resident(
     PullTable table, const ScanResult *found, int64_t now_ms
 ) noexcept nogil:
-    """True if all records are in memory, so that copying them waits for nothing."""
+    """True if all records are in memory, so that a copy does not wait for the disk."""
     cdef int64_t floor = table.reader.ring_floor()
     cdef void *file = NULL
     cdef int64_t position, size
@@ -131,7 +132,7 @@ cdef bint _is_resident(
 cdef Verdict find_messages(
     PullTable table, Conn *conn, const Pull *pull, PullReply *pulled, ScanResult *found
 ) noexcept nogil:
-    """Find what a pull may have, as `StoreReader.get` does."""
+    """Find the messages of a pull, as `StoreReader.get` does."""
     cdef ScanQuery wanted
     cdef void *view = pulled.view
     cdef void *queue = (<PullView>view).queues[pull.queue_id].tail
@@ -143,7 +144,7 @@ cdef Verdict find_messages(
     if table.durable is not None:
         wanted.confirm_offset = table.durable.load()
     if (<QueueTail>queue).low_physical < (<QueueTail>queue).tails.log_start:
-        return decline(conn, OUTSIDE)       # its minimum has to be searched
+        return decline(conn, OUTSIDE)       # Python has to search its minimum
     pulled.low = (<QueueTail>queue).low_offset
     pulled.high = _visible_end(queue, wanted.confirm_offset)
     if not pulled.low <= pull.offset < pulled.high:

@@ -12,9 +12,9 @@ from rmq._fastpath.log.watermark cimport Watermark
 
 cdef enum:
     QUEUE_LIMIT = 65536         # queues of a topic: as many as an admin may give it
-    CHUNK_SIZE = 256 * 1024     # of a file whose pages are looked at together
+    CHUNK_SIZE = 256 * 1024     # of a file whose pages are checked together
     CHUNK_LIMIT = 1024          # chunks that are known to be in memory
-    CHUNK_MS = 100              # and for how long that is believed
+    CHUNK_MS = 100              # how long that is trusted
 
 cdef struct Served:
     int64_t pulls
@@ -31,7 +31,7 @@ cdef struct Chunk:
 cdef struct ViewQueue:
     void *tail                  # NULL: not known
     void *map                   # the queue file that was read last
-    HeldGroup *group            # of pulls that wait; NULL: there were none yet
+    HeldGroup *group            # of held pulls; NULL: there was no pull yet
     Served served               # since the last `take_served`
 
 cdef class PullView:
@@ -53,7 +53,7 @@ cdef class PullView:
 cdef class PullTable:
     cdef LogTail log
     cdef LogReader reader
-    cdef Watermark durable      # what readers may see; None: all that is written
+    cdef Watermark durable      # readers stop there; None: at the log's end
     cdef CommitTable commits    # offsets that came with pulls
     cdef readonly int64_t hot_window
     cdef readonly tuple hot_limits

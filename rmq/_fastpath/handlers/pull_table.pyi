@@ -11,7 +11,7 @@ from rmq._fastpath.log.watermark import Watermark
 
 @final
 class PullView:
-    """A group's sight of a topic, as the Python handler last had it."""
+    """A group, a topic and a filter, as the Python handler has registered them."""
 
     group: str
     topic: str
@@ -27,25 +27,24 @@ class PullView:
         tag_codes: tuple[int, ...] | None,
         flags: dict[str, str],
     ) -> Self:
-        """`flags` are the last ext fields of each reply.
+        """`flags` are ext fields at the end of each reply.
 
-        Without an expression it is the view that the group's heartbeats announced.
+        Without an expression it is the view of the group's heartbeats.
         """
 
     has_served: bool
     def register(self, queue: QueueTail, file: MappedFile | None) -> None:
-        """Serve this queue; `file` holds the entries that are read now, if any are."""
+        """Register a queue; `file` has the entries that are read now, or is None."""
 
     def take_served(self) -> list[tuple[int, int, int, int, int, int]]:
         """Return [(queue id, pulls, messages, bytes, end, token)] since the last call.
 
-        `end` is the offset after the last message, `token` names the connection that
-        got it.
+        `end` is the offset after the last message, `token` is that of its connection.
         """
 
 @final
 class PullTable:
-    """What the handlers of all pull codes share."""
+    """State that the handlers of all pull codes share."""
 
     hot_window: int
     hot_limits: tuple[int, int]
@@ -76,10 +75,10 @@ class PullTable:
     missed: int
     def __len__(self) -> int: ...
     def add(self, view: PullView) -> None:
-        """Serve pulls of this view, in place of an older one of the same name."""
+        """Register a view; it replaces one with the same key."""
 
     def pick_victim(self) -> PullView | None:
         """Return a view that may go for another one."""
 
     def remove(self, view: PullView) -> None:
-        """Leave pulls of this view to the Python handler until it is shown again."""
+        """Remove a view and leave its pulls to the Python handler."""

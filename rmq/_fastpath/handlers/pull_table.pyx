@@ -1,9 +1,8 @@
-"""PullTable: what the compiled pulls know, and what they report.
+"""PullTable: registered views of the compiled pulls, and their counters.
 
-A view is a group, a topic and the filter that the group's heartbeats announced, or one
-that came in the request.  The Python handler shows views, one queue at a time, after it
-has served a pull; a change of group, topic or subscription makes the table forget them.
-It counts what it serves.
+A view is a group, a topic and a filter: the one of the group's heartbeats, or one that
+came in the request.  The Python handler registers views, one queue at a time, after it
+has served a pull.  A change of group, topic or subscription removes them.
 Belongs to the thread of the reactor.
 """
 
@@ -28,7 +27,7 @@ from rmq._fastpath.log.watermark cimport Watermark
 
 @cython.final
 cdef class PullView:
-    """A group's sight of a topic, as the Python handler last had it."""
+    """A group, a topic and a filter, as the Python handler has registered them."""
 
     def __cinit__(
         self,
@@ -40,9 +39,9 @@ cdef class PullView:
         tuple tag_codes,
         dict flags not None,
     ):
-        """`flags` are the last ext fields of each reply.
+        """`flags` are ext fields at the end of each reply.
 
-        Without an expression it is the view that the group's heartbeats announced.
+        Without an expression it is the view of the group's heartbeats.
         """
         cdef Py_ssize_t i
         self.group = group
@@ -68,7 +67,7 @@ cdef class PullView:
         free(self.queues)
 
     def register(self, QueueTail queue not None, MappedFile file):
-        """Serve this queue; `file` holds the entries that are read now, if any are."""
+        """Register a queue; `file` has the entries that are read now, or is None."""
         cdef int32_t queue_id = queue.queue_id
         cdef ViewQueue *known
         if not 0 <= queue_id < QUEUE_LIMIT:
@@ -77,7 +76,7 @@ cdef class PullView:
             self.grow(queue_id + 1)
         known = &self.queues[queue_id]
         if known.group != NULL and known.tail != <void *>queue:
-            return      # pulls wait in one that was deleted: they end first
+            return      # pulls wait in a deleted queue: they end first
         self.tails[queue_id] = queue
         known.tail = <void *>queue
         if file is not None:
@@ -85,7 +84,7 @@ cdef class PullView:
             known.map = <void *>file
 
     cdef int grow(self, int32_t wanted) except -1:
-        """Have a place for each id below `wanted`."""
+        """Make room for each id below `wanted`."""
         cdef void *grown
         wanted = min(max(wanted, 2 * self.queue_count), <int32_t>QUEUE_LIMIT)
         grown = realloc(self.queues, wanted * sizeof(ViewQueue))
@@ -104,8 +103,7 @@ cdef class PullView:
     def take_served(self):
         """Return [(queue id, pulls, messages, bytes, end, token)] since the last call.
 
-        `end` is the offset after the last message, `token` names the connection that
-        got it.
+        `end` is the offset after the last message, `token` is that of its connection.
         """
         cdef int32_t i
         cdef Served *served
@@ -124,7 +122,7 @@ cdef class PullView:
 
 @cython.final
 cdef class PullTable:
-    """What the handlers of all pull codes share."""
+    """State that the handlers of all pull codes share."""
 
     def __cinit__(
         self,
@@ -144,7 +142,7 @@ cdef class PullTable:
 
         Limits are (messages, bytes) of a pull that begins in the last `hot_window`
         bytes of the log, and of one that begins before.  `commits` gets their offsets.
-        `on_work` is called when Python has to go on with pulls that waited.
+        `on_work` is called when Python has to continue held pulls.
         """
         self.log = log
         self.reader = reader
@@ -173,19 +171,19 @@ cdef class PullTable:
     # -- views
 
     def add(self, PullView view not None):
-        """Serve pulls of this view, in place of an older one of the same name."""
+        """Register a view; it replaces one with the same key."""
         self.remove(view)
         insert_name(&self.names, view.key, <void *>view)
         self.views[view.key] = view
 
     def pick_victim(self):
-        """A view that may go for another one, or None."""
+        """Return a view to evict, or None."""
         return <PullView>pick_victim(&self.names).value if self.views else None
 
     def remove(self, PullView view not None):
-        """Leave pulls of this view to the Python handler until it is shown again.
+        """Remove a view and leave its pulls to the Python handler.
 
-        Those that wait are given back to it.
+        Its held pulls return to Python.
         """
         cdef PullView known = self.views.pop(view.key, None)
         cdef int32_t i
@@ -198,7 +196,7 @@ cdef class PullTable:
                 known.queues[i].group = NULL
 
     cdef HeldGroup *group_of(self, void *view, int64_t queue_id) noexcept nogil:
-        """The pulls of a view that wait in a queue; NULL without memory."""
+        """Return the group of a view's held pulls in a queue; NULL without memory."""
         cdef ViewQueue *known = &(<PullView>view).queues[queue_id]
         if known.group == NULL:
             known.group = new_group(
@@ -209,11 +207,11 @@ cdef class PullTable:
     # -- the log
 
     cdef int64_t min_offset(self) noexcept with gil:
-        """Where the log begins; the caller has found it not empty."""
+        """Return the begin of the log, which is not empty."""
         return (<MappedFile>self.reader.files[0]).base_offset
 
     cdef int64_t end_offset(self) noexcept nogil:
-        """Where it ends; -1 while it has no file."""
+        """Return the end of the log; -1 while it has no file."""
         if self.log.file is None or self.log.file.address == NULL:
             return -1
         return self.log.file.base_offset + self.log.file._write_position
@@ -221,10 +219,10 @@ cdef class PullTable:
     cdef bint is_in_memory(
         self, void *file, int64_t position, int64_t size, int64_t now_ms
     ) noexcept nogil:
-        """True if a written range of an open file can be copied without a disk.
+        """True if a written range of an open file is in the page cache.
 
-        Asking the kernel takes as long as copying 4 KiB, so chunks are asked about as a
-        whole, and what was in memory is believed to stay there for a moment.
+        A question to the kernel costs as much as a copy of 4 KiB. So it asks about
+        whole chunks, and trusts a positive answer for CHUNK_MS.
         """
         cdef int64_t end = position + size
         cdef int64_t start, part_end, known_end

@@ -1,6 +1,6 @@
 """ReplyFields: ext fields that every reply of a compiled handler carries.
 
-They are written once, in both forms of a header:
+They are encoded once, in both forms of a header:
 JSON    `,"name":"value"` of each, to be put after another field, escaped as the Python
         path escapes them
 binary  u16 n + name, i32 n + value of each

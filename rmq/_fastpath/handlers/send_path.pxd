@@ -16,14 +16,14 @@ cdef struct SendRequest:        # one request on its way through `serve`
     int64_t end_offset          # of the last
     const uint8_t *unique_key   # NULL: a batch without one
     int32_t unique_key_size
-    uint8_t batch_key[UNIQUE_KEY_LIMIT]     # where that of a batch is
+    uint8_t batch_key[UNIQUE_KEY_LIMIT]     # copy of a batch's key
     bint waits                  # for the disk
     bint is_timed               # it waits in the queue of a timer
     int64_t out_ms              # where its slot there begins
 
 cdef class SendPath(NativeHandler):
     cdef SendTable table
-    cdef readonly bint takes_batches    # as request 320 does, whatever its header says
+    cdef readonly bint takes_batches    # as request 320 does, without the batch flag
     cdef bint read_numbers(
         self, const Frame *frame, RecordFields *fields
     ) noexcept nogil

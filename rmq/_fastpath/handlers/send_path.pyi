@@ -20,4 +20,4 @@ class SendPath(NativeHandler):
         has_short_names: bool,
         takes_batches: bool = False,
     ) -> None:
-        """`takes_batches` if every body is a batch, whatever the header says."""
+        """`takes_batches` if every body is a batch, without the batch flag."""

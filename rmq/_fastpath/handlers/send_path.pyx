@@ -1,14 +1,15 @@
 """SendPath: requests 10, 310 and 320 without Python objects, from frame to reply.
 
-A request has one message or is a batch: 320 always, the others if their header says so.
+A request has one message or is a batch: 320 always, the others if their header has the
+batch flag.
 
-It serves what it can prove plain and declines the rest: a topic or queue that the
-Python handler has not shown it, anything but whole decimal numbers, bits and properties
-with a meaning, a property twice, sizes near a limit, no room in a file.
-It stores and answers the same bytes as the Python handler.
+It serves plain requests and declines others. It declines a topic or queue that Python
+has not registered, numbers that are not whole decimals, and bits and properties with a
+meaning. It also declines a duplicate property, sizes near a limit, and no room in a
+file. It stores and replies the same bytes as the Python handler.
 A message with a time of its own goes into the timer's queue (`timed_sends.pyx`).
-The records of a poll are staged in the SendTable, which writes them at its end; if that
-fails no reply leaves.
+The records of a poll are staged in the SendTable, which writes them at its end. If that
+fails, no reply is sent.
 Belongs to the thread of the reactor.
 """
 
@@ -92,7 +93,7 @@ cdef class SendPath(NativeHandler):
         bint has_short_names,
         bint takes_batches=False,
     ):
-        """`takes_batches` if every body is a batch, whatever the header says."""
+        """`takes_batches` if every body is a batch, without the batch flag."""
         names = SHORT_NAMES if has_short_names else LONG_NAMES
         NativeHandler.__init__(
             self, names, tuple([names[i] for i in VARYING]), CONTRACT_VERSION, REASONS
@@ -103,7 +104,7 @@ cdef class SendPath(NativeHandler):
     cdef bint read_numbers(
         self, const Frame *frame, RecordFields *fields
     ) noexcept nogil:
-        """Read every number that the header must have, and refuse what is unusual."""
+        """Read all numbers of the header; False for unusual values."""
         cdef const Text *texts = frame.fields
         cdef int64_t value
         if texts[GROUP].data == NULL or texts[DEFAULT_TOPIC].data == NULL:
@@ -134,7 +135,7 @@ cdef class SendPath(NativeHandler):
         )
 
     cdef Verdict serve(self, const Frame *frame, Conn *conn) noexcept nogil:
-        """Store one message, or those of a batch, and answer."""
+        """Stage one message, or those of a batch, and reply."""
         cdef SendRequest message
         if self.table.log.must_wait(frame.now_ms):
             return WAITS
@@ -150,7 +151,7 @@ cdef class SendPath(NativeHandler):
     cdef Verdict check_request(
         self, const Frame *frame, Conn *conn, SendRequest *message
     ) noexcept nogil:
-        """Decline what is not provably plain; find its queue."""
+        """Check the request and find its queue."""
         cdef RecordFields *fields = &message.fields
         cdef const Text *name = &frame.fields[TOPIC]
         cdef const Text *text = &frame.fields[PROPERTIES]
@@ -188,7 +189,7 @@ cdef class SendPath(NativeHandler):
         return SERVED
 
     cdef bint has_room(self, int64_t count, int64_t size) noexcept nogil:
-        """True if so many records of so many bytes can be staged."""
+        """True if `count` records with `size` bytes in all can be staged."""
         return (
             self.table.reserve_pending(count)
             and self.table.log.has_room(size)
@@ -198,10 +199,10 @@ cdef class SendPath(NativeHandler):
     cdef Verdict stage(
         self, const Frame *frame, Conn *conn, SendRequest *message
     ) noexcept nogil:
-        """Write the record into the staging buffer; declined, it left no trace there.
+        """Stage the record of one message; DECLINED leaves no trace.
 
-        The properties go to their place, the last of the record, before the rest: what
-        is added to them decides how large it becomes.
+        The properties come first, to their position at the end of the record: the added
+        ones decide its size.
         """
         cdef RecordFields *fields = &message.fields
         cdef Properties properties
@@ -252,7 +253,7 @@ cdef class SendPath(NativeHandler):
     cdef Verdict find_slot(
         self, Conn *conn, SendRequest *message, const Properties *properties
     ) noexcept nogil:
-        """Find the slot and the queue in which a message with a time waits."""
+        """Find slot and queue of a message with a time."""
         if properties.has_address or not self.table.timed.find_slot(
             &properties.time_name, &properties.time, self.table.store_ms,
             &message.out_ms,
@@ -270,9 +271,10 @@ cdef class SendPath(NativeHandler):
     cdef void redirect_to_timer(
         self, const Frame *frame, SendRequest *message, Properties *properties
     ) noexcept nogil:
-        """Give a message with a time the timer's address, and note its own.
+        """Readdress a message with a time to the timer's queue, and add its own
+        address.
 
-        Its properties move to where they are in a record of that topic.
+        Its properties move to their position in a record of that topic.
         """
         cdef RecordFields *fields = &message.fields
         cdef const Text *topic = &frame.fields[TOPIC]
@@ -295,7 +297,7 @@ cdef class SendPath(NativeHandler):
     cdef Verdict stage_batch(
         self, const Frame *frame, Conn *conn, SendRequest *message
     ) noexcept nogil:
-        """Write the records of a batch; declined, it left no trace there."""
+        """Stage the records of a batch; DECLINED leaves no trace."""
         cdef RecordFields *fields = &message.fields
         cdef BatchItem item
         cdef const uint8_t *p = frame.body
@@ -334,7 +336,7 @@ cdef class SendPath(NativeHandler):
     cdef int64_t measure_batch(
         self, const uint8_t *p, const uint8_t *end, SendRequest *message
     ) noexcept nogil:
-        """Count the records of a batch; their bytes together, -1 if one is Python's."""
+        """Count the records of a batch; return their total size, -1: Python decides."""
         cdef BatchItem item
         cdef int64_t size = 0
         message.count = 0
@@ -355,7 +357,7 @@ cdef class SendPath(NativeHandler):
     cdef void fill_common(
         self, const Frame *frame, Conn *conn, SendRequest *message
     ) noexcept nogil:
-        """Fill in what all records of the request have in common."""
+        """Set the fields that all records of the request share."""
         cdef RecordFields *fields = &message.fields
         fields.topic = frame.fields[TOPIC].data
         fields.topic_size = frame.fields[TOPIC].size
@@ -369,7 +371,7 @@ cdef class SendPath(NativeHandler):
         fields.prepared_offset = 0
 
     cdef int64_t record_size(self, const RecordFields *fields) noexcept nogil:
-        """Size of a record without its properties."""
+        """Return the size of a record without its properties."""
         return encoded_size(
             fields.topic_size, fields.body_size, 0,
             fields.born_host_size + fields.store_host_size,
@@ -378,7 +380,7 @@ cdef class SendPath(NativeHandler):
     cdef bint read_batch_properties(
         self, const Frame *frame, SendRequest *message
     ) noexcept nogil:
-        """Read the header's properties, which are not stored; there is room for them.
+        """Read the header's properties, which are not stored.
         """
         cdef Properties properties
         cdef uint8_t *text = (
@@ -407,7 +409,7 @@ cdef class SendPath(NativeHandler):
     cdef void put_record(
         self, SendRequest *message, int64_t size, int64_t tags_code
     ) noexcept nogil:
-        """Encode a record after those of this poll, whose end will write it."""
+        """Encode a record after those of this poll; the end of the poll writes it."""
         cdef RecordFields *fields = &message.fields
         cdef uint8_t *staged = (
             self.table.log.encoder.staging + self.table.log.encoder.staged_size
@@ -431,7 +433,7 @@ cdef class SendPath(NativeHandler):
     cdef Verdict reply(
         self, const Frame *frame, Conn *conn, const SendRequest *message
     ) noexcept nogil:
-        """Answer now, or once the records are durable."""
+        """Write the reply; it is sent now, or when the records are durable."""
         cdef Verdict verdict = SERVED
         if frame.flag & ONEWAY_FLAG:
             return SERVED
@@ -448,7 +450,7 @@ cdef class SendPath(NativeHandler):
     cdef uint8_t *put_reply(
         self, uint8_t *out, const Frame *frame, const SendRequest *message
     ) noexcept nogil:
-        """Write the answer in the form of its request; the end of it."""
+        """Write the reply with the header type of the request; return its end."""
         cdef uint8_t *end
         if frame.serialize_type == JSON_TYPE:
             end = self.put_json(out + 8, frame, message)
@@ -513,17 +515,17 @@ cdef class SendPath(NativeHandler):
         )
 
     cdef int64_t queue_offset(self, const SendRequest *message) noexcept nogil:
-        """The offset of the first message."""
+        """Return the queue offset of the first message."""
         return message.fields.queue_offset - message.count + 1
 
     cdef int64_t reply_size(self, int64_t count) noexcept nogil:
-        """Bytes that an answer takes at most."""
+        """Return the largest size of a reply."""
         return REPLY_ROOM + count * (2 * self.table.host_size + ID_OFFSET_DIGITS + 1)
 
     cdef uint8_t *put_message_ids(
         self, uint8_t *out, const SendRequest *message
     ) noexcept nogil:
-        """Write the ids of the records, joined with commas."""
+        """Write the message ids, separated by commas."""
         cdef int64_t i, offset
         cdef int32_t digit
         for i in range(message.first, message.first + message.count):

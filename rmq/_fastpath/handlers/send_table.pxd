@@ -25,9 +25,9 @@ cdef struct Pending:            # a message of this poll, staged and not yet wri
 
 cdef enum Meaning:              # of a property's name
     NONE = 0                    # or one that `read_meaning` knows itself
-    DECLINED_NAME = 1           # Python takes its messages
+    DECLINED_NAME = 1           # Python serves its messages
     TIME = 2                    # the message has a time of its own
-    ADDRESS = 3                 # Python takes those that have a time, too
+    ADDRESS = 3                 # Python serves those that also have a time
 
 cdef struct Special:
     Name name
@@ -37,14 +37,14 @@ cdef struct Properties:         # what a scan of the stored text found
     const uint8_t *unique_key   # NULL: the text has none
     int32_t unique_key_size
     int64_t tags_code
-    bint waits                  # for the disk, unless WAIT says otherwise
+    bint waits                  # for the disk, unless WAIT is false
     Name time_name              # of the property with a time; no data: there is none
     Name time
     bint has_address            # of a message that a timer has already seen
 
 cdef class SendTopic:
     cdef int32_t flags          # system flags that the broker adds
-    cdef int32_t queue_count    # that may be written, known or not
+    cdef int32_t queue_count    # writable queues, registered or not
     cdef int32_t tail_count     # ids that have a place in `tails`: the known ones do
     cdef void **tails           # by queue id; NULL: not known
     cdef void *inline_tails[INLINE_TAILS]   # the tails, as long as there is room
@@ -83,7 +83,7 @@ cdef class SendTable:
     cdef Pending *pending
     cdef int64_t pending_count
     cdef int64_t pending_capacity
-    cdef bint is_lost           # what was served in this poll could not be written
+    cdef bint is_lost           # served messages of this poll could not be written
     cdef int64_t store_ms       # of this poll, 0 between polls
 
     cdef void *find_topic(self, const uint8_t *name, int32_t size) noexcept nogil

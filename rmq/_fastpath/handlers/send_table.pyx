@@ -1,10 +1,10 @@
-"""SendTable: what the compiled sends know and have staged.
+"""SendTable: registered topics of the compiled sends, and their staged messages.
 
-Topics and queues that the Python handler has shown, the constant parts of records and
-replies, and the messages of the poll that is going on.  They are staged in the encoder;
-`commit` writes them at the end of the poll, or when they are many, then their queue
-entries, then publishes.  If the log cannot be written nothing is published.
-Belongs to the thread of the reactor.
+It has the topics and queues that Python has registered, the constant parts of records
+and replies, and the messages of the current poll. They are staged in the encoder.
+`commit` writes them at the end of the poll, or when they are many; then it adds their
+queue entries and publishes. If the log cannot be written, nothing is published. Belongs
+to the thread of the reactor.
 """
 
 cimport cython
@@ -34,7 +34,7 @@ cdef extern from *:
     #ifdef __SSE2__
     #include <emmintrin.h>
     #endif
-    /* memchr, but `end` if there is none: without a call, for bytes that are near. */
+    /* As memchr, but returns `end` without a hit; inline, for bytes that are near. */
     static inline const uint8_t *rmq_find_byte(
             const uint8_t *p, const uint8_t *end, uint8_t byte) {
     #ifdef __SSE2__
@@ -56,7 +56,7 @@ cdef extern from *:
 
 @cython.final
 cdef class SendTopic:
-    """A topic as the Python handler last saw it."""
+    """A topic as the Python handler has registered it."""
 
     def __cinit__(self, bytes key not None, int32_t flags, int32_t queue_count):
         self.key = key
@@ -71,7 +71,7 @@ cdef class SendTopic:
             free(self.tails)
 
     cdef int register_queue(self, QueueTail queue) except -1:
-        """Know a queue from now on."""
+        """Register a queue."""
         cdef int32_t wanted = queue.queue_id + 1
         cdef void *grown
         if wanted > self.tail_count:
@@ -96,7 +96,7 @@ cdef class SendTopic:
 
 @cython.final
 cdef class SendTable:
-    """What the handlers of all send codes share."""
+    """State that the handlers of all send codes share."""
 
     def __cinit__(
         self,
@@ -119,8 +119,8 @@ cdef class SendTable:
         """`facts` are ext fields of every reply, `added` properties of every message.
 
         `keys` makes the UNIQ_KEY of those without one.
-        Python takes messages with one of the `declined_properties`, and batches with an
-        item whose properties have `declined_text`, if that is not empty.  `timed`
+        Python serves messages with one of the `declined_properties`, and batches with
+        an item whose properties contain `declined_text`, unless that is empty. `timed`
         decides about messages with one of the `time_properties`.
         """
         self.log = log
@@ -164,11 +164,11 @@ cdef class SendTable:
     def register(
         self, str topic not None, int flags, int32_t queue_count, QueueTail queue
     ):
-        """Serve sends to this queue of the topic from now on, if it is an ordinary one.
+        """Serve sends to this queue of the topic, if its name and id are in the limits.
 
-        Without it, as no message is there yet, serve only those that have a time.
-        Whoever changes the topic or deletes it calls `unregister`: so the table has at most
-        the topics of the broker.
+        Without a queue serve only messages that have a time. A change or deletion of
+        the topic calls `unregister`, so that the table has at most the topics of the
+        broker.
         """
         cdef SendTopic known
         cdef bytes key
@@ -195,13 +195,13 @@ cdef class SendTable:
         )
 
     def unregister(self, str topic not None):
-        """Leave the topic to the Python handler until it is shown again."""
+        """Leave the topic to the Python handler until it is registered again."""
         cdef SendTopic known = self.topics.pop(topic, None)
         if known is not None:
             remove_name(&self.names, known.key, <void *>known)
 
     def unregister_all(self):
-        """Leave every topic to the Python handler until it is shown again."""
+        """Leave every topic to the Python handler until it is registered again."""
         self.topics.clear()
         clear_names(&self.names)
 
@@ -248,10 +248,10 @@ cdef class SendTable:
     cdef bint read_properties(
         self, const uint8_t *text, int64_t size, Properties *found
     ) noexcept nogil:
-        """Read a text in which every pair is whole, once and without a meaning here.
+        """Read properties; False unless each pair is whole and unique and served here.
 
-        The last pair may lack its end.  `seen` has a bit for the size and the last two
-        bytes of each name: only names that share one are compared.
+        The last pair may lack its separator. `seen` has a bit for the size and the last
+        two bytes of each name: only names that share a bit are compared.
         """
         cdef Name names[PROPERTY_LIMIT]
         cdef Name *name
@@ -298,7 +298,7 @@ cdef class SendTable:
     cdef bint read_meaning(
         self, const Name *name, const Name *value, Properties *found
     ) noexcept nogil:
-        """Note what a property says to this path; False if it is not for it."""
+        """Record the meaning of a property; False: Python has to serve the message."""
         cdef Meaning meaning = self.meaning_of(name)
         if meaning == TIME and found.time_name.data == NULL:
             found.time_name = name[0]
@@ -322,7 +322,7 @@ cdef class SendTable:
     cdef bint end_properties(
         self, RecordFields *fields, Properties *found
     ) noexcept nogil:
-        """Write what the broker adds after a text; False if it can make no key."""
+        """Add the broker's properties after a text; False if it cannot create a key."""
         cdef uint8_t *start = <uint8_t *>fields.properties
         cdef uint8_t *end = start + fields.properties_size
         if end > start and (end - 1)[0] != 2:
@@ -341,9 +341,9 @@ cdef class SendTable:
     # -- the messages of a poll
 
     cdef bint reserve_pending(self, int64_t count) noexcept nogil:
-        """Have room for `count` more messages of this poll; False without it.
+        """Make room for `count` more messages of this poll; False without memory.
 
-        Those before them are written first if they are many.
+        If the earlier ones are many, it writes them first.
         """
         cdef int64_t wanted
         cdef void *grown
@@ -362,14 +362,14 @@ cdef class SendTable:
         return True
 
     cdef bint commit(self) noexcept nogil:
-        """End the poll: write what waits; False if not all that was served is kept."""
+        """End the poll and write its messages; False if a served message was lost."""
         cdef bint is_written = self.write_pending() and not self.is_lost
         self.store_ms = 0
         self.is_lost = False
         return is_written
 
     cdef bint write_pending(self) noexcept nogil:
-        """Write what is staged and publish it; False if nothing of it was kept."""
+        """Write and publish the staged messages; False if the write failed."""
         cdef bint is_written = True
         cdef int64_t i
         if self.pending_count == 0:

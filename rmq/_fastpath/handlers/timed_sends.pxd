@@ -9,7 +9,7 @@ cdef enum:
     HANDLE_LIMIT = 1024         # of the text of a handle, before Base64
     HANDLE_ROOM = 1536          # that the field with it takes in a reply
     TIMED_EXTRA = 256           # the most that a record gets beside its topic's name
-    SOON_MS = 1500              # a poll need not tell Python of what is due later
+    SOON_MS = 1500              # a poll does not notify Python of later messages
 
 cdef class TimedSends:
     cdef object count_of        # how many messages of a slot wait
@@ -19,7 +19,7 @@ cdef class TimedSends:
     cdef int64_t precision_ms
     cdef public int64_t max_delay_ms
     cdef public int64_t most_in_slot
-    cdef readonly QueueTail queue   # None: not known yet, and nothing is served
+    cdef readonly QueueTail queue   # None: not registered yet, and nothing is served
     cdef const uint8_t *topic       # of this queue
     cdef int32_t topic_size
 

@@ -21,10 +21,10 @@ class TimedSends:
         max_delay_ms: int,
         most_in_slot: int,
     ) -> None:
-        """`count_of(slot)` says how many messages wait there.
+        """`count_of(slot)` returns how many messages wait there.
 
         The two limits may change at any time.
         """
 
     def register(self, queue: QueueTail) -> None:
-        """Serve from now on: this is the timer's queue."""
+        """Register the timer's queue, and serve from now on."""

@@ -1,15 +1,15 @@
-"""TimedSends: what the compiled sends do with messages that have a time of their own.
+"""TimedSends: compiled sends of messages that have a time of their own.
 
-The plugin `timer` makes one and registers it with its interceptor, whose compiled form
-it is: `SendTable` asks it about messages with one of the interceptor's properties, and
-knows nothing else of timers.  It serves a message with one such property, a whole
-number that names a time to come, not too far, in a slot that is not crowded; Python
-decides about all others.
+The plugin `timer` creates one and registers it with its interceptor, as the compiled
+form of that. `SendTable` asks it about messages with one of the interceptor's
+properties, and has no other code for timers.
+It serves a message with one such property: a whole number, for a time in the future,
+within the limit, in a slot that is not full.  Python decides about all others.
 The record goes into the timer's queue, with three properties after all others:
 
     TIMER_OUT_MS 1 <begin of the slot> 2 REAL_TOPIC 1 <topic> 2 REAL_QID 1 <queue> 2
 
-and the answer gets the field recallHandle, URL-safe Base64 with padding of
+and the reply gets the field recallHandle, URL-safe Base64 with padding of
 `v1 <topic> <broker> <begin of the slot + 1> <unique key>`.
 Belongs to the thread of the reactor.
 """
@@ -63,7 +63,7 @@ cdef class TimedSends:
         int64_t max_delay_ms,
         int64_t most_in_slot,
     ):
-        """`count_of(slot)` says how many messages wait there.
+        """`count_of(slot)` returns how many messages wait there.
 
         The two limits may change at any time.
         """
@@ -77,7 +77,7 @@ cdef class TimedSends:
         self.most_in_slot = most_in_slot
 
     def register(self, QueueTail queue not None):
-        """Serve from now on: this is the timer's queue."""
+        """Register the timer's queue, and serve from now on."""
         if self.broker_size <= BROKER_LIMIT:
             self.queue = queue
             self.topic = queue.topic_bytes
@@ -90,7 +90,7 @@ cdef class TimedSends:
         int64_t now_ms,
         int64_t *out_ms,
     ) noexcept nogil:
-        """Find where the slot of a message begins; False if Python decides."""
+        """Find the begin of a message's slot; False: Python decides."""
         cdef Text text
         cdef int64_t number, delay_ms
         text.data, text.size, text.escaped = value.data, <int32_t>value.size, False
@@ -115,7 +115,7 @@ cdef class TimedSends:
             return <int64_t>self.count_of(slot) >= self.most_in_slot
 
     cdef bint is_due_soon(self, int64_t out_ms, int64_t now_ms) noexcept nogil:
-        """True if the slot may be over before Python would hear of the message."""
+        """True if the slot may end before the next notification of Python."""
         return out_ms + self.precision_ms - now_ms < SOON_MS
 
     cdef uint8_t *put_address(

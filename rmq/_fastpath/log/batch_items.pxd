@@ -29,7 +29,8 @@ cdef struct BatchItem:
 cdef inline const uint8_t *read_item(
     const uint8_t *p, const uint8_t *end, BatchItem *item
 ) noexcept nogil:
-    """Read the item at `p`; the place after it, or NULL if a length is wrong."""
+    """Read the item at `p` and return the address after it; NULL if a length is wrong.
+    """
     cdef int64_t left = end - p
     if left < ITEM_SIZE_LEAST:
         return NULL

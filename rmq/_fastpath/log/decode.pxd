@@ -2,14 +2,14 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 
 cpdef enum RecordStatus:
     OK = 0
-    BLANK = 1           # the rest of the file is unused; read on in the next file
-    END = 2             # size and magic are zero: nothing was written here
+    BLANK = 1           # the rest of the file is unused; read on in the next
+    END = 2             # size and magic are zero: no record was written here
     SHORT = 3           # the record reaches beyond the readable bytes
     BAD_MAGIC = 4
     BAD_SIZE = 5
     BAD_LENGTHS = 6     # body, topic and properties do not add up to the size
     BAD_CRC = 7
-    BAD_OFFSET = 8      # a whole record, but of another place: stale bytes
+    BAD_OFFSET = 8      # a whole record, but of another offset: stale bytes
 
 cdef struct RecordParts:
     int64_t size

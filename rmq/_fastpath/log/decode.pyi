@@ -51,40 +51,40 @@ def check_record(
 def decode_record(
     data: Buffer | MappedFile, position: int = 0, *, check_crc: bool = True
 ) -> Record:
-    """The record at `position`; ValueError says why there is none."""
+    """The record at `position`; ValueError has the reason if it is not valid."""
 
 @final
 class RecordView:
-    """Fields of a record, read where it lies; nothing else of it is looked at.
+    """Fields of a record, read in place one by one.
 
     All but `properties` need the first RecordLayout.HEAD_SIZE bytes at most. ValueError
-    if what is asked for lies beyond the buffer.
+    if a field lies beyond the buffer.
     """
 
     def __init__(self, data: Buffer | MappedFile, position: int = 0) -> None: ...
     @property
     def size(self) -> int:
-        """Bytes that the record says it has."""
+        """Size of the record, from its first field."""
 
     @property
     def is_message(self) -> bool:
-        """Whether the magic is that of a message, not of a blank or of nothing."""
+        """True if the magic is that of a message, not of a blank or unwritten bytes."""
 
     @property
     def queue_id(self) -> int:
-        """The queue that it was stored for."""
+        """The id of its queue."""
 
     @property
     def queue_offset(self) -> int:
-        """Its place in that queue."""
+        """Its offset in that queue."""
 
     @property
     def physical_offset(self) -> int:
-        """Its place in the log."""
+        """Its offset in the log."""
 
     @property
     def store_ms(self) -> int:
-        """When it was stored; it lies after the host of the producer."""
+        """Store time; its position depends on the size of the producer's host."""
 
     @property
     def properties(self) -> bytes:

@@ -1,4 +1,4 @@
-"""Stored bytes to fields; what counts as a valid record.
+"""Decodes stored records, and decides which are valid.
 
 A record is valid if its magic is V1 or V2, the lengths inside it add up to its size and
 the CRC of a non-empty body fits.  Sizes are signed, as Java reads them; each is checked
@@ -104,7 +104,7 @@ cdef class Record:
 
 def check_record(const uint8_t[::1] data not None, int64_t position=0, *,
                  bint check_crc=True):
-    """Return what is at `position`: status and size, 0 unless it is OK."""
+    """Return status and size of the record at `position`; size 0 unless OK."""
     cdef RecordParts parts
     cdef RecordStatus status
     if not 0 <= position <= data.shape[0]:
@@ -119,7 +119,7 @@ def check_record(const uint8_t[::1] data not None, int64_t position=0, *,
 
 def decode_record(const uint8_t[::1] data not None, int64_t position=0, *,
                   bint check_crc=True):
-    """Return the record at `position`; ValueError says why there is none."""
+    """Return the record at `position`; ValueError has the reason if it is not valid."""
     cdef RecordParts parts
     cdef RecordStatus status
     cdef const uint8_t *p
@@ -156,10 +156,10 @@ def decode_record(const uint8_t[::1] data not None, int64_t position=0, *,
 
 @cython.final
 cdef class RecordView:
-    """Fields of a record, read where it lies; nothing else of it is looked at.
+    """Fields of a record, read in place one by one.
 
     All but `properties` need the first RecordLayout.HEAD_SIZE bytes at most. ValueError
-    if what is asked for lies beyond the buffer.
+    if a field lies beyond the buffer.
     """
 
     cdef const uint8_t[::1] data
@@ -180,12 +180,12 @@ cdef class RecordView:
 
     @property
     def size(self):
-        """Bytes that the record says it has."""
+        """Size of the record, from its first field."""
         return <int32_t>get32(self.bytes_up_to(RecordLayout.MAGIC_AT))
 
     @property
     def is_message(self):
-        """Whether the magic is that of a message, not of a blank or of nothing."""
+        """True if the magic is that of a message, not of a blank or unwritten bytes."""
         cdef uint32_t magic = get32(
             self.bytes_up_to(RecordLayout.BODY_CRC_AT) + RecordLayout.MAGIC_AT
         )
@@ -196,14 +196,14 @@ cdef class RecordView:
 
     @property
     def queue_id(self):
-        """The queue that it was stored for."""
+        """The id of its queue."""
         return <int32_t>get32(
             self.bytes_up_to(RecordLayout.FLAG_AT) + RecordLayout.QUEUE_ID_AT
         )
 
     @property
     def queue_offset(self):
-        """Its place in that queue."""
+        """Its offset in that queue."""
         return <int64_t>get64(
             self.bytes_up_to(RecordLayout.PHYSICAL_OFFSET_AT)
             + RecordLayout.QUEUE_OFFSET_AT
@@ -211,7 +211,7 @@ cdef class RecordView:
 
     @property
     def physical_offset(self):
-        """Its place in the log."""
+        """Its offset in the log."""
         return <int64_t>get64(
             self.bytes_up_to(RecordLayout.SYS_FLAG_AT)
             + RecordLayout.PHYSICAL_OFFSET_AT
@@ -219,7 +219,7 @@ cdef class RecordView:
 
     @property
     def store_ms(self):
-        """When it was stored; it lies after the host of the producer."""
+        """Store time; its position depends on the size of the producer's host."""
         cdef int64_t at = RecordLayout.BORN_HOST_AT + RecordLayout.HOST_SIZE_V4
         cdef int32_t sys_flag = get32(
             self.bytes_up_to(RecordLayout.BORN_MS_AT) + RecordLayout.SYS_FLAG_AT

@@ -6,9 +6,9 @@ from rmq._fastpath.log.queue_tail import QueueTail
 from rmq._fastpath.log.tail import LogTail
 
 class DispatchResult(NamedTuple):
-    """How far a call of `QueueDispatcher.run` came.
+    """Result of `QueueDispatcher.run`.
 
-    `first_offset` is of the first record that got an entry, -1 without one.
+    `first_offset` is that of the first record that got an entry, or -1.
     """
 
     status: RecordStatus
@@ -24,9 +24,9 @@ class QueueDispatcher:
     """The known queues, by the names of their topics."""
 
     def __new__(cls, log: LogTail | None = None, mark: bytes = b"") -> Self:
-        """List queues as touched in `log`, if there are readers already.
+        """List touched queues in `log`, if there are readers already.
 
-        Records with `mark` in their properties are left to Python.
+        Python dispatches records with `mark` in their properties.
         """
 
     def add(self, queue: QueueTail) -> None:
@@ -40,6 +40,6 @@ class QueueDispatcher:
     ) -> DispatchResult:
         """Check and dispatch records in [position, end); see `DispatchResult`.
 
-        The status is OK if it stopped before a record that is left to Python, or after
-        some records, else why there is no record at the position.
+        The status is OK if it stopped before a record for Python, or at a limit.
+        Otherwise it is the reason why there is no valid record at the position.
         """

@@ -1,10 +1,10 @@
-"""QueueDispatcher: gives records of the log their queue entries: at a start, and on a
-replica.
+"""QueueDispatcher: adds queue entries for records of the log, at a start and on a
+slave.
 
-It adds what is plainly the next entry of a known queue, and passes over records that
-have theirs; it stops before every other record, which Python looks at: of a queue that
-it does not know, of a topic that needs more than the hash of its tags, after a gap.
-0.5 us for a record of 300 bytes, most of it the checksum.
+It adds an entry that is plainly the next one of a known queue, and passes over records
+that have theirs.  It stops before every other record and leaves it to Python: a record
+of an unknown queue, of a topic that needs more than the hash of its tags, or after a
+gap.  0.5 us for a record of 300 bytes, most of it the checksum.
 Belongs to the thread that owns the store.
 """
 
@@ -38,16 +38,16 @@ cdef enum:
     INNER_BATCH = 0x80
     RECORD_LIMIT = 100_000      # of one call: some 50 ms
 
-cdef enum:                      # what becomes of a record
+cdef enum:                      # outcome for one record
     PASSED = 0
     ADDED = 1
     LEFT = 2                    # to Python
 
 
 class DispatchResult(NamedTuple):
-    """How far a call of `QueueDispatcher.run` came.
+    """Result of `QueueDispatcher.run`.
 
-    `first_offset` is of the first record that got an entry, -1 without one.
+    `first_offset` is that of the first record that got an entry, or -1.
     """
 
     status: Status
@@ -61,7 +61,7 @@ class DispatchResult(NamedTuple):
 
 cdef class _Topic:
     cdef bytes name
-    cdef int64_t skip_before        # records before it have no entries
+    cdef int64_t skip_before        # records before it get no entries
     cdef list queues                # by number; None: not known
 
 
@@ -71,13 +71,13 @@ cdef class QueueDispatcher:
 
     cdef dict topics
     cdef _Topic last                # of the record before
-    cdef LogTail log                # where queues with new entries are listed
-    cdef bytes mark                 # in the properties of records that are left
+    cdef LogTail log                # lists the queues with new entries
+    cdef bytes mark                 # in the properties of records for Python
 
     def __cinit__(self, LogTail log=None, bytes mark=b""):
-        """List queues as touched in `log`, if there are readers already.
+        """List touched queues in `log`, if there are readers already.
 
-        Records with `mark` in their properties are left to Python.
+        Python dispatches records with `mark` in their properties.
         """
         self.topics = {}
         self.mark = mark
@@ -114,7 +114,7 @@ cdef class QueueDispatcher:
         return topic
 
     cdef int dispatch(self, const uint8_t *p, const RecordParts *parts) except -1:
-        """Give a record its entry, if it needs one: ADDED, PASSED or LEFT."""
+        """Add the entry of a record if it needs one: ADDED, PASSED or LEFT."""
         cdef int64_t end = parts.physical_offset + parts.size
         cdef int32_t kind = parts.sys_flag & RecordFlag.TRANSACTION_MASK
         cdef _Topic topic
@@ -161,8 +161,8 @@ cdef class QueueDispatcher:
     ):
         """Check and dispatch records in [position, end); see `DispatchResult`.
 
-        The status is OK if it stopped before a record that is left to Python, or after
-        some records, else why there is no record at the position.
+        The status is OK if it stopped before a record for Python, or at a limit.
+        Otherwise it is the reason why there is no valid record at the position.
         """
         cdef RecordParts parts
         cdef RecordStatus status = OK

@@ -28,19 +28,21 @@ class RecordEncoder:
         body: bytes,
         properties: bytes,
     ) -> int:
-        """Encode one record after the staged ones; its size. Sets `tags_code`."""
+        """Encode one record after the staged ones and return its size. Sets
+        `tags_code`.
+        """
 
     def stage_blank(self, rest: int) -> None:
-        """Stage the record that ends a file with `rest` bytes left."""
+        """Stage the blank record of a file whose last `rest` bytes stay unused."""
 
     def staged_bytes(self) -> bytes:
-        """A copy of the staged bytes."""
+        """Return a copy of the staged bytes."""
 
     def commit(self, file: MappedFile, use_pwrite: bool) -> None:
-        """Move what is staged to the file's write position and empty the buffer."""
+        """Move the staged bytes to the file's write position and empty the buffer."""
 
     def discard(self) -> None:
-        """Forget what is staged."""
+        """Drop the staged bytes."""
 
 def record_size(
     topic_size: int,
@@ -49,4 +51,4 @@ def record_size(
     born_host_size: int = 8,
     store_host_size: int = 8,
 ) -> int:
-    """Bytes that a record of these parts takes."""
+    """Return the size of a record with parts of these sizes."""

@@ -1,12 +1,12 @@
-"""Records on their way into files.
+"""RecordEncoder: encodes records in a staging buffer and moves them to files.
 
 A record is encoded into a staging buffer: the variable parts first, the fixed part last
-(layout.pxd has the bytes).  `commit` moves the staged bytes to the file's write
-position, by one pwrite for large batches and under SYNC_FLUSH (it reports errors and
-does not fault pages in), else by memcpy into the mapping (12.7 against 7.0 CPU seconds
-per million small batches).
-Invariant: a commit that raised published nothing; the staged bytes are still there.
-Called from the thread that owns the store.
+(layout.pxd has the bytes). `commit` moves the staged bytes to the file's write
+position. Large batches, and all under SYNC_FLUSH, go by one pwrite, which reports
+errors and faults no pages in. Others go by memcpy into the mapping (7.0 against 12.7
+CPU seconds per million small batches).
+Invariant: a commit that raises has published nothing and keeps the staged bytes.
+Belongs to the thread that owns the store.
 """
 
 cimport cython
@@ -72,7 +72,7 @@ cdef void encode_record(uint8_t *out, const RecordFields *fields) noexcept nogil
     p += fields.topic_size
     put16(p, fields.properties_size)
     p += 2
-    if p != fields.properties:          # a compiled handler put them there itself
+    if p != fields.properties:          # a compiled handler has written them there
         memcpy(p, fields.properties, fields.properties_size)
     p += fields.properties_size
 
@@ -94,7 +94,7 @@ cdef void encode_record(uint8_t *out, const RecordFields *fields) noexcept nogil
 
 
 cdef int64_t tags_code_of(const uint8_t *properties, int64_t size) noexcept nogil:
-    """The hash of the last TAGS property, 0 without one or if it is empty."""
+    """Return the hash of the last TAGS property; 0 if it is absent or empty."""
     cdef const uint8_t *p = properties
     cdef const uint8_t *end = properties + size
     cdef const uint8_t *stop
@@ -126,7 +126,7 @@ cdef class RecordEncoder:
         free(self.staging)
 
     cdef int reserve(self, int64_t size) except -1:
-        """Make room for `size` more bytes; the buffer stays at its largest use."""
+        """Make room for `size` more bytes; the buffer never shrinks."""
         if self.staged_size + size > STAGING_LIMIT:
             raise ValueError(
                 f"a batch of {self.staged_size + size} bytes exceeds {STAGING_LIMIT}"
@@ -136,7 +136,7 @@ cdef class RecordEncoder:
         return 0
 
     cdef bint grow(self, int64_t size) noexcept nogil:
-        """As `reserve`, but False where that raises."""
+        """As `reserve`, but return False instead of an error."""
         cdef int64_t wanted = self.staged_size + size
         cdef void *grown
         if wanted <= self.capacity:
@@ -167,7 +167,9 @@ cdef class RecordEncoder:
         bytes body,
         bytes properties,
     ) except -1:
-        """Encode one record after the staged ones; its size. Sets `tags_code`."""
+        """Encode one record after the staged ones and return its size. Sets
+        `tags_code`.
+        """
         cdef RecordFields fields
         fields.properties = properties
         fields.properties_size = len(properties)
@@ -216,18 +218,18 @@ cdef class RecordEncoder:
         return size
 
     def stage_blank(self, int32_t rest):
-        """Stage the record that ends a file with `rest` bytes left."""
+        """Stage the blank record of a file whose last `rest` bytes stay unused."""
         self.reserve(RecordLayout.BLANK_SIZE)
         put32(self.staging + self.staged_size, rest)
         put32(self.staging + self.staged_size + 4, RecordMagic.MAGIC_BLANK)
         self.staged_size += RecordLayout.BLANK_SIZE
 
     def staged_bytes(self):
-        """A copy of the staged bytes."""
+        """Return a copy of the staged bytes."""
         return self.staging[:self.staged_size]
 
     cpdef commit(self, MappedFile file, bint use_pwrite):
-        """Move what is staged to the file's write position and empty the buffer."""
+        """Move the staged bytes to the file's write position and empty the buffer."""
         if file is None:
             raise TypeError("commit needs a file")
         if self.staged_size == 0:
@@ -240,7 +242,7 @@ cdef class RecordEncoder:
         self.staged_size = 0
 
     cpdef discard(self):
-        """Forget what is staged."""
+        """Drop the staged bytes."""
         self.staged_size = 0
 
 
@@ -251,7 +253,7 @@ def record_size(
     int64_t born_host_size=RecordLayout.HOST_SIZE_V4,
     int64_t store_host_size=RecordLayout.HOST_SIZE_V4,
 ):
-    """Bytes that a record of these parts takes."""
+    """Return the size of a record with parts of these sizes."""
     return encoded_size(
         topic_size, body_size, properties_size, born_host_size + store_host_size
     )

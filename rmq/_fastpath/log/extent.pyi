@@ -6,7 +6,7 @@ __pyx_capi__: dict[str, object]
 
 @disjoint_base
 class Extent:
-    """Bytes in memory; only compiled code makes one."""
+    """A range of bytes in memory; only compiled code creates one."""
 
     path: str
     size: int

@@ -2,8 +2,8 @@
 
 A mapped file is one; a part of the tail ring is another, lent or copied.  Positions are
 bytes from its start: the byte at position p belongs to offset base_offset + p.
-Invariant: nobody unmaps or overwrites what is held (`holders`), or read on the thread
-that owns the store.
+Invariant: bytes that are held (`holders`), or read on the thread that owns the store,
+are neither unmapped nor overwritten.
 """
 
 from cpython.buffer cimport PyBuffer_FillInfo
@@ -13,7 +13,7 @@ from libc.stdlib cimport free
 
 
 cdef class Extent:
-    """Bytes in memory; only compiled code makes one."""
+    """A range of bytes in memory; only compiled code creates one."""
 
     def __dealloc__(self):
         if self.owns_memory:
@@ -46,7 +46,9 @@ cdef class Extent:
 cdef Extent new_extent(
     str path, uint8_t *address, int64_t base_offset, int64_t size, object owner
 ):
-    """Bytes of `owner`; with None they came from malloc, and the extent frees them."""
+    """Wrap bytes of `owner`; if it is None they are from malloc and the extent frees
+    them.
+    """
     cdef Extent extent = Extent.__new__(Extent)
     extent.path = path
     extent.address = address

@@ -8,7 +8,8 @@ class FlushTimes:
 
     @property
     def counts(self) -> list[int]:
-        """Flushes by duration, up to each of FLUSH_BOUNDS_S, then above."""
+        """Number of flushes by duration: up to each of FLUSH_BOUNDS_S, then above all.
+        """
 
     @property
     def sum_s(self) -> float:

@@ -1,7 +1,7 @@
-"""FlushTimes: how long the disk took to make parts of the log durable.
+"""FlushTimes: a histogram of the durations of flushes.
 
-A histogram without Python objects, because under SYNC_FLUSH with a ring the thread that
-writes the log does not hold the GIL.  One thread adds at a time; others may read.
+It needs no Python objects, because the log's writer thread does not hold the GIL. One
+thread adds at a time; others may read.
 """
 
 cimport cython
@@ -21,7 +21,8 @@ cdef class FlushTimes:
 
     @property
     def counts(self):
-        """Flushes by duration, up to each of FLUSH_BOUNDS_S, then above."""
+        """Number of flushes by duration: up to each of FLUSH_BOUNDS_S, then above all.
+        """
         return [self.counts_by_bound[i] for i in range(FLUSH_BOUND_COUNT + 1)]
 
     @property

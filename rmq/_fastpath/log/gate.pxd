@@ -1,4 +1,4 @@
-"""A gate between two threads: one opens it, the other waits for that and closes it.
+"""A gate between two threads: one opens it, the other waits for it and closes it.
 
 Opening an open gate costs one atomic swap.  Waiting may have a time limit on the
 monotonic clock, which semaphores do not offer everywhere.
@@ -37,10 +37,9 @@ cdef extern from *:
         pthread_cond_signal(&gate->opened);
         pthread_mutex_unlock(&gate->mutex);
     }
-    /* Wait until it is open and close it; 0 if that takes longer than `limit_ns`,
-       which is endless below 0. */
-    static inline int rmq_gate_pass(rmq_gate *gate, int64_t limit_ns) {
-        struct timespec end;
+    /* Wait until it is open and close it; 0 after `limit_ns`. Below 0 there is no
+    limit. */ static inline int rmq_gate_pass(rmq_gate *gate, int64_t limit_ns) { struct
+    timespec end;
         int failed = 0;
         clock_gettime(CLOCK_MONOTONIC, &end);
         end.tv_sec += limit_ns / 1000000000;

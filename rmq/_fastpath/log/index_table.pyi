@@ -22,7 +22,8 @@ def find_in_log(
     limit: int,
     only_first: bool = False,
 ) -> list[PhysicalOffset]:
-    """Offsets of the last `limit` records in [position, end) that have the key."""
+    """Return offsets of the last `limit` records in [position, end) that have the key.
+    """
 
 @final
 class IndexTable:
@@ -49,10 +50,11 @@ class IndexTable:
         """Position after the last entry."""
 
     def load(self) -> None:
-        """Take the header from the file; ValueError if it cannot be one."""
+        """Read the header of the file; ValueError if its values contradict each other.
+        """
 
     def continue_from(self, before: IndexTable) -> None:
-        """Begin where a full file ended; the first entry sets its own begin."""
+        """Begin where the previous, full file ended; the first entry sets the begin."""
 
     def save(self) -> None:
         """Write the header to the file."""
@@ -66,7 +68,7 @@ class IndexTable:
         done: int = 0,
         gives_way: bool = False,
     ) -> tuple[RecordStatus, int, int]:
-        """Enter the keys of the records that start in [position, stop)."""
+        """Add the keys of the records that start in [position, stop)."""
 
     def add_new_keys(
         self,
@@ -77,10 +79,10 @@ class IndexTable:
         done: int = 0,
         gives_way: bool = False,
     ) -> tuple[int, int]:
-        """Enter the noted keys of the records that start in [start, stop).
+        """Add the collected keys of the records that start in [start, stop).
 
         As `add_records`, without reading the log; the records end at or below `end`.
-        Returns (offset, done): where the first record begins that is not entered whole.
+        Returns (offset, done) of the first record whose keys are not all in the file.
         """
 
     def find(
@@ -93,4 +95,5 @@ class IndexTable:
         end_ms: int,
         limit: int = 4096,
     ) -> list[int]:
-        """At most `limit` physical offsets that may have the key, the newest first."""
+        """Return at most `limit` physical offsets that may have the key, newest first.
+        """

@@ -1,16 +1,19 @@
 """IndexTable: one index file, filled from log records without the GIL.
 
-Layout, big-endian: header (40 bytes) i64 begin store time @0, i64 end store time @8,
-i64 begin physical offset @16, i64 end physical offset @24, i32 used slots @32, i32
-entry count @36; then slots of i32 (number of the newest entry, 0 = none), then entries
-of 20 bytes: i32 key hash, i64 physical offset, i32 seconds since the file's begin, i32
-entry before it in the slot (0 = none).  Entry 0 is never used, so the count starts at
-1.
+Layout, big-endian: a header of 40 bytes, then slots, then entries.
+
+header  i64 begin store time @0, i64 end store time @8, i64 begin physical offset @16,
+        i64 end physical offset @24, i32 used slots @32, i32 entry count @36
+slot    i32 number of its newest entry, 0 without one
+entry   i32 key hash @0, i64 physical offset @4, i32 seconds since the file's begin @12,
+        i32 number of the previous entry of the slot @16, 0 without one
+
+Entry 0 is never used, so the count starts at 1.
 `record_keys.pxd` has the keys of a record; slot = key hash % slots.
-Invariants: an entry is whole before its slot names it; the header is kept in memory and
-written by `save` only.
-Crash contract: none; a file that was not full and flushed is built again.
-One thread adds; readers beside it see whole entries.
+Invariants: an entry is whole before its slot refers to it; the header is kept in memory
+and written by `save` only.
+Crash contract: a file that was not full and flushed is built again.
+One thread adds; concurrent readers see whole entries.
 """
 
 cimport cython
@@ -37,10 +40,10 @@ cdef enum:
     HEADER_SIZE = 40
     SLOT_SIZE = 4
     ENTRY_SIZE = 20
-    HIT_LIMIT = 1024    # records of one answer; more than any limit in use
-    CHAIN_LIMIT = 1000000  # entries of one slot that a query looks at
+    HIT_LIMIT = 1024    # records of one result; more than any limit in use
+    CHAIN_LIMIT = 1000000  # entries of one slot that a query reads
     YIELD_RECORDS = 128  # 0.1 ms if they are read from the log
-    YIELD_NEW_KEYS = 2048  # 0.1 ms if only their entries are made
+    YIELD_NEW_KEYS = 2048  # 0.1 ms if only their entries are added
     TOGETHER = 8        # keys of a record whose slots are loaded at the same time
 
 
@@ -54,7 +57,7 @@ cdef bint has_key(
     const uint8_t *topic, int64_t topic_size,
     const uint8_t *key, int64_t size, bint is_tags,
 ) noexcept nogil:
-    """Whether an indexed record has the key."""
+    """True if an indexed record has the key."""
     cdef RecordKeys found
     cdef const uint8_t *own
     cdef int64_t own_size
@@ -86,10 +89,10 @@ def find_in_log(
     int64_t limit,
     bint only_first=False,
 ):
-    """Offsets of the last `limit` records in [position, end) that have the key.
+    """Return offsets of the last `limit` records in [position, end) that have the key.
 
-    Oldest first; `only_first` looks at the record at `position` alone.  The scan runs
-    without the GIL, at a few nanoseconds a record, and ends where there is no record.
+    Oldest first; with `only_first` it reads the record at `position` alone. The scan
+    runs without the GIL, at a few nanoseconds a record, and ends at invalid bytes.
     """
     cdef int64_t hits[HIT_LIMIT]
     cdef int64_t count = 0, i
@@ -156,7 +159,8 @@ cdef class IndexTable:
         return self.entries_at + self.entry_count * ENTRY_SIZE
 
     def load(self):
-        """Take the header from the file; ValueError if it cannot be one."""
+        """Read the header of the file; ValueError if its values contradict each other.
+        """
         cdef const uint8_t *p = self.file.address
         self.file.check_range(0, HEADER_SIZE, self.file.size)
         self.begin_ms = get64(p)
@@ -174,7 +178,7 @@ cdef class IndexTable:
             raise ValueError(f"{self.file.path}: its header cannot be true")
 
     def continue_from(self, IndexTable before not None):
-        """Begin where a full file ended; the first entry sets its own begin."""
+        """Begin where the previous, full file ended; the first entry sets the begin."""
         self.begin_ms = self.end_ms = before.end_ms
         self.begin_offset = self.end_offset = before.end_offset
 
@@ -223,9 +227,9 @@ cdef class IndexTable:
     cdef bint add_keys(
         self, const uint8_t *p, const RecordParts *parts, int64_t room, int64_t *done
     ) noexcept nogil:
-        """Enter the keys of one record after the first `done`; False if all is full.
+        """Add the keys of one record after the first `done`; False if the file is full.
 
-        The slots of some keys are loaded into the cache together.
+        It prefetches the slots of several keys together.
         """
         cdef RecordKeys found
         cdef int32_t values[TOGETHER]
@@ -259,13 +263,13 @@ cdef class IndexTable:
         int64_t done=0,
         bint gives_way=False,
     ):
-        """Enter the keys of the records that start in [position, stop).
+        """Add the keys of the records that start in [position, stop).
 
-        They end at or below `end`.  `done` keys of the first record are in the file
-        before.  With `gives_way` whoever waits for this core has it after 0.1 ms, not
-        after a slice of up to 4 ms.  Returns (status, position, done): OK if `stop` was
-        reached, or before it if this file is full or has no more blocks; BLANK at the
-        end of the log file; anything else is no record.
+        They end at or below `end`. The file has the first `done` keys of the first
+        record already. With `gives_way` it yields the core every 0.1 ms, not after a
+        slice of up to 4 ms. Returns (status, position, done). The status is OK at
+        `stop`, or if this file is full or has no more blocks; BLANK at the end of the
+        log file; else the bytes are no valid record.
         """
         cdef RecordParts parts
         cdef RecordStatus status = OK
@@ -311,10 +315,10 @@ cdef class IndexTable:
         int64_t done=0,
         bint gives_way=False,
     ):
-        """Enter the noted keys of the records that start in [start, stop).
+        """Add the collected keys of the records that start in [start, stop).
 
         As `add_records`, without reading the log; the records end at or below `end`.
-        Returns (offset, done): where the first record begins that is not entered whole.
+        Returns (offset, done) of the first record whose keys are not all in the file.
         """
         cdef int64_t room = self.entry_limit
         cdef int64_t head = keys.produced_count()
@@ -366,10 +370,10 @@ cdef class IndexTable:
         int64_t end_ms,
         int64_t limit=4096,
     ):
-        """At most `limit` physical offsets that may have the key, the newest first.
+        """Return at most `limit` physical offsets that may have the key, newest first.
 
-        Other keys with the same hash are among them, and times are right to a second
-        or two: the reader looks at the records.
+        The caller checks the records: other keys may have the same hash, and times are
+        right to a second or two.
         """
         cdef int32_t value = key_hash_of(
             topic_hash_of(topic, len(topic)), key, len(key), is_tags

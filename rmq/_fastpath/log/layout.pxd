@@ -1,4 +1,4 @@
-"""Offsets, sizes and magic codes of what is stored; one definition for C and Python.
+"""Offsets, sizes and magic codes of stored bytes; one definition for C and Python.
 
 Commit-log record, big-endian, places for IPv4 hosts (an IPv6 host is 12 bytes longer)::
 

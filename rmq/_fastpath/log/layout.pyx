@@ -1,1 +1,1 @@
-"""Offsets, sizes and magic codes of what is stored (declared in layout.pxd)."""
+"""Offsets, sizes and magic codes of stored bytes (declared in layout.pxd)."""

@@ -5,8 +5,8 @@ from rmq._fastpath.log.mapped_file cimport MappedFile
 from rmq._fastpath.log.tail_ring cimport TailRing
 
 cdef class LogReader:
-    cdef list files                 # of the log, in order; somebody else's
-    cdef public TailRing ring       # None: the files have everything
+    cdef list files                 # of the log, in order; their owner changes the list
+    cdef public TailRing ring       # None: the files have all bytes
     cdef int64_t ring_floor(self) noexcept nogil
     cdef Extent load_from_file(self, MappedFile file, int64_t offset, int64_t end)
     cdef void *file_at(self, int64_t offset) noexcept with gil

@@ -1,7 +1,7 @@
-"""LogReader: decides for every reader whether bytes of the log come from ring or file.
+"""LogReader: chooses between ring and file for every read of the log.
 
 A record that begins at `ring_floor` or later is in the ring, every earlier one is whole
-in its file; nobody reads a file at or after *written*, where it may change.
+in its file.  A file may still change at and after *written*, so readers stop there.
 The thread that owns the store reads in place; other threads get copies, because the
 next append may overwrite what they read.
 """
@@ -26,18 +26,18 @@ cdef extern from "<unistd.h>" nogil:
 
 @cython.final
 cdef class LogReader:
-    """The one way to the bytes of a log."""
+    """Reads the bytes of a log."""
 
     def __cinit__(self, list files not None):
-        """`files` are those of the log, in order; their owner changes the list."""
+        """`files` are those of the log in order; their owner changes the list."""
         self.files = files
 
     cdef int64_t ring_floor(self) noexcept nogil:
-        """Bytes from here on are in the ring."""
+        """Return the offset from which the ring has all bytes."""
         return INT64_MAX if self.ring is None else self.ring.load_floor()
 
     cdef void *file_at(self, int64_t offset) noexcept with gil:
-        """The mapped file that `offset` lies in, or NULL."""
+        """Return the mapped file that contains `offset`, or NULL."""
         cdef MappedFile file
         cdef int64_t i
         if not self.files:
@@ -52,7 +52,7 @@ cdef class LogReader:
         return NULL if file.address == NULL else <void *>file
 
     cdef uint8_t *copy(self, uint8_t *out, int64_t offset, int64_t size) noexcept nogil:
-        """Copy bytes of the log that are in one file; the end of the copy."""
+        """Copy bytes of one log file to `out` and return the end of the copy."""
         cdef int64_t floor = self.ring_floor()
         cdef int64_t of_file = min(size, max(<int64_t>0, floor - offset))
         cdef void *file
@@ -72,7 +72,7 @@ cdef class LogReader:
         return out + size
 
     def read(self, int64_t offset, int64_t size):
-        """Copy published bytes; None if they are not all in one file."""
+        """Return a copy of appended bytes; None if they are not all in one file."""
         cdef void *file = self.file_at(offset)
         if file == NULL or size < 0:
             return None
@@ -85,9 +85,9 @@ cdef class LogReader:
         return data
 
     def read_record(self, int64_t offset):
-        """Copy as many bytes as a record at `offset` says that it has.
+        """Return a copy of the record at `offset`, by the size in its first field.
 
-        None if they are not all in one file; whether it is a record is not checked.
+        None if it is not all in one file. The record is not checked.
         """
         head = self.read(offset, RecordLayout.BLANK_SIZE)
         if head is None:
@@ -96,7 +96,7 @@ cdef class LogReader:
         return None if size < RecordLayout.BLANK_SIZE else self.read(offset, size)
 
     def find_missing(self, int64_t offset, int64_t size):
-        """Return the (file, position, size) that only the disk has, or None."""
+        """Return the (file, position, size) that is on the disk only, or None."""
         cdef MappedFile file
         cdef int64_t of_file = min(size, max(<int64_t>0, self.ring_floor() - offset))
         cdef void *found
@@ -111,14 +111,14 @@ cdef class LogReader:
         return file, offset - file.base_offset, of_file
 
     cdef Extent load_from_file(self, MappedFile file, int64_t offset, int64_t end):
-        """Copy from a file by one large read: no page of it may be in memory."""
+        """Copy from a file by one large read, as its pages may not be in memory."""
         cdef int64_t size = end - offset, done = 0
         cdef ssize_t got = 0
         cdef uint8_t *memory = <uint8_t *>malloc(size)
         if memory == NULL:
             raise MemoryError
         extent = new_extent(file.path, memory, offset, size, None)
-        file.hold()
+        file.acquire()
         with nogil:
             while done < size:
                 got = pread(
@@ -134,11 +134,12 @@ cdef class LogReader:
         return extent
 
     def read_extent(self, int64_t offset, int64_t limit, *, bint is_shared=False):
-        """Lend whole records from `offset` on: an extent, and where they end.
+        """Return an extent with whole records from `offset` on, and the end of the
+        last.
 
-        If it is a copy it has at most `limit` bytes, the last ones maybe of a part.
-        With `is_shared` any thread may read them, else the store's thread until the
-        next append.  None if `offset` is not in the log any more.
+        A copy has at most `limit` bytes and may end inside a record. With `is_shared`
+        any thread may read it, else the store's thread until the next append. None if
+        the log no longer has `offset`.
         """
         cdef void *found
         cdef MappedFile file

@@ -14,18 +14,18 @@ cdef class LogWriter:
     cdef Watermark durable
     cdef FlushTimes times           # of durable writes
     cdef object find_file           # offset -> the MappedFile that it lies in
-    cdef object on_buffered         # called once, when writes stop being direct
-    cdef readonly bint is_durable   # a write that returned is on the disk
+    cdef object on_buffered         # called once, when writes become buffered
+    cdef readonly bint is_durable   # a write that has returned is on the disk
     cdef readonly bint is_direct
-    cdef public int64_t interval_ns  # a rest that is older than this is written
+    cdef public int64_t interval_ns  # bytes that are older are written
     cdef int64_t wake_size      # bytes for which the thread wakes up
     cdef MappedFile file            # that is written, and its descriptors
     cdef int fd
     cdef int64_t file_begin
     cdef int64_t file_end
     cdef uint8_t *last_block        # padded with zeros
-    cdef pthread_mutex_t lock       # of what writes
-    cdef int wake_fd                # of a reactor whose senders wait for room, or -1
+    cdef pthread_mutex_t lock       # of the writer state
+    cdef int wake_fd                # of the reactor whose senders wait for room, or -1
     cdef int is_room_awaited    # atomic
     cdef readonly int64_t writes
     cdef readonly int64_t buffered_writes

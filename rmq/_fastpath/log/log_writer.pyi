@@ -8,7 +8,7 @@ from rmq._fastpath.log.watermark import Watermark
 
 @final
 class LogWriter:
-    """The one who writes the files of a log that has a ring."""
+    """Writes the files of a log that has a ring."""
 
     ring: TailRing
     is_durable: bool
@@ -31,26 +31,27 @@ class LogWriter:
     ) -> Self:
         """`find_file` returns the file of an offset.
 
-        `on_buffered` is called when writes stop being direct.
+        `on_buffered` is called when writes become buffered.
 
-        `durable` is moved here if writes are durable, and `times` has how long each
-        took; demands of `durable` wake the thread.
+        If writes are durable, the writer advances `durable` and adds the duration of
+        each to `times`. Requests to `durable` wake the thread.
         """
 
     def wake_when_written(self, descriptor: int) -> None:
-        """Write to this eventfd when there is room for which senders wait; -1 ends."""
+        """Signal this eventfd when senders that wait for room may retry; -1 stops that.
+        """
 
     def run(self) -> None:
         """Write until `durable.end_wait`; OSError if the log cannot be written."""
 
     def write_out(self) -> int:
-        """Write all that was appended before the call; the written offset."""
+        """Write all that was appended before the call and return the written offset."""
 
     def open_file(self, offset: int) -> None:
         """Write to the file of `offset` from now on."""
 
     def close_file(self) -> None:
-        """Let go of the file."""
+        """Release the file."""
 
     def end_direct(self) -> None:
         """Write through the page cache from now on."""

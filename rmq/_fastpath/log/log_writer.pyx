@@ -1,14 +1,14 @@
 """LogWriter: moves the log from the tail ring to its files.
 
-Under ASYNC_FLUSH it writes as soon as there is much, or something has waited long
-wake_size; past the page cache (O_DIRECT), but through it while the ring is more than half
-full: the page cache absorbs what the disk cannot take at once.  Under SYNC_FLUSH it
-writes everything as soon as somebody waits (O_DIRECT, O_DSYNC).  A direct write begins
-with the block in which the last one ended, and ends with one that is padded with zeros.
-Where the file system refuses direct writes, or blocks do not fit into the files, every
-write is buffered, and fdatasync follows it under SYNC_FLUSH.
-Invariants: bytes are written in their order; *written* and *durable* move after the
-write returned, never before; after a failed write nothing more is written.
+Under ASYNC_FLUSH it writes when `wake_size` bytes wait, or the oldest has waited for
+the interval. It bypasses the page cache (O_DIRECT) unless the ring is more than half
+full. Then the page cache absorbs the surplus.
+Under SYNC_FLUSH it writes everything on each request (O_DIRECT, O_DSYNC).
+A direct write begins with the block in which the last one ended, and ends with one that
+is padded with zeros.  If the file system refuses direct writes, or blocks do not fit
+into the files, every write is buffered, and under SYNC_FLUSH fdatasync follows it.
+Invariants: bytes are written in order; *written* and *durable* advance after the write
+has returned, never before; after a failed write there is no further write.
 `run` is the loop of one thread, which takes the GIL only between two files; `write_out`
 writes on any other thread.
 """
@@ -94,7 +94,7 @@ cdef enum:
 
 @cython.final
 cdef class LogWriter:
-    """The one who writes the files of a log that has a ring."""
+    """Writes the files of a log that has a ring."""
 
     def __cinit__(
         self,
@@ -110,10 +110,10 @@ cdef class LogWriter:
     ):
         """`find_file` returns the file of an offset.
 
-        `on_buffered` is called when writes stop being direct.
+        `on_buffered` is called when writes become buffered.
 
-        `durable` is moved here if writes are durable, and `times` has how long each
-        took; demands of `durable` wake the thread.
+        If writes are durable, the writer advances `durable` and adds the duration of
+        each to `times`. Requests to `durable` wake the thread.
         """
         self.fd = self.wake_fd = -1
         self.ring = ring
@@ -136,17 +136,18 @@ cdef class LogWriter:
     # -- the thread that appends
 
     cdef void wake_for_append(self, int64_t pending) noexcept nogil:
-        """Wake the thread for what was appended; `pending` bytes waited before."""
+        """Wake the writer after an append; `pending` bytes waited before it."""
         if self.is_durable or pending == 0 or self.pending() >= self.wake_size:
             self.durable.request_advance()
 
     cdef void wake_reactor_later(self) noexcept nogil:
-        """Wake the reactor when something was written."""
+        """Wake the reactor after the next write."""
         rmq_exchange(&self.is_room_awaited, 1)
         self.durable.request_advance()
 
     def wake_when_written(self, int descriptor):
-        """Write to this eventfd when there is room for which senders wait; -1 ends."""
+        """Signal this eventfd when senders that wait for room may retry; -1 stops that.
+        """
         self.wake_fd = descriptor
 
     # -- the thread that writes
@@ -169,7 +170,7 @@ cdef class LogWriter:
         self.raise_error(error)
 
     def write_out(self):
-        """Write all that was appended before the call; the written offset."""
+        """Write all that was appended before the call and return the written offset."""
         cdef int64_t end = self.ring.load_appended()
         cdef int error
         with nogil:
@@ -178,17 +179,17 @@ cdef class LogWriter:
         return self.ring.load_written()
 
     cdef int raise_error(self, int error) except -1:
-        """Raise what a write gave."""
+        """Raise the OSError of a failed write."""
         if error:
             path = self.ring.path if self.file is None else self.file.path
             raise OSError(error, os.strerror(error), path)
         return 0
 
     cdef int write_until(self, int64_t end) noexcept nogil:
-        """Write up to `end`, where a record ends, part by part; an errno, or 0.
+        """Write up to `end`, where a record ends, part by part; return an errno or 0.
 
-        After it the files have whole records only: a part of one may look whole to
-        other programs, because nothing in a record covers its properties.
+        After it the files have whole records only. Other programs may take a part of
+        one for whole, because no checksum covers the properties.
         """
         cdef int error = 0
         cdef int64_t stop, start
@@ -207,7 +208,7 @@ cdef class LogWriter:
         return error
 
     cdef int write_part(self, int64_t stop) noexcept nogil:
-        """Write [written, stop), which is in one file; then move the watermarks."""
+        """Write [written, stop), which is in one file; then advance the watermarks."""
         cdef int64_t start = self.ring.load_written()
         cdef int64_t began_ns = monotonic_ns() if self.is_durable else 0
         cdef int error
@@ -230,7 +231,7 @@ cdef class LogWriter:
         return 0
 
     cdef int write_direct(self, int64_t start, int64_t stop) noexcept nogil:
-        """Write whole blocks past the page cache, the last one padded with zeros."""
+        """Write whole blocks by O_DIRECT, the last one padded with zeros."""
         cdef int64_t whole = stop - stop % RING_BLOCK
         cdef int64_t rest = 0
         cdef int64_t position = start - self.file_begin
@@ -279,7 +280,7 @@ cdef class LogWriter:
     # -- files, with the GIL
 
     cdef int next_file(self, int64_t offset) noexcept with gil:
-        """Go on in the file of `offset`; an errno, or 0."""
+        """Switch to the file of `offset`; return an errno or 0."""
         try:
             self.close_file()
             self.open_file(offset)
@@ -290,7 +291,7 @@ cdef class LogWriter:
     def open_file(self, int64_t offset):
         """Write to the file of `offset` from now on."""
         cdef MappedFile file = self.find_file(offset)
-        file.hold()
+        file.acquire()
         self.file = file
         if self.is_direct:
             flags = os.O_WRONLY | os.O_CLOEXEC | os.O_DIRECT
@@ -306,7 +307,7 @@ cdef class LogWriter:
         self.file_end = file.base_offset + file.size
 
     def close_file(self):
-        """Let go of the file."""
+        """Release the file."""
         if self.file is None:
             return
         if self.is_durable and self.ring.load_written() >= self.file_end:
@@ -327,7 +328,7 @@ cdef class LogWriter:
         self.on_buffered()
 
     cdef int fall_back_to_buffered(self, int64_t stop) noexcept with gil:
-        """Write up to `stop` through the page cache, and all that follows."""
+        """Write up to `stop` through the page cache, and all later bytes, too."""
         self.disable_direct()
         with nogil:
             return self.write_buffered(self.ring.load_written(), stop)

@@ -28,20 +28,20 @@ class MappedFile(Extent):
         """True after `close`."""
 
     def allocate(self, end: int) -> None:
-        """Give [0, end) its blocks; OSError (ENOSPC) if there are none."""
+        """Allocate the blocks of [0, end); OSError (ENOSPC) if the disk is full."""
 
     def assume_allocated(self, end: int) -> None:
-        """Trust that [0, end) has blocks: a file that was written to before."""
+        """Assume that [0, end) has blocks, as in a file from an earlier run."""
 
     def expect_writes(self, *, writing: bool) -> None:
-        """Tell the kernel whether new pages or old ones are touched next.
+        """Advise the kernel if the next accesses are first writes to pages.
 
-        A first write to a page of a fresh file otherwise reads ahead: 2 ms instead of
-        10 us where the device's read-ahead is 8 MiB.
+        Without it a first write to a page reads ahead: 2 ms, not 10 us, with a
+        read-ahead of 8 MiB.
         """
 
     def append(self, data: Buffer) -> int:
-        """Copy `data` to write_position and return the new one."""
+        """Copy `data` to write_position and return the new position."""
 
     def write(self, position: int, data: Buffer) -> None:
         """Copy `data` to `position`, inside the allocated part."""
@@ -50,26 +50,29 @@ class MappedFile(Extent):
         """Write `data` with a system call, which reports errors a mapping cannot."""
 
     def zero(self, start: int, end: int) -> None:
-        """Make [start, end) zeros: what recovery cut must not look like data."""
+        """Fill [start, end) with zeros: bytes that recovery cut must not look like
+        data.
+        """
 
     def view(self, position: int, size: int) -> memoryview:
         """A read-only memoryview that keeps the mapping until it is released."""
 
     def flush(self, durable: Watermark | None = None, position: int = -1) -> int:
-        """Call fdatasync without the GIL (116 us for 4 KiB); the durable position.
+        """Call fdatasync without the GIL (116 us for 4 KiB); return the durable
+        position.
 
-        That is `position`, or else the write position.  `durable` is moved to it at
-        once, also while another thread keeps the GIL.
+        That is `position`, or the write position without one. `durable` advances to it
+        at once, even while another thread has the GIL.
         """
 
     def begin_flush(self, start: int, end: int) -> None:
-        """Have the disk begin with [start, end), without the GIL or a promise.
+        """Start writing [start, end) to the disk, without the GIL and without a result.
 
-        Only `flush` tells what is durable, and if it failed.
+        Only `flush` returns what is durable, and reports errors.
         """
 
     def assume_flushed(self, position: int) -> None:
-        """Trust that [0, position) is durable: what recovery found on the disk."""
+        """Assume that [0, position) is durable: recovery has found it on the disk."""
 
     def is_resident(self, position: int, size: int) -> bool:
         """True if the whole range is in the page cache (1.2 us for 32 KiB)."""
@@ -77,14 +80,14 @@ class MappedFile(Extent):
     def load(self, position: int, size: int) -> None:
         """Read a range into the page cache, without the GIL (0.5 ms for 512 KiB)."""
 
-    def hold(self) -> None:
+    def acquire(self) -> None:
         """Keep the mapping until `release`."""
 
     def release(self) -> None:
-        """Give back what `hold` took."""
+        """Undo one `acquire`."""
 
     def close(self) -> None:
-        """Unmap and close; BufferError while somebody holds the file."""
+        """Unmap and close; BufferError while the file is held."""
 
     def unlink(self) -> None:
         """Remove the name; the mapping lives until it is closed."""

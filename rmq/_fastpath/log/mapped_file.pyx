@@ -2,14 +2,14 @@
 
 Layout: `size` bytes; [0, write_position) is written, the rest is zero.
 Invariants: flushed_position <= write_position <= allocated <= size for a file being
-written; nothing is written outside `allocated`, whose blocks exist; the file is
-never shortened while it is mapped (either would end in SIGBUS); no file is closed that
-is held, and a flush or allocation holds it.
+written. There is no write outside `allocated`, whose blocks exist, and a mapped file is
+never shortened: either would end in SIGBUS. A file that is held is not closed; a flush
+or allocation holds it.
 `create` gives only an empty file its length; a file with another one is refused.
-A file of a log with a ring is written by `LogWriter`, through descriptors of its own:
-then only what it has written is in the file before write_position.
-Crash contract: a file is empty or has its exact length; after a kill every byte is old,
-new or zero; after a power cut everything below flushed_position is new.
+`LogWriter` writes the files of a log with a ring, through descriptors of its own. Then
+a file has only the bytes before *written*, not all before write_position.
+Crash contract: a file is empty or has its exact length. After a kill every byte is old,
+new or zero. After a power cut all bytes below flushed_position are new.
 Writers run on one thread (the trio thread); `flush` and `allocate` may run on a worker
 beside them, one at a time each.
 """
@@ -174,7 +174,7 @@ cdef class MappedFile(Extent):
 
     @property
     def write_position(self):
-        """The end of what is written."""
+        """The end of the written bytes."""
         return self._write_position
 
     @write_position.setter
@@ -214,7 +214,7 @@ cdef class MappedFile(Extent):
         return 0
 
     def allocate(self, int64_t end):
-        """Give [0, end) its blocks; OSError (ENOSPC) if there are none."""
+        """Allocate the blocks of [0, end); OSError (ENOSPC) if the disk is full."""
         cdef int error
         cdef int64_t start = self.allocated
         self.check_write(0, 0, self.size)
@@ -231,21 +231,21 @@ cdef class MappedFile(Extent):
         rmq_trace(b"a", self.fd, NULL, start, end - start)
 
     def assume_allocated(self, int64_t end):
-        """Trust that [0, end) has blocks: a file that was written to before."""
+        """Assume that [0, end) has blocks, as in a file from an earlier run."""
         self.check_range(0, end, self.size)
         self.allocated = max(self.allocated, end)
 
     def expect_writes(self, *, bint writing):
-        """Tell the kernel whether new pages or old ones are touched next.
+        """Advise the kernel if the next accesses are first writes to pages.
 
-        A first write to a page of a fresh file otherwise reads ahead: 2 ms instead of
-        10 us where the device's read-ahead is 8 MiB.
+        Without it a first write to a page reads ahead: 2 ms, not 10 us, with a
+        read-ahead of 8 MiB.
         """
         self.check_range(0, 0, self.size)
         madvise(self.address, self.size, MADV_RANDOM if writing else MADV_NORMAL)
 
     def append(self, const uint8_t[::1] data not None):
-        """Copy `data` to write_position and return the new one."""
+        """Copy `data` to write_position and return the new position."""
         if data.shape[0]:
             self.store(self._write_position, &data[0], data.shape[0])
             self._write_position += data.shape[0]
@@ -262,7 +262,9 @@ cdef class MappedFile(Extent):
             self.store_pwrite(position, &data[0], data.shape[0])
 
     def zero(self, int64_t start, int64_t end):
-        """Make [start, end) zeros: what recovery cut must not look like data."""
+        """Fill [start, end) with zeros: bytes that recovery cut must not look like
+        data.
+        """
         cdef int64_t part
         cdef int error
         cdef bytes zeros = bytes(1 << 16)
@@ -282,15 +284,16 @@ cdef class MappedFile(Extent):
             start += part
 
     def view(self, int64_t position, int64_t size):
-        """Give a read-only memoryview; it keeps the mapping until it is released."""
+        """Return a read-only memoryview; it keeps the mapping until it is released."""
         self.check_range(position, size, self.size)
         return memoryview(self)[position:position + size]
 
     def flush(self, Watermark durable=None, int64_t position=-1):
-        """Call fdatasync without the GIL (116 us for 4 KiB); the durable position.
+        """Call fdatasync without the GIL (116 us for 4 KiB); return the durable
+        position.
 
-        That is `position`, or else the write position.  `durable` is moved to it at
-        once, also while another thread keeps the GIL.
+        That is `position`, or the write position without one. `durable` advances to it
+        at once, even while another thread has the GIL.
         """
         cdef int64_t end = self._write_position if position < 0 else position
         cdef int error
@@ -310,9 +313,9 @@ cdef class MappedFile(Extent):
         return end
 
     def begin_flush(self, int64_t start, int64_t end):
-        """Have the disk begin with [start, end), without the GIL or a promise.
+        """Start writing [start, end) to the disk, without the GIL and without a result.
 
-        Only `flush` tells what is durable, and if it failed.
+        Only `flush` returns what is durable, and reports errors.
         """
         self.check_range(start, end - start, self.size)
         self.holders += 1
@@ -321,11 +324,11 @@ cdef class MappedFile(Extent):
         self.holders -= 1
 
     def assume_flushed(self, int64_t position):
-        """Trust that [0, position) is durable: what recovery found on the disk."""
+        """Assume that [0, position) is durable: recovery has found it on the disk."""
         self.flushed_position = position
 
     def is_resident(self, int64_t position, int64_t size):
-        """Tell if the whole range is in the page cache (1.2 us for 32 KiB)."""
+        """Return True if the whole range is in the page cache (1.2 us for 32 KiB)."""
         self.check_range(position, size, self.size)
         result = rmq_resident(self.address, position, size)
         if result < 0:
@@ -347,18 +350,18 @@ cdef class MappedFile(Extent):
         """True if the range of an open file can be read without waiting for a disk."""
         return rmq_resident(self.address, position, size) == 1
 
-    def hold(self):
+    def acquire(self):
         """Keep the mapping until `release`."""
         self.check_range(0, 0, self.size)
         self.holders += 1
 
     def release(self):
-        """Give back what `hold` took."""
+        """Undo one `acquire`."""
         assert self.holders > 0, self.path
         self.holders -= 1
 
     def close(self):
-        """Unmap and close; BufferError while somebody holds the file."""
+        """Unmap and close; BufferError while the file is held."""
         if self.address == NULL:
             return
         if self.holders:

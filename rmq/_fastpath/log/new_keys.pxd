@@ -13,7 +13,7 @@ cdef class NewKeys:
     cdef readonly int64_t capacity
     cdef int64_t produced       # atomic
     cdef int64_t consumed       # atomic
-    cdef int64_t end            # atomic; -1: nothing was noted
+    cdef int64_t end            # atomic; -1: no keys were collected
     cdef void collect_records(
         self, const uint8_t *records, int64_t size, int64_t offset
     ) noexcept nogil

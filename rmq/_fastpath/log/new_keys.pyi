@@ -6,16 +6,17 @@ class NewKeys:
 
     capacity: int
     def __new__(cls, capacity: int = ...) -> NewKeys:
-        """`capacity` is a power of two; a place takes 24 bytes once it was used."""
+        """`capacity` is a power of two; each used key takes 24 bytes."""
 
     def contains(self, offset: int) -> bool:
         """True if the keys of the records from `offset` on are here."""
 
     def discard_before(self, offset: int) -> int | None:
-        """Leave out the records before `offset`; return where the next begins."""
+        """Discard the records before `offset`; return the offset of the next, or None.
+        """
 
     def __len__(self) -> int:
-        """Places in use; a record without keys needs one, too."""
+        """Number of keys; a record without keys counts as one."""
 
     def clear(self) -> None:
-        """Forget everything; nobody appends or takes meanwhile."""
+        """Discard all keys; no thread may append or consume meanwhile."""

@@ -1,13 +1,13 @@
-"""NewKeys: hashes of the keys of the last records, from who appends to who indexes.
+"""NewKeys: hashes of keys of the last records, from the appending thread to the index.
 
-Who appends has a record in the processor's cache.  Who indexes would read it again from
-the log: that costs more than the rest of its work, and with a tail ring the record may
-be on the disk only.
-Positions only grow: [taken, put) wait for the index.  They are of all records from the
-first of them to `end` of the log.  A record that finds no place is the end; the table
-begins anew after the last key was taken, and the index reads what lies between from the
-log.
-One thread appends, and notes; one at a time takes.  `end` is stored after the keys.
+At the append a record is in the processor's cache. The index would have to read it
+again from the log, which costs more than the rest of its work. With a tail ring the
+record may be on the disk only.
+Positions only grow: [consumed, produced) wait for the index. They cover all records
+from the first of them to `end` of the log. A record without room in the table is the
+end. The table starts again after the last key was consumed, and the index reads the
+records between from the log.
+One thread appends and collects; one at a time consumes. `end` is stored after the keys.
 """
 
 cimport cython
@@ -39,7 +39,7 @@ cdef class NewKeys:
     """The keys of one log that wait for their entries."""
 
     def __cinit__(self, int64_t capacity=1 << 18):
-        """`capacity` is a power of two; a place takes 24 bytes once it was used."""
+        """`capacity` is a power of two; each used key takes 24 bytes."""
         if capacity <= 0 or capacity & (capacity - 1):
             raise ValueError(f"{capacity} is no power of two")
         self.capacity = capacity
@@ -56,7 +56,7 @@ cdef class NewKeys:
     cdef void collect_records(
         self, const uint8_t *records, int64_t size, int64_t offset
     ) noexcept nogil:
-        """Take the keys of whole records that the log has at `offset`."""
+        """Collect the keys of whole records that the log has at `offset`."""
         cdef RecordParts parts
         cdef RecordStatus status
         cdef int64_t at = 0
@@ -83,7 +83,7 @@ cdef class NewKeys:
         int64_t offset,
         bint is_indexed,
     ) noexcept nogil:
-        """Put the keys of one record, or the note that it has none; False if full."""
+        """Add the keys of one record, or one mark if it has no key; False if full."""
         cdef RecordKeys found
         cdef NewKey *place
         cdef const uint8_t *text
@@ -112,7 +112,7 @@ cdef class NewKeys:
         rmq_keys_store(&self.produced, put)
         return True
 
-    # -- the thread that takes
+    # -- the thread that consumes
 
     def contains(self, int64_t offset):
         """True if the keys of the records from `offset` on are here."""
@@ -120,7 +120,8 @@ cdef class NewKeys:
         return len(self) > 0 and self.key_at(self.consumed).offset <= offset < end
 
     def discard_before(self, int64_t offset):
-        """Leave out the records before `offset`; return where the next begins."""
+        """Discard the records before `offset`; return the offset of the next, or None.
+        """
         cdef int64_t produced = self.produced_count()
         cdef int64_t consumed = self.consumed
         while consumed < produced and self.key_at(consumed).offset < offset:
@@ -129,11 +130,11 @@ cdef class NewKeys:
         return self.key_at(consumed).offset if consumed < produced else None
 
     def __len__(self):
-        """Places in use; a record without keys needs one, too."""
+        """Number of keys; a record without keys counts as one."""
         return rmq_keys_load(&self.produced) - rmq_keys_load(&self.consumed)
 
     def clear(self):
-        """Forget everything; nobody appends or takes meanwhile."""
+        """Discard all keys; no thread may append or consume meanwhile."""
         self.consumed = self.produced
         self.end = -1
 

@@ -1,13 +1,13 @@
-"""Queue files, opened for a moment: written by a flush, looked at when a store starts.
+"""Queue files, opened for a moment: to flush entries, and to read ends at a start.
 
-Layout: entries of 20 bytes (layout.pxd); the file has its whole size from the start, as
+Layout: entries of 20 bytes (layout.pxd).  The file has its full size from the start, as
 Java reads it, but blocks only where entries were written.
-Nothing keeps a descriptor: `write_entries` opens a group of files, writes, waits for
-the disk and closes.  A few files are synced one by one, more of them with their file
-system: each fdatasync of a new file is a commit of the journal and a flush of the
-device, and 10,000 files took a minute instead of some seconds.
-Crash contract: what `write_entries` reports as written is durable, with the names of
-new files; of the rest each page is old or new.
+No descriptor stays open: `write_entries` opens a group of files, writes, waits for the
+disk and closes. A few files are synced one by one, more of them with their file system.
+Each fdatasync of a new file commits the journal and flushes the device: 10,000 files
+took a minute, not some seconds.
+Crash contract: entries that `write_entries` reports as written are durable, with the
+names of new files; each other page is old or new.
 Any thread may call; the GIL is not held.
 """
 
@@ -61,7 +61,7 @@ cdef struct Write:
 
 
 cdef int _make_folders(const char *path) noexcept nogil:
-    """Make the folder of a file, and the folder of that; an errno, or 0."""
+    """Create the folder of a file and its parent; return an errno or 0."""
     cdef char folder[PATH_LIMIT]
     cdef int64_t ends[2]
     cdef int64_t i = strlen(path), found = 0
@@ -83,7 +83,7 @@ cdef int _make_folders(const char *path) noexcept nogil:
 
 
 cdef int _open(Write *write, int64_t file_size) noexcept nogil:
-    """Open a file for writing, a new one with its whole size; an errno, or 0."""
+    """Open a file for writing, a new one with its full size; return an errno or 0."""
     cdef int flags = O_WRONLY | O_CLOEXEC | (O_CREAT if write.is_new else 0)
     cdef struct_stat status
     cdef int error
@@ -109,7 +109,7 @@ cdef int _open(Write *write, int64_t file_size) noexcept nogil:
 cdef int _write_all(
     int fd, const uint8_t *data, int64_t size, int64_t position
 ) noexcept nogil:
-    """Write all of `data`; an errno, or 0."""
+    """Write all of `data`; return an errno or 0."""
     cdef ssize_t done
     rmq_trace(b"w", fd, data, position, size)
     while size > 0:
@@ -125,7 +125,7 @@ cdef int _write_all(
 
 
 cdef int _sync(int fd) noexcept nogil:
-    """Wait for the disk; an errno, or 0."""
+    """Wait for the disk; return an errno or 0."""
     rmq_trace(b"s", fd, NULL, 0, 0)
     while fdatasync(fd):
         if errno != EINTR:
@@ -171,7 +171,7 @@ cdef void _sync_together(Write *group, int64_t count) noexcept nogil:
 
 
 cdef int _sync_folder(const char *path) noexcept nogil:
-    """Make names of a folder durable, if it is still there; an errno, or 0."""
+    """Make the names in a folder durable if it exists; return an errno or 0."""
     cdef int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
     cdef int error = 0
     if fd < 0:
@@ -187,7 +187,7 @@ cdef int _sync_folder(const char *path) noexcept nogil:
 cdef int64_t _write_group(
     Write *group, int64_t count, int64_t file_size
 ) noexcept nogil:
-    """Write as many files as can be open together; how many."""
+    """Write as many files as can be open together; return their number."""
     cdef Write *write
     cdef int64_t i, opened = 0
     while opened < count and opened < GROUP_LIMIT:
@@ -218,11 +218,11 @@ cdef int64_t _write_group(
 
 
 def write_entries(list writes not None, list folders not None, int64_t file_size):
-    """Write to files of `file_size` bytes and wait for the disk; their errors, or 0.
+    """Write to files of `file_size` bytes and wait for the disk; return their errnos.
 
     `writes` are (path, position, entries, is new); a new file is created, with its
-    folder.  The names in `folders` are made durable, too: OSError if that fails, and
-    then nothing counts as written.
+    folder. An errno is 0 for a file that was written. The names in `folders` become
+    durable, too; an OSError of that means that no file counts as written.
     """
     cdef int64_t count = len(writes), done = 0, opened
     cdef bint are_synced = True         # the folders, with their file system
@@ -256,7 +256,7 @@ def write_entries(list writes not None, list folders not None, int64_t file_size
         free(group)
 
 
-# -- a file at a file when the store starts
+# -- the end of a file, when the store starts
 
 cdef struct OpenFile:
     int fd
@@ -273,7 +273,7 @@ cdef bint _is_valid(const uint8_t *entry) noexcept nogil:
 cdef int64_t _read(
     OpenFile *file, int64_t position, uint8_t *out, int64_t size
 ) noexcept nogil:
-    """Read up to the end of the file; the bytes read, -1 with an error."""
+    """Read up to the end of the file; return the bytes read, -1 with an error."""
     cdef int64_t done = 0
     cdef ssize_t part
     size = min(size, file.size - position)
@@ -289,7 +289,7 @@ cdef int64_t _read(
 
 
 cdef int64_t _offset_at(OpenFile *file, int64_t number) noexcept nogil:
-    """The physical offset of an entry; INT64_MAX without a valid one."""
+    """Return the physical offset of an entry; INT64_MAX if it is not valid."""
     cdef uint8_t entry[ENTRY_SIZE]
     if _read(file, number * ENTRY_SIZE, entry, ENTRY_SIZE) != ENTRY_SIZE:
         return INT64_MAX
@@ -297,7 +297,7 @@ cdef int64_t _offset_at(OpenFile *file, int64_t number) noexcept nogil:
 
 
 cdef int64_t _data_end(OpenFile *file) noexcept nogil:
-    """The end of the blocks at the start of the file."""
+    """Return the end of the first range that has blocks."""
     cdef int64_t end = lseek(file.fd, 0, SEEK_HOLE)
     return file.size if end < 0 else min(end, file.size)
 
@@ -305,10 +305,10 @@ cdef int64_t _data_end(OpenFile *file) noexcept nogil:
 cdef int64_t _valid_end(
     OpenFile *file, int64_t known, int64_t durable_offset
 ) noexcept nogil:
-    """Position after the valid entries at the start of the file.
+    """Return the position after the valid entries at the start of the file.
 
-    Those before entry `known`, and those of records before `durable_offset`, are there
-    for certain, which makes a search out of the walk.
+    Entries before `known`, and those of records before `durable_offset`, certainly
+    exist: so a binary search replaces most of the walk.
     """
     cdef uint8_t part[PART_SIZE]
     cdef int64_t low = 0, high = _data_end(file) // ENTRY_SIZE, middle, size, i
@@ -332,7 +332,8 @@ cdef int64_t _valid_end(
 
 
 cdef int64_t _next_data(OpenFile *file, int64_t position) noexcept nogil:
-    """Position of the first byte from `position` on that is not zero, -1 without one.
+    """Return the position of the first byte at or after `position` that is not zero, or
+    -1.
     """
     cdef uint8_t part[PART_SIZE]
     cdef int64_t size, i
@@ -369,7 +370,7 @@ cdef int _open_for_look(
 
 
 cdef int _raise_error(bytes path, OpenFile *file) except -1:
-    """Close a file and raise its error, if there was one."""
+    """Raise the error of a file, if it has one, and close it."""
     if file.error:
         if file.fd >= 0:
             close(file.fd)
@@ -382,10 +383,10 @@ def find_entries_end(
 ):
     """Return (end, data, first, last offset, last size) of a queue file.
 
-    `end` is the position after its valid entries, of which at least `known` should be
-    there, and all of records before `durable_offset`; `data` tells if something after
-    them is not zero; `first` and the last two are of the first and the last entry, -1
-    without one.
+    `end` is the position after its valid entries: at least `known`, and all of records
+    before `durable_offset`. `data` is True if a later byte is not zero. `first` is the
+    physical offset of the first entry, the last two are those of the last entry; -1
+    without entries.
     """
     cdef OpenFile file
     cdef uint8_t entry[ENTRY_SIZE]
@@ -406,7 +407,7 @@ def find_entries_end(
 
 
 def read_entry_at(bytes path not None, int64_t file_size, int64_t position):
-    """(physical offset, size) of the entry at `position`; size 0 without one."""
+    """Return (physical offset, size) of the entry at `position`; size 0 without one."""
     cdef OpenFile file
     cdef uint8_t entry[ENTRY_SIZE]
     memset(entry, 0, ENTRY_SIZE)
@@ -421,8 +422,10 @@ def read_entry_at(bytes path not None, int64_t file_size, int64_t position):
 
 
 def clear_entries(bytes path not None, int64_t file_size, int64_t position):
-    """Make zeros of all bytes from `position` on, durably: they must not come back
-    when the log has grown past their records."""
+    """Overwrite all bytes from `position` on with zeros, durably.
+
+    Else old entries would come back when the log has grown past their records.
+    """
     cdef OpenFile file
     cdef uint8_t zeros[PART_SIZE]
     cdef int64_t at = position, size

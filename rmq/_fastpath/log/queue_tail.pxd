@@ -4,7 +4,7 @@ from rmq._fastpath.log.waiters cimport Waiter
 
 # The interface of a queue's end.
 #
-#   has_room_for        so many messages can be staged: `publish` cannot fail then
+# has_room_for that many messages can be staged: then `publish` cannot fail
 #   stage, end_staging  offsets of messages that the end of the poll publishes
 #   publish             makes an entry visible; the record is in the log
 #   prefetch            loads what `publish` needs into the cache; prefetch_entry, too,
@@ -40,9 +40,9 @@ cdef class QueueTail:
     cdef int64_t first_offset           # of the first entry in memory
     cdef int64_t capacity               # entries that `entries` has room for
     cdef uint8_t *entries
-    cdef public bint is_deleted         # its topic is gone: nothing is written any more
+    cdef public bint is_deleted         # its topic was deleted: no more writes
     cdef public bint is_watched         # Python waits for its next message
-    cdef Waiter *waiters                # groups of compiled pulls that wait for it
+    cdef Waiter *waiters                # compiled pulls that wait for it
     cdef bint is_touched
     cdef bint is_listed                 # in `tails.unflushed`
     cdef bint is_uncounted              # in `tails.uncounted`

@@ -9,7 +9,7 @@ SIZE_BOUNDS: tuple[int, ...]
 
 @final
 class TailSet:
-    """What the queues of one store share."""
+    """State that the queues of one store share."""
 
     log_start: int
     def take_unflushed(self, least: int) -> list[Any]:
@@ -17,7 +17,7 @@ class TailSet:
 
     @property
     def uncounted_count(self) -> int:
-        """Number of queues with new messages that nobody has counted."""
+        """Number of queues with messages that `take_counts` has not returned yet."""
 
     def take_uncounted(self, limit: int) -> list[Any]:
         """Remove and return at most `limit` queues with new messages.
@@ -26,8 +26,7 @@ class TailSet:
         """
 
     def take_unseen(self, limit: int) -> list[Any]:
-        """Remove and return at most `limit` queues with messages since they were taken
-        last.
+        """Remove and return at most `limit` queues with messages since the last call.
         """
 
     @property
@@ -35,11 +34,11 @@ class TailSet:
         """True while a queue waits for its flush."""
 
     def relist_unflushed(self, queues: list[Any]) -> None:
-        """List queues again whose entries were not flushed."""
+        """List queues again after their flush has failed."""
 
 @disjoint_base
 class QueueTail:
-    """Where the next message of one queue gets its entry."""
+    """The end of one queue, where entries are added."""
 
     topic: str
     topic_bytes: bytes
@@ -57,21 +56,23 @@ class QueueTail:
         self, topic: str, queue_id: int, tails: TailSet | None = None
     ) -> None: ...
     def reserve(self, count: int) -> None:
-        """Make room for `count` entries, so that none of them can fail."""
+        """Make room for `count` entries, so that `publish` cannot fail."""
 
     def publish(self, physical_offset: int, size: int, tags_code: int) -> int:
-        """Add and count the entry of a record; its queue offset."""
+        """Add and count the entry of a record; return its queue offset."""
 
     def truncate_to(self, end: int, end_physical: int) -> None:
-        """End before entry `end`; what is before it and not in memory is in files."""
+        """Truncate the queue to `end`; earlier entries that are not in memory are in
+        files.
+        """
 
     def count_record(self, size: int, messages: int) -> None:
         """Count a record whose entry its owner keeps, see `ends_at`."""
 
     def set_ends(self, end: int, flushed: int, end_physical: int) -> None:
-        """End at an offset, for an owner that keeps the entries in another form.
+        """Set the end of a queue whose entries are kept in another format.
 
-        Those before `flushed` are in files; nothing here has any.
+        Entries before `flushed` are in files; none is here.
         """
 
     def take_counts(self, sizes: Buffer | None) -> tuple[int, int]:
@@ -81,13 +82,15 @@ class QueueTail:
         """
 
     def entry_in_memory(self, offset: int) -> tuple[int, int, int] | None:
-        """(physical offset, size, tags code) of an entry; None if it is in a file."""
+        """Return (physical offset, size, tags code) of an entry; None if not in memory.
+        """
 
     def entries_in_memory(self, offset: int, count: int) -> bytes | None:
-        """Copy `count` entries, or those up to the end; None if they are in a file."""
+        """Copy `count` entries, or those up to the end; None if they are not in memory.
+        """
 
     def unflushed_entries(self) -> bytes:
         """Copy the entries that are only in memory."""
 
     def mark_flushed(self, end: int) -> None:
-        """Note that files have the entries before `end`, and free their memory."""
+        """Record that files have the entries before `end`, and free their memory."""

@@ -1,16 +1,15 @@
-"""QueueTail: the end of one queue, and its entries that no file has yet.
+"""QueueTail: the end of one queue, with the entries that are not in files yet.
 
 Layout: `entries` holds the queue's entries (layout.pxd) from `first_offset` up to
 `next_offset`; those before it are in files.
-Invariants: first_offset <= flushed_offset <= next_offset, except that a few flushed
-entries stay for readers near the end: then first_offset < flushed_offset; a queue with
-entries at or after `flushed_offset` is listed in its `TailSet`, or being flushed.
-`low_offset` is the first offset if `low_physical` >= the log's start; else the owner
-has to search it.
-A queue with another form of entries (`rmq/store/queues/batch_queue.py`) keeps these itself;
-here it has only its ends, first_offset = next_offset, so that no compiled reader finds
-an entry.
-Crash contract: a kill loses the entries that are only here; recovery makes them again
+Invariants: first_offset <= flushed_offset <= next_offset. A few flushed entries stay
+for readers near the end, from first_offset on. A queue with entries at or after
+`flushed_offset` is listed in its `TailSet`, or being flushed. `low_offset` is the first
+offset if `low_physical` >= the log's start; otherwise the owner has to search for it.
+A queue with another entry format (`rmq/store/queues/batch_queue.py`) keeps its entries
+itself. Here it has only its end, first_offset = next_offset, so that compiled readers
+find no entry.
+Crash contract: a kill loses the entries that are in memory only; recovery restores them
 from the log.
 Belongs to the thread that owns the store.
 """
@@ -40,7 +39,7 @@ for _i in range(SIZE_CLASSES - 1):
 
 @cython.final
 cdef class TailSet:
-    """What the queues of one store share."""
+    """State that the queues of one store share."""
 
     def __cinit__(self):
         self.unflushed = []
@@ -69,7 +68,7 @@ cdef class TailSet:
 
     @property
     def uncounted_count(self):
-        """Number of queues with new messages that nobody has counted."""
+        """Number of queues with messages that `take_counts` has not returned yet."""
         return len(self.uncounted)
 
     def take_uncounted(self, int64_t limit):
@@ -84,8 +83,7 @@ cdef class TailSet:
         return taken
 
     def take_unseen(self, int64_t limit):
-        """Remove and return at most `limit` queues with messages since they were taken
-        last.
+        """Remove and return at most `limit` queues with messages since the last call.
         """
         cdef list taken = _pop_last(self.unseen, limit)
         cdef QueueTail queue
@@ -99,7 +97,7 @@ cdef class TailSet:
         return len(self.unflushed) > 0
 
     def relist_unflushed(self, list queues not None):
-        """List queues again whose entries were not flushed."""
+        """List queues again after their flush has failed."""
         cdef QueueTail queue
         for queue in queues:
             if not queue.is_listed:
@@ -107,7 +105,7 @@ cdef class TailSet:
 
 
 cdef class QueueTail:
-    """Where the next message of one queue gets its entry."""
+    """The end of one queue, where entries are added."""
 
     def __init__(self, str topic not None, int32_t queue_id, TailSet tails=None):
         self.topic = topic
@@ -138,18 +136,20 @@ cdef class QueueTail:
         return True
 
     cdef bint has_room_for(self, int64_t count) noexcept nogil:
-        """True if so many more can be staged: then `publish` cannot fail."""
+        """True if `count` more messages can be staged: then `publish` cannot fail."""
         return not self.is_deleted and self.grow(self.staged + count)
 
     def reserve(self, int64_t count):
-        """Make room for `count` entries, so that none of them can fail."""
+        """Make room for `count` entries, so that `publish` cannot fail."""
         if not self.grow(self.staged + count):
             raise MemoryError(f"no memory for {count} queue entries")
 
     # -- the end
 
     cdef void prefetch(self) noexcept nogil:
-        """Load the fields: of thousands of queues in turn none is in the cache."""
+        """Prefetch the fields: with thousands of queues in turn they are not in the
+        cache.
+        """
         cdef const uint8_t *p = <const uint8_t *>&self.low_offset
         cdef const uint8_t *end = <const uint8_t *>&self.new_sizes[SIZE_CLASSES]
         while p < end:
@@ -158,13 +158,13 @@ cdef class QueueTail:
         rmq_prefetch(end - 1)
 
     cdef void prefetch_entry(self) noexcept nogil:
-        """Load the place of the next entry, after the fields."""
+        """Prefetch the address of the next entry, after the fields."""
         rmq_prefetch(
             self.entries + (self.next_offset - self.first_offset) * ENTRY_SIZE
         )
 
     cdef int64_t stage(self) noexcept nogil:
-        """Take the offset of a message that `publish` writes at the end of the poll."""
+        """Reserve the offset of a message that is published at the end of the poll."""
         self.staged += 1
         return self.next_offset + self.staged - 1
 
@@ -174,7 +174,7 @@ cdef class QueueTail:
     cpdef int64_t publish(
         self, int64_t physical_offset, int32_t size, int64_t tags_code
     ) except -1:
-        """Add and count the entry of a record; its queue offset."""
+        """Add and count the entry of a record; return its queue offset."""
         cdef int64_t offset = self.next_offset
         cdef uint8_t *entry
         if not self.grow(1):
@@ -191,20 +191,22 @@ cdef class QueueTail:
         return offset
 
     def count_record(self, int32_t size, int32_t messages):
-        """Count a record whose entry its owner keeps, see `set_ends`."""
+        """Count a record whose entry is kept elsewhere, see `set_ends`."""
         _count(self, size, messages)
 
     def set_ends(self, int64_t end, int64_t flushed, int64_t end_physical):
-        """End at an offset, for an owner that keeps the entries in another form.
+        """Set the end of a queue whose entries are kept in another format.
 
-        Those before `flushed` are in files; nothing here has any.
+        Entries before `flushed` are in files; none is here.
         """
         self.first_offset = self.next_offset = end
         self.flushed_offset = flushed
         self.end_physical = end_physical
 
     def truncate_to(self, int64_t end, int64_t end_physical):
-        """End before entry `end`; what is before it and not in memory is in files."""
+        """Truncate the queue to `end`; earlier entries that are not in memory are in
+        files.
+        """
         if not self.first_offset <= end <= self.next_offset:
             self.first_offset = self.flushed_offset = end
         self.flushed_offset = min(self.flushed_offset, end)
@@ -229,13 +231,14 @@ cdef class QueueTail:
     # -- entries in memory
 
     cdef const uint8_t *entry_at(self, int64_t offset) noexcept nogil:
-        """The entry and those after it; NULL if it is in a file, or nowhere."""
+        """Return the entry and those after it; NULL if it is not in memory."""
         if not self.first_offset <= offset < self.next_offset:
             return NULL
         return self.entries + (offset - self.first_offset) * ENTRY_SIZE
 
     def entry_in_memory(self, int64_t offset):
-        """(physical offset, size, tags code) of an entry; None if it is in a file."""
+        """Return (physical offset, size, tags code) of an entry; None if not in memory.
+        """
         cdef const uint8_t *entry = self.entry_at(offset)
         if entry == NULL:
             return None
@@ -246,7 +249,8 @@ cdef class QueueTail:
         )
 
     def entries_in_memory(self, int64_t offset, int64_t count):
-        """Copy `count` entries, or those up to the end; None if they are in a file."""
+        """Copy `count` entries, or those up to the end; None if they are not in memory.
+        """
         cdef const uint8_t *entry = self.entry_at(offset)
         if entry == NULL:
             return None
@@ -262,7 +266,7 @@ cdef class QueueTail:
         return PyBytes_FromStringAndSize(<const char *>entry, count * ENTRY_SIZE)
 
     def mark_flushed(self, int64_t end):
-        """Note that files have the entries before `end`, and free their memory."""
+        """Record that files have the entries before `end`, and free their memory."""
         cdef int64_t kept, capacity
         cdef uint8_t *fewer
         if not self.flushed_offset <= end <= self.next_offset:
@@ -289,7 +293,7 @@ cdef class QueueTail:
 
 
 cdef inline int _count(QueueTail queue, int32_t size, int32_t messages) except -1:
-    """Count a record of so many messages, and list the queue for all who follow."""
+    """Count a record, list its queue as changed and wake its waiters."""
     cdef int i = 0
     while i < SIZE_CLASSES - 1 and size > _BOUNDS[i]:
         i += 1
@@ -308,7 +312,7 @@ cdef inline int _count(QueueTail queue, int32_t size, int32_t messages) except -
 
 
 cdef list _pop_last(list queues, int64_t limit):
-    """Remove and return the last `limit` of a list."""
+    """Remove and return the last `limit` items of a list."""
     cdef int64_t rest = max(<int64_t>0, len(queues) - limit)
     cdef list taken = queues[rest:]
     del queues[rest:]

@@ -23,7 +23,7 @@ cdef struct RecordKeys:
 cdef inline void find_keys(
     const uint8_t *p, int64_t size, RecordKeys *found
 ) noexcept nogil:
-    """The last UNIQ_KEY, KEYS and TAGS that are not empty."""
+    """Find the last UNIQ_KEY, KEYS and TAGS that are not empty."""
     cdef const uint8_t *end = p + size
     cdef const uint8_t *stop
     found.unique_size = found.keys_size = found.tags_size = 0
@@ -48,7 +48,7 @@ cdef inline void find_keys(
 cdef inline bint next_key(
     RecordKeys *found, const uint8_t **key, int64_t *size, bint *is_tags
 ) noexcept nogil:
-    """The next key in the order of entries; False after the last."""
+    """Get the next key in the order of entries; False after the last."""
     cdef int64_t start
     is_tags[0] = False
     if found.stage == 0:
@@ -81,14 +81,14 @@ cdef inline bint next_key(
 cdef inline int32_t topic_hash_of(
     const uint8_t *topic, int64_t size
 ) noexcept nogil:
-    """What the texts of all keys of a topic begin with: `topic#`."""
+    """Return the hash of `topic#`, with which all key texts of a topic begin."""
     return java_hash_on(java_hash_on(0, topic, size), b"#", 1)
 
 
 cdef inline int32_t key_hash_of(
     int32_t topic_hash, const uint8_t *key, int64_t size, bint is_tags
 ) noexcept nogil:
-    """The hash of an entry: never below 0."""
+    """Return the hash of an entry, never below 0."""
     cdef int32_t value = topic_hash
     if is_tags:
         value = java_hash_on(value, b"T#", 2)

@@ -5,11 +5,11 @@ cdef enum:
     RUN_LIMIT = 1024    # runs of one reply; more than any message limit in use
 
 cpdef enum ScanStop:
-    SCAN_END = 0        # the readable entries are used up
+    SCAN_END = 0        # the end of the readable entries
     SCAN_FULL = 1       # the message or byte limit
-    SCAN_LIMIT = 2      # the number of entries that may be looked at
+    SCAN_LIMIT = 2      # the number of entries that may be read
 
-cdef struct ScanQuery:          # what a pull asks of its queue
+cdef struct ScanQuery:          # a pull's filter and limits
     const int64_t *codes
     int64_t code_count          # -1: every tag
     int64_t max_messages

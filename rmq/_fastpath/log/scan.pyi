@@ -27,7 +27,7 @@ class QueueScan(NamedTuple):
     stop: ScanStop
 
 class WalkedRecord(NamedTuple):
-    """What recovery needs of one record."""
+    """The fields of one record that recovery needs."""
 
     physical_offset: int
     size: int
@@ -51,9 +51,9 @@ def scan_queue(
 ) -> QueueScan:
     """Collect records for a pull from `entries`, 20 bytes each.
 
-    The first matching record is always taken.  Entries below `min_physical_offset` and
-    fillers are passed over and counted as `removed`; the scan ends before an entry that
-    reaches beyond `confirm_offset` or was never written.
+    The first matching record is always taken. It skips entries below
+    `min_physical_offset` and fillers, and counts them as `removed`. The scan ends
+    before an entry that reaches beyond `confirm_offset` or was never written.
     """
 
 def walk_log(
@@ -66,8 +66,8 @@ def walk_log(
 ) -> tuple[RecordStatus, int, list[WalkedRecord]]:
     """Check records from `position` on, at most `limit` of them.
 
-    Returns (status, position, records): OK if the limit or the end was reached between
-    records, else why the walk stopped there.
+    Returns (status, position, records). The status is OK at the limit or the end, else
+    the reason why there is no valid record at the position.
     """
 
 def survey_log(
@@ -81,12 +81,12 @@ def survey_log(
     """Check records from `position` on into `rows`, without the GIL.
 
     A row: physical offset, size, store ms, queue id, queue offset, system flag, tags
-    code, FNV-1a of the topic.  Returns (status, position, rows filled); OK if the rows
-    or the range ended between records.
+    code, FNV-1a of the topic. Returns (status, position, rows filled); OK if the rows
+    or the range ended after a record.
     """
 
 def topic_hash(topic: Buffer) -> int:
     """Hash a topic as `survey_log` does."""
 
 def read_entry(file: MappedFile, position: int) -> tuple[int, int, int]:
-    """(physical offset, size, tags code) of the queue entry at `position`."""
+    """Return (physical offset, size, tags code) of the queue entry at `position`."""

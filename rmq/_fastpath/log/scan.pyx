@@ -1,8 +1,8 @@
 """Scans: a consume queue for a pull, a commit-log file for recovery.
 
-`scan_queue` looks at an entry in 2 to 3 ns and merges records that are neighbours in
-the log into runs.  `walk_log` checks every record and tells what a queue must know;
-`survey_log` does the same into an array, for tools that look at whole stores.
+`scan_queue` reads an entry in 2 to 3 ns and merges records that are neighbours in the
+log into runs. `walk_log` checks every record and returns the fields that recovery
+needs. `survey_log` writes them to an array, for tools that read whole stores.
 """
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
@@ -44,7 +44,7 @@ class QueueScan(NamedTuple):
 
 
 class WalkedRecord(NamedTuple):
-    """What recovery needs of one record."""
+    """The fields of one record that recovery needs."""
 
     physical_offset: int
     size: int
@@ -119,11 +119,11 @@ def scan_queue(
 ):
     """Collect records for a pull from `entries`, 20 bytes each.
 
-    The first matching record is always taken.  Entries below `min_physical_offset` and
-    fillers are passed over and counted as `removed`; the scan ends before an entry that
-    reaches beyond `confirm_offset` or was never written.  Codes below 32 bits are
-    addresses in Java's consume queue ext files: the record has the tags, and who pulls
-    looks at them.
+    The first matching record is always taken. It skips entries below
+    `min_physical_offset` and fillers, and counts them as `removed`. The scan ends
+    before an entry that reaches beyond `confirm_offset` or was never written. Codes
+    below 32 bits are addresses in Java's consume queue ext files: the consumer then
+    checks the tags in the record.
     """
     cdef int64_t codes[TAG_LIMIT]
     cdef ScanQuery wanted
@@ -162,8 +162,8 @@ def walk_log(
 ):
     """Check records from `position` on, at most `limit` of them.
 
-    Returns (status, position, records): OK if the limit or the end was reached between
-    records, else why the walk stopped there.
+    Returns (status, position, records). The status is OK at the limit or the end, else
+    the reason why there is no valid record at the position.
     """
     cdef RecordParts parts
     cdef RecordStatus status = OK
@@ -206,8 +206,8 @@ def survey_log(
     """Check records from `position` on into `rows`, without the GIL.
 
     A row: physical offset, size, store ms, queue id, queue offset, system flag, tags
-    code, FNV-1a of the topic.  Returns (status, position, rows filled); OK if the rows
-    or the range ended between records.
+    code, FNV-1a of the topic. Returns (status, position, rows filled); OK if the rows
+    or the range ended after a record.
     """
     cdef RecordParts parts
     cdef RecordStatus status = OK
@@ -258,7 +258,7 @@ def topic_hash(const uint8_t[::1] topic not None):
 
 
 def read_entry(MappedFile file not None, int64_t position):
-    """(physical offset, size, tags code) of the queue entry at `position`."""
+    """Return (physical offset, size, tags code) of the queue entry at `position`."""
     cdef const uint8_t *p
     file.check_range(position, QueueEntryLayout.ENTRY_SIZE, file.size)
     p = file.address + position

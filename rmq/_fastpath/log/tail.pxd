@@ -17,20 +17,20 @@ cdef struct Copy:
     int64_t tags_code
     int32_t size
 
-cdef struct Copies:             # records that are staged to be written again
+cdef struct Copies:             # copies of records, staged
     Copy all[COPY_LIMIT]
     int32_t count
 
 cdef class LogTail:
     cdef readonly RecordEncoder encoder
     cdef public MappedFile file         # of the next record; None before the first
-    cdef public LogWriter writer        # None: what is appended goes to the file
-    cdef public NewKeys new_keys        # None: nobody indexes
+    cdef public LogWriter writer        # None: appends go to the file
+    cdef public NewKeys new_keys        # None: there is no index
     cdef public int64_t last_store_ms
     cdef public int64_t busy_limit_ms   # senders wait so long for room in the ring
     cdef int64_t full_since_ms          # 0: the ring has room for senders
     cdef public bint always_pwrite
-    cdef public bint is_writable        # False: compiled handlers leave it alone
+    cdef public bint is_writable        # False: compiled handlers decline
     cdef readonly int64_t put_messages
     cdef readonly int64_t put_bytes
     cdef list touched

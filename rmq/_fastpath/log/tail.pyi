@@ -9,7 +9,7 @@ from rmq.core.offsets import PhysicalOffset, QueueOffset
 
 @disjoint_base
 class LogTail:
-    """Where the next record goes, and what has been written since the start."""
+    """The end of the log, with counters since the start."""
 
     encoder: RecordEncoder
     file: MappedFile | None
@@ -24,7 +24,7 @@ class LogTail:
     def __init__(self, encoder: RecordEncoder) -> None: ...
     @property
     def end_offset(self) -> int:
-        """Where the next record begins, if it fits."""
+        """*appended*: where the next record begins, if it fits."""
 
     def append(
         self,
@@ -41,11 +41,11 @@ class LogTail:
         properties: str,
         tags_code: int | None,
     ) -> tuple[QueueOffset, PhysicalOffset, PhysicalOffset] | None:
-        """Write a record, and its entry if it is queued.
+        """Append a record, and its entry if it is queued.
 
-        Returns (queue offset, physical offset, end of the record), or None without
-        room in the log or the queue: nothing was written.  `tags_code` replaces the
-        hash of its tags unless it is None.  After an OSError nothing was published.
+        Returns (queue offset, physical offset, end of the record). None means that log
+        or queue has no room and nothing was written. `tags_code` replaces the hash of
+        its tags unless it is None. After an OSError nothing was published.
         """
 
     def append_copies(
@@ -56,13 +56,13 @@ class LogTail:
         stored_until_ms: int,
         store_ms: int,
     ) -> tuple[int, int] | None:
-        """Write records again, each for the queue that its properties name.
+        """Append copies of records, each to the queue that its properties name.
 
-        `queues` has REAL_TOPIC, a byte 1 and REAL_QID as keys.  Begins at `position`
-        and ends before a record that was stored after `stored_until_ms`, has another
-        target, would not be queued, or has no room, and after 64 at most.  Returns the
-        position and the queue offset that follow the last one, or None if there was
-        none; all go by one write.  After an OSError nothing was published.
+        `queues` has REAL_TOPIC, a byte 1 and REAL_QID as keys. Begins at `position` and
+        copies at most 64 by one write. Ends before a record that was stored after
+        `stored_until_ms`, has another target, would not be queued, or has no room.
+        Returns the position and the queue offset after the last one, or None if it
+        copied nothing. After an OSError nothing was published.
         """
 
     def append_timed(
@@ -75,23 +75,24 @@ class LogTail:
         until_ms: int,
         store_ms: int,
     ) -> int:
-        """Write timed records again, each for the queue that its properties name.
+        """Append copies of timed records, each to the queue that its properties name.
 
-        `queues` as for `append_copies`; each gets its properties of `added`.  Begins at
-        the number `first` and ends before a record whose TIMER_OUT_MS is not within
-        [from_ms, until_ms), that a timer has delivered once, has another target, would
-        not be queued, or has no room, and after 64 at most.  Returns how many these
-        are; all go by one write.  After an OSError nothing was published.
+        `queues` is as for `append_copies`; each copy gets its properties of `added`.
+        Begins at index `first` and copies at most 64 by one write. Ends before a record
+        whose TIMER_OUT_MS is not within [from_ms, until_ms), or that a timer has
+        delivered once. It also ends before one that has another target, would not be
+        queued, or has no room. Returns the number of copies. After an OSError nothing
+        was published.
         """
 
     def commit(self, count: int) -> PhysicalOffset:
-        """Write what the encoder has staged, `count` records; the new end offset."""
+        """Write the `count` staged records and return the new end offset."""
 
     def end_file(self) -> None:
-        """Write the blank record that ends the file, which has room for it."""
+        """Append the blank record that ends the file, which has room for it."""
 
     def mark_touched(self, queue: QueueTail) -> None:
-        """Tell that a queue has new entries."""
+        """Record that a queue has new entries."""
 
     def take_touched(self) -> list[QueueTail]:
         """Return the queues that got entries since the last call."""

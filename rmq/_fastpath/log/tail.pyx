@@ -1,10 +1,10 @@
 """LogTail: the writable end of the log.
 
 An append is one call: it checks the room, encodes and writes the record and its queue
-entry, and publishes both.  Without room it does nothing; the caller, which knows files
-and disks, makes room and calls again.
+entry, and publishes both. Without room it changes nothing; the caller adds a file or
+waits for the disk, and calls again.
 Invariants: the entry is published after its record is written; a queue is in `touched`
-from its first append until somebody takes the list.
+from its first append until `take_touched`.
 Belongs to the thread that owns the store.
 """
 
@@ -39,7 +39,8 @@ cdef enum:
 cdef int32_t _read_target(
     const uint8_t *p, int64_t size, uint8_t *target
 ) noexcept nogil:
-    """Write REAL_TOPIC, 1 and REAL_QID to `target`; its size, -1 if it is odd."""
+    """Write REAL_TOPIC, 1 and REAL_QID to `target`; return its size, -1 if not plain.
+    """
     cdef const uint8_t *end = p + size
     cdef const uint8_t *stop
     cdef const uint8_t *topic = NULL
@@ -69,7 +70,7 @@ cdef int32_t _read_target(
 cdef PyObject *_find_target(
     dict queues, const uint8_t *record, const RecordParts *parts
 ) except? NULL:
-    """The queue that a record is for, borrowed; NULL if it is not to be copied."""
+    """Return the target queue of a record, borrowed; NULL if it is not to be copied."""
     cdef uint8_t target[TARGET_LIMIT]
     cdef int32_t kind = parts.sys_flag & RecordFlag.TRANSACTION_MASK
     cdef int32_t size = _read_target(
@@ -83,7 +84,7 @@ cdef PyObject *_find_target(
 
 
 cdef int64_t _read_time(const uint8_t *p, int64_t size) noexcept nogil:
-    """TIMER_OUT_MS; -1 if it is odd, or a property would not be the last of its name.
+    """Return TIMER_OUT_MS; -1 if it is not plain or the record has timer properties.
     """
     cdef const uint8_t *end = p + size
     cdef const uint8_t *stop
@@ -114,7 +115,7 @@ cdef void _end_staging(const Copies *copies) noexcept:
 
 
 cdef class LogTail:
-    """Where the next record goes, and what has been written since the start."""
+    """The end of the log, with counters since the start."""
 
     def __init__(self, RecordEncoder encoder not None):
         self.encoder = encoder
@@ -122,13 +123,14 @@ cdef class LogTail:
 
     @property
     def end_offset(self):
-        """Where the next record begins, if it fits."""
+        """*appended*: where the next record begins, if it fits."""
         return 0 if self.file is None else (
             self.file.base_offset + self.file._write_position
         )
 
     cdef int64_t next_record_offset(self) noexcept nogil:
-        """Where the next staged record will be; there is room for it."""
+        """Return the offset of the next staged record; the caller has checked the room.
+        """
         return (
             self.file.base_offset
             + self.file._write_position
@@ -152,8 +154,8 @@ cdef class LogTail:
     cdef bint must_wait(self, int64_t now_ms) noexcept nogil:
         """True while senders wait for the disk: the ring is nearly full.
 
-        What is left is for messages that no sender waits for, and for those senders
-        that have waited too long: with the last of it their messages are refused.
+        The remaining room is for messages without a waiting sender, and for senders
+        that have waited too long. When it is used up, their messages are refused.
         """
         if self.writer is None:
             return False
@@ -182,11 +184,11 @@ cdef class LogTail:
         str properties not None,
         object tags_code,
     ):
-        """Write a record, and its entry if it is queued.
+        """Append a record, and its entry if it is queued.
 
-        Returns (queue offset, physical offset, end of the record), or None without
-        room in the log or the queue: nothing was written.  `tags_code` replaces the
-        hash of its tags unless it is None.  After an OSError nothing was published.
+        Returns (queue offset, physical offset, end of the record). None means that log
+        or queue has no room and nothing was written. `tags_code` replaces the hash of
+        its tags unless it is None. After an OSError nothing was published.
         """
         cdef RecordFields fields
         cdef RecordEncoder encoder = self.encoder
@@ -234,13 +236,13 @@ cdef class LogTail:
         int64_t stored_until_ms,
         int64_t store_ms,
     ):
-        """Write records again, each for the queue that its properties name.
+        """Append copies of records, each to the queue that its properties name.
 
-        `queues` has REAL_TOPIC, a byte 1 and REAL_QID as keys.  Begins at `position`
-        and ends before a record that was stored after `stored_until_ms`, has another
-        target, would not be queued, or has no room, and after 64 at most.  Returns the
-        position and the queue offset that follow the last one, or None if there was
-        none; all go by one write.  After an OSError nothing was published.
+        `queues` has REAL_TOPIC, a byte 1 and REAL_QID as keys. Begins at `position` and
+        copies at most 64 by one write. Ends before a record that was stored after
+        `stored_until_ms`, has another target, would not be queued, or has no room.
+        Returns the position and the queue offset after the last one, or None if it
+        copied nothing. After an OSError nothing was published.
         """
         cdef Copies copies
         cdef RecordParts parts
@@ -274,13 +276,14 @@ cdef class LogTail:
         int64_t until_ms,
         int64_t store_ms,
     ):
-        """Write timed records again, each for the queue that its properties name.
+        """Append copies of timed records, each to the queue that its properties name.
 
-        `queues` as for `append_copies`; each gets its properties of `added`.  Begins at
-        the number `first` and ends before a record whose TIMER_OUT_MS is not within
-        [from_ms, until_ms), that a timer has delivered once, has another target, would
-        not be queued, or has no room, and after 64 at most.  Returns how many these
-        are; all go by one write.  After an OSError nothing was published.
+        `queues` is as for `append_copies`; each copy gets its properties of `added`.
+        Begins at index `first` and copies at most 64 by one write. Ends before a record
+        whose TIMER_OUT_MS is not within [from_ms, until_ms), or that a timer has
+        delivered once. It also ends before one that has another target, would not be
+        queued, or has no room. Returns the number of copies. After an OSError nothing
+        was published.
         """
         cdef Copies copies
         cdef RecordParts parts
@@ -317,7 +320,9 @@ cdef class LogTail:
         int64_t store_ms,
         Copies *copies,
     ) except -1:
-        """Encode a record with `added` properties again; False if it is not to be."""
+        """Stage a copy of a record with `added` properties; False if it must not be
+        copied.
+        """
         cdef uint8_t text[RecordLayout.PROPERTIES_LIMIT + ADDED_LIMIT]
         cdef RecordEncoder encoder = self.encoder
         cdef RecordFields fields
@@ -370,7 +375,7 @@ cdef class LogTail:
         return True
 
     cdef int write_copies(self, const Copies *copies, int64_t store_ms) except -1:
-        """Write what is staged, if anything, and publish it."""
+        """Write and publish the staged copies, if there are any."""
         cdef QueueTail queue
         cdef int32_t i
         if copies.count == 0:
@@ -388,7 +393,7 @@ cdef class LogTail:
         return 0
 
     def commit(self, int64_t count):
-        """Write what the encoder has staged, `count` records; the new end offset."""
+        """Write the `count` staged records and return the new end offset."""
         if self.file is None:
             raise ValueError("the log has no file")
         self.write(count)
@@ -407,12 +412,14 @@ cdef class LogTail:
         return 0
 
     cdef void collect_keys(self, int64_t size, int64_t offset) noexcept nogil:
-        """Keep the keys of what was written: it is still in the staging buffer."""
+        """Collect the keys of the written records, which are still in the staging
+        buffer.
+        """
         if self.new_keys is not None:
             self.new_keys.collect_records(self.encoder.staging, size, offset)
 
     cdef int write_to_ring(self, int64_t size) except -1:
-        """Copy what is staged: no system call, no new page, no lock."""
+        """Copy the staged bytes to the ring: no system call, no new page, no lock."""
         cdef LogWriter writer = self.writer
         cdef int64_t pending = writer.pending()
         if size > min(writer.ring.margin, writer.ring.free_bytes()):
@@ -424,7 +431,7 @@ cdef class LogTail:
         return 0
 
     def end_file(self):
-        """Write the blank record that ends the file, which has room for it."""
+        """Append the blank record that ends the file, which has room for it."""
         cdef MappedFile file = self.file
         cdef int64_t rest = file.size - file._write_position
         cdef int64_t offset = file.base_offset + file._write_position
@@ -444,7 +451,7 @@ cdef class LogTail:
         return 0
 
     def mark_touched(self, QueueTail queue not None):
-        """Tell that a queue has new entries."""
+        """Record that a queue has new entries."""
         if not queue.is_touched:
             self.touch(queue)
 

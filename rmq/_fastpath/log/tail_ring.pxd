@@ -4,8 +4,8 @@ from rmq._fastpath.log.extent cimport Extent
 
 cdef enum:
     RING_PAGE = 64 * 1024       # the size is a multiple: the largest page in use
-    RING_BLOCK = 4096           # of a direct write, which has whole ones
-    RING_PARTS = 8              # an append has at most one of so many parts
+    RING_BLOCK = 4096           # unit of direct writes
+    RING_PARTS = 8              # an append has at most one part of so many
 
 cdef class TailRing:
     cdef readonly str path
@@ -14,9 +14,9 @@ cdef class TailRing:
     cdef readonly int64_t begin         # offset of the run's first byte
     cdef int fd
     cdef uint8_t *head
-    cdef uint8_t *address               # of the ring, mapped twice side by side
+    cdef uint8_t *address               # of the ring, mapped twice in a row
     cdef int64_t _end                   # atomic
-    cdef int64_t prepared_at            # the end when pages were made ready
+    cdef int64_t prepared_at            # *appended* at the last `prepare_pages`
 
     cdef int create_file(
         self, int64_t size, int64_t generation, int64_t begin

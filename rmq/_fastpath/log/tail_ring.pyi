@@ -15,19 +15,19 @@ class TailRing:
     def __new__(
         cls, path: str, generation: int, *, size: int = 0, begin: int = 0
     ) -> Self:
-        """With `size` make the ring of a run whose log goes on at `begin`.
+        """With `size` create the ring of a run whose log continues at `begin`.
 
-        Without it open the ring that the run of this generation left; ValueError if
-        there is another one, OSError if there is none.
+        Without it open the ring of the run with this generation: ValueError if the file
+        is another ring, OSError if there is no file.
         """
 
     @property
     def appended_offset(self) -> int:
-        """Where the next append goes."""
+        """*appended*: the next append begins here."""
 
     @property
     def written_offset(self) -> int:
-        """The files of the log have all bytes before it."""
+        """*written*: the files of the log have all bytes before it."""
 
     @property
     def floor_offset(self) -> int:
@@ -35,23 +35,24 @@ class TailRing:
 
     @property
     def free_size(self) -> int:
-        """Bytes that may be appended now."""
+        """Number of bytes that may be appended now."""
 
     def add(self, data: Buffer) -> None:
         """Append bytes; ValueError without room for them."""
 
     def mark_written(self, offset: int) -> None:
-        """The files have all bytes before `offset`."""
+        """Set *written*: the files have all bytes before `offset`."""
 
     def prepare_pages(self) -> None:
-        """Have writable pages ahead of the end; for a worker thread, now and then.
+        """Populate pages ahead of *appended*; a worker thread calls it periodically.
 
-        A page that is new, or that the kernel has written to the disk since the last
-        lap, needs an update of the file's time, and may wait for the journal.
+        A first write to a page updates the file's time, and may wait for the journal.
+        That holds for new pages, and for those that the kernel has written to the disk
+        since the last lap.
         """
 
     def read_leftover(self, offset: int, limit: int) -> Extent | None:
-        """What a run left at `offset`, at most `limit` bytes of it: to be checked."""
+        """Lend at most `limit` unchecked bytes of an earlier run at `offset`."""
 
     def read(self, offset: int, size: int) -> bytes:
         """Copy [offset, offset + size), which must be in the ring."""

@@ -1,18 +1,22 @@
 """TailRing: the last bytes of the log, in a file that is mapped twice side by side.
 
-Layout: a head of RING_PAGE bytes, in the machine's order: magic "RMQRING1" @0, i64 size
-@8, i64 generation @16, i64 begin @24, i64 written @64; then `size` bytes: the byte of
-log offset o is at o % size.  The second mapping follows the first one, so that any
-range of up to `size` bytes is contiguous.
-Offsets, which only grow: *written*: the log's files have all bytes before it; *end*:
-where the next append goes.
-Invariants: an append has at most `margin` bytes; written >= end - size + 2 * margin, so
-that a record which begins before `floor` is whole in its file, also while the next
-append overwrites it; bytes in [written, end) are never overwritten.
-Crash contract: after a kill every byte before `end` is there, and `written` is true.
-After a power cut each page is old, new or lost: who reads a ring of an earlier run
-checks every record, and believes none whose generation is not that of the run.
-One thread appends (the trio thread), one at a time moves `written`.
+Layout: a head of RING_PAGE bytes, in the machine's order, then `size` bytes: the byte
+of log offset o is at o % size.
+
+head    magic "RMQRING1" @0, i64 size @8, i64 generation @16, i64 begin @24,
+        i64 written @64
+
+The second mapping follows the first one, so that any range of up to `size` bytes is
+contiguous.
+Positions, which only grow: *written*: the log's files have all bytes before it;
+*appended*: the next append begins here.
+Invariants: an append has at most `margin` bytes; bytes in [written, appended) are never
+overwritten; written >= appended - size + 2 * margin.  So a record that begins before
+`floor` is whole in its file, even while the next append overwrites it.
+Crash contract: after a kill every byte before *appended* is there, and *written* is
+true. After a power cut each page is old, new or lost. A reader of an earlier run's ring
+checks every record, and refuses a ring with another generation.
+One thread appends (the trio thread), one at a time moves *written*.
 """
 
 import os
@@ -119,10 +123,10 @@ cdef class TailRing:
         int64_t size=0,
         int64_t begin=0,
     ):
-        """With `size` make the ring of a run whose log goes on at `begin`.
+        """With `size` create the ring of a run whose log continues at `begin`.
 
-        Without it open the ring that the run of this generation left; ValueError if
-        there is another one, OSError if there is none.
+        Without it open the ring of the run with this generation: ValueError if the file
+        is another ring, OSError if there is no file.
         """
         self.path = path
         self.fd = -1
@@ -144,7 +148,7 @@ cdef class TailRing:
     cdef int create_file(
         self, int64_t size, int64_t generation, int64_t begin
     ) except -1:
-        """Begin a new file, with all its blocks."""
+        """Create the file with all its blocks."""
         cdef int error
         if size <= 0 or size % RING_PAGE:
             raise ValueError(f"{self.path}: {size} bytes are not whole pages")
@@ -207,21 +211,22 @@ cdef class TailRing:
         rmq_trace(b"w", self.fd, self.head + WRITTEN_AT, WRITTEN_AT, 8)
 
     cdef int64_t load_floor(self) noexcept nogil:
-        """Records that begin here or later are in the ring; earlier ones in a file."""
+        """Records that begin here or later are in the ring; earlier ones are in files.
+        """
         return max(self.begin, self._end - self.size)
 
     cdef int64_t free_bytes(self) noexcept nogil:
-        """Bytes that may be appended now; below 0 there are none."""
+        """Return how many bytes may be appended now; it may be below 0."""
         return self.size - 2 * self.margin - (self._end - self.load_written())
 
     @property
     def appended_offset(self):
-        """Where the next append goes."""
+        """*appended*: the next append begins here."""
         return self.load_appended()
 
     @property
     def written_offset(self):
-        """The files of the log have all bytes before it."""
+        """*written*: the files of the log have all bytes before it."""
         return self.load_written()
 
     @property
@@ -231,7 +236,7 @@ cdef class TailRing:
 
     @property
     def free_size(self):
-        """Bytes that may be appended now."""
+        """Number of bytes that may be appended now."""
         return max(<int64_t>0, self.free_bytes())
 
     # -- the thread that appends
@@ -240,12 +245,12 @@ cdef class TailRing:
         return self.address + offset % self.size
 
     cdef void append(self, const uint8_t *data, int64_t size) noexcept nogil:
-        """Copy what the caller has found room for, then move the end."""
+        """Copy bytes for which there is room, then advance *appended*."""
         memcpy(self.address_of(self._end), data, size)
         self.advance_end(size)
 
     cdef void append_zeros(self, int64_t size) noexcept nogil:
-        """The rest of a file, which no record has."""
+        """Append zeros, for the unused end of a file."""
         memset(self.address_of(self._end), 0, size)
         self.advance_end(size)
 
@@ -269,7 +274,7 @@ cdef class TailRing:
     # -- the thread that writes
 
     def mark_written(self, int64_t offset):
-        """The files have all bytes before `offset`."""
+        """Set *written*: the files have all bytes before `offset`."""
         if not self.load_written() <= offset <= self.load_appended():
             raise ValueError(
                 f"{offset} is not in {self.load_written()}..{self.load_appended()}"
@@ -277,10 +282,11 @@ cdef class TailRing:
         self.store_written(offset)
 
     def prepare_pages(self):
-        """Have writable pages ahead of the end; for a worker thread, now and then.
+        """Populate pages ahead of *appended*; a worker thread calls it periodically.
 
-        A page that is new, or that the kernel has written to the disk since the last
-        lap, needs an update of the file's time, and may wait for the journal.
+        A first write to a page updates the file's time, and may wait for the journal.
+        That holds for new pages, and for those that the kernel has written to the disk
+        since the last lap.
         """
         cdef int64_t end = self.load_appended()
         cdef int64_t lead = LEAD_SIZE + LEAD_CALLS * (end - self.prepared_at)
@@ -298,17 +304,18 @@ cdef class TailRing:
     # -- readers
 
     cdef Extent view(self, int64_t offset, int64_t end):
-        """[offset, end) where it is: until the next append, on the same thread."""
+        """Lend [offset, end) in place, until the next append on the same thread."""
         return new_extent(
             self.path, self.address_of(offset), offset, end - offset, self
         )
 
     cdef int64_t load_safe_floor(self) noexcept nogil:
-        """`floor` for other threads: no append that is going on touches these bytes."""
+        """`floor` for other threads: a concurrent append does not touch these bytes."""
         return max(self.begin, self.load_appended() - self.size + self.margin)
 
     cdef Extent copy(self, int64_t offset, int64_t end):
-        """[offset, end) for another thread; None if it is being overwritten."""
+        """Copy [offset, end) for another thread; None if it may have been overwritten.
+        """
         cdef int64_t size = end - offset
         cdef uint8_t *memory = <uint8_t *>malloc(size)
         if memory == NULL:
@@ -319,7 +326,7 @@ cdef class TailRing:
         return extent if offset >= self.load_safe_floor() else None
 
     def read_leftover(self, int64_t offset, int64_t limit):
-        """What a run left at `offset`, at most `limit` bytes of it: to be checked."""
+        """Lend at most `limit` unchecked bytes of an earlier run at `offset`."""
         if offset < self.begin:
             return None
         return self.view(offset, offset + min(limit, self.size))

@@ -11,8 +11,8 @@ def walk_units(
 ) -> tuple[bytes, int]:
     """Follow a slot's chain from `position` back to `after`.
 
-    Returns the positions, newest first, as an array's bytes, at most `most`, and where
-    to go on: -1 at the end.
+    Returns at most `most` positions, newest first, as bytes of int64, and the position
+    to continue from, -1 at the end.
     """
 
 def add_units(
@@ -26,12 +26,13 @@ def add_units(
     now: int,
     end_slot: int,
 ) -> tuple[int, int, list[tuple[str, int, int]]] | None:
-    """Write the units of plain records, from `position` on, and add them to slots.
+    """Write units for plain records from `position` on, and add them to their slots.
 
-    Ends before a record that is not plain, whose slot is not in `slots` or outside of
-    [first_slot, end_slot), and where the allocated part of the file ends.  `now` is the
-    present slot.  Returns the position and the queue offset that follow the last one,
-    and (topic, hash, records) of each run of one topic; None if there was none.
+    Stops before a record that is not plain, or whose slot is not in `slots` or not in
+    [first_slot, end_slot). It also stops at the end of the allocated part of the file.
+    `now` is the current slot. Returns the position and the queue offset after the last
+    record, and (topic, hash, records) of each run of one topic; None if it wrote no
+    unit.
     """
 
 def due_records(
@@ -47,8 +48,8 @@ def due_records(
 ) -> tuple[list[bytes], list[bytes], list[int]]:
     """Copy the records of plain units, in the order of their positions.
 
-    Ends before a unit that is none, rolls or recalls another, or whose record has no
-    entry in `queue` from `min_offset` on: nobody can forge these.  `find_file` returns
-    the file of an entry that is not in memory.  Returns the records, the properties
-    that each gets when it is delivered, and the hashes of their topics.
+    Stops before a unit that is invalid, rolls or recalls another. Also before one whose
+    record has no entry in `queue` from `min_offset` on: clients cannot forge these.
+    `find_file` returns the file of an entry that is not in memory. Returns the records,
+    the properties that each gets at delivery, and the hashes of their topics.
     """

@@ -1,11 +1,11 @@
 """Units of the timer log, without Python objects.
 
-`add_units` writes those of records that were read from the timer's queue, `walk_units`
-follows the chain of a slot, and `due_records` reads the records of its units.  Layout:
+`add_units` writes the units of records from the timer's queue, `walk_units` follows the
+chain of a slot, and `due_records` reads the records of its units.  Layout:
 `rmq/store/timer/log.py`.
-`add_units` serves what it can prove plain, and ends before the rest, which the plugin
-`timer` takes one by one: recalls, messages that are due or roll on, odd properties.
-Belongs to the thread that owns the store.
+`add_units` handles plain records and stops before any other. The plugin `timer` handles
+those one by one: recalls, messages that are due or roll on, unusual properties. Belongs
+to the thread that owns the store.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
@@ -26,13 +26,13 @@ cdef enum:
     UNIT_SIZE = 52
     FILLER_SIZE = 16            # bytes that stay free at the end of a file of units
     PLAIN = 1                   # bits of a unit that neither rolls nor recalls
-    PAIR_LIMIT = 64             # properties; messages with more are Python's
+    PAIR_LIMIT = 64             # properties; Python handles messages with more
     DIGITS_LIMIT = 18
     WALK_LIMIT = 2048
-    ADDED_LIMIT = 80            # bytes of the properties of one that is delivered
+    ADDED_LIMIT = 80            # bytes of the properties of a delivered message
 
 
-cdef struct WaitingText:        # what the properties of a waiting message say
+cdef struct WaitingText:        # from the properties of a waiting message
     int64_t out_ms
     const uint8_t *topic
     int64_t topic_size
@@ -60,7 +60,7 @@ cdef bint _read_number(const uint8_t *p, int64_t size, int64_t *value) noexcept 
 
 
 cdef bint _read_text(const uint8_t *p, int64_t size, WaitingText *found) noexcept nogil:
-    """Read properties of which every pair is whole, ended and there once."""
+    """Read properties; False unless each pair is whole, terminated and unique."""
     cdef const uint8_t *names[PAIR_LIMIT]
     cdef int64_t sizes[PAIR_LIMIT]
     cdef const uint8_t *end = p + size
@@ -99,7 +99,7 @@ cdef bint _read_text(const uint8_t *p, int64_t size, WaitingText *found) noexcep
 
 
 cdef const uint8_t *_unit_at(list files, int64_t position):
-    """The unit at a position, or NULL."""
+    """Return the unit at a position, or NULL."""
     cdef MappedFile file
     cdef int64_t i, start
     if not files:
@@ -134,8 +134,8 @@ cdef void _put_unit(uint8_t *p, const Unit *unit) noexcept nogil:
 def walk_units(list files not None, int64_t position, int64_t after, int64_t most):
     """Follow a slot's chain from `position` back to `after`.
 
-    Returns the positions, newest first, as an array's bytes, at most `most`, and where
-    to go on: -1 at the end.
+    Returns at most `most` positions, newest first, as bytes of int64, and the position
+    to continue from, -1 at the end.
     """
     cdef int64_t found[WALK_LIMIT]
     cdef int64_t count = 0, previous
@@ -166,12 +166,13 @@ def add_units(  # tidy: long — one loop: what is checked, written and counted
     int64_t now,
     int64_t end_slot,
 ):
-    """Write the units of plain records, from `position` on, and add them to slots.
+    """Write units for plain records from `position` on, and add them to their slots.
 
-    Ends before a record that is not plain, whose slot is not in `slots` or outside of
-    [first_slot, end_slot), and where the allocated part of the file ends.  `now` is the
-    present slot.  Returns the position and the queue offset that follow the last one,
-    and (topic, hash, records) of each run of one topic; None if there was none.
+    Stops before a record that is not plain, or whose slot is not in `slots` or not in
+    [first_slot, end_slot). It also stops at the end of the allocated part of the file.
+    `now` is the current slot. Returns the position and the queue offset after the last
+    record, and (topic, hash, records) of each run of one topic; None if it wrote no
+    unit.
     """
     cdef uint8_t data[UNIT_SIZE]
     cdef Unit unit
@@ -233,7 +234,7 @@ def add_units(  # tidy: long — one loop: what is checked, written and counted
 
 
 cdef bytes _delivery_properties(int64_t written_ms, int64_t now_ms):
-    """The properties that a delivered message gets."""
+    """Return the properties that a delivered message gets."""
     cdef uint8_t text[ADDED_LIMIT]
     cdef uint8_t *end = put_literal(text, b"TIMER_ENQUEUE_MS\1")
     end = put_integer(end, written_ms)
@@ -255,10 +256,10 @@ def due_records(  # tidy: long — one loop: each thing that vouches for a recor
 ):
     """Copy the records of plain units, in the order of their positions.
 
-    Ends before a unit that is none, rolls or recalls another, or whose record has no
-    entry in `queue` from `min_offset` on: nobody can forge these.  `find_file` returns
-    the file of an entry that is not in memory.  Returns the records, the properties
-    that each gets when it is delivered, and the hashes of their topics.
+    Stops before a unit that is invalid, rolls or recalls another. Also before one whose
+    record has no entry in `queue` from `min_offset` on: clients cannot forge these.
+    `find_file` returns the file of an entry that is not in memory. Returns the records,
+    the properties that each gets at delivery, and the hashes of their topics.
     """
     cdef list records = [], added = [], hashes = []
     cdef Py_ssize_t i

@@ -1,7 +1,7 @@
 """Waiters of a queue: they become ready when an entry is published.
 
-An owner of waiters puts a `Waiter` first into its own struct and casts back.  A waiter is
-in two lists: of its queue, and of the ready ones while `is_ready`.  The log knows
+An owner of waiters puts a `Waiter` first into its own struct and casts back. A waiter
+is in two lists: of its queue, and of the ready ones while `is_ready`. The log knows
 nothing else of who waits (handlers/held_pulls.pyx).
 """
 

@@ -2,38 +2,39 @@ from typing import Self, final
 
 @final
 class Watermark:
-    """An atomic offset; `value` is what is known, `advance` moves it."""
+    """An atomic offset with subscribers, and with requests to advance it."""
 
     def __new__(cls, value: int = 0) -> Self: ...
     @property
     def value(self) -> int:
-        """The offset now."""
+        """The current offset."""
 
     def advance(self, value: int) -> bool:
         """Raise the offset to `value`; False if it was there already."""
 
     def reset(self, value: int) -> None:
-        """Set the offset, also downwards: recovery only, before anybody reads."""
+        """Set the offset, also downwards: in recovery only, before any reader."""
 
     @staticmethod
     def minimum_of(first: Watermark, second: Watermark) -> Watermark:
-        """Give a watermark that is always at the lesser of two.
+        """Return a watermark that is always the smaller of two.
 
-        Demands for it go to both.  Make it before anybody moves them; each can be part
+        It passes requests to both. Create it before either advances; each can be part
         of one.
         """
 
     def request_advance(self) -> None:
-        """Let `wait_for_request` return, now or when it is called."""
+        """Let `wait_for_request` return, now or at its next call."""
 
     def wait_for_request(self) -> bool:
-        """Block without the GIL until somebody wants more; False after the end."""
+        """Block without the GIL until a request comes; False after `end_wait`."""
 
     def end_wait(self) -> None:
         """Let `wait_for_request` return False, once."""
 
     def subscribe(self) -> int:
-        """Give a new eventfd, readable after each move; `unsubscribe` closes it."""
+        """Return a new eventfd, readable after each advance; `unsubscribe` closes it.
+        """
 
     def unsubscribe(self, descriptor: int) -> None:
-        """Close a descriptor that `subscribe` gave."""
+        """Close a descriptor from `subscribe`."""

@@ -1,13 +1,14 @@
 """Watermark: an offset that only grows, moved by one thread and read by others.
 
-A flush thread moves it after fdatasync, with or without the GIL; the reactor and the
+A flush thread advances it after fdatasync, with or without the GIL; the reactor and the
 store read it without a lock.  Each subscriber has an eventfd that becomes readable when
-the offset has moved.  The other way, who waits for more demands it, and the thread that
-moves the watermark waits for a demand; those made meanwhile are one.
+the offset has advanced.  In the other direction, a thread that waits for more requests
+an advance, and the thread that moves the watermark waits for requests.  Requests before
+that wait ends count as one.
 
-Invariant: the value never falls, except by `reset` during recovery, when nobody reads.
-Any thread may call `advance` and `demand`; subscribe and close belong to the thread
-that owns it, `wait_for_request` to one other.
+Invariant: the value never falls, except by `reset` in recovery, before any reader.
+Any thread may call `advance` and `request_advance`; subscribe and close belong to the
+thread that owns it, `wait_for_request` to one other.
 """
 
 import os
@@ -49,7 +50,7 @@ cdef extern from *:
 
 @cython.final
 cdef class Watermark:
-    """An atomic offset; `value` is what is known, `advance` moves it."""
+    """An atomic offset with subscribers, and with requests to advance it."""
 
     def __cinit__(self, int64_t value=0):
         self._value = value
@@ -79,25 +80,25 @@ cdef class Watermark:
         return True
 
     cdef void update_minimum(self) noexcept nogil:
-        """Move to the lesser of the two that this one is made of."""
+        """Advance to the smaller of its two parts."""
         self.advance(min(self._first.load(), self._second.load()))
 
     cpdef void request_advance(self) noexcept nogil:
-        """Let `wait_for_request` return, now or when it is called."""
+        """Let `wait_for_request` return, now or at its next call."""
         open_gate(&self._request)
         if self._first is not None:
             self._first.request_advance()
             self._second.request_advance()
 
     cdef bint wait(self, int64_t limit_ns) noexcept nogil:
-        """Wait until somebody wants more; False if nobody does for so long."""
+        """Wait for a request; False if there is none for `limit_ns`."""
         return pass_gate(&self._request, limit_ns)
 
     @staticmethod
     def minimum_of(Watermark first not None, Watermark second not None):
-        """Give a watermark that is always at the lesser of two.
+        """Return a watermark that is always the smaller of two.
 
-        Demands for it go to both.  Make it before anybody moves them; each can be part
+        It passes requests to both. Create it before either advances; each can be part
         of one.
         """
         cdef Watermark joint = Watermark(min(first.load(), second.load()))
@@ -108,7 +109,7 @@ cdef class Watermark:
         return joint
 
     def wait_for_request(self):
-        """Block without the GIL until somebody wants more; False after the end."""
+        """Block without the GIL until a request comes; False after `end_wait`."""
         with nogil:
             self.wait(-1)
         if self._is_over:
@@ -123,15 +124,16 @@ cdef class Watermark:
 
     @property
     def value(self):
-        """The offset now."""
+        """The current offset."""
         return rmq_load(&self._value)
 
     def reset(self, int64_t value):
-        """Set the offset, also downwards: recovery only, before anybody reads."""
+        """Set the offset, also downwards: in recovery only, before any reader."""
         self._value = value
 
     def subscribe(self):
-        """Give a new eventfd, readable after each move; `unsubscribe` closes it."""
+        """Return a new eventfd, readable after each advance; `unsubscribe` closes it.
+        """
         for i in range(SUBSCRIBER_LIMIT):
             if not self._descriptors[i]:
                 descriptor = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -140,7 +142,7 @@ cdef class Watermark:
         raise RuntimeError(f"a watermark has at most {SUBSCRIBER_LIMIT} subscribers")
 
     def unsubscribe(self, int descriptor):
-        """Close a descriptor that `subscribe` gave."""
+        """Close a descriptor from `subscribe`."""
         for i in range(SUBSCRIBER_LIMIT):
             if self._descriptors[i] - 1 == descriptor >= 0:
                 self._descriptors[i] = 0

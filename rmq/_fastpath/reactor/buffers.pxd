@@ -3,8 +3,8 @@
     data        data + start        data + end        data + capacity
      | already used   | bytes that wait    | room             |
 
-A buffer without bytes has no memory: `data` is NULL.  Every change of a capacity goes
-through `resize` or `release`, so that `MemoryBudget.used` is their sum.
+A buffer without bytes has no memory: `data` is NULL. Capacities change in
+`resize_buffer` and `release_buffer` only, so that `MemoryBudget.used` is their sum.
 """
 
 from libc.stdint cimport int64_t, uint8_t
@@ -23,14 +23,14 @@ cdef struct Buffer:
 
 
 cdef inline int64_t pending_size(const Buffer *buffer) noexcept nogil:
-    """Bytes that wait in the buffer."""
+    """Return the number of bytes that wait in the buffer."""
     return buffer.end - buffer.start
 
 
 cdef inline bint resize_buffer(
     Buffer *buffer, int64_t capacity, MemoryBudget *budget
 ) noexcept nogil:
-    """Change the capacity; False, and nothing changed, if there is no memory."""
+    """Change the capacity; without memory return False and change nothing."""
     cdef void *moved = realloc(buffer.data, capacity)
     if moved == NULL:
         return False
@@ -41,7 +41,7 @@ cdef inline bint resize_buffer(
 
 
 cdef inline void release_buffer(Buffer *buffer, MemoryBudget *budget) noexcept nogil:
-    """Free the buffer and drop what is in it."""
+    """Free the buffer with its bytes."""
     budget.used -= buffer.capacity
     free(buffer.data)
     buffer.data = NULL

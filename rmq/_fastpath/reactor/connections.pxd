@@ -40,13 +40,13 @@ cdef struct Slot:
     int64_t active_ms
     int64_t frame_ms            # when the frame that is not whole yet began
     State state
-    bint is_dirty               # in the list of connections to send for
-    bint is_uncut               # in the list of connections with frames left to cut
-    bint is_declined            # its first frame is for Python, and waits for a poll
-    bint has_sent_frame         # one whole frame came
+    bint is_dirty               # in `dirty`: it has bytes to send
+    bint is_uncut               # in `uncut`: its inbox has frames left to cut
+    bint is_declined            # its first frame was declined and waits
+    bint has_sent_frame         # a whole frame has come
     bint is_paused              # frames wait until the outbox is empty
     bint is_waiting             # frames wait until their handler can serve them
-    int32_t handed              # frames that were handed over and not taken yet
+    int32_t handed              # frames handed over and not taken yet
     int64_t declined_poll       # the poll in which a frame of it was declined
     int64_t served_poll         # the poll in which a compiled handler served it
     int32_t peer_size

@@ -2,7 +2,7 @@ from enum import IntEnum
 from typing import Self, final
 
 class EventKind(IntEnum):
-    """What `Reactor.take_events` tells of a connection."""
+    """Kind of an event in `Reactor.take_events`."""
 
     FRAME = 0
     PEER_CLOSED = 1
@@ -16,7 +16,7 @@ class EventKind(IntEnum):
 
 @final
 class Connections:
-    """Every plain connection of the process, by token."""
+    """All plain connections of the process, by token."""
 
     waiting_count: int
     begun_ns: int
@@ -25,29 +25,29 @@ class Connections:
     def add(
         self, fd: int, listener: int = 0, peer: bytes = b"", now_ms: int = 0
     ) -> int:
-        """Own a connected, non-blocking descriptor; the token of its connection.
+        """Add a connected, non-blocking descriptor and own it; return its token.
 
-        `peer` is the other end as a record stores it, for compiled handlers.  `now_ms`
-        is the time of polls, whose last one may be long ago.
+        `peer` is the remote address as a record stores it, for compiled handlers.
+        `now_ms` is on the clock of the polls, whose last one may be long ago.
         """
 
     def close(self, token: int) -> bool:
-        """End a connection: send what can be sent at once, free all it holds."""
+        """Close a connection: send what the socket takes at once, free all memory."""
 
     def is_open(self, token: int) -> bool:
         """True until the connection is closed."""
 
     def has_sent_frame(self, token: int) -> bool:
-        """True once one whole frame came."""
+        """True after the first whole frame."""
 
     def descriptor_of(self, token: int) -> int:
-        """The file descriptor, or -1 if the connection is gone."""
+        """Return the file descriptor, or -1 if the connection is closed."""
 
     def pending_size(self, token: int) -> int:
-        """Bytes that wait in the outbox."""
+        """Return the number of bytes that wait in the outbox."""
 
     def idle_since(self, before_ms: int, listener: int) -> list[int]:
-        """Tokens of a listener's connections without traffic since `before_ms`.
+        """Return tokens of a listener's connections without traffic since `before_ms`.
 
-        So is one whose frame began to arrive by then and is not whole yet.
+        It includes those whose current frame began before then and is not whole yet.
         """

@@ -1,17 +1,17 @@
 """Connections of the reactor: slots, tokens and generations; inboxes and outboxes.
 
-Tokens are `generation << 32 | slot`: a token of a closed connection finds nothing, also
-when its slot or its descriptor serves another one.  Events carry tokens, so what was
-noted about a closed connection never reaches its successor.
-Limits: an outbox stops its connection from being read at OUTBOX_PAUSE (the reactor sees
-to it) and ends it at OUTBOX_LIMIT.  All buffers together have max_buffer_bytes: beyond
-that connections that are stalled end, then the one with the largest buffers, and only
-small buffers are given out.  A frame's buffer grows as its bytes come, whatever it
-announces.  An idle connection holds no buffer.
-Belongs to the reactor, which says when something is received, cut and sent.
+Tokens are `generation << 32 | slot`: the token of a closed connection finds nothing,
+even after its slot or descriptor was used again. Events carry tokens, so an event of a
+closed connection never reaches its successor.
+Limits: at OUTBOX_PAUSE the intake stops reading a connection; at OUTBOX_LIMIT the
+connection ends.  All buffers together have max_buffer_bytes.  Above it stalled
+connections end, then the one with the largest buffers, and only small buffers may grow.
+A frame's buffer grows as its bytes come, whatever size it announces. An idle connection
+holds no buffer.
+Belongs to the reactor, which decides when to receive, cut and send.
 """
 
-# tidy: long — one table: who is open, what waits in its buffers, who is read
+# tidy: long — one table: open connections, their buffers and their epoll events
 
 import os
 
@@ -42,7 +42,7 @@ cdef enum:
 
 @cython.final
 cdef class Connections:
-    """Every plain connection of the process, by token."""
+    """All plain connections of the process, by token."""
 
     def __cinit__(self, int epfd, int64_t max_buffer_bytes):
         self.epfd = epfd
@@ -70,10 +70,10 @@ cdef class Connections:
     # -- slots
 
     def add(self, int fd, int listener=0, bytes peer=b"", int64_t now_ms=0):
-        """Own a connected, non-blocking descriptor; the token of its connection.
+        """Add a connected, non-blocking descriptor and own it; return its token.
 
-        `peer` is the other end as a record stores it, for compiled handlers.  `now_ms`
-        is the time of polls, whose last one may be long ago.
+        `peer` is the remote address as a record stores it, for compiled handlers.
+        `now_ms` is on the clock of the polls, whose last one may be long ago.
         """
         cdef uint32_t index
         cdef Slot *slot
@@ -101,24 +101,24 @@ cdef class Connections:
         return self.token_of(index)
 
     cdef int grow(self) except -1:
-        """Have one more free slot; the lists have room for every slot."""
+        """Add a free slot; the lists have room for every slot."""
         cdef uint32_t capacity = self.slot_capacity
         cdef Slot *slot
         if self.slot_count == capacity:
             if capacity == SLOT_LIMIT:
                 raise RuntimeError(f"more than {SLOT_LIMIT} connections")
             capacity = max(<uint32_t>FIRST_SLOTS, capacity * 2)
-            self.slots = <Slot **>_reallocate(self.slots, capacity * sizeof(Slot *))
-            self.dirty = <uint32_t *>_reallocate(
+            self.slots = <Slot **>_resize_array(self.slots, capacity * sizeof(Slot *))
+            self.dirty = <uint32_t *>_resize_array(
                 self.dirty, capacity * sizeof(uint32_t)
             )
-            self.uncut = <uint32_t *>_reallocate(
+            self.uncut = <uint32_t *>_resize_array(
                 self.uncut, capacity * sizeof(uint32_t)
             )
-            self.uncut_before = <uint32_t *>_reallocate(
+            self.uncut_before = <uint32_t *>_resize_array(
                 self.uncut_before, capacity * sizeof(uint32_t)
             )
-            self.events = <Event *>_reallocate(
+            self.events = <Event *>_resize_array(
                 self.events, (EVENT_LIMIT + capacity) * sizeof(Event)
             )
             self.slot_capacity = capacity
@@ -136,7 +136,7 @@ cdef class Connections:
         return (<uint64_t>self.slots[index].generation << 32) | index
 
     cdef Slot *find(self, uint64_t token) noexcept nogil:
-        """The open connection of this token, or NULL."""
+        """Return the open connection of this token, or NULL."""
         cdef uint32_t index = <uint32_t>token
         if index >= self.slot_count:
             return NULL
@@ -145,7 +145,7 @@ cdef class Connections:
         return self.slots[index]
 
     def close(self, uint64_t token):
-        """End a connection: send what can be sent at once, free all it holds."""
+        """Close a connection: send what the socket takes at once, free all memory."""
         cdef Slot *slot = self.find(token)
         cdef uint32_t index = <uint32_t>token
         if slot == NULL:
@@ -173,24 +173,24 @@ cdef class Connections:
         return self.find(token) != NULL
 
     def has_sent_frame(self, uint64_t token):
-        """True once one whole frame came."""
+        """True after the first whole frame."""
         cdef Slot *slot = self.find(token)
         return slot != NULL and slot.has_sent_frame
 
     def descriptor_of(self, uint64_t token):
-        """The file descriptor, or -1 if the connection is gone."""
+        """Return the file descriptor, or -1 if the connection is closed."""
         cdef Slot *slot = self.find(token)
         return -1 if slot == NULL else slot.fd
 
     def pending_size(self, uint64_t token):
-        """Bytes that wait in the outbox."""
+        """Return the number of bytes that wait in the outbox."""
         cdef Slot *slot = self.find(token)
         return 0 if slot == NULL else pending_size(&slot.outbox)
 
     def idle_since(self, int64_t before_ms, int listener):
-        """Tokens of a listener's connections without traffic since `before_ms`.
+        """Return tokens of a listener's connections without traffic since `before_ms`.
 
-        So is one whose frame began to arrive by then and is not whole yet.
+        It includes those whose current frame began before then and is not whole yet.
         """
         cdef uint32_t i
         cdef Slot *slot
@@ -222,16 +222,16 @@ cdef class Connections:
         self.event_count += 1
 
     cdef void fail(self, uint32_t index, EventKind kind) noexcept nogil:
-        """Stop listening to a connection and tell its owner, once."""
+        """Stop reading a connection and add an event for its owner, once."""
         cdef Slot *slot = self.slots[index]
         if slot.state != OPEN or self.event_count == self.event_capacity:
-            return      # a list full of ended connections: it will fail again
+            return      # the list of events is full: it will fail again
         slot.state = ENDING
         self.arm(index)
         self.add_event(kind, index, 0, 0)
 
     cdef void arm(self, uint32_t index) noexcept nogil:
-        """Ask epoll for what this connection can do now: send, or receive."""
+        """Register the connection's current interest with epoll: send or receive."""
         cdef Slot *slot = self.slots[index]
         cdef uint32_t wanted
         if slot.state != OPEN:
@@ -239,7 +239,7 @@ cdef class Connections:
         elif pending_size(&slot.outbox):
             wanted = EPOLLOUT
         elif slot.is_waiting:
-            wanted = EPOLLET        # nothing but its end, and that once
+            wanted = EPOLLET        # its end only, and that once
         else:
             wanted = EPOLLIN | EPOLLRDHUP
         if wanted != slot.armed:
@@ -252,7 +252,7 @@ cdef class Connections:
                 epoll_set(self.epfd, EPOLL_CTL_DEL, slot.fd, 0, 0)
 
     cdef void drop_replies(self) noexcept nogil:
-        """End the connections that were served in this poll, without their replies."""
+        """End the connections that were served in this poll, and drop their replies."""
         cdef uint32_t i
         cdef Slot *slot
         for i in range(self.slot_count):
@@ -262,7 +262,7 @@ cdef class Connections:
                 self.fail(i, NOT_STORED)
 
     cdef list take_events(self):
-        """Return what `Reactor.take_events` says, and begin a new list."""
+        """Return the events as `Reactor.take_events` does, and begin a new list."""
         cdef int i
         cdef Event *event
         cdef Slot *slot
@@ -297,10 +297,10 @@ cdef class Connections:
     cdef bint may_grow(
         self, uint32_t index, const Buffer *buffer, int64_t wanted
     ) noexcept nogil:
-        """Whether a buffer may grow; without room for it others leave.
+        """True if a buffer may grow; if memory is short, other connections end.
 
-        First connections that are stalled, the largest before the smaller ones; then
-        the one with the largest buffers.  False if that is the one that asks.
+        First stalled connections end, the largest first, then the one with the largest
+        buffers. False if that is the connection that asks.
         """
         cdef Slot *slot
         cdef Slot *largest = self.slots[index]
@@ -325,7 +325,9 @@ cdef class Connections:
         return True
 
     cdef bint is_stalled(self, const Slot *slot) noexcept nogil:
-        """True if memory waits for a peer that sends, or reads, next to nothing."""
+        """True if a connection holds memory while its peer sends or reads almost
+        nothing.
+        """
         cdef int64_t age_ms
         if slot.fd < 0 or slot.state != OPEN or slot.is_uncut or slot.handed:
             return False
@@ -366,7 +368,7 @@ cdef class Connections:
                     return
 
     cdef void end_for_memory(self, uint32_t index) noexcept nogil:
-        """End a connection for its buffers, and free those that nobody reads from."""
+        """End a connection to free its buffers, except frames that were handed over."""
         cdef Slot *slot = self.slots[index]
         self.fail(
             index,
@@ -378,16 +380,16 @@ cdef class Connections:
             release_buffer(&slot.inbox, &self.budget)
 
     cdef int64_t receive_room(self, const Slot *slot) noexcept nogil:
-        """As much as this peer sent at once lately, while memory is not short."""
+        """Return the size of this peer's last bursts, or less if memory is short."""
         if 2 * self.budget.used > self.budget.limit:
             return BUFFER_START
         return max(slot.receive_size, <int64_t>BUFFER_START)
 
     cdef bint make_room(self, uint32_t index, int64_t frame_size) noexcept nogil:
-        """Have an inbox with room after its end, and for a frame of `frame_size`.
+        """Make room in the inbox after its end, and for a frame of `frame_size`.
 
-        Frames that are handed over but not taken yet stay where they are: nothing moves
-        before `start`, and only `compact` shifts.
+        Frames that were handed over and not taken yet do not move: only `compact` moves
+        bytes.
         """
         cdef Buffer *inbox = &self.slots[index].inbox
         cdef int64_t wanted = inbox.start + frame_size
@@ -402,7 +404,7 @@ cdef class Connections:
         )
 
     cdef void compact(self, Slot *slot) noexcept nogil:
-        """Drop the frames that were taken; give the inbox back if nothing is left."""
+        """Drop the frames that were taken; free the inbox if it is empty."""
         if slot.inbox.start == 0:
             return
         if pending_size(&slot.inbox):
@@ -411,7 +413,7 @@ cdef class Connections:
             release_buffer(&slot.inbox, &self.budget)
 
     cdef void cut_later(self, uint32_t index) noexcept nogil:
-        """Cut this inbox again in the next poll, whether or not its socket is ready."""
+        """Cut this inbox again in the next poll, even if its socket is not ready."""
         cdef Slot *slot = self.slots[index]
         if not slot.is_uncut:
             slot.is_uncut = True
@@ -427,7 +429,8 @@ cdef class Connections:
             self.arm(index)
 
     cdef void resume_reading(self) noexcept nogil:
-        """Cut again what waited for a handler, and read these connections again."""
+        """Cut the frames that waited for a handler, and read their connections again.
+        """
         cdef uint32_t i
         if self.waiting_count == 0:
             return
@@ -443,7 +446,7 @@ cdef class Connections:
     cdef bint push(
         self, uint32_t index, const uint8_t *data, int64_t size
     ) noexcept nogil:
-        """Copy into the outbox and note the connection for the next send."""
+        """Copy into the outbox and list the connection for the next send."""
         cdef Buffer *outbox = &self.slots[index].outbox
         if not self.reserve(index, size):
             return False
@@ -453,7 +456,7 @@ cdef class Connections:
         return True
 
     cdef bint reserve(self, uint32_t index, int64_t size) noexcept nogil:
-        """Have `size` free bytes at the end of the outbox."""
+        """Reserve `size` free bytes at the end of the outbox."""
         cdef Buffer *outbox = &self.slots[index].outbox
         cdef int64_t wanted
         if pending_size(outbox) + size > OUTBOX_LIMIT:
@@ -474,7 +477,7 @@ cdef class Connections:
         return True
 
     cdef void mark_dirty(self, uint32_t index) noexcept nogil:
-        """Note a connection for the next send."""
+        """List a connection for the next send."""
         cdef Slot *slot = self.slots[index]
         if not slot.is_dirty:
             slot.is_dirty = True
@@ -492,9 +495,9 @@ cdef class Connections:
         self.dirty_count = 0
 
     cdef void send_pending(self, uint32_t index, int64_t limit) noexcept nogil:
-        """Send up to `limit` bytes; what the socket does not take waits for EPOLLOUT.
+        """Send up to `limit` bytes; the remaining ones wait for EPOLLOUT.
 
-        A reader that keeps up with a long answer must not keep the others waiting.
+        A fast reader of a long reply must not delay the other connections.
         """
         cdef Slot *slot = self.slots[index]
         cdef Buffer *outbox = &slot.outbox
@@ -525,7 +528,7 @@ cdef class Connections:
         self.arm(index)
 
 
-cdef void *_reallocate(void *old, size_t size) except NULL:
+cdef void *_resize_array(void *old, size_t size) except NULL:
     cdef void *grown = realloc(old, size)
     if grown == NULL:
         raise MemoryError

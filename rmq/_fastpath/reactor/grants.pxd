@@ -6,7 +6,7 @@ from rmq._fastpath.reactor.signatures cimport FieldOrder
 from rmq._fastpath.reactor.template cimport Template
 
 cdef enum:
-    GRANT_LIMIT = 4096          # all are forgotten when one more is learned
+    GRANT_LIMIT = 4096          # all are removed when one more is registered
     SLOT_COUNT = 8192
     KEY_LIMIT = 1024            # bytes; longer names are left to Python
     RULE_FIELD_LIMIT = 4
@@ -16,7 +16,7 @@ cdef enum:
     HIGH_CODES = 256
     RULE_CODES = 1280           # places: LOW_CODES, then HIGH_CODES
 
-cdef struct Rule:               # what decides about the requests of one code
+cdef struct Rule:               # the fields that decide about requests of one code
     int32_t field_count
     Text fields[RULE_FIELD_LIMIT]   # names
     FieldOrder order            # of the last request
@@ -34,8 +34,8 @@ cdef class Grants:
     cdef Grant **slots
     cdef int32_t count
     cdef readonly int64_t allowed
-    cdef readonly int64_t unknown       # requests for which nothing was learned
-    cdef readonly int64_t unsigned      # known, and the signature was not right
+    cdef readonly int64_t unknown       # requests without a grant
+    cdef readonly int64_t unsigned      # with a grant, but with a wrong signature
 
     cdef bint allow_header(
         self,

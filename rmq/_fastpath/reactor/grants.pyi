@@ -12,7 +12,7 @@ class Grants:
     def __new__(cls, rules: Mapping[int, tuple[str, ...]]) -> Self: ...
     def __len__(self) -> int: ...
     def unregister_all(self) -> None:
-        """Forget all: users or policies have changed."""
+        """Remove all grants: users or policies have changed."""
 
     def register(
         self,
@@ -22,14 +22,14 @@ class Grants:
         secret: str,
         values: tuple[str | None, ...],
     ) -> None:
-        """Allow what the guard has just allowed; `values` as the rule's fields.
+        """Add a grant for a request that the guard has just allowed.
 
-        `address` is that of the peer without its port.  A code without a rule, and
-        names that are too long, are ignored.
+        `values` are those of the rule's fields, `address` is that of the peer without
+        its port. A code without a rule, and names that are too long, are ignored.
         """
 
     def allows(self, frame: bytes, address: bytes) -> bool:
-        """Whether an encoded request would be served; for tests and benchmarks."""
+        """True if an encoded request would be served; for tests and benchmarks."""
 
 @final
 class SignedTemplates:
@@ -37,4 +37,4 @@ class SignedTemplates:
 
     def __init__(self, grants: Grants, varying: tuple[str, ...]) -> None: ...
     def allows(self, frame: bytes, address: bytes) -> tuple[bool, bool]:
-        """Return (was the header recognised, may it be served)."""
+        """Return (has the header matched, may it be served)."""

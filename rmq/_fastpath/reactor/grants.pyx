@@ -1,13 +1,14 @@
-"""Grants: what a guard in Python has allowed, so that compiled handlers may repeat it.
+"""Grants: requests that a guard in Python has allowed, so that compiled handlers may
+repeat them.
 
-A grant says that a user may send requests of one code about some resources from one
-address, and has the key of the user's signatures.  A guard teaches it after it let such
-a request pass.  `allow` finds the grant of a later request and checks its signature,
-`allow_templated` does it for a header that has matched a learned template.  They may give
-up, never differ: what is unknown, not signed or hard to read is left to Python, where
-the guard decides and words the refusal.
+A grant allows a user to send requests of one code about some resources from one
+address, and has the key of the user's signatures. The guard adds a grant after it has
+allowed such a request in Python. `allow_header` finds the grant of a later request and
+checks its signature; `allow_templated` does it for a header that has matched a learned
+template. They may give up, but never differ. A request that is unknown, not signed or
+not plain is left to the guard, which decides and words the refusal.
 
-Invariant: whoever changes users or policies calls `forget` before the next poll.
+Invariant: a change of users or policies calls `unregister_all` before the next poll.
 
 Key: i32 code, address, then user and the value of each field of the rule, each as i16
 size and bytes; -1 for a field that is absent.  Padded with zeros to whole words.
@@ -73,7 +74,7 @@ cdef class Grants:
         return self.count
 
     def unregister_all(self):
-        """Forget all: users or policies have changed."""
+        """Remove all grants: users or policies have changed."""
         cdef int32_t i
         for i in range(SLOT_COUNT):
             free(self.slots[i])
@@ -88,10 +89,10 @@ cdef class Grants:
         str secret not None,
         tuple values not None,
     ):
-        """Allow what the guard has just allowed; `values` as the rule's fields.
+        """Add a grant for a request that the guard has just allowed.
 
-        `address` is that of the peer without its port.  A code without a rule, and
-        names that are too long, are ignored.
+        `values` are those of the rule's fields, `address` is that of the peer without
+        its port. A code without a rule, and names that are too long, are ignored.
         """
         cdef Text texts[RULE_FIELD_LIMIT + 1]
         cdef uint8_t key[KEY_LIMIT + 8]
@@ -139,7 +140,7 @@ cdef class Grants:
         self.count += 1
 
     def allows(self, bytes frame not None, bytes address not None):
-        """Whether an encoded request would be served; for tests and benchmarks."""
+        """True if an encoded request would be served; for tests and benchmarks."""
         cdef RawHeader raw
         cdef const uint8_t *p = frame
         cdef int64_t size = len(frame)
@@ -150,7 +151,7 @@ cdef class Grants:
         )
 
     cdef Rule *rule_for(self, int32_t code) noexcept nogil:
-        """What decides about requests of a code; NULL: Python."""
+        """Return the rule for requests of a code; NULL: Python decides."""
         cdef int32_t place = _index_of_code(code)
         if place < 0 or self.rule_of[place] == 0:
             return NULL
@@ -159,7 +160,7 @@ cdef class Grants:
     cdef Grant **slot_of(
         self, const uint8_t *key, int32_t size, uint64_t hash
     ) noexcept nogil:
-        """Where the grant with this key is, or would be: half of the slots are free."""
+        """Return the slot of the grant with this key, or a free one for it."""
         cdef uint64_t i = hash % SLOT_COUNT
         cdef Grant *grant
         while True:
@@ -182,7 +183,7 @@ cdef class Grants:
         const uint8_t *body,
         int64_t body_size,
     ) noexcept nogil:
-        """Whether a user subject may send this request has signed it."""
+        """True if a permitted user has signed this request."""
         cdef uint8_t content[FIELDS_LIMIT]
         cdef Text subject[SUBJECT_LIMIT]
         cdef const Text *signature = signature_of(raw)
@@ -210,7 +211,9 @@ cdef class Grants:
         const uint8_t *body,
         int64_t body_size,
     ) noexcept nogil:
-        """`allow` for a header that has matched a template, with these values."""
+        """As `allow_header`, for a header that has matched a template with these
+        values.
+        """
         cdef uint8_t content[FIELDS_LIMIT]
         cdef Text subject[SUBJECT_LIMIT]
         cdef const Signing *signing = &template.signing
@@ -232,7 +235,7 @@ cdef class Grants:
     cdef bint describe_template(
         self, Template *template, const RawHeader *raw, const uint8_t *header
     ) noexcept nogil:
-        """Have a template know what is signed, after `allow` of its header."""
+        """Add the signed content to a template, after `allow_header` of its header."""
         cdef Text subject[SUBJECT_LIMIT]
         cdef Signing *signing = &template.signing
         cdef Rule *rule = self.rule_for(raw.code)
@@ -256,7 +259,7 @@ cdef class Grants:
         const Text *subject,
         int32_t subject_count,
     ) noexcept nogil:
-        """The grant of this user for these resources, or NULL."""
+        """Return the grant of this user for these resources, or NULL."""
         cdef uint8_t key[KEY_LIMIT + 8]
         cdef uint64_t hash = 0
         cdef int32_t size
@@ -279,7 +282,7 @@ cdef class Grants:
         const uint8_t *body,
         int64_t body_size,
     ) noexcept nogil:
-        """Whether this is the signature of `size` bytes (-1: unknown) and the body."""
+        """True if this is the signature of `size` bytes (-1: unknown) and the body."""
         if signature == NULL or size < 0 or not is_signature(
             signature, grant.secret, content, size, body, body_size
         ):
@@ -290,7 +293,7 @@ cdef class Grants:
 
 
 cdef inline int32_t _index_of_code(int32_t code) noexcept nogil:
-    """Where `rule_of` has a code, or -1."""
+    """Return the index of a code in `rule_of`, or -1."""
     if 0 <= code < LOW_CODES:
         return code
     if HIGH_CODES_START <= code < HIGH_CODES_START + HIGH_CODES:
@@ -298,7 +301,7 @@ cdef inline int32_t _index_of_code(int32_t code) noexcept nogil:
     return -1
 
 
-cdef inline bint _equals(
+cdef inline bint _is_equal(
     const Text *text, const char *name, int32_t size
 ) noexcept nogil:
     return text.size == size and memcmp(text.data, name, size) == 0
@@ -313,7 +316,7 @@ cdef int32_t _write_key(
     int32_t count,
     uint64_t *hash,
 ) noexcept nogil:
-    """Write a key and its hash; return its size, 0 for what is left to Python."""
+    """Write a key and its hash; return its size, 0: Python has to decide."""
     cdef int32_t i, size = 4 + address_size
     cdef int16_t part
     cdef uint64_t word, mixed = 0
@@ -343,15 +346,15 @@ cdef int32_t _write_key(
 cdef void _find_subject(
     const Rule *rule, const RawHeader *raw, Text *subject
 ) noexcept nogil:
-    """Find the user and the fields of the rule; absent ones are NULL."""
+    """Find the values of user and rule fields; absent ones are NULL."""
     cdef int32_t i, j
     memset(subject, 0, SUBJECT_LIMIT * sizeof(Text))
     for i in range(raw.field_count):
-        if _equals(&raw.names[i], b"AccessKey", 9):
+        if _is_equal(&raw.names[i], b"AccessKey", 9):
             subject[0] = raw.values[i]
             continue
         for j in range(rule.field_count):
-            if _equals(
+            if _is_equal(
                 &raw.names[i], <const char *>rule.fields[j].data, rule.fields[j].size
             ):
                 subject[j + 1] = raw.values[i]
@@ -373,7 +376,7 @@ cdef class SignedTemplates:
         free(self.template)
 
     def allows(self, bytes frame not None, bytes address not None):
-        """Return (was the header recognised, may it be served)."""
+        """Return (has the header matched, may it be served)."""
         cdef RawHeader raw
         cdef Frame values
         cdef Text holes[HOLE_LIMIT]

@@ -1,13 +1,17 @@
-"""Header scanner: the plain headers that compiled handlers read without Python objects.
+"""Header scanner: reads plain headers for compiled handlers, without Python objects.
 
-It may give up, never differ: what it accepts means exactly what `rmq.protocol.frames`
-reads.  JSON: one object, `extFields` the only nested one, strings, booleans and whole
-numbers of up to 18 digits there, no reference, no duplicate key, escapes below U+0080,
-valid UTF-8.  Binary: no empty name or value, no duplicate name.  Everything else is
-left to the Python path.
+It may give up, but never differ: a header that it accepts means exactly what
+`rmq.protocol.frames` reads.  The Python path reads all other headers.
+JSON: one object with `extFields` as the only nested one. There: strings, booleans,
+whole numbers of up to 18 digits. No reference, no duplicate key, escapes below U+0080
+only, valid UTF-8.
+Binary: no empty name or value, no duplicate name.
 
-Byte layout of the binary header: i16 code, u8 language, i16 version, i32 opaque, i32
-flag, i32 n + remark, i32 n + fields of i16 n + name, i32 n + value.
+Byte layout of the binary header, i32 unless marked:
+
+i16 code · u8 language · i16 version · opaque · flag · n + remark · n + fields
+
+A field is i16 n + name, i32 n + value.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
@@ -23,7 +27,7 @@ cdef extern from *:
     """
     #include <stdint.h>
     #include <string.h>
-    /* The value of a hex digit; above 15 if it is none. */
+    /* The value of a hex digit; above 15 for other bytes. */
     static inline unsigned rmq_hex(uint8_t c) {
         unsigned digit = c - 48u, letter = (c | 32u) - 97u;
         return digit < 10 ? digit : letter < 6 ? letter + 10 : 255;
@@ -52,7 +56,7 @@ cdef extern from *:
         while (p < end && *p >= 32 && *p < 128 && *p != 34 && *p != 92) p++;
         return p;
     }
-    /* Copy up to the next escape; where it is. `out` has as much room as the text. */
+    /* Copy up to the next escape and return its address; `out` has room for all. */
     static inline const uint8_t *rmq_copy_plain(
             uint8_t **out, const uint8_t *p, const uint8_t *end) {
         const __m128i escape = _mm_set1_epi8(92);
@@ -111,14 +115,15 @@ cdef const uint8_t *_skip_space(const uint8_t *p, const uint8_t *end) noexcept n
 
 
 cdef bint is_plain(const uint8_t *text, int64_t size) noexcept nogil:
-    """True if it is ASCII that JSON writes as it is."""
+    """True for ASCII that needs no escape in JSON."""
     return rmq_skip_plain(text, text + size) == text + size
 
 
 cdef const uint8_t *scan_string(
     const uint8_t *p, const uint8_t *end, Text *text
 ) noexcept nogil:
-    """Read a string after its quote; the place after the closing one, or NULL."""
+    """Read a string after its quote; return the address after the closing one, or NULL.
+    """
     text.data = p
     text.escaped = False
     while p < end:
@@ -148,7 +153,7 @@ cdef const uint8_t *scan_string(
 cdef const uint8_t *scan_integer(
     const uint8_t *p, const uint8_t *end, int32_t *value
 ) noexcept nogil:
-    """Read a whole number of 32 bits; NULL if it is not just that."""
+    """Read a whole number of 32 bits; NULL for anything else."""
     cdef int64_t number = 0
     cdef bint negative = False
     cdef const uint8_t *start
@@ -174,7 +179,7 @@ cdef const uint8_t *scan_integer(
 cdef const uint8_t *scan_number(
     const uint8_t *p, const uint8_t *end, Text *text
 ) noexcept nogil:
-    """Read a number or boolean among ext fields, which means its text, or NULL."""
+    """Read a number or boolean in ext fields as its text; NULL for anything else."""
     text.data = p
     text.escaped = False
     if end - p > 4 and memcmp(p, b"true", 4) == 0:
@@ -374,7 +379,7 @@ cdef bint _scan_binary(
 cdef bint scan_header(
     const uint8_t *header, int64_t size, uint8_t serialize_type, RawHeader *raw
 ) noexcept nogil:
-    """Read a plain header; False leaves it to the Python path."""
+    """Read a plain header; False if it is not plain."""
     raw.code = raw.flag = raw.version = raw.opaque = raw.field_count = 0
     raw.language = 0
     raw.opaque_text = NULL
@@ -387,7 +392,8 @@ cdef bint scan_header(
 
 
 cdef int32_t unescape(uint8_t *out, const Text *text) noexcept nogil:
-    """Write a scanned value without its escapes; its size, at most that of the text."""
+    """Write a scanned value without escapes; return its size, at most that of the text.
+    """
     cdef const uint8_t *p = text.data
     cdef const uint8_t *end = p + text.size
     cdef uint8_t *start = out

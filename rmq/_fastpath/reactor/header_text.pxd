@@ -1,4 +1,4 @@
-"""Values of headers: numbers out of requests, texts and numbers into replies."""
+"""Reads values of request headers and writes headers of replies."""
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t
 
@@ -19,14 +19,15 @@ cdef enum:
 cdef inline bint read_integer(
     const Text *text, int64_t low, int64_t high, int64_t *value
 ) noexcept nogil:
-    """Read a whole decimal number as Java and Python write it; False for others."""
+    """Read a whole decimal number as Java and Python write it; False for other texts.
+    """
     return text.data != NULL and not text.escaped and read_decimal(
         text.data, text.size, low, high, value
     )
 
 
 cdef inline bint is_unset(const Text *text) noexcept nogil:
-    """True for a switch that is left out, or off as Java and C++ write it."""
+    """True for a switch that is absent, or off as Java and C++ write it."""
     return (
         text.data == NULL
         or is_literal(text.data, text.size, b"false")
@@ -35,13 +36,13 @@ cdef inline bint is_unset(const Text *text) noexcept nogil:
 
 
 cdef inline uint8_t *begin_value(uint8_t *out, const char *name) noexcept nogil:
-    """Write the name of a field of a binary header; where its value goes."""
+    """Write the name of a field of a binary header; return the address of its value."""
     put16(out, <uint16_t>literal_size(name))
     return put_literal(out + 2, name) + 4
 
 
 cdef inline uint8_t *end_value(uint8_t *start, uint8_t *end) noexcept nogil:
-    """Write the length of a value before it."""
+    """Write the length of a value in front of it."""
     put32(start - 4, <uint32_t>(end - start))
     return end
 
@@ -49,9 +50,9 @@ cdef inline uint8_t *end_value(uint8_t *start, uint8_t *end) noexcept nogil:
 cdef inline uint8_t *end_json(
     uint8_t *out, const Frame *frame, const char *remark, int32_t version
 ) noexcept nogil:
-    """Write what follows the ext fields of an answer, or its code if there are none.
+    """Write the part of a JSON reply after its ext fields, or after its code.
 
-    `remark` is a whole member with its comma, or empty.
+    `remark` is a JSON member with its comma, or empty.
     """
     out = put_literal(out, b',"flag":1,"language":"PYTHON","opaque":')
     out = put_signed(out, frame.opaque)
@@ -64,7 +65,7 @@ cdef inline uint8_t *end_json(
 cdef inline uint8_t *begin_binary(
     uint8_t *out, const Frame *frame, int32_t code, const char *remark, int32_t version
 ) noexcept nogil:
-    """Write what comes before the ext fields of an answer."""
+    """Write the part of a binary reply before its ext fields."""
     put16(out, <uint16_t>code)
     out[2] = LANGUAGE_PYTHON
     put16(out + 3, <uint16_t>version)
@@ -77,7 +78,7 @@ cdef inline uint8_t *begin_binary(
 cdef inline void end_header(
     uint8_t *frame_start, uint8_t *end, uint8_t serialize_type
 ) noexcept nogil:
-    """Write form and size of the header that ends here."""
+    """Write type and size of the header that ends here."""
     put32(frame_start + 4, <uint32_t>(end - frame_start - 8) | serialize_type << 24)
 
 
@@ -90,7 +91,7 @@ cdef inline uint8_t *end_frame(uint8_t *frame_start, uint8_t *end) noexcept nogi
 cdef inline void put_success(
     const Frame *frame, Conn *conn, int32_t version
 ) noexcept nogil:
-    """Answer that all is well, without a field."""
+    """Write a reply with code 0 and no fields."""
     cdef uint8_t *start = conn.ready.end
     cdef uint8_t *end
     if frame.serialize_type == JSON_TYPE:

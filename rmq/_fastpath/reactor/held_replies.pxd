@@ -20,14 +20,14 @@ cdef class HeldReplies:
     cdef Connections connections
     cdef RpcTimes rpc_times
     cdef Watermark watermark
-    cdef Watermark replicated   # None: no reply waits for replicas
-    cdef int watermark_fd       # -1: none is attached
+    cdef Watermark replicated   # None: no reply waits for slaves
+    cdef int watermark_fd       # -1: no watermark is attached
     cdef readonly int64_t timeout_ms
     cdef bint is_flush_needed   # a reply of this poll waits for the disk
     cdef Held *head
     cdef Held *tail
     cdef readonly int64_t count
-    cdef readonly int64_t earliest_ms   # no deadline of those that are held is before
+    cdef readonly int64_t earliest_ms   # a lower bound of all deadlines
     cdef readonly int64_t size
 
     cdef int32_t timeout_code(self, int64_t watermark) noexcept nogil

@@ -6,7 +6,7 @@ from rmq._fastpath.reactor.rpc_times import RpcTimes
 
 @final
 class HeldReplies:
-    """Replies that wait for the disk, in the order of what they wait for."""
+    """Replies that wait for the disk, sorted by watermark."""
 
     count: int
     size: int
@@ -21,11 +21,11 @@ class HeldReplies:
         timeout_ms: int = 5_000,
         replicated: Watermark | None = None,
     ) -> None:
-        """Release replies by this watermark from now on.
+        """Release replies when this watermark reaches theirs.
 
-        Those of compiled handlers are given up after `timeout_ms`.  `replicated` is the
-        part of it that replicas move, if they do.
+        Replies of compiled handlers time out after `timeout_ms`. `replicated` is the
+        part of the watermark that slaves advance, if there is one.
         """
 
     def detach(self) -> None:
-        """Forget the watermark; what is held stays until its deadline."""
+        """Detach the watermark; held replies stay until their deadline."""

@@ -1,8 +1,9 @@
-"""Replies that wait until their message is durable, in the order of watermarks.
+"""HeldReplies: replies that wait until their message is durable, by watermark.
 
-Each is kept with the reply that is sent instead when it has waited too long; together
-they have at most HELD_LIMIT bytes, and one reply of a compiled handler more.
-Watermarks mostly come in order: a new reply finds its place from the end.
+Each has a time-out reply that is sent if it waits too long.  All together have at most
+HELD_LIMIT bytes, and one reply of a compiled handler more.
+Watermarks mostly come in order: the search for a new reply's position starts at the
+end.
 """
 
 cimport cython
@@ -19,15 +20,15 @@ from rmq._fastpath.reactor.rpc_times cimport RpcTimes
 
 cdef enum:
     HELD_LIMIT = 256 * 1024 * 1024      # bytes
-    TIMEOUT_MS = 5_000                  # syncFlushTimeout, unless said otherwise
-    FLUSH_DISK_TIMEOUT = 10             # what a reply says whose time is over
-    FLUSH_SLAVE_TIMEOUT = 12            # and if replicas lack its message
-    SUCCESS = 0                         # what compiled handlers answer
+    TIMEOUT_MS = 5_000                  # default of syncFlushTimeout
+    FLUSH_DISK_TIMEOUT = 10             # code of a reply that timed out
+    FLUSH_SLAVE_TIMEOUT = 12            # and whose message slaves do not have
+    SUCCESS = 0                         # code of all replies of compiled handlers
 
 
 @cython.final
 cdef class HeldReplies:
-    """Replies that wait for the disk, in the order of what they wait for."""
+    """Replies that wait for the disk, sorted by watermark."""
 
     def __cinit__(self, Connections connections not None, RpcTimes rpc_times not None):
         self.connections = connections
@@ -46,10 +47,10 @@ cdef class HeldReplies:
         int64_t timeout_ms=TIMEOUT_MS,
         Watermark replicated=None,
     ):
-        """Release replies by this watermark from now on.
+        """Release replies when this watermark reaches theirs.
 
-        Those of compiled handlers are given up after `timeout_ms`.  `replicated` is the
-        part of it that replicas move, if they do.
+        Replies of compiled handlers time out after `timeout_ms`. `replicated` is the
+        part of the watermark that slaves advance, if there is one.
         """
         self.detach()
         self.replicated = replicated
@@ -62,7 +63,7 @@ cdef class HeldReplies:
         )
 
     def detach(self):
-        """Forget the watermark; what is held stays until its deadline."""
+        """Detach the watermark; held replies stay until their deadline."""
         if self.watermark is not None:
             epoll_set(
                 self.connections.epfd, EPOLL_CTL_DEL, self.watermark_fd, 0, 0
@@ -72,7 +73,7 @@ cdef class HeldReplies:
             self.watermark = self.replicated = None
 
     cdef int32_t timeout_code(self, int64_t watermark) noexcept nogil:
-        """The code of a reply that has waited in vain, by who lags."""
+        """Return the code of a time-out reply: disk or slaves lag."""
         if self.replicated is not None and self.replicated.load() < watermark:
             return FLUSH_SLAVE_TIMEOUT
         return FLUSH_DISK_TIMEOUT
@@ -92,7 +93,9 @@ cdef class HeldReplies:
         int32_t code,
         int64_t begun_ns,
     ) noexcept nogil:
-        """Copy both replies, for which there is room; False without memory."""
+        """Hold copies of both replies; the caller has checked the room. False without
+        memory.
+        """
         cdef Held *held = <Held *>malloc(sizeof(Held))
         if held == NULL:
             return False
@@ -121,7 +124,8 @@ cdef class HeldReplies:
         int64_t watermark,
         int32_t code,
     ) noexcept nogil:
-        """Keep a compiled handler's reply; its time-out reply is made when needed."""
+        """Hold a compiled handler's reply; Python makes its time-out reply if needed.
+        """
         self.hold_reply(
             token, data, size, NULL, 0, watermark,
             self.connections.now_ms + self.timeout_ms, code, self.connections.begun_ns,
@@ -129,13 +133,13 @@ cdef class HeldReplies:
         self.is_flush_needed = True
 
     cdef void demand_flush(self) noexcept nogil:
-        """Have the disk get what replies began to wait for."""
+        """Request a flush if replies began to wait in this poll."""
         if self.is_flush_needed and self.watermark_fd >= 0:
             self.watermark.request_advance()
         self.is_flush_needed = False
 
     cdef void release_reached(self) noexcept nogil:
-        """Answer every reply that the watermark has reached."""
+        """Send every reply that the watermark has reached."""
         cdef int64_t reached
         if self.head == NULL or self.watermark_fd < 0:
             return
@@ -144,7 +148,7 @@ cdef class HeldReplies:
             self.release_reply(self.head, False)
 
     cdef list expire(self, int64_t now_ms):
-        """Answer those whose deadline is over, see `Reactor.expire_held`."""
+        """Send time-out replies, see `Reactor.expire_held`."""
         cdef Held *held
         cdef Held *following
         cdef list late = []
@@ -169,7 +173,7 @@ cdef class HeldReplies:
         return late
 
     cdef void release_reply(self, Held *held, bint timed_out) noexcept nogil:
-        """Move one reply to its outbox and forget it."""
+        """Move one reply to its outbox and remove it."""
         cdef const uint8_t *data = held.data + held.size if timed_out else held.data
         cdef int64_t size = held.timeout_size if timed_out else held.size
         if self.connections.find(held.token) != NULL:
@@ -182,7 +186,7 @@ cdef class HeldReplies:
         self.remove_reply(held)
 
     cdef void insert_reply(self, Held *held) noexcept nogil:
-        """Link it after the last that waits for no more than it does."""
+        """Insert it after the last one with the same or a smaller watermark."""
         cdef Held *before = self.tail
         while before != NULL and before.watermark > held.watermark:
             before = before.previous
@@ -201,7 +205,7 @@ cdef class HeldReplies:
         self.earliest_ms = min(self.earliest_ms, held.deadline_ms)
 
     cdef void remove_reply(self, Held *held) noexcept nogil:
-        """Unlink one and free it."""
+        """Unlink a reply and free it."""
         if held.previous != NULL:
             held.previous.next = held.next
         else:

@@ -4,8 +4,8 @@ from rmq._fastpath.bytes.syscalls cimport epoll_event
 from rmq._fastpath.reactor.reactor cimport Reactor
 
 cdef enum Outcome:
-    NOTIFY = 0                  # Python must hear of something
-    TIME_OVER = 1               # and nothing came
+    NOTIFY = 0                  # Python must be notified
+    TIME_OVER = 1               # without any event
     TRIO_READY = 2              # trio wakes up by itself
     UNUSABLE = 3                # a descriptor is not open
 
@@ -13,9 +13,9 @@ cdef class InnerLoop:
     cdef Reactor reactor
     cdef int trio_fd
     cdef readonly int signal_fd
-    cdef int64_t clock_ns       # of the reactor's clock, less the monotonic one
-    cdef int64_t notify_at_ns   # when Python must hear of what was served; 0: heard
-    cdef int64_t notify_bytes   # of the reactor, after which that is sooner
+    cdef int64_t clock_ns       # the reactor's clock minus the monotonic one
+    cdef int64_t notify_at_ns   # when Python must be notified; 0: it has been
+    cdef int64_t notify_bytes   # bytes_in from which that is sooner
     cdef readonly bint is_broken    # trio waits itself
     cdef readonly int64_t waits
     cdef readonly int64_t rounds

@@ -11,17 +11,17 @@ class InnerLoop:
     waits: int
     rounds: int
     def __new__(cls, reactor: Reactor, trio_fd: int, now_ms: int) -> Self:
-        """`trio_fd` becomes readable when trio has work; `now_ms` as in `poll`."""
+        """`trio_fd` becomes readable when trio has work; `now_ms` is as in `poll`."""
 
     def before_io_wait(self, timeout: float) -> None:
-        """Wait in trio's place, for `timeout` seconds at most.
+        """Wait instead of trio, for at most `timeout` seconds.
 
-        With 0, as other tasks are ready, what has come is served all the same: a busy
-        program must not make the reactor deaf.
+        A `timeout` of 0 means that other tasks are ready. Even then it serves the
+        requests that have come: a busy program must not starve the reactor.
         """
 
     def stop_waiting(self) -> None:
-        """Wait no more: trio waits itself from now on."""
+        """Stop: trio waits itself from now on."""
 
     def drain_signal(self) -> None:
-        """Take the signal back: its owner is awake."""
+        """Clear the signal: its owner is awake."""

@@ -1,19 +1,21 @@
 """InnerLoop: the reactor serves compiled requests while trio would sleep.
 
 trio calls `before_io_wait(timeout)` of its instruments before it sleeps, on its thread.
-The wait happens there instead, in the reactor's epoll set, which contains trio's own:
-what compiled handlers serve costs no task switch and no line of Python.  It ends when
-trio's set is ready, when the time is over, when Python must hear of something (frames
-for it, ends of connections, messages that Python waits for, replies that wait for the
-disk), or PATIENCE_NS after the first request that Python has not heard of; sooner, once
-NOTIFY_BYTES came in, because Python makes room in the store ahead of them.  While
-replicas follow, it ends after each round, because Python sends these what was stored,
-and replies wait here, too; after `replication_interval_ns` if nobody waits for the replicas.
+The wait happens there instead, in the reactor's epoll set, which contains trio's own.
+So compiled requests cost no task switch and no line of Python.
+The wait ends when trio's set is ready, when the time is over, or when Python is needed.
+Python is needed for its frames, for ends of connections, for messages that it waits
+for, and while replies wait for the disk. It also ends PATIENCE_NS after the first
+request of which Python was not notified. NOTIFY_BYTES of input shorten that to
+LOADED_PATIENCE_NS, because Python prepares room in the store.
+With slaves it ends after each round, because Python sends them the new records and
+replies may wait for them.  If no reply waits for slaves, it ends after
+`replication_interval_ns`.
 Unless trio wakes up by itself, `signal_fd` wakes it: the owner of the reactor waits for
 that descriptor.
 
-The wait itself releases the GIL; what is ready is served with it, as in `Reactor.poll`.
-A hook that cannot go on wakes its owner first, who then waits for the reactor itself.
+The wait itself releases the GIL; requests are served with it, as in `Reactor.poll`.
+A hook that cannot go on wakes its owner first, which then waits for the reactor itself.
 """
 
 import os
@@ -33,7 +35,7 @@ from rmq._fastpath.reactor.pacing cimport spin_end
 from rmq._fastpath.reactor.reactor cimport READY_LIMIT, Reactor
 
 cdef enum:
-    PATIENCE_NS = 1_000_000_000     # what Python need not hear of at once waits so long
+    PATIENCE_NS = 1_000_000_000     # longest delay of a notification
     LOADED_PATIENCE_NS = 20_000_000     # after NOTIFY_BYTES
     NOTIFY_BYTES = 1024 * 1024
     TIMEOUT_LIMIT_S = 3_600
@@ -45,7 +47,7 @@ cdef class InnerLoop:
     """An instrument of trio that waits for a reactor."""
 
     def __cinit__(self, Reactor reactor not None, int trio_fd, int64_t now_ms):
-        """`trio_fd` becomes readable when trio has work; `now_ms` as in `poll`."""
+        """`trio_fd` becomes readable when trio has work; `now_ms` is as in `poll`."""
         self.signal_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)
         if self.signal_fd < 0 or epoll_set(
             reactor.epfd, EPOLL_CTL_ADD, trio_fd, EPOLLIN | EPOLLET, TRIO_ID
@@ -60,10 +62,10 @@ cdef class InnerLoop:
             close(self.signal_fd)
 
     def before_io_wait(self, double timeout):
-        """Wait in trio's place, for `timeout` seconds at most.
+        """Wait instead of trio, for at most `timeout` seconds.
 
-        With 0, as other tasks are ready, what has come is served all the same: a busy
-        program must not make the reactor deaf.
+        A `timeout` of 0 means that other tasks are ready. Even then it serves the
+        requests that have come: a busy program must not starve the reactor.
         """
         cdef Outcome outcome
         cdef double limited = min(max(timeout, 0.0), <double>TIMEOUT_LIMIT_S)
@@ -80,12 +82,12 @@ cdef class InnerLoop:
             raise OSError(f"descriptor {self.trio_fd} of trio is no longer open")
 
     def stop_waiting(self):
-        """Wait no more: trio waits itself from now on."""
+        """Stop: trio waits itself from now on."""
         self.is_broken = True
         epoll_set(self.reactor.epfd, EPOLL_CTL_DEL, self.trio_fd, 0, TRIO_ID)
 
     def drain_signal(self):
-        """Take the signal back: its owner is awake."""
+        """Clear the signal: its owner is awake."""
         eventfd_drain(self.signal_fd)
 
     cdef Outcome wait(self, int64_t end_ns) noexcept:
@@ -146,7 +148,9 @@ cdef class InnerLoop:
         return NOTIFY
 
     cdef Outcome poll_trio(self) noexcept nogil:
-        """What the set of the reactor does not tell: it names each change once."""
+        """Poll trio's set directly, as the reactor's edge-triggered set reports changes
+        once.
+        """
         cdef pollfd trio
         trio.fd, trio.events, trio.revents = self.trio_fd, POLLIN, 0
         if poll(&trio, 1, 0) <= 0:
@@ -154,7 +158,7 @@ cdef class InnerLoop:
         return UNUSABLE if trio.revents & POLLNVAL else TRIO_READY
 
     cdef bint remove_trio(self, epoll_event *ready, int *count) noexcept nogil:
-        """Remove trio's set from those that are ready; True if it was there."""
+        """Remove trio's set from the ready ones; True if it was there."""
         cdef int i
         for i in range(count[0]):
             if ready[i].data.u64 == TRIO_ID:
@@ -164,7 +168,7 @@ cdef class InnerLoop:
         return False
 
     cdef void serve(self, const epoll_event *ready, int count) noexcept:
-        """Serve what is ready, and note until when Python must hear of it."""
+        """Serve the ready connections, and set the time of Python's notification."""
         cdef int64_t now_ns = monotonic_ns()
         if not self.notify_at_ns:
             self.notify_at_ns = now_ns + PATIENCE_NS

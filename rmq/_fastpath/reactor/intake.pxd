@@ -8,8 +8,8 @@ cdef class Intake:
     cdef NativeTable natives
     cdef int64_t max_frame_size
     # of the poll that is going on
-    cdef int64_t handed_limit   # frames that Python gets at most
-    cdef bint is_urgent         # what was served concerns Python at once
+    cdef int64_t handed_limit   # limit of frames for Python
+    cdef bint is_urgent         # Python must be notified at once
     # sums
     cdef int64_t frames
     cdef int64_t bytes_in

@@ -1,14 +1,14 @@
-"""Intake: takes what the sockets have and cuts it into frames.
+"""Intake: receives bytes from the sockets and cuts them into frames.
 
 A frame is 4 bytes length, big-endian, then as many bytes; of those, the first 4 are one
-byte for the kind of header and three for its size.  A compiled handler serves the
-frame in the inbox, or it becomes an event for Python.  The frames of a connection are
-served in the order in which they came, whoever serves them.
+byte for the kind of header and three for its size.  A compiled handler serves the frame
+in the inbox, or it becomes an event for Python. The frames of a connection are served
+in the order of their arrival, by compiled handlers and by Python.
 
-Limits: a connection gives RECEIVE_BYTES a poll and FRAMES_PER_CONNECTION; as many for
-Python as `pacing.pxd` says; a frame has `max_frame_size`, its header HEADER_LIMIT.  A
-connection whose frames wait for Python, for a handler or for room in its outbox is not
-read.
+Limits: a connection has RECEIVE_BYTES and FRAMES_PER_CONNECTION per poll; `pacing.pxd`
+limits frames for Python. A frame has at most `max_frame_size`, its header HEADER_LIMIT.
+A connection is not read while its frames wait for Python, for a handler or for room in
+its outbox.
 Only the reactor calls this; nothing here touches a Python object.
 """
 
@@ -46,7 +46,7 @@ cdef class Intake:
         self.max_frame_size = max_frame_size
 
     cdef void receive(self, uint32_t index) noexcept nogil:
-        """Take what the socket has, up to the limits, and cut it into frames."""
+        """Receive from the socket, up to the limits, and cut the bytes into frames."""
         cdef Slot *slot = self.connections.slots[index]
         cdef Buffer *inbox = &slot.inbox
         cdef int64_t total = 0, room
@@ -91,9 +91,9 @@ cdef class Intake:
             self.connections.compact(slot)
 
     cdef void cut_deferred(self) noexcept nogil:
-        """Cut what found no room in the last poll, and gets no event of its own.
+        """Cut the inboxes that the last poll left uncut; epoll does not report them.
 
-        In turns: those of which Python got frames in the last poll come last.
+        In rotation: those whose frames Python got in the last poll come last.
         """
         cdef int64_t i, count = self.connections.uncut_count
         cdef int64_t first = self.connections.uncut_served
@@ -139,7 +139,7 @@ cdef class Intake:
                 return
             verdict = DECLINED
             is_after = slot.declined_poll == self.connections.polls
-            if slot.is_declined:    # in the poll before; those after it stay after it
+            if slot.is_declined:    # in the poll before; later frames keep their order
                 slot.declined_poll = self.connections.polls
             else:
                 verdict = self.natives.serve(index, inbox.data + inbox.start, size)
@@ -165,10 +165,9 @@ cdef class Intake:
             handed += 1
 
     cdef int64_t frame_size(self, uint32_t index) noexcept nogil:
-        """Size of the whole frame that begins the inbox, 0 if there is none.
+        """Return the size of the first frame of the inbox, 0 if it is not whole.
 
-        The inbox grows for one that is larger; a frame that cannot be ends the
-        connection.
+        The inbox grows for a larger frame; an invalid size ends the connection.
         """
         cdef Buffer *inbox = &self.connections.slots[index].inbox
         cdef int64_t have = pending_size(inbox)

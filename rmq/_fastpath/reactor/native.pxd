@@ -1,14 +1,14 @@
 """The contract between reactor and compiled handlers; plugins may cimport this file.
 
-A handler serves a frame or declines it.  DECLINED leaves no trace: the frame takes the
-Python path; `decline` says why, with an index of the handler's reasons.  A handler
-serves only what it can prove plain, allocates nothing, takes no lock and calls nothing
-that blocks.  `end_of_poll` finishes what was served in a poll, before any reply
-leaves; False means that it was not kept: those replies are thrown away and their
-connections closed.  `take_turn` then goes on with requests that were KEPT, for half a
-millisecond at most; True asks for another turn at once.  WAITS is for what cannot be
-served now, but soon: the frame is offered again after `Reactor.wake`.  A handler whose
-reply does not fit calls `conn.grow` before it writes anything.
+A handler serves a frame or declines it. DECLINED leaves no trace: the frame takes the
+Python path. `decline` records the reason, an index into the handler's reasons. A
+handler serves only frames that it can prove plain. It allocates nothing, takes no lock
+and never blocks. `end_of_poll` finishes the batch of a poll before any reply leaves.
+False means that the batch is lost: the reactor drops its replies and closes their
+connections. `take_turn` then continues requests that were KEPT, for half a millisecond
+at most; True requests another turn at once. WAITS is for a frame that can be served
+soon: it is offered again after `Reactor.wake`. A handler whose reply does not fit calls
+`conn.grow` before it writes anything.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t

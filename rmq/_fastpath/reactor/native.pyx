@@ -37,9 +37,9 @@ cdef class NativeHandler:
         return DECLINED
 
     cdef bint end_of_poll(self) noexcept nogil:
-        """Finish the batch of a poll, before any reply is sent; False if it is lost."""
+        """Finish the batch of a poll before any reply is sent; False if it is lost."""
         return True
 
     cdef bint take_turn(self, int64_t now_ms) noexcept nogil:
-        """Go on with requests that were kept; True if some need another turn."""
+        """Continue requests that were kept; True if some need another turn."""
         return False

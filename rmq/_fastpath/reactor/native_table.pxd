@@ -30,7 +30,7 @@ cdef struct Native:
 cdef class NativeTable:
     cdef Connections connections
     cdef HeldReplies held
-    cdef Grants grants          # None: everybody may send everything
+    cdef Grants grants          # None: no access control
     cdef list handlers
     cdef Native *natives
     cdef int32_t count

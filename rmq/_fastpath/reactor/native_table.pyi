@@ -11,10 +11,10 @@ class NativeTable:
 
     def __new__(cls, connections: Connections, held: HeldReplies) -> Self: ...
     def register(self, listener: int, code: int, handler: NativeHandler) -> None:
-        """Let a compiled handler see the frames of a code first, on one listener."""
+        """Offer the frames of a code on one listener to a compiled handler first."""
 
     def require_grants(self, grants: Grants) -> None:
-        """From now on serve only requests that a guard in Python has allowed before."""
+        """Serve only requests that a guard in Python has allowed before."""
 
     def counts(self) -> dict[tuple[int, int], tuple[int, dict[str, int]]]:
         """{(listener, code): (served, {reason: declined})} of the compiled handlers."""

@@ -1,8 +1,9 @@
-"""Which compiled handler serves a frame, how its header is read, where it answers.
+"""NativeTable: finds the compiled handler of a frame, reads the header for it, and
+takes its reply.
 
-A connection's headers resemble each other: what the scanner had to read is learned as a
-template, and the templates of the connection are tried first.  After LEARN_TRIES of
-them, more are learned only if more headers have matched than were learned.
+A connection's headers resemble each other.  A header that the scanner had to read is
+saved as a template, and the templates of the connection are tried first.  After
+LEARN_TRIES of them, more are saved only if more headers have matched than were saved.
 """
 
 cimport cython
@@ -29,8 +30,8 @@ from rmq._fastpath.reactor.template cimport (
 
 cdef enum:
     LEARN_TRIES = 32
-    PORT_SIZE = 4               # behind the address of a peer
-    SUCCESS = 0                 # what compiled handlers answer
+    PORT_SIZE = 4               # after the address of a peer
+    SUCCESS = 0                 # code of all replies of compiled handlers
 
 
 @cython.final
@@ -52,7 +53,7 @@ cdef class NativeTable:
         free(self.natives)
 
     def register(self, int listener, int code, NativeHandler handler not None):
-        """Let a compiled handler see the frames of a code first, on one listener."""
+        """Offer the frames of a code on one listener to a compiled handler first."""
         cdef Native *native
         cdef bytes name
         if handler.contract_version != CONTRACT_VERSION:
@@ -88,7 +89,7 @@ cdef class NativeTable:
             self.dense[listener][code] = self.count
 
     def require_grants(self, Grants grants not None):
-        """From now on serve only requests that a guard in Python has allowed before."""
+        """Serve only requests that a guard in Python has allowed before."""
         self.grants = grants
 
     cdef Native *find(self, int32_t listener, int32_t code) noexcept nogil:
@@ -106,10 +107,10 @@ cdef class NativeTable:
     cdef Verdict serve(
         self, uint32_t index, const uint8_t *p, int64_t size
     ) noexcept nogil:
-        """Offer a frame of a connection to its handler; DECLINED leaves it to Python.
+        """Offer a frame of a connection to its handler; DECLINED: Python serves it.
 
-        After one frame was declined the connection's later frames of this poll are too,
-        so that its requests keep their order.
+        After a declined frame the connection's later frames of this poll are declined,
+        too, so that its requests keep their order.
         """
         cdef Slot *slot = self.connections.slots[index]
         cdef int64_t poll = self.connections.polls
@@ -140,7 +141,7 @@ cdef class NativeTable:
     cdef Verdict run_handler(
         self, uint32_t index, const Frame *frame, Native *native
     ) noexcept nogil:
-        """Let the handler write its reply, to the outbox or to be held."""
+        """Let the handler write its reply, which goes to the outbox or is held."""
         cdef Slot *slot = self.connections.slots[index]
         cdef Conn conn
         cdef const uint8_t *reply
@@ -173,9 +174,10 @@ cdef class NativeTable:
     cdef Native *read_header(
         self, Slot *slot, const uint8_t *p, int64_t size, Frame *frame
     ) noexcept nogil:
-        """Read a header for its handler; NULL if it has none or is not plain.
+        """Read a header and return its handler; NULL without one, or if it is not
+        plain.
 
-        With access control NULL, too, unless its user may send it, and has signed it.
+        With access control it is also NULL unless a permitted user has signed it.
         """
         cdef RawHeader raw
         cdef Text values[HOLE_LIMIT]
@@ -224,7 +226,7 @@ cdef class NativeTable:
         const Frame *frame,
         Native *native,
     ) noexcept nogil:
-        """Keep the header that was read, if templates are worth it."""
+        """Save the header as a template, if templates of this connection pay."""
         cdef Template *template
         cdef const Text *signature = NULL
         cdef int32_t i
@@ -249,10 +251,10 @@ cdef class NativeTable:
         known.learned += 1
 
     cdef bint end_of_poll(self, bint *is_urgent) noexcept nogil:
-        """Let the handlers that served something finish their batch.
+        """Let the handlers that served frames finish their batch.
 
-        False if one of them could not keep it.  `is_urgent` becomes true if Python must
-        hear of one of them at once.
+        False if a batch is lost. `is_urgent` becomes true if Python must be notified at
+        once.
         """
         cdef int32_t i
         cdef bint is_kept = True
@@ -267,7 +269,7 @@ cdef class NativeTable:
         return is_kept
 
     cdef bint take_turns(self, bint *is_urgent) noexcept nogil:
-        """Let handlers go on with what they kept; True if one needs another turn."""
+        """Let handlers continue kept requests; True if one needs another turn."""
         cdef int32_t i
         cdef bint has_more = False
         for i in range(self.count):
@@ -283,7 +285,7 @@ cdef class NativeTable:
         return has_more
 
     cdef void count_times(self, RpcTimes times, int64_t elapsed_ns) noexcept nogil:
-        """Count what was answered in this batch, which has left after `elapsed_ns`."""
+        """Count the replies of this batch, which were sent after `elapsed_ns`."""
         cdef int32_t i
         for i in range(self.count):
             if self.natives[i].answered:
@@ -312,7 +314,7 @@ cdef class NativeTable:
 cdef void _fill_frame(
     Frame *frame, const RawHeader *raw, const Native *native
 ) noexcept nogil:
-    """Put the header's values into the order that the handler asked for."""
+    """Copy the header's values in the order of the handler's fields."""
     cdef int32_t i, j
     frame.code = raw.code
     frame.flag = raw.flag
@@ -341,7 +343,7 @@ cdef inline void _point_to_outbox(Conn *conn, const Slot *slot) noexcept nogil:
 
 
 cdef bint _grow_outbox(Conn *conn, int64_t size) noexcept nogil:
-    """Have `size` free bytes in `ready`, in which nothing was written yet."""
+    """Reserve `size` free bytes in `ready`, before the first write to it."""
     if not (<Connections>conn.owner).reserve(conn.slot, size):
         return False
     _point_to_outbox(conn, (<Connections>conn.owner).slots[conn.slot])

@@ -1,11 +1,11 @@
-"""How long a poll goes on, and how many frames Python gets in one.
+"""Pacing: how long a poll lasts, and how many frames Python gets in one.
 
 A client with one request in flight sends the next one some microseconds after its
-answer: to wait busily for it costs less than to sleep and wake up.  A busy wait pays if
-something comes within SPIN_GAIN_NS; where less than three quarters do, only one poll in
+reply. A busy wait for it costs less than to sleep and wake up. A busy wait pays if an
+event comes within SPIN_GAIN_NS. If less than three quarters pay, only one poll in
 SPIN_TRY tries it.
-Python gets fewer frames at once while each takes long, because compiled requests
-wait until it has served them: as many as take HANDED_NS, one at least.
+Compiled requests wait until Python has served its frames.  So Python gets fewer frames
+at once while each takes long: as many as take HANDED_NS, at least one.
 """
 
 from libc.stdint cimport int32_t, int64_t
@@ -40,12 +40,12 @@ cdef inline void init_pacing(Pacing *pacing, int64_t busy_poll_ns) noexcept nogi
 
 
 cdef inline bint spin_pays(const Pacing *pacing, int64_t polls) noexcept nogil:
-    """True if busy waits lately paid, or one should be tried again."""
+    """True if recent busy waits paid, or if it is time to try one."""
     return pacing.credit > 0 or polls % SPIN_TRY == 0
 
 
 cdef inline int64_t spin_end(const Pacing *pacing) noexcept nogil:
-    """When a busy wait ends."""
+    """Return when a busy wait ends."""
     return pacing.active_ns + pacing.busy_poll_ns
 
 
@@ -61,13 +61,13 @@ cdef inline void count_spin(
 
 
 cdef inline void begin_events(Pacing *pacing, int32_t count) noexcept nogil:
-    """Python begins with so many events."""
+    """Python begins to serve `count` events."""
     pacing.taken_count = count
     pacing.taken_ns = monotonic_ns()
 
 
 cdef inline void end_events(Pacing *pacing) noexcept nogil:
-    """Python has finished what it took: hand over less at a time if that took long."""
+    """Python has served its events: adapt the number of frames per poll."""
     cdef int64_t mean_ns
     if pacing.taken_count == 0:
         return

@@ -19,11 +19,11 @@ cdef class Reactor:
     cdef Intake intake
     cdef readonly RpcTimes rpc_times
     cdef Pacing pacing
-    cdef readonly int wake_fd   # in the set: something was left for the owner
-    cdef uint32_t rotation      # which of what is ready comes first
+    cdef readonly int wake_fd   # in the set: wakes the owner
+    cdef uint32_t rotation      # which ready connection comes first
     cdef bint is_collecting     # replies wait for `flush`
-    cdef public bint has_slaves     # Python sends on what was stored
-    # slaves get what was appended after this time at the latest; 0: after each poll
+    cdef public bint has_slaves     # Python sends new records to slaves
+    # slaves get new records after this time at the latest; 0: after each poll
     cdef public int64_t replication_interval_ns
     cdef bint has_more          # a compiled handler needs another turn
 

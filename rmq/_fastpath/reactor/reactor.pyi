@@ -29,7 +29,7 @@ class Reactor:
     natives: NativeTable
     rpc_times: RpcTimes
     has_slaves: bool
-    """What a poll stored must leave for replicas before the next wait."""
+    """Slaves get the records of a poll before the next wait."""
 
     replication_interval_ns: int
     """So long compiled code goes on before they get it; 0: not at all."""
@@ -41,10 +41,10 @@ class Reactor:
         max_buffer_bytes: int = ...,
         busy_poll_us: int = 0,
     ) -> Self:
-        """`busy_poll_us`: for how long a poll waits busily after it had work."""
+        """`busy_poll_us` is how long a poll waits busily after work."""
 
     def poll(self, now_ms: int) -> bool:
-        """Serve what is ready; True if anything was.
+        """Serve the ready connections; True if there was work.
 
         Waits for peers or the disk a millisecond at most.
 
@@ -52,22 +52,23 @@ class Reactor:
         """
 
     def wake(self) -> None:
-        """Have the owner poll soon: a compiled handler has work that Python made.
+        """Wake the owner for a poll: Python has work for a compiled handler.
 
-        Frames that wait are offered to their handlers again.
+        The poll offers waiting frames to their handlers again.
         """
 
     def skip_wait(self) -> None:
-        """Let the next poll wait for nothing: other tasks have work to go on with."""
+        """Let the next poll return without a wait, because other tasks have work."""
 
     @property
     def has_events(self) -> bool:
-        """True if `take_events` has something."""
+        """True if there are events for `take_events`."""
 
     def take_events(self) -> list[tuple[int, int, bytes | None]]:
-        """[(kind, token, frame or None)] of the last poll; frames are copied out.
+        """Return [(kind, token, frame or None)] of the last poll, with copies of
+        frames.
 
-        Until `flush`, replies only collect, so that each connection gets one send.
+        Until `flush`, replies collect, so that each connection gets one send.
         """
 
     def send(
@@ -78,14 +79,14 @@ class Reactor:
         response: int = 0,
         begun_ns: int = 0,
     ) -> bool:
-        """Put `data` into the outbox; False if the connection is gone.
+        """Append `data` to the outbox; False if the connection is closed.
 
-        It answers `code` with `response`: how long that took is counted, since
-        `begun_ns`, or since what is served now was found ready.  -1 counts nothing.
+        `code` and `response` are for the histogram of durations; a code of -1 counts
+        nothing. The duration is since `begun_ns`, or since the start of this poll.
         """
 
     def flush(self) -> bool:
-        """Send what collected since `take_events`; True if frames wait to be cut."""
+        """Send the replies since `take_events`; True if frames wait to be cut."""
 
     def hold_reply(
         self,
@@ -100,15 +101,15 @@ class Reactor:
         """Send `data` once the watermark is reached, `timeout_data` if that is too
         late.
 
-        False if the connection is gone or too much is held already.
+        False if the connection is closed or the held replies have too many bytes.
         """
 
     def expire_held(self, now_ms: int) -> list[tuple[int, bytes, int]]:
-        """Answer those whose deadline is over; to be called while replies are held.
+        """Send time-out replies; to be called while replies are held.
 
-        Returns [(token, reply, code)] of those without a time-out reply: it is made
-        from the reply that would have been sent, with this code.
+        Returns [(token, reply, code)] of those without one: the caller makes it from
+        the normal reply, with this code.
         """
 
     def statistics(self) -> ReactorStatistics:
-        """A picture of the counters."""
+        """Return the counters."""

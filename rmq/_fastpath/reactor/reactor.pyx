@@ -1,13 +1,12 @@
-"""Reactor: every plain connection of the process over one epoll set.
+"""Reactor: all plain connections of the process over one epoll set.
 
-`poll` works in three phases: the intake receives and cuts the frames of each ready
-connection, the handlers end the poll (what was served is written), the connections
-send, each once.  It touches no
-Python object and never blocks; it is entered with the GIL held, which is the lock of
-the store.  Frames are handed over by `take_events`; replies come back through `send`
-and leave with `flush`.
+`poll` works in three phases. The intake receives and cuts the frames of each ready
+connection; the handlers end the poll and write their batches; each connection sends
+once. It touches no Python object and never blocks. The caller holds the GIL, which is
+the lock of the store. `take_events` hands frames over to Python; replies come back
+through `send` and leave with `flush`.
 
-A `send` outside of these two may end a connection or let its frames be cut again: an
+A `send` outside of these two may end a connection or let its frames be cut again.  An
 eventfd of the set then wakes the owner.
 Limits: a poll receives at most POLL_BYTES or for POLL_NS; `intake.pyx` has those of a
 connection.
@@ -71,7 +70,7 @@ cdef class Reactor:
         int64_t max_buffer_bytes=512 * 1024 * 1024,
         int64_t busy_poll_us=0,
     ):
-        """`busy_poll_us`: for how long a poll waits busily after it had work."""
+        """`busy_poll_us` is how long a poll waits busily after work."""
         self.epfd = self.wake_fd = -1
         init_pacing(&self.pacing, busy_poll_us * 1000)
         self.epfd = epoll_create1(EPOLL_CLOEXEC)
@@ -94,15 +93,15 @@ cdef class Reactor:
         if self.epfd >= 0:
             close(self.epfd)
 
-    # -- a poll, and how long it goes on
+    # -- a poll, and its duration
 
     def poll(self, int64_t now_ms):
-        """Serve what is ready; True if anything was.
+        """Serve the ready connections; True if there was work.
 
-        Without work it returns at once, or when nothing has come for `busy_poll_us`, or
-        from the disk for DISK_WAIT_MS where replies wait for it.
-        While work comes that Python need not hear of, it goes on for BUSY_NS.
-        `now_ms` is any clock that grows; deadlines and idle times are measured by it.
+        Without work it returns at once, or after `busy_poll_us` without an event, or
+        after DISK_WAIT_MS if replies wait for the disk.
+        While all work is compiled, it continues for BUSY_NS. `now_ms` is any clock that
+        grows; deadlines and idle times are measured by it.
         """
         cdef epoll_event ready[READY_LIMIT]
         cdef int count
@@ -128,40 +127,39 @@ cdef class Reactor:
         return is_busy
 
     def wake(self):
-        """Have the owner poll soon: a compiled handler has work that Python made.
+        """Wake the owner for a poll: Python has work for a compiled handler.
 
-        Frames that wait are offered to their handlers again.
+        The poll offers waiting frames to their handlers again.
         """
         eventfd_wake(self.wake_fd)
 
     def skip_wait(self):
-        """Let the next poll wait for nothing: other tasks have work to go on with."""
+        """Let the next poll return without a wait, because other tasks have work."""
         self.pacing.is_hurried = True
 
     cdef bint may_wait(self) noexcept nogil:
-        """True if waiting here pays: for the disk, or as there was work just now.
+        """True if a wait here pays: for the disk, or shortly after work.
 
-        For the disk it is no busy waiting: a poll that did not sleep would come by
-        again and again until the flush is over.
+        The wait for the disk sleeps: otherwise polls would repeat until the flush ends.
         """
         if self.connections.has_work() or self.has_more or self.intake.is_urgent:
             return False
         if self.has_slaves:
-            return False        # replicas get first what was stored
+            return False        # slaves get the new records first
         return self.held.head != NULL or (
             self.pacing.busy_poll_ns > 0
             and spin_pays(&self.pacing, self.connections.polls)
         )
 
     cdef int wait(self, epoll_event *ready) noexcept:
-        """Ask once, then until something is ready or the time is over; no GIL."""
+        """Wait without the GIL until a descriptor is ready or the time is over."""
         with nogil:
             if self.held.head == NULL:
                 return self.wait_busily(ready)
             return self.wait_for_disk(ready)
 
     cdef int wait_busily(self, epoll_event *ready) noexcept nogil:
-        """Wait busily for what a peer sends after its answer."""
+        """Wait busily for the next request of a peer."""
         cdef int64_t now_ns = monotonic_ns()
         cdef int count = epoll_wait(self.epfd, ready, READY_LIMIT, 0)
         while count == 0 and now_ns < spin_end(&self.pacing):
@@ -171,19 +169,19 @@ cdef class Reactor:
         return count
 
     cdef int wait_for_disk(self, epoll_event *ready) noexcept nogil:
-        """Sleep until the watermark moves or a peer sends; answer what is durable.
+        """Sleep until the watermark advances or a peer sends; send durable replies.
 
-        Answers leave from here, as the thread that flushed has the GIL now.
+        Replies leave from here, because the thread that flushed has the GIL now.
         """
         cdef int count
-        self.held.demand_flush()     # not before: the thread that flushes needs the GIL
+        self.held.demand_flush()     # not earlier: the flush needs the GIL
         count = epoll_wait(self.epfd, ready, READY_LIMIT, DISK_WAIT_MS)
         self.held.release_reached()
         self.connections.send_dirty()
         return count
 
     cdef bint serve_ready(self, const epoll_event *ready, int count) noexcept nogil:
-        """The three phases for what is ready; False without work."""
+        """Run the three phases for the ready connections; False without work."""
         cdef int i
         cdef int64_t begun, ended, byte_limit = self.intake.bytes_in + POLL_BYTES
         self.connections.polls += 1
@@ -208,7 +206,7 @@ cdef class Reactor:
     cdef void serve_one(
         self, const epoll_event *event, int64_t byte_limit
     ) noexcept nogil:
-        """Send and receive for one connection, as far as this poll goes."""
+        """Send and receive for one connection, within the limits of this poll."""
         cdef Slot *slot
         cdef uint32_t index = <uint32_t>event.data.u64
         if event.data.u64 == WATERMARK_ID:
@@ -230,7 +228,7 @@ cdef class Reactor:
         if event.events & (EPOLLHUP | EPOLLERR | EPOLLRDHUP) and (
             self.connections.event_count >= self.pacing.handed_limit
         ):
-            return      # an end is work for Python, too: in a later poll
+            return      # an end is work for Python, too: leave it to a later poll
         if self.intake.bytes_in >= byte_limit:
             return
         if self.connections.event_count >= EVENT_LIMIT:
@@ -238,21 +236,22 @@ cdef class Reactor:
         if monotonic_ns() - self.connections.begun_ns >= POLL_NS:
             return
         if slot.is_uncut or slot.is_paused or slot.is_waiting:
-            return      # no more before what it sent is handed over
+            return      # read no more before its frames are handed over
         if slot.state == OPEN and slot.armed & EPOLLIN:
             self.intake.receive(index)
 
-    # -- what Python serves
+    # -- frames that Python serves
 
     @property
     def has_events(self):
-        """True if `take_events` has something."""
+        """True if there are events for `take_events`."""
         return self.connections.event_count > 0
 
     def take_events(self):
-        """[(kind, token, frame or None)] of the last poll; frames are copied out.
+        """Return [(kind, token, frame or None)] of the last poll, with copies of
+        frames.
 
-        Until `flush`, replies only collect, so that each connection gets one send.
+        Until `flush`, replies collect, so that each connection gets one send.
         """
         begin_events(&self.pacing, self.connections.event_count)
         self.is_collecting = True
@@ -266,10 +265,10 @@ cdef class Reactor:
         int32_t response=0,
         int64_t begun_ns=0,
     ):
-        """Put `data` into the outbox; False if the connection is gone.
+        """Append `data` to the outbox; False if the connection is closed.
 
-        It answers `code` with `response`: how long that took is counted, since
-        `begun_ns`, or since what is served now was found ready.  -1 counts nothing.
+        `code` and `response` are for the histogram of durations; a code of -1 counts
+        nothing. The duration is since `begun_ns`, or since the start of this poll.
         """
         if self.connections.find(token) == NULL:
             return False
@@ -282,7 +281,7 @@ cdef class Reactor:
         return True
 
     cdef void send_unless_collecting(self) noexcept nogil:
-        """Send now unless `flush` will; wake the owner for what comes of it."""
+        """Send now unless `flush` will; wake the owner if that causes work."""
         if self.is_collecting:
             return
         self.held.release_reached()
@@ -291,7 +290,7 @@ cdef class Reactor:
             eventfd_wake(self.wake_fd)
 
     def flush(self):
-        """Send what collected since `take_events`; True if frames wait to be cut."""
+        """Send the replies since `take_events`; True if frames wait to be cut."""
         self.is_collecting = False
         end_events(&self.pacing)
         self.held.release_reached()
@@ -310,10 +309,10 @@ cdef class Reactor:
         int32_t code=-1,
         int64_t begun_ns=0,
     ):
-        """Send `data` once the watermark is reached, `timeout_data` if not in time.
+        """Send `data` when the watermark is reached, `timeout_data` if it times out.
 
         `code` and `begun_ns` are those of `send`.
-        False if the connection is gone or too much is held already.
+        False if the connection is closed or the held replies have too many bytes.
         """
         if self.connections.find(token) == NULL:
             return False
@@ -328,10 +327,10 @@ cdef class Reactor:
         return True
 
     def expire_held(self, int64_t now_ms):
-        """Answer those whose deadline is over; to be called while replies are held.
+        """Send time-out replies; to be called while replies are held.
 
-        Returns [(token, reply, code)] of those without a time-out reply: it is made
-        from the reply that would have been sent, with this code.
+        Returns [(token, reply, code)] of those without one: the caller makes it from
+        the normal reply, with this code.
         """
         self.connections.now_ms = now_ms
         late = self.held.expire(now_ms)
@@ -339,7 +338,7 @@ cdef class Reactor:
         return late
 
     def statistics(self):
-        """A picture of the counters."""
+        """Return the counters."""
         return ReactorStatistics(
             self.connections.count, self.held.count, self.intake.frames,
             self.intake.bytes_in, self.connections.bytes_out, self.connections.polls,

@@ -18,7 +18,7 @@ class RpcTimes:
     def observe(
         self, code: int, response: int, elapsed_ns: int, times: int = 1
     ) -> None:
-        """Count answers that took as long."""
+        """Count `times` replies that took `elapsed_ns`."""
 
     def rows(self) -> list[RpcTime]:
-        """Return a picture of every histogram that has something."""
+        """Return every histogram that is not empty."""

@@ -1,8 +1,8 @@
-"""RpcTimes: how long answers took, by request code and response code.
+"""RpcTimes: how long replies took, by request code and response code.
 
 A table of histograms with Java's bounds (`RemotingMetricsManager`), without Python
-objects: an addition costs some nanoseconds.  Rows are never removed; who finds the
-table full is not counted.
+objects: an addition costs some nanoseconds.  Rows are never removed; if the table is
+full, a new pair of codes is not counted.
 """
 
 cimport cython
@@ -41,7 +41,7 @@ cdef class RpcTimes:
         free(self.cells)
 
     cdef Cell *find(self, int32_t code, int32_t response) noexcept nogil:
-        """Return the row, or the free one that it may take; NULL if there is none."""
+        """Return the row of these codes, or a free one; NULL if the table is full."""
         cdef uint32_t i = (
             <uint32_t>code * 31 + <uint32_t>response * 7
         ) & (CELL_LIMIT - 1)
@@ -60,7 +60,7 @@ cdef class RpcTimes:
         int64_t elapsed_ns,
         int64_t times,
     ) noexcept nogil:
-        """Count answers that took as long."""
+        """Count `times` replies that took `elapsed_ns`."""
         cdef Cell *cell = self.find(code, response)
         cdef int i = 0
         if cell == NULL or times <= 0:
@@ -81,11 +81,11 @@ cdef class RpcTimes:
         int64_t elapsed_ns,
         int64_t times=1,
     ):
-        """Count answers that took as long."""
+        """Count `times` replies that took `elapsed_ns`."""
         self.add(code, response, elapsed_ns, times)
 
     def rows(self):
-        """Return a picture of every histogram that has something."""
+        """Return every histogram that is not empty."""
         cdef int32_t i
         return [
             RpcTime(

@@ -1,10 +1,10 @@
-"""What of a request is signed, and whether a signature is right.
+"""Builds the signed content of a request and checks its signature.
 
 A signature is the HMAC-SHA1 over the values of the extension fields in the order of
 their names, without `Signature`, then the body; Base64 (rmq/access/signature.py).  The
-content is written in one piece, as SHA-1 waits for bytes just written.  A header that
-matches a learned template is not scanned: its content is the template's constants and
-the values in its holes.
+content is written in one piece, because SHA-1 stalls on bytes just written.  A header
+that matches a learned template is not scanned: its content is the template's constants
+and the values in its holes.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
@@ -41,7 +41,7 @@ rmq_sha1_init()
 
 
 def hmac_sha1(bytes secret not None, bytes content not None, *, bint plain=False):
-    """Sign as `hmac.digest` does; `plain` leaves out the instructions of the CPU."""
+    """Sign as `hmac.digest` does; `plain` does not use the CPU's SHA instructions."""
     global rmq_sha1_has_instructions
     cdef rmq_hmac_key key
     cdef rmq_sha1 sha
@@ -60,15 +60,15 @@ def hmac_sha1(bytes secret not None, bytes content not None, *, bint plain=False
 cdef void prepare_secret(
     uint32_t *prepared, const uint8_t *secret, size_t size
 ) noexcept nogil:
-    """Keep a user's secret as two states of SHA-1, see hmac_sha1.h."""
+    """Convert a user's secret to two states of SHA-1, see hmac_sha1.h."""
     rmq_hmac_prepare(<rmq_hmac_key *>prepared, secret, size)
 
 
 cdef const Text *signature_of(const RawHeader *raw) noexcept nogil:
-    """The value of the signature, or NULL."""
+    """Return the value of the signature, or NULL."""
     cdef int32_t i
     for i in range(raw.field_count):
-        if _equals(&raw.names[i], b"Signature", 9):
+        if _is_equal(&raw.names[i], b"Signature", 9):
             return &raw.values[i]
     return NULL
 
@@ -76,7 +76,7 @@ cdef const Text *signature_of(const RawHeader *raw) noexcept nogil:
 cdef int32_t write_content(
     FieldOrder *order, const RawHeader *raw, uint8_t *content
 ) noexcept nogil:
-    """Write the values that are signed; their size, -1 for what is left to Python."""
+    """Write the signed values and return their size; -1: Python has to check."""
     cdef int32_t i, size = 0
     cdef const Text *text
     if not _is_ordered(order, raw) and not _find_order(order, raw):
@@ -92,7 +92,7 @@ cdef int32_t write_content(
 cdef int32_t write_templated_content(
     const Signing *signing, const Text *values, uint8_t *content
 ) noexcept nogil:
-    """`write_content` from the constants of a template and the values in its holes."""
+    """As `write_content`, from a template's constants and the values in its holes."""
     cdef int32_t i, size = 0
     cdef const uint8_t *constant = signing.constants
     cdef const Piece *piece
@@ -117,7 +117,10 @@ cdef bint template_content(
     Template *template, const FieldOrder *order, const RawHeader *raw,
     const uint8_t *header,
 ) noexcept nogil:
-    """Cut the signed content of a learned header; `order` is that of `raw`."""
+    """Divide a learned header's signed content into constants and holes.
+
+    `order` is that of `raw`.
+    """
     cdef Signing *signing = &template.signing
     cdef uint8_t *constants = template.header + template.size
     cdef uint8_t *end = constants
@@ -151,7 +154,7 @@ cdef bint is_signature(
     const uint8_t *body,
     int64_t body_size,
 ) noexcept nogil:
-    """Compare the request's signature with the right one, in constant time."""
+    """Compare the request's signature with the computed one, in constant time."""
     cdef rmq_sha1 sha
     cdef uint8_t digest[DIGEST_SIZE + 1]
     cdef uint8_t differs = 0
@@ -179,7 +182,7 @@ cdef bint is_signature(
     return differs == 0
 
 
-cdef inline bint _equals(
+cdef inline bint _is_equal(
     const Text *text, const char *name, int32_t size
 ) noexcept nogil:
     return text.size == size and memcmp(text.data, name, size) == 0
@@ -192,7 +195,7 @@ cdef inline bint _is_before(const Text *one, const Text *other) noexcept nogil:
 
 
 cdef bint _is_ordered(const FieldOrder *order, const RawHeader *raw) noexcept nogil:
-    """Whether the order of the last request is right for this one, too."""
+    """True if the order of the last request fits this one, too."""
     cdef int32_t i
     cdef const Text *name
     cdef const Text *last = NULL
@@ -200,7 +203,7 @@ cdef bint _is_ordered(const FieldOrder *order, const RawHeader *raw) noexcept no
         return False
     for i in range(order.count):
         name = &raw.names[order.places[i]]
-        if not is_plain(name.data, name.size) or _equals(name, b"Signature", 9):
+        if not is_plain(name.data, name.size) or _is_equal(name, b"Signature", 9):
             return False
         if _is_unsigned(raw, name) or (last != NULL and not _is_before(last, name)):
             return False
@@ -209,10 +212,10 @@ cdef bint _is_ordered(const FieldOrder *order, const RawHeader *raw) noexcept no
 
 
 cdef bint _find_order(FieldOrder *order, const RawHeader *raw) noexcept nogil:
-    """Sort the fields that are signed; False if that is left to Python."""
+    """Sort the signed fields by name; False: Python has to check."""
     cdef int32_t i, j, count = 0
     for i in range(raw.field_count):
-        if _equals(&raw.names[i], b"Signature", 9):
+        if _is_equal(&raw.names[i], b"Signature", 9):
             continue
         if not is_plain(raw.names[i].data, raw.names[i].size):
             return False
@@ -229,8 +232,8 @@ cdef bint _find_order(FieldOrder *order, const RawHeader *raw) noexcept nogil:
 
 
 cdef inline bint _is_unsigned(const RawHeader *raw, const Text *name) noexcept nogil:
-    """Whether an old client does not sign this field."""
+    """True if an old client does not sign this field."""
     return (
         raw.version <= LAST_WITHOUT_UNIQUE_KEY
-        and _equals(name, b"_UNIQUE_KEY_QUERY", 17)
+        and _is_equal(name, b"_UNIQUE_KEY_QUERY", 17)
     )

@@ -9,7 +9,7 @@ cdef enum:
     OPAQUE_HOLE = -1
     SIGNATURE_HOLE = -2
     NO_HOLE = -1
-    PIECE_LIMIT = 19            # a constant before each hole and behind the last
+    PIECE_LIMIT = 19            # a constant before each hole and after the last
     SUBJECT_LIMIT = 5           # see RULE_FIELD_LIMIT
     TEMPLATES_PER_CONNECTION = 4
 
@@ -33,7 +33,7 @@ cdef struct Signing:            # how to check the signature of a header that ma
 
 cdef struct Template:
     Frame frame                 # as it was learned; its texts lie in `header`
-    void *owner                 # what the one who learned it knows it by
+    void *owner                 # of the template, for its user
     int32_t field_count
     int32_t hole_count
     Hole holes[HOLE_LIMIT]
@@ -44,7 +44,7 @@ cdef struct Template:
 
 cdef struct LearnedHeaders:     # of one connection
     Template *templates[TEMPLATES_PER_CONNECTION]
-    uint32_t learned            # so far: the oldest makes room
+    uint32_t learned            # so far; a new one replaces the oldest
     uint64_t matched            # headers that a template has read
 
 cdef void free_templates(LearnedHeaders *known) noexcept nogil

@@ -8,4 +8,4 @@ class Templates:
 
     def __init__(self, names: tuple[str, ...], varying: tuple[str, ...]) -> None: ...
     def read(self, header: bytes) -> tuple[bool, int, dict[bytes, bytes]] | None:
-        """Return (was it recognised, opaque, values by name), or None if not plain."""
+        """Return (has matched, opaque, values by name), or None if not plain."""

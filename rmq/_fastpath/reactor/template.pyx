@@ -1,10 +1,10 @@
 """Learned header templates: a client's next header differs only in a few values.
 
-After the scanner has read a JSON header, its bytes are kept with the places of the
-values that vary.  Another header matches if everything between these places is the same
-and each place holds a value that the scanner would read there; then it means the same,
-with those values.  What does not match goes to the scanner.  A signed header has one
-more such place, its signature; `signatures.pyx` says what is signed.
+After the scanner has read a JSON header, the template keeps its bytes with the
+positions of the values that vary, the holes. Another header matches if all bytes
+between the holes are the same and each hole holds a value that the scanner would read
+there. Then it means the same, with those values. Other headers go to the scanner. A
+signed header has one more hole, its signature; `signatures.pyx` has the signed content.
 Binary headers are cheap to scan and are not learned.
 """
 
@@ -26,7 +26,7 @@ cdef enum:
 
 
 cdef void free_templates(LearnedHeaders *known) noexcept nogil:
-    """Free what a connection has taught."""
+    """Free the templates of a connection."""
     cdef int32_t i
     for i in range(TEMPLATES_PER_CONNECTION):
         free(known.templates[i])
@@ -45,7 +45,7 @@ cdef Template *learn_template(
     const Text *signature,
     void *owner,
 ) noexcept nogil:
-    """Keep a JSON header that was scanned into `frame`; NULL if it cannot be kept.
+    """Make a template of a JSON header that was scanned into `frame`, or return NULL.
 
     `signature` is its value in the header, NULL if it is not signed.
     """
@@ -89,7 +89,7 @@ cdef Template *learn_template(
 cdef void _add_hole(
     Template *template, const uint8_t *header, const Text *text, int32_t field
 ) noexcept nogil:
-    """Let a value vary; the holes are in the order of the header."""
+    """Add a hole for a value; the holes are in the order of the header."""
     cdef int32_t start = <int32_t>(text.data - header)
     cdef int32_t i = template.hole_count
     while i > 0 and template.holes[i - 1].start > start:
@@ -102,7 +102,8 @@ cdef void _add_hole(
 
 
 cdef int32_t hole_at(const Template *template, int64_t start) noexcept nogil:
-    """The hole that starts at this place of the learned header, or NO_HOLE."""
+    """Return the hole that starts at this position of the learned header, or NO_HOLE.
+    """
     cdef int32_t i
     for i in range(template.hole_count):
         if template.holes[i].start == start:
@@ -117,9 +118,9 @@ cdef bint match_template(
     Frame *frame,
     Text *values,
 ) noexcept nogil:
-    """Read a header that is like the learned one; False if it is not.
+    """Read a header that matches the learned one; False for others.
 
-    `values` has HOLE_LIMIT places, for what is in the holes.
+    `values` has room for the values of HOLE_LIMIT holes.
     """
     cdef const uint8_t *p = header
     cdef const uint8_t *end = header + size
@@ -176,7 +177,7 @@ cdef class Templates:
         free(self.template)
 
     def read(self, bytes header not None):
-        """Return (was it recognised, opaque, values by name), or None if not plain."""
+        """Return (has matched, opaque, values by name), or None if not plain."""
         cdef Frame frame
         cdef RawHeader raw
         cdef Text values[HOLE_LIMIT]

@@ -316,8 +316,8 @@ def test_view_outlives_the_name(path):
 
 
 def test_hold_and_release(file):
-    file.hold()
-    file.hold()
+    file.acquire()
+    file.acquire()
     file.release()
     with pytest.raises(BufferError):
         file.close()
@@ -344,7 +344,7 @@ def test_closed_file_refuses_everything(path):
         (file.zero, (0, 1)),
         (file.allocate, (1,)),
         (file.flush, ()),
-        (file.hold, ()),
+        (file.acquire, ()),
     ):
         with pytest.raises(ValueError, match="is closed"):
             call(*arguments)
