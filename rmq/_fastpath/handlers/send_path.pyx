@@ -380,8 +380,7 @@ cdef class SendPath(NativeHandler):
     cdef bint read_batch_properties(
         self, const Frame *frame, SendRequest *message
     ) noexcept nogil:
-        """Read the header's properties, which are not stored.
-        """
+        """Read the header's properties, which are not stored."""
         cdef Properties properties
         cdef uint8_t *text = (
             self.table.log.encoder.staging + self.table.log.encoder.staged_size

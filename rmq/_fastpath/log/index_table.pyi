@@ -22,8 +22,7 @@ def find_in_log(
     limit: int,
     only_first: bool = False,
 ) -> list[PhysicalOffset]:
-    """Return offsets of the last `limit` records in [position, end) that have the key.
-    """
+    """Return offsets of the last `limit` records in [position, end) that have the key."""
 
 @final
 class IndexTable:
@@ -50,8 +49,7 @@ class IndexTable:
         """Position after the last entry."""
 
     def load(self) -> None:
-        """Read the header of the file; ValueError if its values contradict each other.
-        """
+        """Read the header of the file; ValueError if its values contradict each other."""
 
     def continue_from(self, before: IndexTable) -> None:
         """Begin where the previous, full file ended; the first entry sets the begin."""
@@ -95,5 +93,4 @@ class IndexTable:
         end_ms: int,
         limit: int = 4096,
     ) -> list[int]:
-        """Return at most `limit` physical offsets that may have the key, newest first.
-        """
+        """Return at most `limit` physical offsets that may have the key, newest first."""

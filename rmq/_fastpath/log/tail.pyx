@@ -84,8 +84,7 @@ cdef PyObject *_find_target(
 
 
 cdef int64_t _read_time(const uint8_t *p, int64_t size) noexcept nogil:
-    """Return TIMER_OUT_MS; -1 if it is not plain or the record has timer properties.
-    """
+    """Return TIMER_OUT_MS; -1 if it is not plain or the record has timer properties."""
     cdef const uint8_t *end = p + size
     cdef const uint8_t *stop
     cdef int64_t time_ms = -1
