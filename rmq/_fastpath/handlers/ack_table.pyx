@@ -2,8 +2,8 @@
 
 `AckMarks` belong to one checkpoint. Python finds a checkpoint by its key, a compiled
 ack by the same five values as texts. An ack that only clears a bit needs no Python.
-Python gets the acks that end a checkpoint, or whose checkpoint is in the log, at the
-end of the poll, before any reply is sent.
+Python gets acks that end a checkpoint, or whose checkpoint is in the log. It gets them
+at the end of the poll, before any reply is sent.
 Python adds a checkpoint when its topic and queue exist.  Its offsets are valid until
 `log_start` moves.  Then all checkpoints are removed, so that Python compares offsets.
 Belongs to the thread of the reactor.

@@ -8,7 +8,7 @@ class FlushTimes:
 
     @property
     def counts(self) -> list[int]:
-        """Number of flushes by duration: up to each of FLUSH_BOUNDS_S, then above all."""
+        """Flush counts by duration: up to each of FLUSH_BOUNDS_S, then above all."""
 
     @property
     def sum_s(self) -> float:

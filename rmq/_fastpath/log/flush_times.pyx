@@ -21,7 +21,7 @@ cdef class FlushTimes:
 
     @property
     def counts(self):
-        """Number of flushes by duration: up to each of FLUSH_BOUNDS_S, then above all.
+        """Flush counts by duration: up to each of FLUSH_BOUNDS_S, then above all.
         """
         return [self.counts_by_bound[i] for i in range(FLUSH_BOUND_COUNT + 1)]
 

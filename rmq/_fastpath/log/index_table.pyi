@@ -22,7 +22,7 @@ def find_in_log(
     limit: int,
     only_first: bool = False,
 ) -> list[PhysicalOffset]:
-    """Return offsets of the last `limit` records in [position, end) that have the key."""
+    """Return offsets of the last `limit` records with the key in [position, end)."""
 
 @final
 class IndexTable:
@@ -49,7 +49,7 @@ class IndexTable:
         """Position after the last entry."""
 
     def load(self) -> None:
-        """Read the header of the file; ValueError if its values contradict each other."""
+        """Read the header of the file; ValueError if its values are inconsistent."""
 
     def continue_from(self, before: IndexTable) -> None:
         """Begin where the previous, full file ended; the first entry sets the begin."""
@@ -93,4 +93,4 @@ class IndexTable:
         end_ms: int,
         limit: int = 4096,
     ) -> list[int]:
-        """Return at most `limit` physical offsets that may have the key, newest first."""
+        """Return at most `limit` offsets that may have the key, newest first."""

@@ -89,7 +89,7 @@ def find_in_log(
     int64_t limit,
     bint only_first=False,
 ):
-    """Return offsets of the last `limit` records in [position, end) that have the key.
+    """Return offsets of the last `limit` records with the key in [position, end).
 
     Oldest first; with `only_first` it reads the record at `position` alone. The scan
     runs without the GIL, at a few nanoseconds a record, and ends at invalid bytes.
@@ -159,7 +159,7 @@ cdef class IndexTable:
         return self.entries_at + self.entry_count * ENTRY_SIZE
 
     def load(self):
-        """Read the header of the file; ValueError if its values contradict each other.
+        """Read the header of the file; ValueError if its values are inconsistent.
         """
         cdef const uint8_t *p = self.file.address
         self.file.check_range(0, HEADER_SIZE, self.file.size)
@@ -370,7 +370,7 @@ cdef class IndexTable:
         int64_t end_ms,
         int64_t limit=4096,
     ):
-        """Return at most `limit` physical offsets that may have the key, newest first.
+        """Return at most `limit` offsets that may have the key, newest first.
 
         The caller checks the records: other keys may have the same hash, and times are
         right to a second or two.

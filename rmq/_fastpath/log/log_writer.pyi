@@ -38,7 +38,7 @@ class LogWriter:
         """
 
     def wake_when_written(self, descriptor: int) -> None:
-        """Signal this eventfd when senders that wait for room may retry; -1 stops that."""
+        """Signal this eventfd when waiting senders may retry; -1 stops that."""
 
     def run(self) -> None:
         """Write until `durable.end_wait`; OSError if the log cannot be written."""

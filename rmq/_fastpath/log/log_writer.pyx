@@ -146,7 +146,7 @@ cdef class LogWriter:
         self.durable.request_advance()
 
     def wake_when_written(self, int descriptor):
-        """Signal this eventfd when senders that wait for room may retry; -1 stops that.
+        """Signal this eventfd when waiting senders may retry; -1 stops that.
         """
         self.wake_fd = descriptor
 

@@ -12,7 +12,7 @@ class NewKeys:
         """True if the keys of the records from `offset` on are here."""
 
     def discard_before(self, offset: int) -> int | None:
-        """Discard the records before `offset`; return the offset of the next, or None."""
+        """Discard records before `offset`; return the offset of the next, or None."""
 
     def __len__(self) -> int:
         """Number of keys; a record without keys counts as one."""

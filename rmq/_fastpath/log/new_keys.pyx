@@ -120,7 +120,7 @@ cdef class NewKeys:
         return len(self) > 0 and self.key_at(self.consumed).offset <= offset < end
 
     def discard_before(self, int64_t offset):
-        """Discard the records before `offset`; return the offset of the next, or None.
+        """Discard records before `offset`; return the offset of the next, or None.
         """
         cdef int64_t produced = self.produced_count()
         cdef int64_t consumed = self.consumed

@@ -26,7 +26,7 @@ class TailSet:
         """
 
     def take_unseen(self, limit: int) -> list[Any]:
-        """Remove and return at most `limit` queues with messages since the last call."""
+        """Remove and return at most `limit` queues with messages since last time."""
 
     @property
     def has_unflushed(self) -> bool:
@@ -81,10 +81,10 @@ class QueueTail:
         """
 
     def entry_in_memory(self, offset: int) -> tuple[int, int, int] | None:
-        """Return (physical offset, size, tags code) of an entry; None if not in memory."""
+        """Return (physical offset, size, tags code), or None if not in memory."""
 
     def entries_in_memory(self, offset: int, count: int) -> bytes | None:
-        """Copy `count` entries, or those up to the end; None if they are not in memory."""
+        """Copy at most `count` entries; None if they are not in memory."""
 
     def unflushed_entries(self) -> bytes:
         """Copy the entries that are only in memory."""

@@ -83,7 +83,7 @@ cdef class TailSet:
         return taken
 
     def take_unseen(self, int64_t limit):
-        """Remove and return at most `limit` queues with messages since the last call.
+        """Remove and return at most `limit` queues with messages since last time.
         """
         cdef list taken = _pop_last(self.unseen, limit)
         cdef QueueTail queue
@@ -237,7 +237,7 @@ cdef class QueueTail:
         return self.entries + (offset - self.first_offset) * ENTRY_SIZE
 
     def entry_in_memory(self, int64_t offset):
-        """Return (physical offset, size, tags code) of an entry; None if not in memory.
+        """Return (physical offset, size, tags code), or None if not in memory.
         """
         cdef const uint8_t *entry = self.entry_at(offset)
         if entry == NULL:
@@ -249,7 +249,7 @@ cdef class QueueTail:
         )
 
     def entries_in_memory(self, int64_t offset, int64_t count):
-        """Copy `count` entries, or those up to the end; None if they are not in memory.
+        """Copy at most `count` entries; None if they are not in memory.
         """
         cdef const uint8_t *entry = self.entry_at(offset)
         if entry == NULL:

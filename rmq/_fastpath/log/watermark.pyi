@@ -33,7 +33,7 @@ class Watermark:
         """Let `wait_for_request` return False, once."""
 
     def subscribe(self) -> int:
-        """Return a new eventfd, readable after each advance; `unsubscribe` closes it."""
+        """Return a new eventfd that signals each advance; `unsubscribe` closes it."""
 
     def unsubscribe(self, descriptor: int) -> None:
         """Close a descriptor from `subscribe`."""

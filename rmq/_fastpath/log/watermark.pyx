@@ -132,7 +132,7 @@ cdef class Watermark:
         self._value = value
 
     def subscribe(self):
-        """Return a new eventfd, readable after each advance; `unsubscribe` closes it.
+        """Return a new eventfd that signals each advance; `unsubscribe` closes it.
         """
         for i in range(SUBSCRIBER_LIMIT):
             if not self._descriptors[i]:
