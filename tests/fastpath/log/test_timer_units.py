@@ -127,7 +127,7 @@ def test_they_end_before_what_is_not_plain(side, odd):
     assert (position, following) == (len(first), 8)
     assert topics == [("T", java_hash("T"), 1)]
     assert side.add_plain(stored(odd)) is None
-    assert len(list(side.log.units())) == 4
+    assert len(list(side.log.read_units())) == 4
 
 
 @pytest.mark.parametrize("records", [b"", b"\0" * 100, b"\x7f\xff\xff\xff" * 30])
