@@ -253,7 +253,7 @@ def test_a_table_that_somebody_else_changed_is_a_sentence(writer, out):
         partition_by=["topic", "dt"],
     )  # fmt: skip
     writer.append(sent(100, 100))
-    with pytest.raises(StoreError, match="was changed by somebody else"):
+    with pytest.raises(StoreError, match="was changed by another program"):
         export_all(exporting(writer, out, settings=settings_of("delta")))
 
 
@@ -270,7 +270,7 @@ def test_a_column_that_somebody_else_made_another_type_is_a_sentence(writer, out
     with catalog.load_table("rmq.messages").update_schema() as update:
         update.union_by_name(pa.schema([pa.field("number", pa.string())]))
     writer.append(sent(100, 100))
-    with pytest.raises(StoreError, match="was changed by somebody else"):
+    with pytest.raises(StoreError, match="was changed by another program"):
         export_all(exporting(writer, out, settings=settings_of("iceberg")))
 
 

@@ -77,7 +77,7 @@ def test_a_stream_that_is_replayed_writes_the_same_keys(spark, broker, tmp_path)
 @pytest.mark.parametrize(
     ("frame", "options", "reason"),
     [
-        ("SELECT 1 AS body", {"topic": "Written"}, "body is int, the sink takes"),
+        ("SELECT 1 AS body", {"topic": "Written"}, "body is int, the sink accepts"),
         ("SELECT 'a' AS bdy", {"topic": "Written"}, "no column bdy"),
         ("SELECT 'a' AS body", {}, "no topic is set"),
         ("SELECT '' AS body", {"topic": "Written"}, "row 0 of the task cannot be"),
