@@ -165,7 +165,7 @@ class DeltaCommitter:
             return 0
         mark = {_MERGER: f"{self._app} {uuid.uuid4()}"}
         try:
-            table.alter_set.set_table_properties(mark, raise_if_not_exists=False)
+            table.alter.set_table_properties(mark, raise_if_not_exists=False)
             for topic, day in partitions:
                 # each commit also loads the commits of others
                 if table.metadata().configuration.get(_MERGER) != mark[_MERGER]:
@@ -236,7 +236,7 @@ class DeltaCommitter:
                 f"its partitions are {', '.join(partitions)}"
             )
         if missing:
-            table.alter_set.add_columns(missing)
+            table.alter.add_columns(missing)
 
 
 def _small_partitions(table: Any, today: str) -> list[tuple[str, str]]:  # noqa: ANN401

@@ -179,7 +179,7 @@ def test_a_table_that_cannot_be_read_here_is_refused(
     if table_format == "delta":
         from deltalake import TableFeatures
 
-        delta_table(out).alter_set.add_feature(
+        delta_table(out).alter.add_feature(
             TableFeatures.DeletionVectors, allow_protocol_versions_increase=True
         )
         problem = "deletionVectors"
