@@ -4,8 +4,8 @@ A file has its exact length from the start and gets its blocks in windows.  The 
 allocates only if the worker was late; a full disk is an error before any byte is
 written.  With `zeroes` the worker also writes zeros to its windows and waits for the
 disk: an fdatasync of 4 KiB then takes 116 us instead of 272, because no block is new.
-One lock: allocation of one file at a time, taken by the trio thread and the worker,
-held for one fallocate (microseconds on file systems that can) or one part of zeros.
+One lock: the trio thread and the worker allocate one file at a time.  They hold it for
+one fallocate (microseconds if the file system supports it) or one part of zeros.
 """
 
 import errno
@@ -19,8 +19,9 @@ from rmq.core.errors import DiskFull, StoreError
 from rmq.store.descriptors import NoRoom, Room
 
 ZEROED_SIZE = 1 << 20
-"""Bytes that are zeroed at a time; also the window of a writer that was faster than the
-worker: the blocks that the writer allocates are not zeroed."""
+"""Bytes that are zeroed at a time.
+
+Also the window of a writer that was faster than the worker, without zeros."""
 
 _NO_ROOM = NoRoom()
 
@@ -73,8 +74,8 @@ class FileAllocator:
     def _ensure_zeroed(self, file: MappedFile, end: int) -> None:
         """Give the file blocks with zeros up to `end`; the writer may do so, too.
 
-        The zeros are written through a descriptor of their own: the kernel then reports
-        an error of the disk to the flush of the file, too.
+        A separate descriptor writes the zeros.  So the kernel reports an error of the
+        disk to the flush of the file, too.
         """
         descriptor = self._room.open(
             partial(os.open, file.path, os.O_WRONLY | os.O_CLOEXEC)

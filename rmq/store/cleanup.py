@@ -1,17 +1,16 @@
 """Cleaner: deletes old log files, then the queue entries and index files for them.
 
-It deletes a log file `fileReservedTime` after its last write, if the hour is one of
-`deleteWhen`, the disk is too full, or a request asked for it; on a disk fuller than
-`diskSpaceCleanForciblyRatio` it ignores the file's age and everybody who needs it.  It
-never deletes the last file, nor one that is not durable or not indexed, and always
-deletes the oldest first.
+It deletes a log file `fileReservedTime` after its last write: in an hour of
+`deleteWhen`, on a disk that is too full, or on request.  On a disk fuller than
+`diskSpaceCleanForciblyRatio` it ignores the file's age and plugins that need it.  It
+never deletes the last file, nor one that is not durable or not indexed.  It deletes the
+oldest file first.
 The decision (`take_*`) belongs to the trio thread, which owns the lists of files;
 `discard` is for a worker.  A file that a transfer holds keeps its name until it is
 released or `destroyMapedFileIntervalForcibly` has passed, and its bytes until it is
 released.
-Crash contract: files are deleted in the order of offsets, so the rest is always a log;
-queues and index files that point before it are harmless; the next cleaning deletes
-them.
+Crash contract: files are deleted in the order of offsets, so the rest is always a log.
+Queues and index files that point before it are harmless; the next run deletes them.
 """
 
 import logging

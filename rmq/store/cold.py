@@ -1,7 +1,7 @@
 """NotInMemory: the error of a read that would wait for the disk, with its cure.
 
-The thread that owns the store must not wait for pages: it gets the missing ranges, lets
-a worker thread read them into the page cache, and then reads again.
+The thread that owns the store must not wait for pages.  It gets the missing ranges, and
+a worker thread reads them into the page cache.  Then it reads again.
 """
 
 from collections.abc import Iterable

@@ -1,11 +1,11 @@
 """CommitLog: all records of all topics, in the order of arrival.
 
-Layout: files of one size (`mapped_files.py`) of records (`log/layout.pxd`); a
-record that does not fit with 8 bytes to spare goes to the next file, and a blank record
-ends this one.  A client batch is never split.
+Layout: files of one size (`mapped_files.py`) of records (`log/layout.pxd`).  A record
+that does not fit with 8 bytes to spare goes to the next file.  A blank record then ends
+the present one.  A client batch is never split.
 Invariant: bytes after `end_offset` are zero.
 Crash contract: after a kill all appended records are complete; after a power cut those
-below the durable offset are complete, and recovery cuts the rest.  `durability.py` has
+below the durable offset are complete, and recovery cuts the rest.  `positions.py` has
 this offset.  With a ring the files have the bytes before *written*, and a kill leaves
 the rest in the ring.
 Appends come from the trio thread; `allocate_ahead` from a worker; `flush` from
@@ -37,7 +37,7 @@ WINDOW_SIZE = 64 << 20
 
 _BLANK = int(RecordLayout.BLANK_SIZE)
 _BLOCK_SIZE = 4096
-"""Of a direct write; files that are no whole blocks are written through the cache."""
+"""Block size of direct writes; other file sizes are written through the cache."""
 
 
 class CommitLog(LogTail):
@@ -167,8 +167,8 @@ class CommitLog(LogTail):
     def _roll(self, file: MappedFile | None) -> MappedFile:
         """End this file with a blank record and begin the next.
 
-        A later call continues after a failure at any step: the blank record is written
-        first, so that all files before an existing file are full.
+        A later call continues after a failure at any step.  The blank record is written
+        first, so all files before an existing file are full.
         """
         if file is not None and file.write_position < file.size:
             self._allocator.allocate_up_to(file, file.write_position + _BLANK)
@@ -178,7 +178,7 @@ class CommitLog(LogTail):
         return self.file
 
     def expect_reads(self, file: MappedFile) -> None:
-        """Tell the kernel that nobody writes to this file any more."""
+        """Advise the kernel that this file gets no more writes."""
         file.expect_writes(writing=not self.reads_ahead)
 
     def set_read_ahead(self, *, enabled: bool) -> None:

@@ -91,8 +91,8 @@ class DataDirectory:
 def is_locked(root: Path) -> bool:
     """Return whether a broker has the directory; the lock is not changed.
 
-    A process that holds a POSIX lock loses it by closing any descriptor of the file, so
-    the file is not opened if this process is the holder.
+    A process that holds a POSIX lock loses it by closing any descriptor of the file.
+    So this process does not open the file if it is the holder.
     """
     if os.path.realpath(root) in _open_roots:
         return True

@@ -1,7 +1,7 @@
 """DeletedTopics: which records belong to deleted topics, `config/deletedTopics.json`.
 
-Layout: {"deletedTopics": {topic: end of the log when it was deleted}, "before": {topic:
-the end of its deletion before that}}; a topic is in `before` if it has both.
+Layout: {"deletedTopics": {topic: end}, "before": {topic: end}}.  The end is that of the
+log when the topic was deleted.  `before` has the end of its previous deletion.
 Java has no such file and ignores it; a start of Java may bring such queues back.
 Recovery makes no queue entries for records of the topic before that offset; a topic
 created again begins after it.  An entry is dropped when the log starts after it.

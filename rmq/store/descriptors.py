@@ -50,7 +50,7 @@ class DescriptorReserve:
         """Count the reserved descriptors."""
         return len(self._held)
 
-    def reopen(self) -> None:
+    def open_reserve(self) -> None:
         """Reserve the missing descriptors, if there is room."""
         with suppress(OSError):
             while len(self._held) < self._size:
@@ -70,7 +70,7 @@ class DescriptorReserve:
         try:
             return opener()
         finally:
-            self.reopen()
+            self.open_reserve()
 
     def close(self) -> None:
         """Close all reserved descriptors."""

@@ -20,7 +20,7 @@ class Disk:
     def used_ratio(self) -> int:
         """Percent of the disk in use, rounded up; of the space for users, as in df.
 
-        0 for a file system that does not tell its size, such as ramfs.
+        0 for a file system without a size, such as ramfs.
         """
         usage = shutil.disk_usage(self._folder)
         return -(-usage.used * 100 // max(1, usage.used + usage.free))

@@ -32,7 +32,7 @@ from rmq.store.tags import SCHEDULE_TOPIC, TagsCodes
 
 
 class Placed(enum.Enum):
-    """What became of a record."""
+    """The result for one record."""
 
     ADDED = enum.auto()
     """It has an entry now."""
@@ -47,7 +47,7 @@ class Placed(enum.Enum):
     """Its queue has another record at its offset."""
 
     OVER_AGAIN = enum.auto()
-    """Its queue begins anew: the topic was deleted and created again."""
+    """Its queue starts again: the topic was deleted and created again."""
 
 
 class LogDispatch:
@@ -76,7 +76,7 @@ class LogDispatch:
         self._compiled = QueueDispatcher(self._readers_of, self._mark)
 
     def refresh_queues(self) -> None:
-        """Learn anew which queues are plain, and which records have no entry."""
+        """Find again which queues are plain, and which records have no entry."""
         self._compiled = QueueDispatcher(self._readers_of, self._mark)
         for topic, end in self._deleted().items():
             self._compiled.skip(topic.encode(), end)

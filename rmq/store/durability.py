@@ -4,8 +4,8 @@
 Invariants: a failure of the log is permanent, and a worse refusal replaces a lesser
 one.  After a failed flush *durable* never grows again: the kernel drops dirty pages
 that it could not write, and the next fdatasync succeeds without them.
-Locks: one flush at a time, because the kernel reports a failed fdatasync to one caller
-only; a refusal changes under a lock of its own.
+Locks: one flush at a time, because the kernel reports a failed fdatasync to one caller.
+A second lock guards the refusal.
 `flush` and `write` are for worker threads, everything else for any thread.
 """
 

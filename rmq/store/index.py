@@ -2,14 +2,14 @@
 
 Layout: files of one size (`log/index_table.pyx`), named by the local time of
 their creation in 17 digits.  All but the newest are full.
-Threads: one worker runs `build`, which takes the keys that were noted when records were
-appended (`log/new_keys.pyx`), and reads the log where none were; a query runs at
+Threads: one worker runs `build`.  It takes the keys that appends have recorded
+(`log/new_keys.pyx`), and reads the log where there are no such keys.  A query runs at
 the same time and also scans the records from `next_offset` on, so answers are complete
-at any lag; many of them are scanned in a worker, too.
-Invariants: every indexed record below `next_offset` has its entries; a file is flushed
-when it is full, and the checkpoint's index time is the end of the last such file.
-Crash contract: after a kill or power cut, load removes every file except the full ones
-that are older than the checkpoint, and the worker rebuilds it from the log.
+at any lag.  A worker scans them if they are many.
+Invariants: every indexed record below `next_offset` has its entries.  A full file is
+flushed, and the checkpoint's index time is the end of the last full file.
+Crash contract: after a kill or power cut, load keeps only the full files that are older
+than the checkpoint.  The worker rebuilds the others from the log.
 """
 
 import re

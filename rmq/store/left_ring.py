@@ -25,7 +25,7 @@ def _rows(count: int) -> "memoryview[int]":
 
 
 class LeftRing:
-    """What a kill left in memory of the end of the log."""
+    """The end of the log that a kill left in memory."""
 
     def __init__(self, ring: TailRing) -> None:
         self._ring = ring

@@ -1,4 +1,4 @@
-"""Aside: a whole log that a slave gives up, kept as a store of its own.
+"""LogBackup: keeps the whole log that a slave gives up, as a store of its own.
 
 A log that has nothing in common with the master's, or that ends before the master's
 begins, cannot be cut to a part that both have: the slave begins with an empty one.  The
@@ -39,11 +39,11 @@ _OF_THE_LOG = (
     "queueEnds.json",
     "timercheck",
 )
-"""Files of `config/` that say nothing about another log."""
+"""Files of `config/` that hold for this log only."""
 
 
 class LogBackup:
-    """The place of a log that is given up; everything here blocks, but `folder`."""
+    """The backup of one log; everything here blocks, except `folder`."""
 
     def __init__(self, directory: DataDirectory) -> None:
         self._directory = directory

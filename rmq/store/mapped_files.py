@@ -1,12 +1,12 @@
 """MappedFileQueue: the files of one log, in the order of their offsets.
 
-Layout: each file has the same size and is named by its start offset in 20 digits; file
-k + 1 starts where file k ends.
+Layout: files of one size, named by their start offsets in 20 digits.  File k + 1 starts
+where file k ends.
 Invariant: every file but the last is full.
 Crash contract: an empty last file (created, not yet of its length) is removed at load.
-A power cut may leave others empty that were never flushed: those get their length, if
-the caller says from where on. Any other length is an error that names the file, because
-a wrong size setting looks the same.
+A power cut may leave other files empty that were never flushed.  They get their length
+if the caller passes the offset of the first of them.  Any other length is an error that
+names the file, because a wrong size setting looks the same.
 """
 
 import itertools
@@ -130,8 +130,8 @@ class MappedFileQueue:
     def prepare_next(self) -> None:
         """Create the next file ahead of its use; a worker thread may call this.
 
-        The writer may roll meanwhile and create the same file: then this one is a
-        second mapping of a file in use, and is closed but never removed.
+        The writer may roll meanwhile and create the same file.  Then this one is a
+        second mapping of a file in use: it is closed, but never removed.
         """
         if self.wants_next:
             base_offset = self.files[-1].base_offset + self.file_size

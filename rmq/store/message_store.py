@@ -47,8 +47,9 @@ from rmq.store.writer import StoreWriter
 logger = logging.getLogger(__name__)
 
 UNFLUSHED_LIMIT = 1 << 30
-"""Bytes of the log whose queue entries may wait in memory while their files cannot be
-written: 20 bytes for a record, so 190 MiB at most."""
+"""Bytes of the log whose queue entries may wait in memory while no file takes them.
+
+An entry has 20 bytes, so that is 190 MiB at most."""
 
 
 class MessageStore:
@@ -111,14 +112,14 @@ class MessageStore:
     ) -> "MessageStore":
         """Lock, recover and open the directory; StoreError names the problem.
 
-        A copy takes no messages before `become_master`, also if it is none of a slave.
+        A copy takes no messages before `become_master`.
         """
         store = cls(config, clock, store_host, is_copy=is_copy)
         store.directory.acquire()
         with ExitStack() as undo:
             undo.callback(store.directory.release)
             undo.callback(store.reserve.close)
-            store.reserve.reopen()
+            store.reserve.open_reserve()
             undo.callback(store.log.close)
             undo.callback(store.queues.close)
             undo.callback(store.index.close)

@@ -94,7 +94,7 @@ class LogPositions:
         end = self._log.end_offset
         return min(end, self.durable.value) if self._is_sync_flush else end
 
-    def invariants(self) -> Iterator[str]:
+    def broken_invariants(self) -> Iterator[str]:
         """Yield one sentence for each rule of the order that is broken now.
 
         The smaller position is read first: other threads move both upwards.

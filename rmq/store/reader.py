@@ -332,7 +332,7 @@ class StoreReader:
 
 
 class _Limits(TypedDict):
-    """What a scan takes; see `scan_queue`."""
+    """The arguments of a scan; see `scan_queue`."""
 
     tag_codes: tuple[int, ...] | None
     max_messages: int

@@ -182,8 +182,8 @@ class Recovery:
     def _drop_orphans(self, queue: ConsumeQueue) -> None:
         """Drop entries at the end of a queue that have no record.
 
-        A power cut can leave such entries. An entry without a record says nothing about
-        where the queue ends.
+        A power cut can leave such entries.  An entry without a record proves nothing
+        about where the queue ends.
         """
         kept: int = queue.next_offset
         if queue.end_physical <= self._durable_offset():
@@ -217,7 +217,7 @@ class Recovery:
         )
 
     def _revived_topics(self) -> set[str]:
-        """Return topics whose deletion was noted but not done: they were written on.
+        """Return topics whose deletion was recorded but not done: they grew after it.
 
         A queue that was deleted begins again with offset 0, after the note.
         """

@@ -1,4 +1,4 @@
-"""ReplicaWriter: appends the bytes of another broker's log, and gives records entries.
+"""ReplicaWriter: appends the bytes of another broker's log, with queue entries.
 
 Bytes come in any pieces, in order.  What is there of a record is in its file at once;
 the log ends, for readers and for the disk, before the first record that is not whole
@@ -36,7 +36,7 @@ from rmq.store.salvage import last_record, next_record
 logger = logging.getLogger(__name__)
 
 HEAD_SIZE = 8
-"""Bytes that tell size and kind of a record."""
+"""Bytes with size and kind of a record."""
 
 RECORDS_AT_ONCE = 1_000
 HOLD_LIMIT_S = 2.0
@@ -63,7 +63,7 @@ class ReplicaWriter:
         self._dispatch.refresh_queues()
         self.received_offset = store.log.end_offset
         self.cuts: list[Cut] = []
-        """What the last cut removed, and where the copies are."""
+        """Parts that the last cut removed, and the files with their copies."""
 
     @property
     def whole_offset(self) -> int:
@@ -106,7 +106,7 @@ class ReplicaWriter:
     def find_records(self, start: int) -> list[tuple[int, int]]:
         """Return offset and size of all records from about `start` on.
 
-        For a worker: it reads that part of the log, which nobody cuts meanwhile.
+        For a worker: no task cuts that part of the log meanwhile.
         """
         found: list[tuple[int, int]] = []
         for file in list(self._files.files):
@@ -252,8 +252,8 @@ class ReplicaWriter:
         """End the log at `end`, where a record ends, and keep the rest in `cut/`.
 
         Yields what blocks, for a worker; the parts between are for the trio thread.
-        Nobody else works on the store meanwhile: no flush, no index, no cleaner.
-        What was cut is in `cuts`.
+        No other task works on the store meanwhile: no flush, no index, no cleaner.
+        `cuts` then has the removed parts.
         """
         store, files = self._store, self._files
         assert files.min_offset < end <= self.whole_offset, end
@@ -283,7 +283,7 @@ class ReplicaWriter:
     def reseed_steps(self, aside: LogBackup) -> Iterator[Step]:
         """Set the whole log aside, with its queues; the next byte may be of any log.
 
-        As with `cut_steps`, nobody else works on the store, and what blocks is yielded.
+        As with `cut_steps`, no other task works on the store; yields blocking steps.
         """
         store = self._store
         self.rewind()

@@ -26,7 +26,7 @@ _MAGIC_SIZE = 4
 _PART_SIZE = 1 << 20
 
 SECTOR_SIZE = 512
-"""What a disk writes whole or not at all."""
+"""The unit that a disk writes whole or not at all."""
 
 TAIL_SIZE = 8 << 20
 """Bytes before an end in which the last record usually begins."""

@@ -50,7 +50,7 @@ class StoreService:
         finally:
             self._is_running = False
             if self._rest is not None:
-                self._rest.set()  # nobody else would
+                self._rest.set()  # no other task sets it
 
     @asynccontextmanager
     async def pause(self) -> AsyncIterator[None]:
@@ -129,5 +129,5 @@ class StoreService:
         worker = Worker()
         while True:
             await worker.try_run("checking the disk", self._store.disk.update_refusal)
-            self._store.reserve.reopen()
+            self._store.reserve.open_reserve()
             await trio.sleep(DISK_CHECK_INTERVAL_S)

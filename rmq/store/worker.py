@@ -50,7 +50,7 @@ class Worker:
     ) -> bool:
         """As `attempt`, for work in steps.
 
-        What it does between them is done on the trio thread; it is closed at an error.
+        Code between steps runs on the trio thread; an error closes the generator.
         """
         try:
             with closing(steps):

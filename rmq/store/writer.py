@@ -128,7 +128,7 @@ class StoreWriter:
     def _find_targets(self, message: Message) -> list[ConsumeQueue] | PutStatus:
         """Return the light message queues of a message, which gets its offsets there.
 
-        A status says why they cannot take it.
+        Returns a status if they cannot take it.
         """
         if not may_dispatch(message.topic):
             return []

@@ -38,7 +38,8 @@ CLAUSE_FIRST = re.compile(r"^(?:What|Who|Whom|Whose|Whoever|Whatever|Of) (?!is |
 ONE_WORD = frozenset(
     """
     abort accept ack acknowledge acquire add address admit advance align all allocate
-    allows append apply arm around arrivals assemble assign assignment attach attempt
+    allows append appended apply arm around arrivals assemble assign assignment attach
+    attempt
     authenticate authorize batches begin bind brokers build call campaign cancel
     capacity choose clean clear clip clone close collect column columns command commit
     committed compact compare compile complete compress config configs connect

@@ -26,7 +26,7 @@ class Shortage:
 @pytest.fixture
 def reserve():
     reserve = DescriptorReserve(2)
-    reserve.reopen()
+    reserve.open_reserve()
     yield reserve
     reserve.close()
     assert len(reserve) == 0
@@ -45,7 +45,7 @@ def test_an_empty_reserve_is_a_plain_error(reserve):
     reserve.close()
     with pytest.raises(OSError, match="Too many"):
         reserve.open(Shortage(1))
-    reserve.reopen()
+    reserve.open_reserve()
     assert reserve.open(Shortage(1)) == "open"
 
 

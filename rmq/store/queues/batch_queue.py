@@ -1,11 +1,13 @@
 """BatchQueue: the places in the log of one queue of a topic with `queue.type=BatchCQ`.
 
 Layout: files of one size in `batchconsumequeue/<topic>/<queue id>/`, named by their
-byte offset in 20 digits, of 46-byte entries: i64 physical offset, i32 record size, i64
-tags code, i64 store time in ms, i64 offset of the first message, i16 messages, i32 -1
-(Java's compacted offset), i32 0.  An entry is one record: an inner batch of several
-messages, or a message alone.  Entry n is at byte 46 * n; offsets count messages, so an
-entry is found by a search for its first offset.
+byte offset in 20 digits.  An entry has 46 bytes:
+i64 physical offset · i32 record size · i64 tags code · i64 store time in ms ·
+i64 offset of the first message · i16 messages · i32 -1 (for Java) · i32 0
+
+An entry is one record: an inner batch of several messages, or a message alone.  Entry n
+is at byte 46 * n; offsets count messages, so an entry is found by a search for its
+first offset.
 Invariants: physical offsets and first offsets grow; entries from number `_first` on are
 in memory, those from `_flushed` on only there.  Offsets may have gaps where the log has
 lost records; a reader passes over them.
@@ -303,8 +305,8 @@ class BatchQueue(ConsumeQueue):
     ) -> int:
         """Return the first offset of the record for a time, as Java does.
 
-        It is the first record (upper: of several, the last one) with this time or the
-        next later one; after all of them the last record.
+        It is the first record with this time or the next later one; with `upper` the
+        last of several.  After all of them it is the last record.
         """
         first = self.min_offset
         if first >= end:

@@ -409,7 +409,7 @@ class ConsumeQueue(QueueTail):
     def clear_after(self) -> None:
         """Leave only zeros in the files after the last flushed entry.
 
-        After a power cut a lost page can hide older entries after it; they must not
+        After a power cut a lost page can hide older entries after it.  They must not
         become valid again when the queue has grown up to them.
         """
         byte = self._byte_of(self.flushed_offset)

@@ -34,7 +34,7 @@ QueueKey = tuple[str, int]
 
 
 def _queue_id(name: str) -> int | None:
-    """Return the number of a queue from the name of its folder; None if it is none."""
+    """Return the number of a queue from the name of its folder; None if it is wrong."""
     if not (name.isascii() and name.isdecimal() and len(name) <= QUEUE_ID_DIGITS):
         return None
     return int(name) if int(name) < 1 << 31 else None
@@ -152,7 +152,7 @@ class ConsumeQueues:
     def make_batch(self, topic: str) -> None:
         """Let the queues of a topic be of type BatchCQ.
 
-        A start and a replica may have queues of a new topic before its attributes: they
+        A start and a slave may have queues of a new topic before its attributes.  They
         are written again in the other form, durably, before the old files go.
         """
         if topic in self.batch_topics:

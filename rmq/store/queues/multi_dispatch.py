@@ -47,7 +47,7 @@ def parse_targets(text: str) -> list[str]:
 
 
 def stored_targets(properties: bytes) -> list[Target]:
-    """Return what a stored record says; nothing if that cannot be."""
+    """Return the targets in a stored record; empty if they are invalid."""
     if MARK not in properties:
         return []
     texts = decode_properties(properties.decode("utf-8", "replace"))

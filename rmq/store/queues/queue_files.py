@@ -1,9 +1,9 @@
 """QueueFiles: the queue files that are read now, mapped.
 
 The newest entries of a queue are in memory, see `log/queue_tail.pyx`; readers of
-older ones map their file.  The number of mapped files has a bound, and so it does not
-depend on the number of queues; above it, or if there is no descriptor for one more, the
-files that were used least recently are unmapped.
+older ones map their file.  The number of mapped files has a bound that does not depend
+on the number of queues.  Above it, or without a free descriptor, the least recently
+used files are unmapped.
 Belongs to the trio thread.
 """
 

@@ -1,9 +1,10 @@
 """QueueFlush: entries of some queues on their way to the disk.
 
-Made on the trio thread with copies of the entries; `write` runs in a worker; `settle`
-is again for the trio thread.  Between the two the queues may grow, and may be deleted.
-Crash contract: an entry leaves memory after the disk has confirmed it, with the name of
-its file and of the folders; so a write that failed is repeated by the next flush.
+Made on the trio thread with copies of the entries; `write` runs in a worker;
+`release_durable` is again for the trio thread.  Between the two the queues may grow,
+and may be deleted.
+Crash contract: an entry leaves memory after the disk has confirmed it, with the names
+of its file and folders.  So the next flush repeats a write that failed.
 """
 
 import os

@@ -1,7 +1,6 @@
-"""TouchedQueues: the ends of the queues that got entries, made when somebody looks.
+"""TouchedQueues: the ends of the queues that got entries, computed on the first access.
 
-With thousands of queues in a poll, and nobody who waits for one of them, making them
-was a tenth of the cost of a send.
+With thousands of queues in a poll, computing them was a tenth of the cost of a send.
 """
 
 from collections.abc import ItemsView, Iterator, Mapping
@@ -18,7 +17,7 @@ class TouchedQueues(Mapping[tuple[str, int], int]):
         self._queues = queues
         self._ends: dict[tuple[str, int], int] | None = None
 
-    def _made(self) -> dict[tuple[str, int], int]:
+    def _load_ends(self) -> dict[tuple[str, int], int]:
         if self._ends is None:
             self._ends = {queue.key: queue.next_offset for queue in self._queues}
         return self._ends
@@ -29,12 +28,12 @@ class TouchedQueues(Mapping[tuple[str, int], int]):
 
     def __iter__(self) -> Iterator[tuple[str, int]]:
         """Yield topics and queue ids."""
-        return iter(self._made())
+        return iter(self._load_ends())
 
     def __getitem__(self, key: tuple[str, int]) -> int:
         """Return the end of a queue."""
-        return self._made()[key]
+        return self._load_ends()[key]
 
     def items(self) -> ItemsView[tuple[str, int], int]:
         """Return queues and ends."""
-        return self._made().items()
+        return self._load_ends().items()

@@ -1,9 +1,11 @@
 """TimerCheckpoint: how far the timer is, and what of it is durable.
 
-File `config/timercheck`, 4,096 bytes, big-endian i64: read_ms @0 (all slots before it
-are delivered), log_flushed @8, queue_offset @16 (all records of the queue before
-it are in the timer log or delivered), master_queue_offset @24, state_version @32,
-changed_ms @40, counter @48, zeros.
+File `config/timercheck`, 4,096 bytes, big-endian i64:
+read_ms @0 · log_flushed @8 · queue_offset @16 · master_queue_offset @24 ·
+state_version @32 · changed_ms @40 · counter @48 · zeros
+
+All slots before `read_ms` are delivered.  All records of the queue before
+`queue_offset` are in the timer log or delivered.
 Invariant: deliveries before `read_ms` and units before `queue_offset` are durable.
 `log_flushed` is 0 while a broker runs: a Java broker that takes over after a crash then
 builds its wheel from the whole timer log.

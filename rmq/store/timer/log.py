@@ -70,7 +70,7 @@ class TimerUnit(NamedTuple):
 
 
 def whole_units(data: bytes) -> Iterator[TimerUnit]:
-    """Yield the units in some bytes, up to the first that is none."""
+    """Yield the units in some bytes, up to the first invalid one."""
     for length, *fields, _ in _UNIT.iter_unpack(data):
         unit = TimerUnit(*fields)
         if length != UNIT_SIZE or unit.bits | _KNOWN_BITS != _KNOWN_BITS:
@@ -96,14 +96,14 @@ class TimerLog:
     def load(self) -> None:
         """Map the files; `units` and `cut` find their end.
 
-        What a power cut took is made again, from the records of the timer's queue.
+        Units that a power cut took are written again from the timer's queue.
         """
         if self._files.folder.is_dir():
             self._files.load(flushed=0)
         self._synced_files = len(self._files.files)
 
     def read_units(self) -> Iterator[tuple[int, TimerUnit]]:
-        """Yield every whole unit with its position, up to the first that is none."""
+        """Yield every whole unit with its position, up to the first invalid one."""
         for file in self._files.files:
             is_whole = yield from self._units_of(file)
             if not is_whole:

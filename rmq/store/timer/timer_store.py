@@ -50,13 +50,13 @@ Step = Callable[[], object]
 
 DAY_MS: Final = 86_400_000
 CRASH_MS: Final = 2_000
-"""A Java broker that died may have noted deliveries that the disk never got."""
+"""A Java broker that crashed may have recorded deliveries that its disk never got."""
 
 CHAIN_PART: Final = 2_000
 """Units that are found together: 0.1 ms, a turn of the thread."""
 
 DROP_EVERY: Final = 30
-"""Flushes after which files are looked for that nobody needs."""
+"""Flushes between two searches for files that are not needed any more."""
 
 
 class TimerStore:
@@ -371,7 +371,7 @@ class TimerStore:
             self.log.close()
 
     def save_master_checkpoint(self, data: bytes) -> bool:
-        """On a slave, save the checkpoint of the master; False if it is none.
+        """On a slave, save the checkpoint of the master; False if it is invalid.
 
         A slave has no timer log: as a master it takes the whole queue, without what
         was delivered before `read_ms`.
@@ -393,5 +393,5 @@ def is_recall(bits: int) -> bool:
 
 
 def is_mark(unit: TimerUnit) -> bool:
-    """Whether a unit only says that its record is taken."""
+    """Whether a unit only marks its record as taken."""
     return unit.delay_ms == -DAY_MS

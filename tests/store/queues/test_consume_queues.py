@@ -163,7 +163,7 @@ def test_without_a_descriptor_the_reserve_gives_one(queues, monkeypatch):
         return write(writes, folders, file_size)
 
     queues._reserve._size = 1
-    queues._reserve.reopen()
+    queues._reserve.open_reserve()
     fill(queues.get_or_create("Topic", 0), 1)
     monkeypatch.setattr(queue_flush, "write_entries", written)
     queues.flush()
