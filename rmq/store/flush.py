@@ -140,7 +140,7 @@ async def flush_timer_periodically(store: MessageStore) -> None:
     Known in Java as `TimerFlushService`.
     """
     worker, changed = Worker(), trio.Event()
-    store.timer.on_change = lambda: changed.set()
+    store.signals.timer_changed = lambda: changed.set()
     while True:
         await changed.wait()
         await trio.sleep(store.config.timer_flush_interval_ms / 1_000)

@@ -39,6 +39,7 @@ from rmq.store.queues.consume_queues import ConsumeQueues, Step
 from rmq.store.queues.queue_ends import QueueEnds
 from rmq.store.reader import StoreReader
 from rmq.store.recovery import Recovery, RecoveryReport
+from rmq.store.signals import StoreSignals
 from rmq.store.stats import StoreCounters, StoreStatistics
 from rmq.store.tags import TagsCodes
 from rmq.store.timer.timer_store import TimerStore
@@ -92,13 +93,21 @@ class MessageStore:
         )
         self.deleted_topics = DeletedTopics(directory.config)
         self.tags = tags = TagsCodes(config.delay_table())
+        self.signals = signals = StoreSignals()
         self.writes = StoreWriter(
-            config, clock, log, queues, durability, tags=tags, counters=counters
+            config,
+            clock,
+            log,
+            queues,
+            durability,
+            tags=tags,
+            counters=counters,
+            signals=signals,
         )
         self.reads = StoreReader(config, log, queues, index, durability)
         self.cleaner = Cleaner(config, clock, log, queues, index, positions)
         self.timer = TimerStore(
-            config, directory.root, clock, log, queues, self.reads, durability
+            config, directory.root, clock, log, queues, self.reads, durability, signals
         )
 
     @classmethod

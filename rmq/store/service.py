@@ -72,7 +72,7 @@ class StoreService:
         store, wait = self._store, self._wait_for_messages
         async with trio.open_nursery() as nursery:
             self._loops = nursery.cancel_scope
-            store.writes.on_new_messages = self._note_new_messages
+            store.signals.new_messages = self._note_new_messages
             if store.log.writer is not None:
                 await nursery.start(flush.write_ring, store)
                 nursery.start_soon(flush.prepare_ring, store.log.writer.ring, wait)

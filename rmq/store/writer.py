@@ -4,7 +4,7 @@ Order of a put: room in the log and in the queue, log bytes, queue entry, publis
 put without room fails before it writes anything.  Call from the trio thread.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from rmq._fastpath import QueueTail, record_size
 from rmq.core.clock import Clock
@@ -30,6 +30,7 @@ from rmq.store.queues.consume_queues import ConsumeQueues
 from rmq.store.queues.multi_dispatch import LMQ_QUEUE_ID, MARK, parse_targets
 from rmq.store.queues.touched import TouchedQueues
 from rmq.store.results import BatchPutResult, PutResult, PutStatus
+from rmq.store.signals import StoreSignals
 from rmq.store.stats import StoreCounters
 from rmq.store.tags import SCHEDULE_TOPIC, TagsCodes
 
@@ -60,15 +61,15 @@ class StoreWriter:
         *,
         tags: TagsCodes,
         counters: StoreCounters,
+        signals: StoreSignals,
     ) -> None:
-        self.on_new_messages: Callable[[], None] | None = None
-        """Callbacks that wake the loops that follow the log."""
         self._config = config
         self._clock = clock
         self._log = log
         self._queues = queues
         self._tags = tags
         self._counters = counters
+        self._signals = signals
         self._durability = durability
         self._store_host_size = len(log.encoder.store_host)
         self._has_lmq = config.dispatches_lmq
@@ -374,6 +375,6 @@ class StoreWriter:
         Call it after each poll, and after a put outside of a poll.
         """
         touched = TouchedQueues(self._log.take_touched())
-        if touched and self.on_new_messages is not None:
-            self.on_new_messages()
+        if touched:
+            self._signals.new_messages()
         return touched

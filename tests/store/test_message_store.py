@@ -565,7 +565,7 @@ def test_the_largest_body(open_store, make_message):
 def test_a_batch_is_not_durable_before_the_flush(open_store, make_message):
     store = open_store(flush_disk_type=FlushDiskType.SYNC_FLUSH)
     wanted = []
-    store.writes.on_new_messages = lambda: wanted.append(store.log.end_offset)
+    store.signals.new_messages = lambda: wanted.append(store.log.end_offset)
     store.writes.put(make_message(b"first"))
     store.writes.end_batch()
     store.durability.flush()

@@ -31,6 +31,7 @@ from rmq.store.config import StoreConfig
 from rmq.store.durability import Durability
 from rmq.store.queues.consume_queues import ConsumeQueues
 from rmq.store.reader import StoreReader
+from rmq.store.signals import StoreSignals
 from rmq.store.timer.checkpoint import TimerCheckpoint
 from rmq.store.timer.log import (
     NO_UNIT,
@@ -71,6 +72,7 @@ class TimerStore:
         queues: ConsumeQueues,
         reads: StoreReader,
         durability: Durability,
+        signals: StoreSignals,
     ) -> None:
         self._wheel_path = folder / "timerwheel"
         self._check_path = folder / "config" / "timercheck"
@@ -79,6 +81,7 @@ class TimerStore:
         self._queues = queues
         self._reads = reads
         self._durability = durability
+        self._signals = signals
         self._positions = durability.positions
         self.precision_ms = config.timer_precision_ms
         self.log = TimerLog(
@@ -104,9 +107,6 @@ class TimerStore:
 
         self._known: set[int] = set()
         """Offsets of records after `queue_offset` that have a unit already."""
-
-        self.on_change: Callable[[], None] = lambda: None
-        """Wakes the loop that makes changes durable."""
 
         self._flushes = 0
 
@@ -220,7 +220,7 @@ class TimerStore:
         self.wheel.add(slot, position, recalls=recalls)
         change = -1 if recalls else 1
         self.waiting[topic_hash] = self.waiting.get(topic_hash, 0) + change
-        self.on_change()
+        self._signals.timer_changed()
 
     def add_plain(
         self, records: bytes, position: int, end_slot: int
@@ -260,17 +260,17 @@ class TimerStore:
         now_ms = self._clock.now_ms() // precision_ms * precision_ms
         unit = TimerUnit(NO_UNIT, PLAIN, now_ms, -DAY_MS, *record)
         self.log.append(unit)
-        self.on_change()
+        self._signals.timer_changed()
 
     def move(self, *, queue_offset: int | None = None, slot: int | None = None) -> None:
         """Move on: records before `queue_offset` are taken, slots before delivered."""
         if queue_offset is not None and queue_offset != self.queue_offset:
             assert queue_offset > self.queue_offset, f"{queue_offset} is taken"
             self.queue_offset = QueueOffset(queue_offset)
-            self.on_change()
+            self._signals.timer_changed()
         if slot is not None and slot > self.read_slot:
             self.read_slot = slot
-            self.on_change()
+            self._signals.timer_changed()
 
     def follow_clock(self, slot: int) -> None:
         """Note that nothing waits for a slot before this, the present one.
@@ -280,7 +280,7 @@ class TimerStore:
         """
         if slot != self.read_slot:
             self.read_slot = slot
-            self.on_change()
+            self._signals.timer_changed()
 
     def count_delivered(self, topic_hash: int, messages: int = 1) -> None:
         """Count messages that left their slot."""

@@ -187,7 +187,7 @@ def test_counters_and_touched_queues_are_those_of_puts(sides):
 def test_sync_flush_holds_the_answer_until_the_log_is_durable(sides):
     _, compiled = sides(flush_disk_type=FlushDiskType.SYNC_FLUSH)
     wanted = []
-    compiled.store.writes.on_new_messages = lambda: wanted.append(1)
+    compiled.store.signals.new_messages = lambda: wanted.append(1)
     compiled.play([request(PLAIN, opaque=0)])
     compiled.replies.clear()
     at_once = {**PLAIN, "properties": "UNIQ_KEY\x01A\x02WAIT\x01false\x02"}
