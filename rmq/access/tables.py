@@ -28,7 +28,7 @@ MAX_RULES = 10_000
 
 
 class AccessTable(JsonTable):
-    """Notifies listeners of every change, before anybody can use the old content."""
+    """Notifies listeners of every change, before a request can use the old content."""
 
     def __init__(self, path: Path, clock: Clock) -> None:
         super().__init__(path, clock)

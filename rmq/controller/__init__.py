@@ -1,1 +1,1 @@
-"""The controller: which broker of each group is master, and who follows it."""
+"""The controller: which broker of each group is master, and its sync state set."""

@@ -274,7 +274,7 @@ def _master_header(group: Group) -> headers.ElectMasterResponseHeader:
 
 
 def needs_election(group: Group, alive: Alive) -> bool:
-    """Whether the master is dead and somebody lives."""
+    """Whether the master is dead and another member lives."""
     is_orphan = group.master_id is not None and not alive.is_alive(group.master_id)
     return is_orphan and bool(alive.heard) and not group.is_older_than(alive)
 

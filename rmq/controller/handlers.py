@@ -246,7 +246,7 @@ class ControllerHandlers:
     # -- tools
 
     def metadata(self, request: Command, connection: Connection) -> Command:
-        """1005: who leads; any controller answers."""
+        """1005: the leader; every controller answers."""
         leader = self.leader_address()
         header = headers.GetMetaDataResponseHeader(
             group=self._config.controller_group,

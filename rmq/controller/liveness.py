@@ -87,7 +87,7 @@ class Liveness:
         self._dead.discard(key)
 
     def alive_members(self, group: Group) -> Alive:
-        """Return who of a group lives."""
+        """Return the live members of a group."""
         now_s = self._now_s()
         heard = {
             broker_id: beat.live

@@ -1,6 +1,6 @@
 """ControllerGate: checks the senders of requests; see `RequestGate`.
 
-Java's controllers accept everything from everybody. Here a broker speaks for itself:
+Java's controllers accept every request from every host. Here a broker sends for itself:
 while its heartbeats come from one host, no other host may send requests as this broker.
 """
 

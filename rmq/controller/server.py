@@ -243,7 +243,7 @@ def _open_engine(config: ControllerConfig) -> Engine:
 
 
 async def _is_open(address: str) -> bool:
-    """Whether somebody listens there."""
+    """Whether a process listens there."""
     with trio.move_on_after(KNOCK_S):
         try:
             stream = await trio.open_tcp_stream(*Address.parse(address))

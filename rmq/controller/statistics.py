@@ -17,7 +17,7 @@ class Counts(msgspec.Struct):
 
     elected: int = 0
     kept: int = 0
-    """Elections that somebody wanted while the master lived."""
+    """Elections that were requested while the master lived."""
 
     failed: int = 0
     """Elections without a broker that could be master."""

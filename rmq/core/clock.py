@@ -1,6 +1,6 @@
 """Time as a parameter: code that needs the time takes a `Clock`; no test sleeps.
 
-The date jumps when somebody sets it: deadlines are on `steady_ms`.
+The date can jump, for example when an operator sets it. Deadlines use `steady_ms`.
 """
 
 import time

@@ -1,7 +1,7 @@
 """Alarm: the next time at which a task has something to do.
 
-Several parts ask for times; the task that owns the alarm wakes up for the earliest one
-and finds out by itself what is due.  While nobody asks, it sleeps.
+Several parts set times. The task that owns the alarm wakes up at the earliest one and
+decides itself which work is due. Without a time it sleeps.
 """
 
 import math
@@ -11,23 +11,23 @@ import trio
 
 
 class Alarm:
-    """One task waits; anybody in the thread of its run may ask."""
+    """One task waits; every part in its thread may set a time."""
 
     def __init__(self, now_ms: Callable[[], int]) -> None:
         """`now_ms` is a clock that never goes back."""
         self.at_ms: float = math.inf
-        """The earliest time that was asked for since the last wake-up."""
+        """The earliest time that was set since the last wake-up."""
         self._now_ms = now_ms
         self._earlier = trio.Event()
 
     def wake_at(self, at_ms: float) -> None:
-        """Wake the task at this time, or sooner if somebody asked for it."""
+        """Wake the task at this time, or at an earlier one that is set."""
         if at_ms < self.at_ms:
             self.at_ms = at_ms
             self._earlier.set()
 
     async def wait(self) -> None:
-        """Return at the earliest time that is asked for, and forget it."""
+        """Return at the earliest time that is set, and clear it."""
         is_over = False
         while not is_over:
             left_s = max(self.at_ms - self._now_ms(), 0) / 1_000

@@ -57,8 +57,8 @@ SECRET_FIELDS = frozenset({"Signature", "SecurityToken"})
 class Held(NamedTuple):
     """An answer that waits until disk and replicas have the log up to an offset.
 
-    Without `on_timeout` the answer to those who waited in vain has the code of who
-    lags: FLUSH_DISK_TIMEOUT or FLUSH_SLAVE_TIMEOUT.
+    Without `on_timeout` a wait that ends in vain is answered with the code of the part
+    that lags: FLUSH_DISK_TIMEOUT or FLUSH_SLAVE_TIMEOUT.
     """
 
     response: Command

@@ -1,7 +1,7 @@
 """A self-signed certificate for tests, with its key, in memory.
 
-Anybody can make one like it: it keeps bytes from being read, and proves nothing about
-who reads them. Needs the package `cryptography`, the extra `test-tls`.
+Every peer can make one like it: it encrypts the bytes, and proves nothing about the
+server. Needs the package `cryptography`, the extra `test-tls`.
 """
 
 import os

@@ -137,8 +137,8 @@ class GetNextBrokerIdResponseHeader(Header, kw_only=True):
 class ApplyBrokerIdRequestHeader(Header, kw_only=True):
     """Request 1013 CONTROLLER_APPLY_BROKER_ID.
 
-    register_check_code: `address;ms`; who repeats the request with the same code gets
-    the same answer.
+    register_check_code: `address;ms`; a repeated request with the same code gets the
+    same answer.
     """
 
     cluster_name: str | None = None
