@@ -478,5 +478,5 @@ def test_doctor_checks_both_ends(tmp_path):
     texts = " | ".join(f"{each.subject}: {each.text}" for each in found)
     assert "waits for 2 slaves and has 1" in texts
     assert f"mappedFileSizeCommitLog is {1 << 19}, the master's {1 << 20}" in texts
-    assert "slaveReadEnable is true on its master, and false here" in texts
+    assert "slaveReadEnable is true on its master and false on the slave" in texts
     assert "broker-test slave 1: follows 127.0.0.1:" in texts

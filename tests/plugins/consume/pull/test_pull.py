@@ -301,7 +301,7 @@ def test_many_expressions_do_not_grow_without_end(caller):
 
 
 def test_a_topic_that_is_not_served_is_refused(caller):
-    caller.broker.store.directory.foreign.unserved["T"] = "its queues are odd"
+    caller.broker.store.directory.foreign.unserved_topics["T"] = "its queues are odd"
     for answer in (caller.pull(), caller.send()):
         assert (answer.code, answer.body) == (1, b"")
         assert "the topic[T] is not served: its queues are odd" in answer.remark
