@@ -79,8 +79,9 @@ def assemble(  # noqa: PLR0913  # tidy: long — one line for each part
     mappings = QueueMappings(folder, clock, config.broker_name)
     _load(store, topics, offsets, groups, filters, audit, mappings)
     role = _role(config, store, topics, membership)
-    names = NameServers(config, role, topics, client, credentials, mappings)
-    names.addresses, names.address = name_servers, address
+    names = NameServers(
+        config, role, topics, client, credentials, mappings, name_servers, address
+    )
     context = BrokerContext(
         config=config,
         store_config=store.config,

@@ -135,13 +135,16 @@ class NameServers:
         client: RemotingClient,
         credentials: tuple[str, str] | None = None,
         mappings: QueueMappings | None = None,
+        addresses: tuple[str, ...] | None = None,
+        address: str = "",
     ) -> None:
         """Sign requests with these `credentials`, an access key and its secret.
 
-        Topics in `mappings` are registered as static ones.
+        Topics in `mappings` are registered as static ones.  `addresses` replace the
+        name servers of `config`; `address` is that of this broker.
         """
-        self.addresses: tuple[str, ...] = config.name_servers
-        self.address = ""
+        self.addresses = config.name_servers if addresses is None else addresses
+        self.address = address
         self.ha_address = ""
         self._config = config
         self._role = role
