@@ -21,6 +21,8 @@ import enum
 from collections.abc import Collection
 from typing import NamedTuple
 
+import msgspec
+
 from rmq.core.errors import RmqError
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import Command
@@ -193,45 +195,45 @@ Event = (
 )
 
 
-# -- effects
+# -- effects: structs, because empty tuples of different types are equal
 
 
-class AskRole(NamedTuple):
+class AskRole(msgspec.Struct, frozen=True):
     """Ask who is the master: RoleFound or RoleRefused follows."""
 
 
-class Register(NamedTuple):
+class Register(msgspec.Struct, frozen=True):
     """Register this broker: Registered follows."""
 
 
-class Elect(NamedTuple):
+class Elect(msgspec.Struct, frozen=True):
     """Ask to be elected: Elected follows."""
 
 
-class Defer(NamedTuple):
+class Defer(msgspec.Struct, frozen=True):
     """Wait, then report RoleDue."""
 
 
-class SwitchTerm(NamedTuple):
+class SwitchTerm(msgspec.Struct, frozen=True):
     """End the running broker; it starts again in this term."""
 
     term: Term
 
 
-class ApplySet(NamedTuple):
+class ApplySet(msgspec.Struct, frozen=True):
     """Apply the set of the controller."""
 
     members: Collection[int]
     number: int
 
 
-class LogProblem(NamedTuple):
+class LogProblem(msgspec.Struct, frozen=True):
     """Log a problem that is new."""
 
     problem: str
 
 
-class Fail(NamedTuple):
+class Fail(msgspec.Struct, frozen=True):
     """Raise the error of the controller."""
 
     error: Refused
