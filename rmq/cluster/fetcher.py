@@ -9,6 +9,8 @@ whose log cannot follow tries again later.  `divergence.py` decides what it give
 Known in Java as `DefaultHAClient`.
 """
 
+# tidy: long — one connection, from the proof of the log to its last report
+
 import logging
 import os
 import re

@@ -1,7 +1,4 @@
-"""The name server's requests, one function each.
-
-Known in Java as `DefaultRequestProcessor` and `ClientRequestProcessor`.
-"""
+"""A name server's requests: Java's `DefaultRequestProcessor`, `ClientRequestProcessor`."""
 
 import logging
 from collections.abc import Callable, Coroutine, Iterator
@@ -446,8 +443,7 @@ class NameServerHandlers:
     def kv_namespace(self, request: Command, connection: Connection) -> Command:
         """219: all values of a namespace."""
         name = request.header(headers.GetKVListByNamespaceRequestHeader).namespace
-        table = self._kv.entries_of(name)
-        if not table:
+        if not (table := self._kv.entries_of(name)):
             raise RequestRejected(
                 ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {name}"
             )

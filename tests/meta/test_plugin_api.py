@@ -121,7 +121,7 @@ def test_chains_have_only_names_of_the_protocols():
     [
         ("broker.messages.get()", ""),
         ("broker.topics.on_change.append(print)", ""),
-        ("self._broker.timer.wheel.first()", ""),
+        ("self._broker.timer.wheel.first_slot()", ""),
         ("broker.config.broker_name.encode()", ""),
         ("self._log = broker.log; self._log.end_offset", ""),
         ("broker.store.log.set_read_ahead()", "Store has no log"),

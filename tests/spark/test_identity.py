@@ -53,7 +53,7 @@ def test_there_and_back(given):
     ("change", "reason"),
     [
         ({"secretKey": "wrong"}, "16 NO_PERMISSION|signature"),
-        ({"tlsCa": "system"}, "is not trusted|nobody trusted"),
+        ({"tlsCa": "system"}, "is not trusted|no trusted authority"),
     ],
 )
 def test_who_is_not_let_in(given, change, reason):

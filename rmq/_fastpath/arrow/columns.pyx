@@ -875,8 +875,9 @@ def walk_chain(
     p = &data[0] if data.shape[0] else NULL
     with nogil:
         while position < end and position < stop_at:
-            status = check_record(p + position, end - position, base_offset + position,
-                             check_crc, &parts)
+            status = check_record(
+                p + position, end - position, base_offset + position, check_crc, &parts
+            )
             if status != OK:
                 break
             position += parts.size

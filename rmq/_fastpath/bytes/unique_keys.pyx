@@ -25,7 +25,7 @@ cdef enum:
     KEY_LIMIT = PREFIX_LIMIT + TIME_DIGITS + COUNTER_DIGITS
 
 
-INSTANCES = itertools.count()
+_instances = itertools.count()
 
 
 cdef inline void _put_hexadecimal(
@@ -48,7 +48,7 @@ cdef class UniqueKeys:
         prefix = (
             store_host[:-PORT_SIZE]
             + (os.getpid() & 0xFFFF).to_bytes(2, "big")
-            + (time.time_ns() // 1_000 + next(INSTANCES) & 0xFFFFFFFF).to_bytes(
+            + (time.time_ns() // 1_000 + next(_instances) & 0xFFFFFFFF).to_bytes(
                 4, "big"
             )
         ).hex().upper().encode()

@@ -93,11 +93,13 @@ cdef class SendTemplate:
         self.is_batch = is_batch
         self.flag = flag
         self.head = (
-            _encode_pair("a", group) + _encode_pair("b", topic) + _encode_pair("c", "TBW102")
-            + _encode_pair("d", "4") + _encode_pair("e", str(queue_id))
+            _encode_pair("a", group) + _encode_pair("b", topic)
+            + _encode_pair("c", "TBW102") + _encode_pair("d", "4")
+            + _encode_pair("e", str(queue_id))
         )
         self.tail = (
-            _encode_pair("h", str(flag)) + _encode_pair("j", "0") + _encode_pair("k", "false")
+            _encode_pair("h", str(flag)) + _encode_pair("j", "0")
+            + _encode_pair("k", "false")
             + _encode_pair("m", "true" if is_batch else "false")
         )
 
@@ -126,7 +128,8 @@ cdef class PullTemplate:
             + _encode_pair("queueId", str(queue_id))
         )
         self.tail = (
-            _encode_pair("subscription", expression) + _encode_pair("subVersion", str(version))
+            _encode_pair("subscription", expression)
+            + _encode_pair("subVersion", str(version))
             + _encode_pair("expressionType", kind)
         )
 
@@ -524,7 +527,9 @@ cdef class ClientCodec:
                 if entry.kind == SEND_KIND:
                     answer = _parse_send_answer(&raw, entry)
                 elif entry.kind == PULL_KIND:
-                    answer = _parse_pull_answer(&raw, p + PREFIX_SIZE + header, p + size)
+                    answer = _parse_pull_answer(
+                        &raw, p + PREFIX_SIZE + header, p + size
+                    )
         if answer is not None:
             self.answers += 1
             del self.pending[raw.opaque]
@@ -636,7 +641,9 @@ cdef object _send_answer_of(command, _Pending entry):
         ) from error
 
 
-cdef object _parse_pull_answer(const RawHeader *raw, const uint8_t *body, const uint8_t *end):
+cdef object _parse_pull_answer(
+    const RawHeader *raw, const uint8_t *body, const uint8_t *end
+):
     """Return the answer to a pull; None if it is refused or not plain."""
     cdef int32_t i
     cdef bint is_good = True

@@ -129,4 +129,6 @@ def join(list messages not None, bytes properties not None):
         put16(p, <unsigned short>text_size)
         memcpy(p + 2, PyBytes_AS_STRING(each.properties), text_size)
         p += 2 + text_size
-    return PackedMessage(first.topic, msg_ids, properties, body, 0, first.wait_stored, True)
+    return PackedMessage(
+        first.topic, msg_ids, properties, body, 0, first.wait_stored, True
+    )

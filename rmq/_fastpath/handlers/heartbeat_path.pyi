@@ -6,7 +6,7 @@ from rmq._fastpath.reactor.native import NativeHandler
 REASONS: tuple[str, ...]
 
 @final
-class Beat:
+class Heartbeat:
     """The registered heartbeat of a connection."""
 
     def __new__(cls, key: bytes, body: bytes, value: object) -> Self: ...

@@ -52,5 +52,5 @@ class LogWriter:
     def close_file(self) -> None:
         """Release the file."""
 
-    def end_direct(self) -> None:
+    def disable_direct(self) -> None:
         """Write through the page cache from now on."""

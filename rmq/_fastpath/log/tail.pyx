@@ -319,9 +319,7 @@ cdef class LogTail:
         int64_t store_ms,
         Copies *copies,
     ) except -1:
-        """Stage a copy of a record with `added` properties; False if it must not be
-        copied.
-        """
+        """Stage a copy of a record with `added` properties; False if refused."""
         cdef uint8_t text[RecordLayout.PROPERTIES_LIMIT + ADDED_LIMIT]
         cdef RecordEncoder encoder = self.encoder
         cdef RecordFields fields
