@@ -1,4 +1,4 @@
-"""A name server's requests: Java's `DefaultRequestProcessor`, `ClientRequestProcessor`."""
+"""Requests of a name server. Java: `DefaultRequestProcessor` and the client one."""
 
 import logging
 from collections.abc import Callable, Coroutine, Iterator
