@@ -32,7 +32,7 @@ BANNED = {
 }
 """Words of private English and what to write instead, as patterns."""
 
-CLAUSE_FIRST = re.compile(r"^(?:What|Who|Whom|Whose|Whoever|Whatever|Of) (?!is |are )")
+CLAUSE_FIRST = re.compile(r"^(?:What|Who|Whom|Whose|Whoever|Whatever|Of) ")
 """A sentence that begins with a clause, or with the possessor."""
 
 ONE_WORD = frozenset(
