@@ -113,7 +113,7 @@ def bench_route_made_anew(benchmark, handlers):
     request.ext_fields = {"topic": "topic-of-some-length-7"}
 
     def ask():
-        handlers.answers.forget("topic-of-some-length-7")
+        handlers.answers.discard_topic("topic-of-some-length-7")
         handlers.route(request, CALLER)
 
     benchmark(ask)
