@@ -228,7 +228,7 @@ def _parse(option: Option, value: str) -> Any:  # noqa: ANN401 - as its row says
 
 
 def options_table(table: Sequence[Option]) -> str:
-    """Return the options as a table in Markdown, for docs/spark.md."""
+    """Return the options as a table in Markdown, for docs/data/spark.md."""
     lines = ["| option | default | meaning |", "|---|---|---|"]
     for option in table:
         name = f"`{option.name}`" + "".join(f", `{a}`" for a in option.aliases)

@@ -2,7 +2,7 @@
 
 Top room: it cimports bytes, log and reactor.  The reactor calls a `_path` for each
 request; its `_table` has what Python has registered.  Plugins create both through
-rmq/native.py.
+rmq/plugin/native.py.
 
 send_path       requests 10, 310 and 320
 send_table      topics and queues of sends; messages staged in a poll

@@ -167,7 +167,7 @@ _CONVERTERS: Final = {
 
 
 def columns_table() -> str:
-    """Return the columns of the sink as a table in Markdown, for docs/spark.md."""
+    """Return the columns of the sink as a table in Markdown, for docs/data/spark.md."""
     lines = ["| column | type | meaning |", "|---|---|---|"]
     for column in SINK_COLUMNS:
         alias = f", `{column.alias}`" if column.alias else ""

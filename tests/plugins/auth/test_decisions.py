@@ -2,7 +2,7 @@
 
 `decisions.jsonl` holds, a line each, the rules of the user `ann`, a request with the
 source it came from, and the remark of the refusal, empty if the request may pass.
-`tests/interop/test_auth.py` asks Java again.
+`tests/interop/test_security.py` asks Java again.
 """
 
 import json
