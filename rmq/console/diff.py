@@ -32,22 +32,3 @@ def diff(old: Any, new: Any) -> Any:  # noqa: ANN401 - values of JSON
 
 def _is_line(values: list[Any]) -> bool:
     return all(isinstance(each, int | float) for each in values)
-
-
-def apply(state: Any, change: Any) -> Any:  # noqa: ANN401 - as the page does it
-    """Return the state after a change, as `live.js` applies it."""
-    if not isinstance(change, dict):
-        return change
-    if "=" in change:
-        return change["="]
-    if "+" in change:
-        return [*state[1:], change["+"]]
-    if isinstance(state, list):
-        return [
-            apply(each, change[str(at)]) if str(at) in change else each
-            for at, each in enumerate(state)
-        ]
-    return {
-        name: apply(each, change[name]) if name in change else each
-        for name, each in state.items()
-    }

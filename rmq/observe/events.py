@@ -28,8 +28,8 @@ class Event(msgspec.Struct, frozen=True):
     number: int
     at_ms: int
     kind: Literal["came", "left", "problem", "admin"]
-    place: str
-    say: str
+    subject: str
+    message: str
 
 
 class Events:
@@ -55,7 +55,7 @@ class Events:
 
     def problem(self, problem: "Problem") -> None:
         """Add a problem that was not there before."""
-        self._add("problem", problem.place, problem.say)
+        self._add("problem", problem.subject, problem.message)
 
     def _came(self, group: str, client_id: str, connection: Connection) -> None:
         assert self._broker is not None, "attach it first"

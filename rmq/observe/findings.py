@@ -1,7 +1,7 @@
 """What is wrong with a broker: sentences, each with what to do about it.
 
-`problems` is a pure function of a `Picture`.  The console, `rmq doctor`, `rmq top`,
-`/metrics` and `/api/problems` show the same list, the worst first.
+`problems` is a pure function of a `BrokerSnapshot`.  The console, `rmq doctor`, `rmq
+top`, `/metrics` and `/api/problems` show the same list, the worst first.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from rmq.core.humanize import count, names_text, time_span
-from rmq.observe.reasons import GroupFacts, Level, why
+from rmq.observe.reasons import GroupFacts, Level, why_behind
 
 CLOCK_TOLERANCE_MS: Final = 2_000
 FORECAST_HOURS: Final = 72
@@ -39,16 +39,16 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
 
     level: Level
     kind: str
-    place: str
+    subject: str
     """What it is about: a group, a topic, or the broker itself."""
 
-    say: str
-    do: str
+    message: str
+    action: str
     command: str = ""
-    brief: str = ""
+    summary: str = ""
     """What it says in a few words, for a column; of groups only."""
 
-    more: tuple[str, ...] = ()
+    details: tuple[str, ...] = ()
     group: str = ""
     """The group, if it is about one."""
 
@@ -100,7 +100,7 @@ class Disk(msgspec.Struct, frozen=True, kw_only=True):
         return hours if hours * 3_600_000 < left_ms else None
 
 
-class Picture(msgspec.Struct, frozen=True, kw_only=True):
+class BrokerSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """What is known about a broker at one moment."""
 
     broker: str
@@ -136,9 +136,11 @@ class Picture(msgspec.Struct, frozen=True, kw_only=True):
     """Open connections, and the limit."""
 
 
-def problems(picture: Picture, of_groups: Sequence[Problem] = ()) -> list[Problem]:
+def problems(
+    snapshot: BrokerSnapshot, of_groups: Sequence[Problem] = ()
+) -> list[Problem]:
     """Return what somebody should look at, the worst first."""
-    found = [each for row in CHECKS for each in row(picture)]
+    found = [each for row in CHECKS for each in row(snapshot)]
     found += of_groups
     found.sort(key=lambda each: LEVELS.index(each.level))
     if len(found) > MAX_PROBLEMS:
@@ -147,9 +149,9 @@ def problems(picture: Picture, of_groups: Sequence[Problem] = ()) -> list[Proble
             Problem(
                 level=found[MAX_PROBLEMS].level,
                 kind="more",
-                place=picture.broker,
-                say=f"{rest:,} more problems are not listed.",
-                do="Begin with the first of this list.",
+                subject=snapshot.broker,
+                message=f"{rest:,} more problems are not listed.",
+                action="Begin with the first of this list.",
             )
         ]
     return found
@@ -157,18 +159,18 @@ def problems(picture: Picture, of_groups: Sequence[Problem] = ()) -> list[Proble
 
 def group_problems(group: GroupFacts) -> list[Problem]:
     """Return what somebody should look at in a group: nothing, or its reason."""
-    reason = why(group)
+    reason = why_behind(group)
     if reason.level == "ok":
         return []
     problem = Problem(
         level=reason.level,
         kind=reason.kind,
-        place=group.name,
-        say=reason.say,
-        do=reason.do,
+        subject=group.name,
+        message=reason.message,
+        action=reason.action,
         command=reason.command,
-        brief=reason.brief,
-        more=reason.more + ((f"{reason.even}.",) if reason.even else ()),
+        summary=reason.summary,
+        details=reason.details + ((f"{reason.catch_up}.",) if reason.catch_up else ()),
         group=group.name,
     )
     return [problem]
@@ -177,20 +179,20 @@ def group_problems(group: GroupFacts) -> list[Problem]:
 # -- the checks
 
 
-def _refuses(picture: Picture) -> Iterator[Problem]:
-    if picture.refusal:
+def _refuses(snapshot: BrokerSnapshot) -> Iterator[Problem]:
+    if snapshot.refusal:
         yield Problem(
             level="bad",
             kind="refuses",
-            place=picture.broker,
-            say=f"It takes no messages: {picture.refusal}.",
-            do="Read the log of the broker; free space on its disk if that is full.",
+            subject=snapshot.broker,
+            message=f"It takes no messages: {snapshot.refusal}.",
+            action="Read the broker's log; if its disk is full, free space there.",
             command="rmq doctor",
         )
 
 
-def _disk(picture: Picture) -> Iterator[Problem]:
-    disk = picture.disk
+def _disk(snapshot: BrokerSnapshot) -> Iterator[Problem]:
+    disk = snapshot.disk
     if disk is None:
         return
     percent, hours = round(100 * disk.ratio), disk.hours_left
@@ -198,26 +200,26 @@ def _disk(picture: Picture) -> Iterator[Problem]:
         yield Problem(
             level="bad" if disk.ratio >= disk.refuse_ratio else "warn",
             kind="disk",
-            place=picture.broker,
-            say=f"{percent} % of the disk is used: old files are deleted early, and "
-            f"from {disk.refuse_ratio:.0%} on messages are refused.",
-            do="Free space, add some, or lower fileReservedTime.",
+            subject=snapshot.broker,
+            message=f"{percent} % of the disk is used: the broker deletes old files "
+            f"early, and refuses messages from {disk.refuse_ratio:.0%} on.",
+            action="Free space, add some, or lower fileReservedTime.",
             command="rmq admin updateBrokerConfig -k fileReservedTime -v 36",
         )
     elif hours is not None and hours < FORECAST_HOURS:
         yield Problem(
             level="warn" if hours < FORECAST_HOURS / 3 else "note",
             kind="disk-forecast",
-            place=picture.broker,
-            say=f"The disk reaches {disk.early_ratio:.0%} in "
+            subject=snapshot.broker,
+            message=f"The disk reaches {disk.early_ratio:.0%} in "
             f"{time_span(int(hours * 3_600_000))}; from then on old files go early.",
-            do="Add space, or lower fileReservedTime.",
+            action="Add space, or lower fileReservedTime.",
             command="rmq admin updateBrokerConfig -k fileReservedTime -v 36",
         )
 
 
-def _clocks(picture: Picture) -> Iterator[Problem]:
-    wrong = [(host, ms) for host, ms in picture.skews if abs(ms) >= CLOCK_TOLERANCE_MS]
+def _clocks(snapshot: BrokerSnapshot) -> Iterator[Problem]:
+    wrong = [(host, ms) for host, ms in snapshot.skews if abs(ms) >= CLOCK_TOLERANCE_MS]
     if not wrong:
         return
     host, worst = max(wrong, key=lambda each: abs(each[1]))
@@ -225,101 +227,101 @@ def _clocks(picture: Picture) -> Iterator[Problem]:
     yield Problem(
         level="warn",
         kind="clock",
-        place=picture.broker,
-        say=f"The clock of sender {host} is {time_span(abs(worst))} {side}.",
-        do="Let NTP set the clocks: delays, ages and queries by time depend on them.",
-        more=tuple(f"{each}: {ms} ms" for each, ms in wrong[:3] if each != host),
+        subject=snapshot.broker,
+        message=f"The clock of sender {host} is {time_span(abs(worst))} {side}.",
+        action="Let NTP set the clocks: delays, ages and queries by time need them.",
+        details=tuple(f"{each}: {ms} ms" for each, ms in wrong[:3] if each != host),
     )
 
 
-def _transactions(picture: Picture) -> Iterator[Problem]:
-    oldest = picture.oldest_transaction_ms
-    if not picture.open_transactions or oldest is None:
+def _transactions(snapshot: BrokerSnapshot) -> Iterator[Problem]:
+    oldest = snapshot.oldest_transaction_ms
+    if not snapshot.open_transactions or oldest is None:
         return
-    number = picture.open_transactions
+    number = snapshot.open_transactions
     noun = "transaction is" if number == 1 else "transactions are"
     why_open, do = "although the sender was asked", "Let the sender's"
-    if silent := picture.silent_senders:
+    if silent := snapshot.silent_senders:
         why_open = f"and no sender of {names_text(silent)} is connected"
         do = f"Start a sender of {silent[0]}: let its"
     yield Problem(
         level="warn" if oldest >= OPEN_TRANSACTION_MS else "note",
         kind="transactions",
-        place=picture.broker,
-        say=f"{number:,} {noun} open {why_open}; the oldest for {time_span(oldest)}.",
-        do=f"{do} checkLocalTransaction answer commit or rollback.",
+        subject=snapshot.broker,
+        message=f"{number:,} {noun} open {why_open}; the oldest for {time_span(oldest)}.",
+        action=f"{do} checkLocalTransaction answer commit or rollback.",
         command="rmq admin producerConnection",
     )
 
 
-def _dead_letters(picture: Picture) -> Iterator[Problem]:
-    for group, number in picture.dead_letters:
+def _dead_letters(snapshot: BrokerSnapshot) -> Iterator[Problem]:
+    for group, number in snapshot.dead_letters:
         if number <= 0:
             continue
         yield Problem(
             level="warn",
             kind="dead-letters",
-            place=group,
-            say=f"{count(number)} became dead letters in the last hour.",
-            do="Mend the consumer, then send them again.",
+            subject=group,
+            message=f"{count(number)} became dead letters in the last hour.",
+            action="Mend the consumer, then send them again.",
             command=f"rmq consume {quote(f'%DLQ%{group}')}",
-            brief=f"{number:,} dead letters in an hour",
+            summary=f"{number:,} dead letters in an hour",
             group=group,
         )
 
 
-def _name_servers(picture: Picture) -> Iterator[Problem]:
-    lost = picture.lost_name_servers
+def _name_servers(snapshot: BrokerSnapshot) -> Iterator[Problem]:
+    lost = snapshot.lost_name_servers
     if not lost:
         return
-    is_alone = len(lost) == picture.name_servers
+    is_alone = len(lost) == snapshot.name_servers
     address, error = lost[0]
     yield Problem(
         level="bad" if is_alone else "warn",
         kind="name-server",
-        place=picture.broker,
-        say=f"{names_text([each for each, _ in lost])} "
+        subject=snapshot.broker,
+        message=f"{names_text([each for each, _ in lost])} "
         f"{'does' if len(lost) == 1 else 'do'} not know this broker"
         f"{f': {error}' if error else ''}.",
-        do=f"Start the name server {address}, or correct namesrvAddr.",
+        action=f"Start the name server {address}, or correct namesrvAddr.",
         command=f"rmq doctor -n {address}",
     )
 
 
-def _replicas(picture: Picture) -> Iterator[Problem]:
-    for address, behind, is_in_sync in picture.replicas:
+def _replicas(snapshot: BrokerSnapshot) -> Iterator[Problem]:
+    for address, behind, is_in_sync in snapshot.replicas:
         if not is_in_sync or behind > REPLICA_LAG:
             yield Problem(
                 level="warn",
                 kind="replica",
-                place=picture.broker,
-                say=f"The replica {address} lacks {behind / 2**20:,.0f} MiB.",
-                do="Look at its disk and at the network between the two.",
+                subject=snapshot.broker,
+                message=f"The replica {address} lacks {behind / 2**20:,.0f} MiB.",
+                action="Look at its disk and at the network between the two.",
                 command="rmq admin haStatus",
             )
-    if picture.not_following:
+    if snapshot.not_following:
         yield Problem(
             level="bad",
             kind="not-following",
-            place=picture.broker,
-            say=f"This slave does not follow: {picture.not_following}.",
-            do="docs/operate/replication.md has the sentences, and what to do.",
+            subject=snapshot.broker,
+            message=f"This slave does not follow: {snapshot.not_following}.",
+            action="docs/operate/replication.md has the sentences, and what to do.",
         )
 
 
-def _limits(picture: Picture) -> Iterator[Problem]:
-    used, limit = picture.connections
+def _limits(snapshot: BrokerSnapshot) -> Iterator[Problem]:
+    used, limit = snapshot.connections
     if limit and used >= NEARLY_FULL * limit:
         yield Problem(
             level="warn",
             kind="connections",
-            place=picture.broker,
-            say=f"{used:,} of {limit:,} connections are open.",
-            do="Raise rmq.maxConnections, or find out who opens so many.",
+            subject=snapshot.broker,
+            message=f"{used:,} of {limit:,} connections are open.",
+            action="Raise rmq.maxConnections, or find out who opens so many.",
         )
 
 
-CHECKS: Final[tuple[Callable[[Picture], Iterator[Problem]], ...]] = (
+CHECKS: Final[tuple[Callable[[BrokerSnapshot], Iterator[Problem]], ...]] = (
     _refuses,
     _clocks,
     _disk,

@@ -158,13 +158,13 @@ class JavaBroker:
         found = group_problems(
             GroupFacts(name=group, now_ms=now_ms, clients=clients, queues=facts)
         )
-        keys = {(each.place, each.kind) for each in found}
+        keys = {(each.subject, each.kind) for each in found}
         gone = [key for key in self._since if key[0] == group and key not in keys]
         for key in gone:
             del self._since[key]
         return [
             msgspec.structs.replace(
-                each, since_ms=self._since.setdefault((each.place, each.kind), now_ms)
+                each, since_ms=self._since.setdefault((each.subject, each.kind), now_ms)
             )
             for each in found
         ]
@@ -183,7 +183,7 @@ class JavaBroker:
                 "out": round(sum(q.done_per_s or 0.0 for q in queues.values()), 1),
                 "again": None, "dead": None,
                 "level": "ok" if problem is None else problem.level,
-                "say": "" if problem is None else problem.say,
+                "message": "" if problem is None else problem.message,
             })  # fmt: skip
         return sorted(rows, key=lambda row: -int(row["lag"]))
 

@@ -10,7 +10,6 @@ import trio
 
 from rmq.core.errors import RemoteProtocolError, RequestRejected, RmqError
 from rmq.core.offsets import QueueOffset
-from rmq.observe.group_view import group_of
 from rmq.observe.java_broker import JavaBroker
 from rmq.observe.monitor_state import MonitoredBroker
 from rmq.observe.queries import (
@@ -19,10 +18,11 @@ from rmq.observe.queries import (
     Query,
     Row,
     Turns,
-    head,
-    unknown,
+    raise_unknown,
+    view_head,
 )
 from rmq.observe.record_reader import record_at
+from rmq.observe.replica_group import replica_group_of
 from rmq.protocol import properties as names
 from rmq.protocol.bodies.route import ClusterInfo
 from rmq.protocol.codes import OwnRequestCode, RequestCode, ResponseCode
@@ -59,7 +59,7 @@ async def delays(broker: MonitoredBroker, _query: Query) -> dict[str, Any]:
             "next": due_ms, "late_ms": late_ms,
         })  # fmt: skip
         await turns()
-    return {**head(broker), "levels": levels, "timer": await _timer(broker, turns)}
+    return {**view_head(broker), "levels": levels, "timer": await _timer(broker, turns)}
 
 
 async def _timer(broker: MonitoredBroker, turns: Turns) -> dict[str, Any] | None:
@@ -118,7 +118,7 @@ async def transactions(broker: MonitoredBroker, _query: Query) -> dict[str, Any]
         await turns()
     by_topic = dict(broker.statistics.open_transactions)
     return {
-        **head(broker), "total": sum(by_topic.values()), "rows": rows,
+        **view_head(broker), "total": sum(by_topic.values()), "rows": rows,
         "limit": MAX_ROWS, "check_max": broker.config.transaction_check_max,
     }  # fmt: skip
 
@@ -137,7 +137,7 @@ async def brokers(broker: MonitoredBroker, _query: Query) -> dict[str, Any]:
     servers = broker.name_servers.statistics()
     disk = broker.monitor.growth.disk(broker, broker.clock.now_ms())
     return {
-        **head(broker),
+        **view_head(broker),
         "own": {
             "name": broker.config.broker_name, "id": broker.role.broker_id,
             "role": broker.role.kind.value, "address": broker.address,
@@ -160,7 +160,7 @@ async def brokers(broker: MonitoredBroker, _query: Query) -> dict[str, Any]:
             "master": broker.role.master_ha_address, "is": replica.is_following,
             "state": replica.state,
         },
-        "group": group_of(broker),
+        "group": replica_group_of(broker),
         "name_servers": [
             {"address": each.address, "registered": each.is_registered,
              "error": each.error}
@@ -185,7 +185,9 @@ async def other_broker(broker: MonitoredBroker, query: Query) -> dict[str, Any]:
     places = await _places(broker, servers) or []
     names = [name for name, _, known in places if known == address]
     if not names:
-        unknown("other broker", address[:MAX_TEXT], [place[2] for place in places])
+        raise_unknown(
+            "other broker", address[:MAX_TEXT], [place[2] for place in places]
+        )
     told = broker.monitor.others.get(address)
     if told is None:
         view = {"view": "overview", "n": str(MAX_ROWS)}

@@ -21,12 +21,12 @@ from rmq.observe.queries import (
     Require,
     Row,
     Turns,
-    bad,
-    head,
+    bad_query,
     large_number_of,
     name_of,
     number_of,
-    unknown,
+    raise_unknown,
+    view_head,
 )
 from rmq.observe.record_reader import MAX_OPENED, Body, body_of, message_row, record_at
 from rmq.protocol.codes import ResponseCode
@@ -88,7 +88,7 @@ async def message(
     """Return one message: properties, the opened body, and who has passed it."""
     record = await placed_record(broker, query, require)
     return {
-        **head(broker),
+        **view_head(broker),
         "row": message_row(record),
         "properties": dict(record.properties),
         "born_host": host_text(record.born_host),
@@ -147,7 +147,7 @@ async def dead(
             })  # fmt: skip
         await turns()
     rows.sort(key=lambda row: (-row["hour"], -row["kept"], row["name"]))
-    return {**head(broker), "rows": rows}
+    return {**view_head(broker), "rows": rows}
 
 
 async def _dead_of(
@@ -155,7 +155,7 @@ async def _dead_of(
 ) -> dict[str, Any]:
     topic = DLQ_PREFIX + group
     if broker.topics.get(topic) is None:
-        unknown("group with dead letters", group, ())
+        raise_unknown("group with dead letters", group, ())
     require(topic)
     low, high = _ends(broker.store.reads, topic, 0)
     kinds: dict[tuple[str, str], int] = {}
@@ -171,7 +171,7 @@ async def _dead_of(
     ordered = sorted(kinds.items(), key=lambda kind: -kind[1])[:MAX_ROWS]
     rows = [{"topic": t, "tag": tag, "count": n} for (t, tag), n in ordered]
     return {
-        **head(broker), "name": group, "topic": topic, "kept": high - low,
+        **view_head(broker), "name": group, "topic": topic, "kept": high - low,
         "looked": looked, "kinds": rows,
     }  # fmt: skip
 
@@ -252,7 +252,7 @@ class _Walk:
             queue_id = number_of(query, "queue", 0, MAX_QUEUES)
             self._queue_ids = range(queue_id, queue_id + 1)
         elif self._offset is not None:
-            raise bad("offset needs queue: each queue has offsets of its own")
+            raise bad_query("offset needs queue: each queue has offsets of its own")
 
     async def begin(self, turns: Turns) -> None:
         """Find the first message of each queue."""
@@ -301,7 +301,12 @@ def _by_offset_id(broker: MonitoredBroker, text: str) -> StoredMessage | None:
 def _listed(
     broker: MonitoredBroker, rows: list[Row], looked: int, *, is_complete: bool
 ) -> dict[str, Any]:
-    return {**head(broker), "rows": rows, "looked": looked, "complete": is_complete}
+    return {
+        **view_head(broker),
+        "rows": rows,
+        "looked": looked,
+        "complete": is_complete,
+    }
 
 
 # -- one message
@@ -336,9 +341,9 @@ def _journey(broker: MonitoredBroker, record: StoredMessage) -> Iterator[Row]:
 def _topic(broker: MonitoredBroker, query: Query) -> str:
     name = query.get("topic", "")
     if not 0 < len(name) <= MAX_TEXT:
-        raise bad("topic is missing, or longer than 255 characters")
+        raise bad_query("topic is missing, or longer than 255 characters")
     if broker.topics.get(name) is None:
-        unknown("topic", name, broker.topics.all())
+        raise_unknown("topic", name, broker.topics.all())
     return name
 
 

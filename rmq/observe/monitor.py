@@ -34,7 +34,7 @@ class Monitor(MonitorState):
         tails = broker.store.queues.tails
         tails.take_unseen(len(broker.store.queues))  # what recovery has added
         broker.consumers.on_leave.append(self.departures.add)
-        broker.consumers.on_leave.append(lambda *_: self.look())
+        broker.consumers.on_leave.append(lambda *_: self.mark_viewed())
         broker.offsets.on_reset.append(self.progress.suspect)
         self.events.attach(broker)
 

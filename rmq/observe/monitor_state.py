@@ -18,7 +18,7 @@ from rmq.observe.events import Events
 from rmq.observe.group_progress import Progress
 from rmq.observe.machine import DeadLetters, Growth, SenderClocks
 from rmq.observe.measure import RollingPercentile, TimeSeriesTable
-from rmq.observe.queries import Busiest
+from rmq.observe.queries import ListOrder
 from rmq.store.queues.consume_queues import QueueKey
 
 if TYPE_CHECKING:
@@ -64,9 +64,8 @@ class MonitorState:
         self.sampled_ms = 0
         """When the last sample was complete; 0: never."""
 
-        self.busiest: Busiest | None = None
-        self.furthest: Busiest | None = None
-        """Topics, and groups, for the overview, while somebody looks at it."""
+        self.orders: dict[str, ListOrder] = {}
+        """Orders of the overview's lists by `sort`, while somebody looks at it."""
 
         self.others: dict[str, JavaBroker] = {}
         """Brokers of Java that somebody looked at, by address."""
@@ -87,7 +86,7 @@ class MonitorState:
         self.is_uncertain = False
         """Whether it is not sure yet that a group has no consumer."""
 
-    def look(self) -> None:
+    def mark_viewed(self) -> None:
         """Have samples come more often for a while."""
         was_unseen = self._clock.steady_ms() - self._looked_ms >= LOOKED_AT_MS
         self._looked_ms = self._clock.steady_ms()
@@ -101,7 +100,7 @@ class MonitorState:
 
     def keep(self, found: "list[Problem]", now_ms: int) -> None:
         """Replace the list; each problem keeps the time when it was first seen."""
-        keys = [(each.place, each.kind) for each in found[:MAX_SINCE]]
+        keys = [(each.subject, each.kind) for each in found[:MAX_SINCE]]
         urgent = {
             key: each
             for each, key in zip(found, keys, strict=False)
@@ -113,7 +112,7 @@ class MonitorState:
         self._urgent = set(urgent)
         self._since = {key: self._since.get(key, now_ms) for key in keys}
         self.problems = [
-            msgspec.structs.replace(each, since_ms=self._since[each.place, each.kind])
+            msgspec.structs.replace(each, since_ms=self._since[each.subject, each.kind])
             for each in found[:MAX_SINCE]
         ]
         self._dead_of = dict(self.dead.of_hour(now_ms))

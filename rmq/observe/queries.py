@@ -4,7 +4,7 @@ RequestRejected names what is wrong with a query.
 """
 
 import heapq
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from itertools import islice
 from typing import Any, Final, NamedTuple, NoReturn, TypeVar
 
@@ -26,6 +26,9 @@ MAX_DIGITS: Final = 18
 NEAR_AMONG: Final = 2_000
 """Names among which similar ones are looked for."""
 
+NAMES_AT_ONCE: Final = 64
+"""Names of a list that are looked at between two looks at the clock."""
+
 TURN_S: Final = 0.0003
 MAX_START: Final = 1_000_000
 SORTED_AT_ONCE: Final = 1_000
@@ -38,15 +41,15 @@ Require = Callable[[str], object]
 """Raises RequestRejected unless whoever asks may read this topic."""
 
 
-class Busiest(NamedTuple):
-    """The order of the busiest topics at a time, and how many topics there are."""
+class ListOrder(NamedTuple):
+    """The order of the first names of a list at a time, and how many there are."""
 
     at_ms: int
     wanted: int
     names: list[str]
     total: int
     due: float | None = None
-    """What would leave each second if every group kept up; of topics only."""
+    """Messages a second that would leave if no group had a lag; of topics only."""
 
 
 class Turns:
@@ -73,7 +76,7 @@ class Turns:
             await self()
 
 
-def head(broker: BrokerView) -> dict[str, Any]:
+def view_head(broker: BrokerView) -> dict[str, Any]:
     """Return what every view begins with."""
     config = broker.config
     return {
@@ -85,14 +88,14 @@ def head(broker: BrokerView) -> dict[str, Any]:
     }
 
 
-class Wanted:
+class ListQuery:
     """The filter, the order and the part of a list."""
 
     def __init__(self, query: Query, sorts: tuple[str, ...]) -> None:
         self._text = query.get("q", "")[:MAX_TEXT].lower()
         self.sort = query.get("sort") or sorts[0]
         if self.sort not in sorts:
-            raise bad(f"sort={self.sort[:20]} is none of {', '.join(sorts)}")
+            raise bad_query(f"sort={self.sort[:20]} is none of {', '.join(sorts)}")
         is_text = self.sort in ("name", "group", "client")
         self._is_text = is_text
         self._is_up = (query.get("up") == "1") != is_text
@@ -104,15 +107,18 @@ class Wanted:
         """Whether the text is a part of a name."""
         return not self._text or self._text in name.lower()
 
-    async def cut(self, found: list[tuple[Any, Any]], turns: Turns) -> list[Any]:
+    async def select(self, found: list[tuple[Any, Any]], turns: Turns) -> list[Any]:
         """Return the wanted part in the wanted order.
 
         Most names of a large broker have the amount zero: these are not sorted.
         """
         stop = self.start + self._count
         if self._is_text:
-            return [each for _, each in (await self._first(found, turns))[self.start :]]
-        ordered = await self._first([pair for pair in found if pair[0]], turns)
+            return [
+                each
+                for _, each in (await self._order_first(found, turns))[self.start :]
+            ]
+        ordered = await self._order_first([pair for pair in found if pair[0]], turns)
         idle = [pair for pair in found if not pair[0]]
         if self._is_up:
             ordered = idle[:stop] + ordered
@@ -120,7 +126,7 @@ class Wanted:
             ordered += idle[: max(0, stop - len(ordered))]
         return [each for _, each in ordered[self.start : stop]]
 
-    async def _first(
+    async def _order_first(
         self, found: list[tuple[Any, Any]], turns: Turns
     ) -> list[tuple[Any, Any]]:
         """Return the first of a list in order, up to the end of the wanted part."""
@@ -138,11 +144,47 @@ class Wanted:
         return ordered
 
 
+class Listing(NamedTuple):
+    """A part of a list of names."""
+
+    total: int
+    found: int
+    """Names that match the query."""
+
+    names: list[str]
+
+
+async def list_names(
+    wanted: ListQuery,
+    names: Iterable[str],
+    is_internal: Callable[[str], bool],
+    sort_key: Callable[[str], float | str],
+    turns: Turns,
+) -> Listing:
+    """Return the names that a query selects, in its order."""
+    found: list[tuple[Any, str]] = []
+    total = 0
+    for number, name in enumerate(names):
+        if number % NAMES_AT_ONCE == 0:
+            await turns()
+        if not wanted.system and is_internal(name):
+            continue
+        total += 1
+        if wanted.matches(name):
+            found.append((sort_key(name), name))
+    return Listing(total, len(found), await wanted.select(found, turns))
+
+
+def rounded(rate: float) -> float:
+    """Return a rate as views show it."""
+    return round(rate, 1)
+
+
 def number_of(query: Query, name: str, default: int, most: int) -> int:
     """Return a number of the query, at most `most`."""
     text = query.get(name) or str(default)
     if not (text.isascii() and text.isdecimal()) or len(text) > 9:
-        raise bad(f"{name}={text[:20]} is no number")
+        raise bad_query(f"{name}={text[:20]} is no number")
     return min(int(text), most)
 
 
@@ -152,7 +194,7 @@ def large_number_of(query: Query, name: str) -> int | None:
     if not text:
         return None
     if not (text.isascii() and text.isdecimal()) or len(text) > MAX_DIGITS:
-        raise bad(f"{name}={text[:20]} is no number")
+        raise bad_query(f"{name}={text[:20]} is no number")
     return int(text)
 
 
@@ -160,17 +202,17 @@ def name_of(query: Query) -> str:
     """Return the name that the query is about."""
     name = query.get("name", "")
     if not 0 < len(name) <= MAX_TEXT:
-        raise bad("name is missing, or longer than 255 characters")
+        raise bad_query("name is missing, or longer than 255 characters")
     return name
 
 
-def bad(reason: str) -> RequestRejected:
+def bad_query(reason: str) -> RequestRejected:
     """Return the error for a query with a mistake."""
     return RequestRejected(ResponseCode.INVALID_PARAMETER, reason)
 
 
-def unknown(what: str, name: str, names: Any) -> NoReturn:  # noqa: ANN401 - iterable
-    """Say that there is no such name, and which one is similar."""
+def raise_unknown(what: str, name: str, names: Any) -> NoReturn:  # noqa: ANN401 - iterable
+    """Raise RequestRejected: there is no such name; it suggests a similar one."""
     # imported on use: it is large, and a broker may never be asked
     from difflib import get_close_matches
 

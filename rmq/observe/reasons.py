@@ -1,8 +1,8 @@
 """Why a consumer group is behind: one sentence, its evidence, and what to do.
 
-`why` is a pure function of `GroupFacts`.  The rows of `ROWS` are asked in the order of
-their certainty: the first that matches is the sentence, the others are its evidence.
-None means that nobody knows, never zero.
+`why_behind` is a pure function of `GroupFacts`.  The rows of `ROWS` are asked in the
+order of their certainty: the first that matches is the sentence, the others are its
+evidence. None means that nobody knows, never zero.
 """
 
 # tidy: long — one table of rules, whose order is what they mean
@@ -144,25 +144,29 @@ class Reason(msgspec.Struct, frozen=True, kw_only=True):
 
     level: Level
     kind: str
-    say: str
-    brief: str = ""
+    message: str
+    summary: str = ""
     """The same in a few words, for a column."""
 
-    more: tuple[str, ...] = ()
-    do: str = ""
+    details: tuple[str, ...] = ()
+    action: str = ""
     command: str = ""
-    even: str = ""
+    catch_up: str = ""
     """When it will have caught up."""
 
 
-def why(group: GroupFacts) -> Reason:
+def why_behind(group: GroupFacts) -> Reason:
     """Return the reason why a group is behind, or that it keeps up."""
     found = [reason for row in ROWS if (reason := row(group)) is not None]
     if not found:
-        return Reason(level="ok", kind="keeps-up", say="It keeps up.")
+        return Reason(level="ok", kind="keeps-up", message="It keeps up.")
     first, *rest = found
-    more = first.more + tuple(each.say for each in rest if each.kind != "unexplained")
-    return msgspec.structs.replace(first, more=more, even=first.even or _even(group))
+    more = first.details + tuple(
+        each.message for each in rest if each.kind != "unexplained"
+    )
+    return msgspec.structs.replace(
+        first, details=more, catch_up=first.catch_up or _catch_up_text(group)
+    )
 
 
 # -- the rows
@@ -188,10 +192,10 @@ def _nobody(group: GroupFacts) -> Reason | None:
     return Reason(
         level="bad" if group.is_behind else "warn",
         kind="nobody",
-        brief=brief,
-        say=f"Nobody consumes; {count(group.lag)} wait.{how}",
-        more=() if left is None else (f"It was {left.client}.",),
-        do=f"Start a client of the group.{_deleted(group)}",
+        summary=brief,
+        message=f"Nobody consumes; {count(group.lag)} wait.{how}",
+        details=() if left is None else (f"It was {left.client}.",),
+        action=f"Start a client of the group.{_deleted(group)}",
         command=f"rmq admin consumerConnection -g {quote(group.name)}",
     )
 
@@ -202,9 +206,9 @@ def _paused(group: GroupFacts) -> Reason | None:
     return Reason(
         level="bad" if group.is_behind else "warn",
         kind="paused",
-        brief=f"paused: {group.pauses[0]}",
-        say=f"It may not consume: {'; '.join(group.pauses)}.",
-        do="Allow it again if the pause is over.",
+        summary=f"paused: {group.pauses[0]}",
+        message=f"It may not consume: {'; '.join(group.pauses)}.",
+        action="Allow it again if the pause is over.",
         command="rmq admin auditLog",
     )
 
@@ -216,10 +220,10 @@ def _differs(group: GroupFacts) -> Reason | None:
     return Reason(
         level="warn",
         kind="members-differ",
-        brief="members want different messages",
-        say="Members want different messages; some messages are skipped.",
-        more=tuple(sides[:3]),
-        do="Give all members the same subscriptions, or groups of their own.",
+        summary="members want different messages",
+        message="Members want different messages; some messages are skipped.",
+        details=tuple(sides[:3]),
+        action="Give all members the same subscriptions, or groups of their own.",
         command=f"rmq admin consumerConnection -g {quote(group.name)}",
     )
 
@@ -238,11 +242,11 @@ def _unowned(group: GroupFacts) -> Reason | None:
     return Reason(
         level="bad" if group.is_behind else "warn",
         kind="unowned",
-        brief=f"{number} {verb} to nobody",
-        say=f"{queues_text(still)} {verb} to nobody: no client fetches from "
+        summary=f"{number} {verb} to nobody",
+        message=f"{queues_text(still)} {verb} to nobody: no client fetches from "
         f"{'it' if len(still) == 1 else 'them'}.",
-        more=(f"{count(sum(q.lag for q in still))} wait there.",),
-        do="Restart a client: members share the queues again within 20 s.",
+        details=(f"{count(sum(q.lag for q in still))} wait there.",),
+        action="Restart a client: members share the queues again within 20 s.",
         command=f"rmq admin consumerProgress -g {quote(group.name)}",
     )
 
@@ -260,12 +264,12 @@ def _blocked(group: GroupFacts) -> Reason | None:
     return Reason(
         level=late if is_sure else "note",
         kind="blocked",
-        brief=f"{name}: nothing done for {time_span(for_ms)}",
-        say=f"{name} finished nothing for {time_span(for_ms)}, with "
+        summary=f"{name}: nothing done for {time_span(for_ms)}",
+        message=f"{name} finished nothing for {time_span(for_ms)}, with "
         f"{count(sum(q.in_hand for q in stuck))} in hand: a "
         f"{'' if is_sure else 'slow or '}blocked handler.",
-        more=(f"It has {queues_text(stuck)}.",),
-        do="Look at the threads of this client; restart it if it does not go on.",
+        details=(f"It has {queues_text(stuck)}.",),
+        action="Look at the threads of this client; restart it if it does not go on.",
         command=_status_command(group, who),
     )
 
@@ -293,11 +297,11 @@ def _slow_client(group: GroupFacts) -> Reason | None:
         return Reason(
             level="bad" if group.is_behind else "warn",
             kind="slow-client",
-            brief=f"{client}: {rate_text(rates[client])}, others {rate_text(usual)}",
-            say=f"One of {members(len(group.clients))} is slow. {client} finishes "
+            summary=f"{client}: {rate_text(rates[client])}, others {rate_text(usual)}",
+            message=f"One of {members(len(group.clients))} is slow. {client} finishes "
             f"{rate_text(rates[client])}, the others {rate_text(usual)}.",
-            more=(f"It has {queues_text(own)}; {share} % of what waits is there.",),
-            do="Look at its threads, or stop it: its queues go to the others.",
+            details=(f"It has {queues_text(own)}; {share} % of what waits is there.",),
+            action="Look at its threads, or stop it: its queues go to the others.",
             command=_status_command(group, [client]),
         )
     return None
@@ -319,10 +323,10 @@ def _fails(group: GroupFacts) -> Reason | None:
     return Reason(
         level="warn",
         kind="fails",
-        brief=f"{100 * again / whole:.0f} % fail and come again",
-        say=f"{share} fail and come again.",
-        more=(f"{more}.",),
-        do="Read the log of the clients before these messages become dead letters.",
+        summary=f"{100 * again / whole:.0f} % fail and come again",
+        message=f"{share} fail and come again.",
+        details=(f"{more}.",),
+        action="Read the log of the clients before these messages become dead letters.",
         command=f"rmq consume {quote(f'%RETRY%{group.name}')}",
     )
 
@@ -338,14 +342,14 @@ def _hot_queue(group: GroupFacts) -> Reason | None:
             continue
         if hot.arriving_per_s <= HOT_FACTOR * total / len(own):
             continue
+        share = f"{100 * hot.arriving_per_s / total:.0f} %"
         return Reason(
             level="warn",
             kind="hot-queue",
-            brief=f"queue {hot.queue_id} gets {100 * hot.arriving_per_s / total:.0f} %",
-            say=f"Queue {hot.queue_id} of {topic} gets "
-            f"{100 * hot.arriving_per_s / total:.0f} % of the messages: senders choose "
-            "queues by a key that occurs often.",
-            do="Choose queues by a key with more values, or without one.",
+            summary=f"queue {hot.queue_id} gets {share}",
+            message=f"Queue {hot.queue_id} of {topic} gets {share} of the messages: "
+            "senders choose queues by a key that occurs often.",
+            action="Choose queues by a key with more values, or without one.",
             command=f"rmq admin topicStatus -t {quote(topic)}",
         )
     return None
@@ -363,10 +367,10 @@ def _too_few_queues(group: GroupFacts) -> Reason | None:
     return Reason(
         level="bad",
         kind="too-few-queues",
-        brief=f"{len(group.clients)} clients, {_queue_count(group)}, all busy",
-        say=f"{members(len(group.clients))}, {_queue_count(group)}, all busy: "
+        summary=f"{len(group.clients)} clients, {_queue_count(group)}, all busy",
+        message=f"{members(len(group.clients))}, {_queue_count(group)}, all busy: "
         "more clients do not help, more queues do.",
-        do="Give the topic more queues, or make the handler faster.",
+        action="Give the topic more queues, or make the handler faster.",
         command=f"rmq admin updateTopic -t {quote(group.queues[0].topic)} -r N -w N",
     )
 
@@ -379,10 +383,10 @@ def _too_slow(group: GroupFacts) -> Reason | None:
     return Reason(
         level="bad",
         kind="too-slow",
-        brief=f"{len(group.clients)} clients, needs {wanted:.0f}",
-        say=f"{members(len(group.clients)).capitalize()} finish {rate_text(done)}, "
+        summary=f"{len(group.clients)} clients, needs {wanted:.0f}",
+        message=f"{members(len(group.clients)).capitalize()} finish {rate_text(done)}, "
         f"{rate_text(arriving)} arrive. It needs {wanted:.0f}.",
-        do="Start more clients, or make the handler faster.",
+        action="Start more clients, or make the handler faster.",
         command=f"rmq admin consumerProgress -g {quote(group.name)}",
     )
 
@@ -393,10 +397,10 @@ def _reads_disk(group: GroupFacts) -> Reason | None:
     return Reason(
         level="warn",
         kind="reads-disk",
-        brief="reads from the disk",
-        say="It reads messages that are no longer in memory: "
+        summary="reads from the disk",
+        message="It reads messages that are no longer in memory: "
         f"{group.faults_per_s:.0f} pages a second come from the disk.",
-        do="Wait until it has caught up, or give the broker a faster disk.",
+        action="Wait until it has caught up, or give the broker a faster disk.",
     )
 
 
@@ -406,9 +410,9 @@ def _catching_up(group: GroupFacts) -> Reason | None:
     return Reason(
         level="note",
         kind="catches-up",
-        brief=_even(group),
-        say=f"It catches up: {_even(group)}.",
-        do="Nothing needs to be done.",
+        summary=_catch_up_text(group),
+        message=f"It catches up: {_catch_up_text(group)}.",
+        action="Nothing needs to be done.",
     )
 
 
@@ -418,9 +422,9 @@ def _unexplained(group: GroupFacts) -> Reason | None:
     return Reason(
         level="warn",
         kind="unexplained",
-        brief="nothing here explains it",
-        say=f"It is behind by {count(group.lag)}, and nothing here explains it.",
-        do="Read the log of its clients.",
+        summary="nothing here explains it",
+        message=f"It is behind by {count(group.lag)}, and nothing here explains it.",
+        action="Read the log of its clients.",
         command=f"rmq admin consumerProgress -g {quote(group.name)}",
     )
 
@@ -460,7 +464,7 @@ def _catches_up(group: GroupFacts) -> bool:
     return (group.done_per_s or 0.0) > group.arriving_per_s
 
 
-def _even(group: GroupFacts) -> str:
+def _catch_up_text(group: GroupFacts) -> str:
     """Say when the group will have caught up at this speed."""
     done = group.done_per_s
     if not group.is_behind or not done:

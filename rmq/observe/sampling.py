@@ -10,7 +10,7 @@ from rmq.observe.findings import Problem, group_problems, problems
 from rmq.observe.measure import MAX_SERIES
 from rmq.observe.monitor_state import MonitoredBroker, MonitorState
 from rmq.observe.reasons import BEHIND_MS, NOBODY_MS
-from rmq.observe.snapshot import group_facts, take_picture
+from rmq.observe.snapshot import group_facts, take_snapshot
 from rmq.protocol.bodies.statistics import TOPIC_PUT_NUMS
 from rmq.protocol.codes import RequestCode
 from rmq.protocol.topics import RETRY_PREFIX
@@ -56,7 +56,7 @@ def sample(broker: MonitoredBroker, watch: MonitorState) -> Iterator[None]:
     for name in names:
         of_groups += group_problems((yield from group_facts(broker, watch, name)))
         yield
-    watch.keep(problems(take_picture(broker, watch), of_groups), now_ms)
+    watch.keep(problems(take_snapshot(broker, watch), of_groups), now_ms)
     watch.touched = {}
 
 

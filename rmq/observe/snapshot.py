@@ -6,7 +6,7 @@ from itertools import chain, islice
 from typing import Final
 
 from rmq.observe.client_names import language_name
-from rmq.observe.findings import Picture
+from rmq.observe.findings import BrokerSnapshot
 from rmq.observe.group_progress import LEAST_RATE_MS, QueueProgress
 from rmq.observe.monitor_state import MonitoredBroker, MonitorState
 from rmq.observe.reasons import Client, GroupFacts, QueueFacts
@@ -193,7 +193,7 @@ def _pauses(
             yield f"the group may not read {topic}"
 
 
-def take_picture(broker: MonitoredBroker, watch: MonitorState) -> Picture:
+def take_snapshot(broker: MonitoredBroker, watch: MonitorState) -> BrokerSnapshot:
     """Return what is known about the broker, without its groups."""
     now_ms = broker.clock.now_ms()
     servers = broker.name_servers.statistics()
@@ -202,7 +202,7 @@ def take_picture(broker: MonitoredBroker, watch: MonitorState) -> Picture:
     refusal = durability.refusal
     transactions = broker.facts("transactions") or {}
     asked, oldest_ms = transactions.get("asked", (0, -1))
-    return Picture(
+    return BrokerSnapshot(
         broker=broker.config.broker_name,
         now_ms=now_ms,
         refusal="" if refusal is None else refusal.text,

@@ -3,7 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmq.console.diff import UNCHANGED, apply, diff
+from rmq.console.diff import UNCHANGED, diff
+from tests.model.json_changes import apply
 
 NAMES = st.sampled_from(["a", "b", "c"])
 VALUES = st.recursive(

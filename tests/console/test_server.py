@@ -14,7 +14,6 @@ from rmq.access.signature import sign
 from rmq.config.option import build
 from rmq.console import server as module
 from rmq.console.config import ConsoleConfig
-from rmq.console.diff import apply
 from rmq.console.headers import ALWAYS
 from rmq.core.errors import ConfigError
 from rmq.protocol.bodies.auth import UserInfo
@@ -22,6 +21,7 @@ from rmq.protocol.codes import RequestCode
 from rmq.protocol.command import Command
 from rmq.remoting.tls import TlsConfig
 from rmq.testing import RawClient, running_node
+from tests.model.json_changes import apply
 
 WEB = Path(module.__file__).parent / "web"
 ON = {"rmq.console": "true", "rmq.consolePort": "0"}

@@ -72,9 +72,9 @@ def test_a_group_on_a_broker_of_java(cluster, tmp_path, kind):
 
     def told_row():
         rows = doors.api(path)["groups"]
-        return next((row for row in rows if row["name"] == group), {"say": ""})
+        return next((row for row in rows if row["name"] == group), {"message": ""})
 
-    wait_until(lambda: told_row()["say"] == sentence, "the console", 30)
+    wait_until(lambda: told_row()["message"] == sentence, "the console", 30)
     assert (told_row()["lag"], told_row()["clients"]) == (MORE, 0)
     told = doors.api(path)
     assert (told["node"], told["told_by"]) == (NAME, "java")

@@ -5,8 +5,8 @@ import pytest
 
 from rmq.observe.findings import (
     MAX_PROBLEMS,
+    BrokerSnapshot,
     Disk,
-    Picture,
     Problem,
     group_problems,
     level_counts,
@@ -15,7 +15,7 @@ from rmq.observe.findings import (
 from rmq.observe.reasons import GroupFacts, QueueFacts
 
 NOW = 1_800_000_000_000
-WELL = Picture(broker="b", now_ms=NOW, name_servers=1)
+WELL = BrokerSnapshot(broker="b", now_ms=NOW, name_servers=1)
 DISK = Disk(
     total=1_000 << 30, used=500 << 30, early_ratio=0.75, refuse_ratio=0.9,
     growth_per_hour=float(1 << 30), kept_ms=3_600_000, reserved_ms=72 * 3_600_000,
@@ -28,7 +28,7 @@ def found(**changes):
 
 def only(**changes):
     (problem,) = found(**changes)
-    assert problem.do
+    assert problem.action
     return problem
 
 
@@ -43,7 +43,7 @@ def test_a_broker_that_is_well():
 def test_messages_are_refused():
     problem = only(refusal="the disk of /s is 91 % full")
     assert problem.level == "bad"
-    assert problem.say == "It takes no messages: the disk of /s is 91 % full."
+    assert problem.message == "It takes no messages: the disk of /s is 91 % full."
 
 
 def test_a_disk_that_does_not_tell_its_size():
@@ -53,12 +53,12 @@ def test_a_disk_that_does_not_tell_its_size():
 def test_a_disk_that_is_nearly_full():
     problem = only(disk=disk(used=800 << 30))
     assert problem.level == "warn"
-    assert problem.say.startswith("80 % of the disk is used: old files are deleted")
+    assert problem.message.startswith("80 % of the disk is used: old files are deleted")
     assert only(disk=disk(used=950 << 30)).level == "bad"
 
 
 @pytest.mark.parametrize(
-    ("changes", "say"),
+    ("changes", "message"),
     [
         ({"used": 700 << 30}, "The disk reaches 75% in 2 d 2 h"),
         ({"used": 740 << 30}, "The disk reaches 75% in 10 h 0 min"),
@@ -66,7 +66,7 @@ def test_a_disk_that_is_nearly_full():
 )
 def test_the_disk_will_be_full(changes, say):
     problem = only(disk=disk(**changes))
-    assert problem.say.startswith(say)
+    assert problem.message.startswith(say)
     assert problem.level == ("warn" if "10 h" in say else "note")
 
 
@@ -75,10 +75,10 @@ def test_the_disk_will_be_full_soon():
     fast = {"growth_per_hour": None, "used": 700 << 30}
     problem = only(disk=disk(**fast, lately_per_hour=float(100 << 30)))
     assert problem.level == "warn"
-    assert problem.say.startswith("The disk reaches 75% in 30 min")
+    assert problem.message.startswith("The disk reaches 75% in 30 min")
     assert found(disk=disk(**fast, lately_per_hour=float(50 << 30))) == []
     both = disk(used=740 << 30, lately_per_hour=float(1 << 20))
-    assert only(disk=both).say.startswith("The disk reaches 75% in 10 h 0 min")
+    assert only(disk=both).message.startswith("The disk reaches 75% in 10 h 0 min")
 
 
 @pytest.mark.parametrize(
@@ -94,32 +94,32 @@ def test_the_disk_will_not_be_full(changes):
 
 def test_the_clock_of_a_sender():
     problem = only(skews=(("10.0.0.1", -1_840_000), ("10.0.0.2", 3)))
-    assert problem.say == "The clock of sender 10.0.0.1 is 30 min late."
-    assert "5.0 s ahead" in only(skews=(("10.0.0.1", 5_000),)).say
+    assert problem.message == "The clock of sender 10.0.0.1 is 30 min late."
+    assert "5.0 s ahead" in only(skews=(("10.0.0.1", 5_000),)).message
     assert found(skews=(("10.0.0.1", 1_900),)) == []
 
 
 def test_a_forgotten_transaction():
     problem = only(open_transactions=1, oldest_transaction_ms=240_000)
-    assert problem.say == (
+    assert problem.message == (
         "1 transaction is open although the sender was asked; the oldest for 4 min."
     )
     assert problem.level == "warn"
     problem = only(
         open_transactions=2, oldest_transaction_ms=240_000, silent_senders=["pay", "p"]
     )
-    assert problem.say == (
+    assert problem.message == (
         "2 transactions are open and no sender of pay, p is connected; "
         "the oldest for 4 min."
     )
-    assert problem.do.startswith("Start a sender of pay: ")
+    assert problem.action.startswith("Start a sender of pay: ")
     assert only(open_transactions=9, oldest_transaction_ms=9_000).level == "note"
     assert found(open_transactions=0, oldest_transaction_ms=None) == []
 
 
 def test_dead_letters_grow():
     problem = only(dead_letters=(("G", 12), ("H", 0)))
-    assert (problem.group, problem.say) == (
+    assert (problem.group, problem.message) == (
         "G", "12 messages became dead letters in the last hour.",
     )  # fmt: skip
 
@@ -127,30 +127,30 @@ def test_dead_letters_grow():
 def test_a_name_server_does_not_know_the_broker():
     problem = only(lost_name_servers=(("n:1", "refused"),))
     assert problem.level == "bad"
-    assert problem.say == "n:1 does not know this broker: refused."
+    assert problem.message == "n:1 does not know this broker: refused."
     assert only(lost_name_servers=(("n:1", ""),), name_servers=2).level == "warn"
 
 
 def test_replicas():
-    assert "lacks 100 MiB" in only(replicas=(("r:1", 100 << 20, True),)).say
+    assert "lacks 100 MiB" in only(replicas=(("r:1", 100 << 20, True),)).message
     assert only(replicas=(("r:1", 5, False),)).kind == "replica"
     assert found(replicas=(("r:1", 5, True),)) == []
     assert only(not_following="the master refuses").level == "bad"
 
 
 def test_connections():
-    assert only(connections=(95, 100)).say == "95 of 100 connections are open."
+    assert only(connections=(95, 100)).message == "95 of 100 connections are open."
 
 
 def test_the_worst_comes_first_and_the_list_ends():
     of_groups = [
-        Problem(level="note", kind="k", place=str(n), say="s", do="d")
+        Problem(level="note", kind="k", subject=str(n), message="s", action="d")
         for n in range(MAX_PROBLEMS + 5)
     ]
     all_ = problems(msgspec.structs.replace(WELL, refusal="full"), of_groups)
     assert len(all_) == MAX_PROBLEMS + 1
     assert all_[0].kind == "refuses"
-    assert all_[-1].say == "6 more problems are not listed."
+    assert all_[-1].message == "6 more problems are not listed."
     assert level_counts(all_) == {"bad": 1, "warn": 0, "note": MAX_PROBLEMS}
 
 
@@ -160,4 +160,4 @@ def test_a_group():
     waits = QueueFacts(topic="T", queue_id=0, lag=5, waits_ms=90_000, still_ms=90_000)
     facts = msgspec.structs.replace(facts, queues=(waits,))
     (problem,) = group_problems(facts)
-    assert (problem.place, problem.group, problem.kind) == ("G", "G", "nobody")
+    assert (problem.subject, problem.group, problem.kind) == ("G", "G", "nobody")

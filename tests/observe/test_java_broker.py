@@ -74,14 +74,14 @@ async def test_speeds_and_reasons_are_from_samples(incident, asking):
     told = await asking.look()
     (topic,) = told["topics"]
     assert (topic["in"], topic["out"]) == (1.0, 0.5)
-    assert [row["say"] for row in told["groups"]] == [
+    assert [row["message"] for row in told["groups"]] == [
         "Nobody consumes; 14 messages wait.", "",
     ]  # fmt: skip
     incident.clock.ms += NOBODY_MS
     told = await asking.look()
     (late, usual) = told["groups"]
     assert (late["clients"], late["out"], late["lag"]) == (0, 0.0, 14)
-    assert usual["say"] == ""  # it may have finished messages a moment ago
+    assert usual["message"] == ""  # it may have finished messages a moment ago
     (problem,) = told["problems"]
     assert (problem["group"], problem["level"]) == ("late", "warn")
     since_ms = problem["since_ms"]

@@ -123,16 +123,18 @@ async def test_clients_and_changes(incident):  # noqa: F811
     body = json.dumps({"groupName": "G", "consumeEnable": False}).encode()
     await ask(client, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body)
     found = await follower.look()
-    assert [(e["kind"], e["place"]) for e in found["events"]] == [
-        ("came", "G"), ("admin", found["events"][1]["place"]),
+    assert [(e["kind"], e["subject"]) for e in found["events"]] == [
+        ("came", "G"), ("admin", found["events"][1]["subject"]),
     ]  # fmt: skip
-    assert found["events"][0]["say"] == "c1 came from 127.0.0.1 (PYTHON)"
-    assert "UPDATE_AND_CREATE_SUBSCRIPTIONGROUP group G" in found["events"][1]["say"]
+    assert found["events"][0]["message"] == "c1 came from 127.0.0.1 (PYTHON)"
+    assert (
+        "UPDATE_AND_CREATE_SUBSCRIPTIONGROUP group G" in found["events"][1]["message"]
+    )
     await client.stream.aclose()
     while incident.broker.consumers.client_ids("G"):
         await incident.broker.next_turn()
     (left,) = (await follower.look())["events"]
-    assert left["say"] == (
+    assert left["message"] == (
         "c1 at 127.0.0.1 is gone, its connection was lost; nobody is left"
     )
     assert (await follower.look())["events"] == []
@@ -145,9 +147,9 @@ async def test_a_problem_is_an_event_once(incident):  # noqa: F811
     incident.commit(1)
     incident.pass_time(90)
     events = (await follower.look())["events"]
-    of_group = [e for e in events if e["place"] == "G"]
+    of_group = [e for e in events if e["subject"] == "G"]
     assert [e["kind"] for e in of_group] == ["problem"]
-    assert of_group[0]["say"].startswith("Nobody consumes")
+    assert of_group[0]["message"].startswith("Nobody consumes")
 
 
 @given(st.integers(0, 3 * MAX_EVENTS), st.integers(0, 4 * MAX_EVENTS))
@@ -155,7 +157,9 @@ def test_since_gives_what_is_newer_and_kept(count, since):
     events = Events()
     events._broker = type("Broker", (), {"clock": ManualClock(1)})()
     for n in range(count):
-        events.problem(Problem(level="bad", kind="x", place="p", say=f"{n + 1}", do=""))
+        events.problem(
+            Problem(level="bad", kind="x", subject="p", message=f"{n + 1}", action="")
+        )
     expected = [n for n in range(1, count + 1) if n > since and n > count - MAX_EVENTS]
     assert [each.number for each in events.since(since)] == expected
 

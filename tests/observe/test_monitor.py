@@ -125,9 +125,11 @@ async def test_nobody_consumes(incident):
     incident.pass_time(70)
     (problem,) = [each for each in incident.monitor.problems if each.group == "G"]
     assert problem.level == "bad"
-    assert problem.say.startswith("Nobody consumes; 4 messages wait. The last client ")
-    assert "(its connection was lost)" in problem.say
-    assert "c1 at 127.0.0.1:" in problem.more[0]
+    assert problem.message.startswith(
+        "Nobody consumes; 4 messages wait. The last client "
+    )
+    assert "(its connection was lost)" in problem.message
+    assert "c1 at 127.0.0.1:" in problem.details[0]
     incident.pass_time(60)
     assert incident.monitor.problems[0].since_ms <= incident.clock.now_ms() - 60_000
     incident.commit(5)
@@ -167,7 +169,7 @@ async def test_nobody_is_named_within_15_s(incident, was_online, monkeypatch):
     incident.clock.now_ms = lambda: NOW + round((time.monotonic() - began) * 100_000)
     incident.clock.steady_ms = incident.clock.now_ms
     incident.commit(0)
-    incident.monitor.look()
+    incident.monitor.mark_viewed()
     while incident.monitor.is_looked_at:  # noqa: ASYNC110 - the clock wakes nobody
         await trio.sleep(0.001)
     if was_online:
@@ -194,9 +196,9 @@ async def test_a_blocked_handler_and_a_queue_of_nobody(incident):
     incident.pass_time(90)
     problem = next(each for each in incident.monitor.problems if each.group == "G")
     assert problem.kind == "unowned"
-    assert problem.say.startswith("Queue 1 of T belongs to nobody")
-    assert any("c1 finished nothing for" in each for each in problem.more)
-    assert any("with 4 messages in hand" in each for each in problem.more)
+    assert problem.message.startswith("Queue 1 of T belongs to nobody")
+    assert any("c1 finished nothing for" in each for each in problem.details)
+    assert any("with 4 messages in hand" in each for each in problem.details)
 
 
 async def test_compiled_pulls_tell_whose_queue_it_is(incident):
@@ -233,7 +235,7 @@ async def test_a_paused_group_names_who_paused_it(incident):
     incident.pass_time(70)
     (problem, *_) = [each for each in incident.monitor.problems if each.group == "G"]
     assert problem.kind == "paused"
-    assert "consumeEnable is false, set by 127.0.0.1" in problem.say
+    assert "consumeEnable is false, set by 127.0.0.1" in problem.message
 
 
 async def test_a_clock_that_is_ahead(incident):
@@ -242,8 +244,8 @@ async def test_a_clock_that_is_ahead(incident):
         await incident.send(1)
         incident.monitor.sample()
     (problem,) = [each for each in incident.monitor.problems if each.kind == "clock"]
-    assert problem.say.startswith("The clock of sender 127.0.0.1 is ")
-    assert problem.say.endswith(" ahead.")
+    assert problem.message.startswith("The clock of sender 127.0.0.1 is ")
+    assert problem.message.endswith(" ahead.")
 
 
 async def test_a_clock_of_a_sender_that_is_gone_is_forgotten(incident):
@@ -284,7 +286,7 @@ async def test_a_note_is_no_event_until_it_is_more(incident):
     assert "problem" not in [each.kind for each in events]
     incident.pass_time(60)
     (event,) = [e for e in incident.monitor.events.since(0) if e.kind == "problem"]
-    assert "blocked handler" in event.say
+    assert "blocked handler" in event.message
 
 
 async def test_dead_letters_that_are_sent_again_are_no_problem(incident):
@@ -307,7 +309,7 @@ async def test_dead_letters_that_are_sent_again_are_no_problem(incident):
     incident.broker.publish("%DLQ%G", b"x", queue_id=0)
     incident.pass_time(10)
     (problem,) = [each for each in incident.monitor.problems if each.group == "G"]
-    assert problem.say == "1 message became dead letters in the last hour."
+    assert problem.message == "1 message became dead letters in the last hour."
 
 
 async def test_dead_letters_of_an_hour(incident):
@@ -317,7 +319,7 @@ async def test_dead_letters_of_an_hour(incident):
     incident.pass_time(10)
     assert incident.kinds() == ["dead-letters"]
     (problem,) = [each for each in incident.monitor.problems if each.group == "G"]
-    assert problem.say.startswith("3 messages became")
+    assert problem.message.startswith("3 messages became")
     incident.pass_time(3_700)
     assert incident.kinds() == []
 

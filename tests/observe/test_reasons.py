@@ -4,7 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmq.observe.reasons import Client, GroupFacts, Left, QueueFacts, queues_text, why
+from rmq.observe.reasons import (
+    Client,
+    GroupFacts,
+    Left,
+    QueueFacts,
+    queues_text,
+    why_behind,
+)
 
 NOW = 1_800_000_000_000
 A, B, C, D = (Client(f"c{n}", f"10.0.0.{n}:1", "JAVA", 100.0) for n in range(4))
@@ -25,8 +32,8 @@ def group(*queues, **changes):
 
 
 def test_a_group_that_keeps_up():
-    reason = why(group(queue(0), queue(1, lag=3, waits_ms=200)))
-    assert (reason.level, reason.say) == ("ok", "It keeps up.")
+    reason = why_behind(group(queue(0), queue(1, lag=3, waits_ms=200)))
+    assert (reason.level, reason.message) == ("ok", "It keeps up.")
 
 
 def test_nobody_consumes():
@@ -35,54 +42,58 @@ def test_nobody_consumes():
         queue(lag=8_730_912, done_per_s=0.0), clients=(), left=left,
         deleted_in_ms=45 * 3_600_000,
     )  # fmt: skip
-    reason = why(facts)
+    reason = why_behind(facts)
     assert reason.level == "bad"
-    assert reason.say == (
+    assert reason.message == (
         "Nobody consumes; 8.7 million messages wait. The last client left 2 h 12 min "
         "ago (stopped in order)."
     )
-    assert reason.brief == "nobody for 2 h 12 min"
-    assert reason.more == ("It was c9 at 10.4.3.21:40000.",)
-    assert "In 1 d 21 h the oldest are deleted unread." in reason.do
+    assert reason.summary == "nobody for 2 h 12 min"
+    assert reason.details == ("It was c9 at 10.4.3.21:40000.",)
+    assert "In 1 d 21 h the oldest are deleted unread." in reason.action
     lost = Left("c9", NOW - 5_000, is_in_order=False)
     assert (
         "5.0 s ago (its connection was lost)"
-        in why(group(queue(lag=1, done_per_s=0.0), clients=(), left=lost)).say
+        in why_behind(
+            group(queue(lag=1, done_per_s=0.0), clients=(), left=lost)
+        ).message
     )
 
 
 def test_nobody_is_a_warning_within_the_first_minute():
     fresh = {"lag": 3, "done_per_s": None, "waits_ms": 4_000, "still_ms": 4_000}
-    reason = why(group(queue(**fresh), clients=()))
+    reason = why_behind(group(queue(**fresh), clients=()))
     assert (reason.level, reason.kind) == ("warn", "nobody")
     for change in ({"waits_ms": 3_900}, {"still_ms": 3_900}, {"in_hand": 2}):
-        assert why(group(queue(**fresh | change), clients=())).level == "ok"
+        assert why_behind(group(queue(**fresh | change), clients=())).level == "ok"
 
 
 def test_who_has_just_left_may_have_finished_messages_a_moment_ago():
     facts = queue(lag=3, done_per_s=9.0, waits_ms=5_000, still_ms=5_000, in_hand=1)
     left = Left("c9", NOW - 6_000, is_in_order=True)
-    assert why(group(facts, clients=(), left=left)).kind == "nobody"
+    assert why_behind(group(facts, clients=(), left=left)).kind == "nobody"
     long_ago = Left("c9", NOW - 600_000, is_in_order=True)
-    assert why(group(facts, clients=(), left=long_ago)).level == "ok"
+    assert why_behind(group(facts, clients=(), left=long_ago)).level == "ok"
 
 
 def test_a_group_without_members_that_commits_is_a_pull_consumer():
-    reason = why(group(queue(lag=5, done_per_s=20.0), clients=()))
+    reason = why_behind(group(queue(lag=5, done_per_s=20.0), clients=()))
     assert reason.kind != "nobody"
 
 
 def test_it_may_not_consume():
     pause = "consumeEnable is false, set by alice 3 min ago"
-    reason = why(group(queue(lag=5), pauses=(pause,)))
+    reason = why_behind(group(queue(lag=5), pauses=(pause,)))
     assert reason.level == "bad"
-    assert reason.say == f"It may not consume: {pause}."
+    assert reason.message == f"It may not consume: {pause}."
 
 
 def test_members_want_different_messages():
-    reason = why(group(queue(), sides=((3, "T TAG paid"), (2, "T TAG paid || x"))))
+    reason = why_behind(
+        group(queue(), sides=((3, "T TAG paid"), (2, "T TAG paid || x")))
+    )
     assert (reason.level, reason.kind) == ("warn", "members-differ")
-    assert reason.more == (
+    assert reason.details == (
         "3 clients want T TAG paid", "2 clients want T TAG paid || x",
     )  # fmt: skip
 
@@ -92,17 +103,17 @@ def test_queues_that_belong_to_nobody():
         queue(n, lag=50, done_per_s=0.0, still_ms=70_000, owner=None)
         for n in (4, 5, 6, 7)
     ]
-    reason = why(group(queue(0), *still))
-    assert reason.say == (
+    reason = why_behind(group(queue(0), *still))
+    assert reason.message == (
         "Queues 4 to 7 of T belong to nobody: no client fetches from them."
     )
-    assert reason.more[0] == "200 messages wait there."
+    assert reason.details[0] == "200 messages wait there."
 
 
 def test_a_blocked_handler():
     stuck = queue(lag=50, in_hand=32, done_per_s=0.0, still_ms=240_000)
-    reason = why(group(stuck, queue(1, owner="c1")))
-    assert reason.say == (
+    reason = why_behind(group(stuck, queue(1, owner="c1")))
+    assert reason.message == (
         "c0 finished nothing for 4 min, with 32 messages in hand: a blocked handler."
     )
     assert "consumerStatus -g G -i c0" in reason.command
@@ -111,28 +122,28 @@ def test_a_blocked_handler():
 def test_a_handler_may_be_blocked():
     """A message may rightly take seconds: a note, until a minute has passed."""
     early = {"lag": 50, "in_hand": 32, "done_per_s": 0.0, "waits_ms": 9_000}
-    reason = why(group(queue(**early, still_ms=8_000), queue(1, owner="c1")))
+    reason = why_behind(group(queue(**early, still_ms=8_000), queue(1, owner="c1")))
     assert (reason.level, reason.kind) == ("note", "blocked")
-    assert reason.say == (
+    assert reason.message == (
         "c0 finished nothing for 8.0 s, with 32 messages in hand: a slow or blocked "
         "handler."
     )
-    assert why(group(queue(**early, still_ms=6_900))).level == "ok"
+    assert why_behind(group(queue(**early, still_ms=6_900))).level == "ok"
     late = early | {"waits_ms": 61_000}
-    assert why(group(queue(**late, still_ms=8_000))).level == "note"
-    assert why(group(queue(**late, still_ms=60_000))).level == "bad"
+    assert why_behind(group(queue(**late, still_ms=8_000))).level == "note"
+    assert why_behind(group(queue(**late, still_ms=60_000))).level == "bad"
 
 
 def test_one_slow_client_and_a_hot_queue_are_warnings_within_the_first_minute():
     slow = Client("c0", done_per_s=2.0), Client("c1", done_per_s=50.0)
     for waits_ms, kind in ((6_900, "keeps-up"), (7_000, "slow-client")):
-        reason = why(group(queue(lag=50, waits_ms=waits_ms), clients=slow))
+        reason = why_behind(group(queue(lag=50, waits_ms=waits_ms), clients=slow))
         assert reason.kind == kind
     assert reason.level == "warn"
     rest = [queue(n, arriving_per_s=1.0) for n in range(1, 5)]
     for waits_ms, kind in ((6_900, "keeps-up"), (7_000, "hot-queue")):
         hot = queue(0, lag=50, waits_ms=waits_ms, arriving_per_s=50.0)
-        assert why(group(hot, *rest)).kind == kind
+        assert why_behind(group(hot, *rest)).kind == kind
 
 
 def test_one_slow_client():
@@ -140,37 +151,37 @@ def test_one_slow_client():
     others = [Client(f"c{n}", done_per_s=1_600.0) for n in (1, 2, 3)]
     lagging = [queue(n, lag=100, done_per_s=23.5) for n in (12, 13, 14, 15)]
     facts = group(queue(0, owner="c1"), *lagging, clients=(slow, *others))
-    reason = why(facts)
-    assert reason.say == (
+    reason = why_behind(facts)
+    assert reason.message == (
         "One of 4 clients is slow. c0 finishes 94 a second, the others 1,600 a second."
     )
-    assert reason.more[0] == (
+    assert reason.details[0] == (
         "It has Queues 12 to 15 of T; 100 % of what waits is there."
     )
 
 
 def test_no_client_is_slow_among_equals():
     facts = group(queue(lag=9), queue(1, lag=9, owner="c1"), clients=(A, B))
-    assert why(facts).kind != "slow-client"
+    assert why_behind(facts).kind != "slow-client"
 
 
 def test_messages_fail():
     facts = group(queue(done_per_s=1_937.5), again_per_s=310.0, again_before_per_s=2.0)
-    reason = why(facts)
-    assert (reason.level, reason.say) == (
+    reason = why_behind(facts)
+    assert (reason.level, reason.message) == (
         "warn", "16 % of its messages fail and come again.",
     )  # fmt: skip
-    assert reason.more[0] == (
+    assert reason.details[0] == (
         "310 a second come again; in the hour before it was 2.0 a second."
     )
-    assert why(group(queue(done_per_s=1_000.0), again_per_s=10.0)).level == "ok"
+    assert why_behind(group(queue(done_per_s=1_000.0), again_per_s=10.0)).level == "ok"
 
 
 def test_a_hot_queue():
     hot = queue(5, lag=90, arriving_per_s=41.0, done_per_s=None)
     rest = [queue(n, arriving_per_s=59 / 15, owner="c1") for n in range(15) if n != 5]
-    reason = why(group(hot, *rest, queue(20, arriving_per_s=59 / 15)))
-    assert reason.say.startswith("Queue 5 of T gets 41 % of the messages")
+    reason = why_behind(group(hot, *rest, queue(20, arriving_per_s=59 / 15)))
+    assert reason.message.startswith("Queue 5 of T gets 41 % of the messages")
 
 
 def test_more_clients_do_not_help():
@@ -178,8 +189,8 @@ def test_more_clients_do_not_help():
         queue(n, lag=50, owner=f"c{n}", done_per_s=5.0, waits_ms=90_000)
         for n in range(4)
     ]
-    reason = why(group(*queues, clients=(A, B, C, D)))
-    assert reason.say == (
+    reason = why_behind(group(*queues, clients=(A, B, C, D)))
+    assert reason.message == (
         "4 clients, 4 queues, all busy: more clients do not help, more queues do."
     )
 
@@ -189,36 +200,38 @@ def test_more_clients_help():
         queue(n, lag=50, arriving_per_s=400.0, done_per_s=100.0, owner=f"c{n % 4}")
         for n in range(8)
     ]
-    reason = why(group(*queues, clients=(A, B, C, D)))
-    assert reason.say == (
+    reason = why_behind(group(*queues, clients=(A, B, C, D)))
+    assert reason.message == (
         "4 clients finish 800 a second, 3,200 a second arrive. It needs 16."
     )
-    assert reason.even == "at 800 a second never"
+    assert reason.catch_up == "at 800 a second never"
 
 
 def test_it_reads_from_the_disk():
     facts = group(queue(lag=50, done_per_s=None), queue(1), faults_per_s=300.0)
-    assert "300 pages a second come from the disk" in why(facts).say
+    assert "300 pages a second come from the disk" in why_behind(facts).message
 
 
 def test_it_catches_up():
     facts = group(queue(lag=72_000, arriving_per_s=100.0, done_per_s=200.0))
-    reason = why(facts)
+    reason = why_behind(facts)
     assert reason.level == "note"
-    assert reason.say == "It catches up: even in 12 min at this speed."
+    assert reason.message == "It catches up: even in 12 min at this speed."
 
 
 def test_nothing_explains_it():
-    reason = why(group(queue(lag=50, done_per_s=None), queue(1)))
+    reason = why_behind(group(queue(lag=50, done_per_s=None), queue(1)))
     assert reason.kind == "unexplained"
-    assert reason.say == "It is behind by 50 messages, and nothing here explains it."
+    assert (
+        reason.message == "It is behind by 50 messages, and nothing here explains it."
+    )
 
 
 def test_the_first_row_is_the_sentence_and_the_others_are_evidence():
     stuck = queue(lag=50, in_hand=32, done_per_s=0.0, still_ms=240_000)
-    reason = why(group(stuck, pauses=("topic T may not be read",)))
+    reason = why_behind(group(stuck, pauses=("topic T may not be read",)))
     assert reason.kind == "paused"
-    assert any("a blocked handler" in each for each in reason.more)
+    assert any("a blocked handler" in each for each in reason.details)
 
 
 @pytest.mark.parametrize(
@@ -263,9 +276,9 @@ GROUPS = st.builds(
 
 @given(GROUPS)
 def test_every_group_gets_one_sentence(facts):
-    reason = why(facts)
-    assert reason.say.endswith(".")
-    assert reason.level == "ok" or reason.do
-    assert (reason.level == "ok") is (reason.brief == "")
-    assert len(reason.brief) <= min(60, len(reason.say)), reason
+    reason = why_behind(facts)
+    assert reason.message.endswith(".")
+    assert reason.level == "ok" or reason.action
+    assert (reason.level == "ok") is (reason.summary == "")
+    assert len(reason.summary) <= min(60, len(reason.message)), reason
     assert not facts.is_behind or reason.level != "ok"

@@ -28,10 +28,10 @@ def reported_problems(admin: AdminClient, broker: BrokerAddress) -> Findings:
             continue
         for_ms = found["now"] - each["since_ms"] if each["since_ms"] else 0
         since = f" For {time_span(for_ms)}." if for_ms >= 60_000 else ""
-        remedy = each["do"]
+        remedy = each["action"]
         if each["command"]:
             remedy += f" {each['command']}"
-        subject = each["place"]
-        yield Finding(subject, each["say"] + since, each["level"] != "note", remedy)
+        subject = each["subject"]
+        yield Finding(subject, each["message"] + since, each["level"] != "note", remedy)
     if not found["rows"]:
         yield Finding(broker.name, "reports no problem of its groups and machine")

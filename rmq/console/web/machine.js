@@ -111,7 +111,7 @@ export function broker(query) {
   ]);
   const groups = table('Groups', [
     { label: 'Group', text: (r) => r.name }, { label: 'Behind', num: true, text: (r) => short(r.lag), tone }, { label: 'Waits', num: true, text: (r) => (r.lag ? span(r.waits_ms) : '') },
-    { label: 'Out /s', num: true, narrow: true, text: (r) => rate(r.out) }, { label: 'Clients', num: true, narrow: true, text: (r) => count(r.clients) }, { label: 'Why', text: (r) => r.say, tone },
+    { label: 'Out /s', num: true, narrow: true, text: (r) => rate(r.out) }, { label: 'Clients', num: true, narrow: true, text: (r) => count(r.clients) }, { label: 'Why', text: (r) => r.message, tone },
   ], { empty: 'No group is told.' });
   const topics = table('Topics', [
     { label: 'Topic', text: (r) => r.name }, { label: 'In /s', num: true, text: (r) => rate(r.in) }, { label: 'Out /s', num: true, text: (r) => rate(r.out) },

@@ -49,8 +49,8 @@ export function command(text) {
 }
 export const problem = (now) => (each) => h('li', { 'data-level': each.level },
   each.since_ms ? h('span', { class: 'since' }, `since ${span(now - each.since_ms)}`) : null,
-  h('p', null, each.group ? [h('a', { href: url('group', { name: each.group }) }, each.group), ': '] : `${each.place}: `, each.say),
-  h('p', { class: 'do' }, each.do, ' ', command(each.command)));
+  h('p', null, each.group ? [h('a', { href: url('group', { name: each.group }) }, each.group), ': '] : `${each.subject}: `, each.message),
+  h('p', { class: 'do' }, each.action, ' ', command(each.command)));
 
 export function problems() {
   const node = h('ol', { class: 'problems' });

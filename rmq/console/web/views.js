@@ -15,7 +15,7 @@ const groupColumns = [
   { label: 'Waits', sort: 'waits', num: true, text: (r) => (r.lag ? span(r.waits_ms) : '') },
   { label: 'Out /s', sort: 'out', num: true, narrow: true, text: (r) => rate(r.out) },
   { label: 'Clients', sort: 'clients', num: true, narrow: true, text: (r) => count(r.clients) },
-  { label: 'Why', text: (r) => r.say, tone: levelTone },
+  { label: 'Why', text: (r) => r.message, tone: levelTone },
 ];
 const topicColumns = [
   { label: 'Topic', sort: 'name', text: (r) => r.name, to: (r) => url('topic', { name: r.name }) },
@@ -148,7 +148,7 @@ function group(query) {
     if (key !== shown) {
       shown = key;
       why.dataset.level = s.why.level;
-      why.replaceChildren(h('p', { class: 'say' }, s.why.say), ...s.why.more.map((text) => h('p', null, text)), h('p', null, s.why.do, ' ', command(s.why.command)), ...(s.why.even ? [h('p', null, `${s.why.even}.`)] : []));
+      why.replaceChildren(h('p', { class: 'say' }, s.why.message), ...s.why.details.map((text) => h('p', null, text)), h('p', null, s.why.action, ' ', command(s.why.command)), ...(s.why.catch_up ? [h('p', null, `${s.why.catch_up}.`)] : []));
     }
     put(kind, [{ CONSUME_PASSIVELY: 'push', CONSUME_ACTIVELY: 'pull', CONSUME_POP: 'pop' }[s.kind], s.model?.toLowerCase()].filter(Boolean).join(', ') || 'nobody is online');
     top = Math.max(...s.queues.map((q) => q.lag), 1);

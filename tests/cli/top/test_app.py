@@ -15,7 +15,8 @@ SIZE = 80, 24
 GROUP_VIEW = {
     "node": "broker-a", "row": group("mail", 90), "arriving": 4.0, "done": None,
     "again": 0.0, "dead": 3,
-    "why": {"say": "It is behind.", "more": ["Look."], "do": "Go.", "command": "rmq x"},
+    "why": {"message": "It is behind.", "details": ["Look."], "action": "Go.",
+            "command": "rmq x"},
     "queues": [
         {"topic": "T", "queue_id": 0, "lag": 30, "owner": None},
         {"topic": "T", "queue_id": 1, "lag": 60, "owner": "10.0.0.1@7"},

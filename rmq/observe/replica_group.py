@@ -8,7 +8,7 @@ from typing import Any
 from rmq.observe.broker_view import BrokerView
 
 
-def group_of(broker: BrokerView) -> dict[str, Any] | None:
+def replica_group_of(broker: BrokerView) -> dict[str, Any] | None:
     """Return epoch, set and lag; None if the broker is in no such group.
 
     `unconfirmed`: bytes that not all of the set are known to have, so that readers do

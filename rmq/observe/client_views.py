@@ -1,0 +1,72 @@
+"""View of clients: consumers and producers that are connected."""
+
+from collections import Counter
+from typing import Any, Final, NamedTuple
+
+from rmq.observe.broker_view import MemberView
+from rmq.observe.client_names import language_name, library_text
+from rmq.observe.monitor_state import MonitoredBroker
+from rmq.observe.queries import ListQuery, Query, Row, Turns, rounded, view_head
+from rmq.observe.snapshot import work_of
+from rmq.remoting.connection import Connection
+
+MAX_VERSIONS: Final = 12
+
+
+class ConnectedMember(NamedTuple):
+    """A client in a group."""
+
+    kind: str
+    group: str
+    connection: "Connection"
+    member: MemberView
+    library: str
+
+
+async def clients(broker: MonitoredBroker, query: Query) -> dict[str, Any]:
+    """Return consumers and producers that are online, one row a group and client.
+
+    `versions`: the libraries of those that match, and how many have each.
+    """
+    wanted = ListQuery(query, ("group", "client"))
+    turns = Turns(broker)
+    found: list[tuple[Any, ConnectedMember]] = []
+    versions: Counter[str] = Counter()
+    total = 0
+    for kind, table in (("consumer", broker.consumers), ("producer", broker.producers)):
+        for name in table.group_names():
+            for connection, member in table.members(name).items():
+                total += 1
+                library = library_text(member)
+                if wanted.matches(f"{name} {member.client_id} {library}"):
+                    each = ConnectedMember(kind, name, connection, member, library)
+                    key = name if wanted.sort == "group" else member.client_id
+                    found.append(((key, id(each)), each))
+                    versions[library] += 1
+            await turns()
+    rows = []
+    for each in await wanted.select(found, turns):
+        rows.append(_client_row(broker, each))
+        await turns()
+    return {
+        **view_head(broker), "total": total, "found": len(found), "start": wanted.start,
+        "versions": versions.most_common(MAX_VERSIONS), "rows": rows,
+    }  # fmt: skip
+
+
+def _client_row(broker: MonitoredBroker, each: ConnectedMember) -> Row:
+    """`done` and `ms` are known while messages wait for the client."""
+    member, connection = each.member, each.connection
+    done = in_hand = None
+    if each.kind == "consumer":
+        done, in_hand = work_of(broker, each.group, connection)
+    return {
+        "kind": each.kind, "group": each.group, "client": member.client_id,
+        "address": connection.remote_address,
+        "language": language_name(member.language),
+        "version": member.version, "library": each.library,
+        "done": None if done is None else rounded(done),
+        "ms": round(1_000 / done, 1) if done and in_hand else None,
+        "in_hand": in_hand,
+        "heard_ms": max(0, broker.clock.now_ms() - member.last_heartbeat_ms),
+    }  # fmt: skip
