@@ -70,7 +70,7 @@ class Events:
         assert self._broker is not None, "attach it first"
         how = "left in order" if is_in_order else "is gone, its connection was lost"
         rest = len(self._broker.consumers.members(group))
-        last = "" if rest else "; nobody is left"
+        last = "" if rest else "; no client is left"
         host = connection.source_host
         self._add("left", group, f"{client_id} at {host} {how}{last}")
 

@@ -212,7 +212,7 @@ def _disk(snapshot: BrokerSnapshot) -> Iterator[Problem]:
             kind="disk-forecast",
             subject=snapshot.broker,
             message=f"The disk reaches {disk.early_ratio:.0%} in "
-            f"{time_span(int(hours * 3_600_000))}; from then on old files go early.",
+            f"{time_span(int(hours * 3_600_000))}; then the broker deletes old files early.",
             action="Add space, or lower fileReservedTime.",
             command="rmq admin updateBrokerConfig -k fileReservedTime -v 36",
         )
@@ -263,7 +263,7 @@ def _dead_letters(snapshot: BrokerSnapshot) -> Iterator[Problem]:
             kind="dead-letters",
             subject=group,
             message=f"{count(number)} became dead letters in the last hour.",
-            action="Mend the consumer, then send them again.",
+            action="Fix the consumer, then resend them.",
             command=f"rmq consume {quote(f'%DLQ%{group}')}",
             summary=f"{number:,} dead letters in an hour",
             group=group,

@@ -95,7 +95,7 @@ class ListQuery:
         self._text = query.get("q", "")[:MAX_TEXT].lower()
         self.sort = query.get("sort") or sorts[0]
         if self.sort not in sorts:
-            raise bad_query(f"sort={self.sort[:20]} is none of {', '.join(sorts)}")
+            raise bad_query(f"sort={self.sort[:20]} is not one of {', '.join(sorts)}")
         is_text = self.sort in ("name", "group", "client")
         self._is_text = is_text
         self._is_up = (query.get("up") == "1") != is_text
@@ -184,7 +184,7 @@ def number_of(query: Query, name: str, default: int, most: int) -> int:
     """Return a number of the query, at most `most`."""
     text = query.get(name) or str(default)
     if not (text.isascii() and text.isdecimal()) or len(text) > 9:
-        raise bad_query(f"{name}={text[:20]} is no number")
+        raise bad_query(f"{name}={text[:20]} is not a number")
     return min(int(text), most)
 
 
@@ -194,7 +194,7 @@ def large_number_of(query: Query, name: str) -> int | None:
     if not text:
         return None
     if not (text.isascii() and text.isdecimal()) or len(text) > MAX_DIGITS:
-        raise bad_query(f"{name}={text[:20]} is no number")
+        raise bad_query(f"{name}={text[:20]} is not a number")
     return int(text)
 
 

@@ -229,7 +229,7 @@ def _differs(group: GroupFacts) -> Reason | None:
 
 
 def _unowned(group: GroupFacts) -> Reason | None:
-    """Nobody fetches from a queue, although members are there and others move."""
+    """No client fetches from a queue, although the group has members."""
     still = [
         queue
         for queue in group.queues
@@ -237,13 +237,13 @@ def _unowned(group: GroupFacts) -> Reason | None:
     ]
     if group.is_broadcast or not group.clients or not still:
         return None
-    verb = "belongs" if len(still) == 1 else "belong"
+    verb = "has" if len(still) == 1 else "have"
     number = "a queue" if len(still) == 1 else f"{len(still)} queues"
     return Reason(
         level="bad" if group.is_behind else "warn",
         kind="unowned",
-        summary=f"{number} {verb} to nobody",
-        message=f"{queues_text(still)} {verb} to nobody: no client fetches from "
+        summary=f"{number} {verb} no owner",
+        message=f"{queues_text(still)} {verb} no owner: no client fetches from "
         f"{'it' if len(still) == 1 else 'them'}.",
         details=(f"{count(sum(q.lag for q in still))} wait there.",),
         action="Restart a client: members share the queues again within 20 s.",
@@ -317,14 +317,14 @@ def _fails(group: GroupFacts) -> Reason | None:
     if again <= FAILED_SHARE * whole and not is_sudden:
         return None
     share = f"{100 * again / whole:.0f} % of its messages"
-    more = f"{rate_text(again)} come again"
+    more = f"{rate_text(again)} are retried"
     if before is not None:
         more += f"; in the hour before it was {rate_text(before)}"
     return Reason(
         level="warn",
         kind="fails",
-        summary=f"{100 * again / whole:.0f} % fail and come again",
-        message=f"{share} fail and come again.",
+        summary=f"{100 * again / whole:.0f} % fail and are retried",
+        message=f"{share} fail and are retried.",
         details=(f"{more}.",),
         action="Read the log of the clients before these messages become dead letters.",
         command=f"rmq consume {quote(f'%RETRY%{group.name}')}",
@@ -411,7 +411,7 @@ def _catching_up(group: GroupFacts) -> Reason | None:
         level="note",
         kind="catches-up",
         summary=_catch_up_text(group),
-        message=f"It catches up: {_catch_up_text(group)}.",
+        message=f"It will be {_catch_up_text(group)}.",
         action="Nothing needs to be done.",
     )
 
@@ -465,14 +465,14 @@ def _catches_up(group: GroupFacts) -> bool:
 
 
 def _catch_up_text(group: GroupFacts) -> str:
-    """Say when the group will have caught up at this speed."""
+    """Return when the group will have caught up at this speed."""
     done = group.done_per_s
     if not group.is_behind or not done:
         return ""
     gain = done - group.arriving_per_s
     if gain <= 0:
-        return f"at {rate_text(done)} never"
-    return f"even in {time_span(int(1_000 * group.lag / gain))} at this speed"
+        return f"never caught up at {rate_text(done)}"
+    return f"caught up in {time_span(int(1_000 * group.lag / gain))} at this speed"
 
 
 def _deleted(group: GroupFacts) -> str:

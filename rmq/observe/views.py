@@ -54,7 +54,7 @@ async def show_view(
     if name in MESSAGE_VIEWS:
         return await MESSAGE_VIEWS[name](broker, query, require)
     if name not in VIEWS:
-        raise bad_query(f"view={name[:20]} is none of {', '.join(view_names())}")
+        raise bad_query(f"view={name[:20]} is not one of {', '.join(view_names())}")
     return await VIEWS[name](broker, query)
 
 

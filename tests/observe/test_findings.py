@@ -53,7 +53,9 @@ def test_a_disk_that_does_not_tell_its_size():
 def test_a_disk_that_is_nearly_full():
     problem = only(disk=disk(used=800 << 30))
     assert problem.level == "warn"
-    assert problem.message.startswith("80 % of the disk is used: old files are deleted")
+    assert problem.message.startswith(
+        "80 % of the disk is used: the broker deletes old files"
+    )
     assert only(disk=disk(used=950 << 30)).level == "bad"
 
 
@@ -64,10 +66,10 @@ def test_a_disk_that_is_nearly_full():
         ({"used": 740 << 30}, "The disk reaches 75% in 10 h 0 min"),
     ],
 )
-def test_the_disk_will_be_full(changes, say):
+def test_the_disk_will_be_full(changes, message):
     problem = only(disk=disk(**changes))
-    assert problem.message.startswith(say)
-    assert problem.level == ("warn" if "10 h" in say else "note")
+    assert problem.message.startswith(message)
+    assert problem.level == ("warn" if "10 h" in message else "note")
 
 
 def test_the_disk_will_be_full_soon():

@@ -135,7 +135,7 @@ async def test_clients_and_changes(incident):  # noqa: F811
         await incident.broker.next_turn()
     (left,) = (await follower.look())["events"]
     assert left["message"] == (
-        "c1 at 127.0.0.1 is gone, its connection was lost; nobody is left"
+        "c1 at 127.0.0.1 is gone, its connection was lost; no client is left"
     )
     assert (await follower.look())["events"] == []
 
@@ -166,5 +166,5 @@ def test_since_gives_what_is_newer_and_kept(count, since):
 
 @pytest.mark.parametrize("field", ["offset", "event", "n", "waitMs"])
 async def test_wrong_numbers(incident, field):  # noqa: F811
-    with pytest.raises(RequestRejected, match=f"{field}=x is no number"):
+    with pytest.raises(RequestRejected, match=f"{field}=x is not a number"):
         await Follower(incident.broker, **{field: "x"}).look()

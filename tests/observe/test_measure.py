@@ -214,7 +214,9 @@ def test_totals_that_begin_again_are_no_loss():
 
 
 async def test_the_views_have_an_hour(incident, monkeypatch):
-    monkeypatch.setattr(incident.monitor, "look", lambda: None)  # no sample but ours
+    monkeypatch.setattr(
+        incident.monitor, "mark_viewed", lambda: None
+    )  # no sample but ours
 
     async def hour(view, name):
         found = await show_view(incident.broker, view, {"name": name}, None)

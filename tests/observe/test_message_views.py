@@ -150,10 +150,10 @@ async def test_dead_letters_by_topic_and_tag(messages):
     [
         ("messages", {"topic": ""}, "topic is missing"),
         ("messages", {"topic": "Order"}, "did you mean Orders?"),
-        ("messages", {"at": "-1"}, "at=-1 is no number"),
+        ("messages", {"at": "-1"}, "at=-1 is not a number"),
         ("messages", {"offset": "1"}, "offset needs queue"),
-        ("messages", {"queue": "x"}, "queue=x is no number"),
-        ("message", {"offset": "9" * 19}, "is no number"),
+        ("messages", {"queue": "x"}, "queue=x is not a number"),
+        ("message", {"offset": "9" * 19}, "is not a number"),
         ("message", {"offset": "7"}, "queue 0 of Orders has the offsets 0 to 0, 7"),
         ("message", {"queue": "1"}, "queue 1 of Orders is empty"),
         ("dead", {"name": "No"}, "no group with dead letters is called No"),

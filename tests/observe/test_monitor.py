@@ -196,7 +196,7 @@ async def test_a_blocked_handler_and_a_queue_of_nobody(incident):
     incident.pass_time(90)
     problem = next(each for each in incident.monitor.problems if each.group == "G")
     assert problem.kind == "unowned"
-    assert problem.message.startswith("Queue 1 of T belongs to nobody")
+    assert problem.message.startswith("Queue 1 of T has no owner")
     assert any("c1 finished nothing for" in each for each in problem.details)
     assert any("with 4 messages in hand" in each for each in problem.details)
 
@@ -346,9 +346,9 @@ async def test_the_doors_show_the_same(incident):
 @pytest.mark.parametrize(
     ("fields", "remark"),
     [
-        ({}, "view= is none of"), ({"view": "x"}, "view=x is none of"),
-        ({"view": "topics", "sort": "y"}, "sort=y is none of"),
-        ({"view": "topics", "n": "-1"}, "n=-1 is no number"),
+        ({}, "view= is not one of"), ({"view": "x"}, "view=x is not one of"),
+        ({"view": "topics", "sort": "y"}, "sort=y is not one of"),
+        ({"view": "topics", "n": "-1"}, "n=-1 is not a number"),
         ({"view": "topic", "name": "Tt"}, "no topic is called Tt"),
         ({"view": "group"}, "name is missing"),
         ({"view": "group", "name": "Gg"}, "no group is called Gg; did you mean G?"),

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmq.observe import queries
-from rmq.observe.queries import SORTED_AT_ONCE, Turns, Wanted
+from rmq.observe.queries import SORTED_AT_ONCE, ListQuery, Turns
 
 BROKER = SimpleNamespace(next_turn=trio.lowlevel.checkpoint)
 NAMES = st.lists(st.text("abc", min_size=1, max_size=4), unique=True, max_size=40)
@@ -15,7 +15,7 @@ NAMES = st.lists(st.text("abc", min_size=1, max_size=4), unique=True, max_size=4
 
 def cut(wanted, found):
     async def run():
-        return await wanted.cut(found, Turns(BROKER))
+        return await wanted.select(found, Turns(BROKER))
 
     return trio.run(run)
 
@@ -26,12 +26,12 @@ def test_the_part_is_that_of_the_whole_order(names, chance, start, count, is_up)
     try:
         query = {"from": str(start), "n": str(count), "up": "1" if is_up else ""}
         found = [(chance.choice((0, 0, 1, 2, 3.5)), name) for name in names]
-        part = cut(Wanted(query, ("in", "name")), found)
+        part = cut(ListQuery(query, ("in", "name")), found)
         busy = sorted((pair for pair in found if pair[0]), reverse=not is_up)
         idle = [pair for pair in found if not pair[0]]
         whole = idle + busy if is_up else busy + idle
         assert part == [name for _, name in whole][start : start + count]
-        wanted = Wanted(query | {"sort": "name"}, ("in", "name"))
+        wanted = ListQuery(query | {"sort": "name"}, ("in", "name"))
         part = cut(wanted, [(name, name) for name in names])
         assert part == sorted(names, reverse=is_up)[start : start + count]
     finally:
@@ -47,8 +47,8 @@ async def test_the_end_of_a_long_list_comes_in_turns(monkeypatch):
 
     monkeypatch.setattr(queries, "TURN_S", 0)
     found = [(number * 7_919 % 10_007, f"t{number}") for number in range(1, 10_007)]
-    wanted = Wanted({"from": "9950", "n": "60", "sort": "in"}, ("in",))
-    part = await wanted.cut(found, Turns(SimpleNamespace(next_turn=next_turn)))
+    wanted = ListQuery({"from": "9950", "n": "60", "sort": "in"}, ("in",))
+    part = await wanted.select(found, Turns(SimpleNamespace(next_turn=next_turn)))
     assert len(part) == 56
     assert part == [name for _, name in sorted(found, reverse=True)][9_950:]
     assert len(turns) >= 20
