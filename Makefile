@@ -4,6 +4,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := $(wildcard rmq/_fastpath/*/*.pyx rmq/_fastpath/*/*.pxd rmq/_fastpath/*/*.h)
+# the formatter of the console's JavaScript; empty without npm
+PRETTIER := $(if $(shell command -v npm),$(VENV)/prettier-3.6.2/node_modules/.bin/prettier)
+JAVASCRIPT := 'rmq/console/web/*.js'
 WORKERS ?= 2
 # stores of the default tests go to memory where 2 GB of it are free; crash tests do not
 IN_MEMORY := $(shell df --output=avail /dev/shm 2>/dev/null | awk 'NR == 2 && $$1 > 2000000 {print "TMPDIR=/dev/shm"}')
@@ -32,7 +35,7 @@ test: $(VENV)/.dev  ## the default tests, and every benchmark once, untimed
 test-slow: $(VENV)/.dev  ## the slow tests
 	$(BIN)/pytest -q -m slow
 
-check: $(VENV)/.dev  ## format, lint, types, stubs, layers, spelling, house rules
+check: $(VENV)/.dev $(PRETTIER)  ## format, lint, types, stubs, layers, spelling, house rules
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/cython-lint rmq
@@ -40,11 +43,16 @@ check: $(VENV)/.dev  ## format, lint, types, stubs, layers, spelling, house rule
 	$(BIN)/python -m mypy.stubtest rmq._fastpath
 	$(BIN)/lint-imports
 	$(BIN)/codespell
+	$(if $(PRETTIER),$(PRETTIER) --check $(JAVASCRIPT),@echo "npm is missing: the format of the console's JavaScript is not checked")
 	$(BIN)/pytest -q tests/meta
 
-fix: $(VENV)/.dev  ## format, and fix what can be fixed automatically
+fix: $(VENV)/.dev $(PRETTIER)  ## format, and fix what can be fixed automatically
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+	$(if $(PRETTIER),$(PRETTIER) --write $(JAVASCRIPT))
+
+$(VENV)/prettier-%/node_modules/.bin/prettier:
+	npm install --silent --no-audit --no-fund --no-save --prefix $(VENV)/prettier-$* prettier@$*
 
 crash: $(VENV)/.dev  ## kill -9, power cuts, failing disks; RMQ_CRASH_ROUNDS=100 for more
 	$(BIN)/pytest -q -s -m crash -o faulthandler_timeout=0

@@ -169,8 +169,8 @@ class _Printer:
             return
         mark, place, say = (
             MARKS[row["kind"]],
-            escape_controls(row["place"]),
-            escape_controls(row["say"]),
+            escape_controls(row["subject"]),
+            escape_controls(row["message"]),
         )
         if self._is_terminal:
             self._write(

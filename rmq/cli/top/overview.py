@@ -17,8 +17,8 @@ from rmq.core.humanize import time_span
 class Problem(msgspec.Struct):
     """One problem that a broker reports."""
 
-    subject: str = field(name="place")
-    message: str = field(name="say")
+    subject: str
+    message: str
     level: str = "warn"
 
 
@@ -43,8 +43,8 @@ class GroupRow(Row, kw_only=True):
     clients: int | None
     retries: float | None = field(name="again")
     dead: int | None
-    message: str = field(name="say", default="")
-    summary: str | None = field(name="brief", default=None)
+    message: str = ""
+    summary: str | None = None
     trend: str = ""
     """Lag of the last two minutes as blocks; the screen sets it."""
 

@@ -31,9 +31,9 @@ NOT_SERVED: Final = "no broker of rmq knows it; brokers of Java fill the list on
 class Reason(msgspec.Struct):
     """Why a group lags, and what to do."""
 
-    message: str = field(name="say")
-    details: list[str] = field(name="more")
-    action: str = field(name="do")
+    message: str
+    details: list[str]
+    action: str
     command: str
 
 

@@ -7,9 +7,13 @@ import { failed, loading, signIn } from './parts.js';
 import { badge, views } from './views.js';
 
 const at = (id) => document.getElementById(id);
-const main = at('main'), live = at('live'), jump = at('jump'), found = at('found');
+const main = at('main'),
+  live = at('live'),
+  jump = at('jump'),
+  found = at('found');
 const PARENT = { topic: 'topics', group: 'groups', message: 'messages' };
-let turn = 0, view = null;
+let turn = 0,
+  view = null;
 
 function where() {
   const [path, rest] = location.hash.replace(/^#\/?/, '').split('?');
@@ -17,16 +21,39 @@ function where() {
 }
 
 async function show() {
-  const { name, query } = where(), mine = ++turn, make = Object.hasOwn(views, name) ? views[name] : null;
-  const hadFocus = view?.field === document.activeElement && view?.name === name ? view.field.selectionStart : null;
+  const { name, query } = where(),
+    mine = ++turn,
+    make = Object.hasOwn(views, name) ? views[name] : null;
+  const hadFocus =
+    view?.field === document.activeElement && view?.name === name
+      ? view.field.selectionStart
+      : null;
   close();
-  for (const link of document.querySelectorAll('.rail a')) if (link.dataset.view === (PARENT[name] ?? name)) link.setAttribute('aria-current', 'page'); else link.removeAttribute('aria-current');
-  if (!make) { main.replaceChildren(failed(new Error('There is no such view.'), () => { location.hash = '#/'; })); return; }
-  const wait = setTimeout(() => { if (mine === turn) main.replaceChildren(loading()); }, 80);
+  for (const link of document.querySelectorAll('.rail a'))
+    if (link.dataset.view === (PARENT[name] ?? name)) link.setAttribute('aria-current', 'page');
+    else link.removeAttribute('aria-current');
+  if (!make) {
+    main.replaceChildren(
+      failed(new Error('There is no such view.'), () => {
+        location.hash = '#/';
+      }),
+    );
+    return;
+  }
+  const wait = setTimeout(() => {
+    if (mine === turn) main.replaceChildren(loading());
+  }, 80);
   const problem = async (error) => {
     clearTimeout(wait);
     if (mine !== turn) return;
-    try { await ask('session'); } catch (refused) { if (refused.status === 401) { main.replaceChildren(signIn(begin)); return; } }
+    try {
+      await ask('session');
+    } catch (refused) {
+      if (refused.status === 401) {
+        main.replaceChildren(signIn(begin));
+        return;
+      }
+    }
     main.replaceChildren(failed(error, show));
   };
   view = { name, ...make(query) };
@@ -41,65 +68,159 @@ async function show() {
     isPlaced = true;
     main.replaceChildren(current.node);
     scrollTo(0, 0);
-    if (hadFocus !== null) { current.field.focus(); current.field.setSelectionRange(hadFocus, hadFocus); }
+    if (hadFocus !== null) {
+      current.field.focus();
+      current.field.setSelectionRange(hadFocus, hadFocus);
+    }
   };
   try {
-    if (current.once) { place(await ask(current.once, current.query)); status('live', Date.now()); return; }
+    if (current.once) {
+      place(await ask(current.once, current.query));
+      status('live', Date.now());
+      return;
+    }
     const { view: stream, query: wanted = {} } = current.live;
-    place(await ask(stream === 'overview' ? 'session' : stream, wanted).then((state) => (stream === 'overview' ? null : state)) ?? await first(stream, wanted, place, problem));
-    current.live.again = () => { if (mine === turn) follow(stream, current.live.query, place, (why) => problem(new Error(why))); };
+    place(
+      (await ask(stream === 'overview' ? 'session' : stream, wanted).then((state) =>
+        stream === 'overview' ? null : state,
+      )) ?? (await first(stream, wanted, place, problem)),
+    );
+    current.live.again = () => {
+      if (mine === turn)
+        follow(stream, current.live.query, place, (why) => problem(new Error(why)));
+    };
     if (stream !== 'overview') current.live.again();
-  } catch (error) { if (error.name !== 'AbortError') await problem(error); }
+  } catch (error) {
+    if (error.name !== 'AbortError') await problem(error);
+  }
 }
 
 // The overview has its lines only in the stream: wait for its first state.
-const first = (stream, wanted, place, problem) => new Promise((resolve) => {
-  let begun = false;
-  follow(stream, wanted, (state) => { if (begun) place(state); else { begun = true; resolve(state); } }, (why) => problem(new Error(why)));
-});
+const first = (stream, wanted, place, problem) =>
+  new Promise((resolve) => {
+    let begun = false;
+    follow(
+      stream,
+      wanted,
+      (state) => {
+        if (begun) place(state);
+        else {
+          begun = true;
+          resolve(state);
+        }
+      },
+      (why) => problem(new Error(why)),
+    );
+  });
 
 function status(kind, heard) {
   live.dataset.kind = kind;
-  put(live.lastElementChild, { live: 'live', paused: 'paused', lost: heard ? `no answer since ${clock(heard)}` : 'no answer' }[kind]);
+  put(
+    live.lastElementChild,
+    {
+      live: 'live',
+      paused: 'paused',
+      lost: heard ? `no answer since ${clock(heard)}` : 'no answer',
+    }[kind],
+  );
   live.setAttribute('aria-pressed', String(kind === 'paused'));
   document.body.dataset.link = kind;
-  if (kind !== 'lost') { at('lost')?.remove(); return; }
+  if (kind !== 'lost') {
+    at('lost')?.remove();
+    return;
+  }
   if (at('lost') || !heard) return;
-  document.body.append(h('aside', { class: 'lost', id: 'lost', 'aria-label': 'Connection' }, h('b', null, 'The broker does not answer. '), `What you see is from ${clock(heard)}. This page tries again by itself; on the machine: `, h('code', null, 'rmq doctor')));
+  document.body.append(
+    h(
+      'aside',
+      { class: 'lost', id: 'lost', 'aria-label': 'Connection' },
+      h('b', null, 'The broker does not answer. '),
+      `What you see is from ${clock(heard)}. This page tries again by itself; on the machine: `,
+      h('code', null, 'rmq doctor'),
+    ),
+  );
   put(at('say'), 'The connection to the broker is lost.');
 }
 whenStatus(status);
 
 const THEMES = ['', 'light', 'dark'];
-function theme(next) { document.documentElement.dataset.theme = next; try { localStorage.setItem('rmq-theme', next); } catch { /* private windows */ } }
-try { theme(localStorage.getItem('rmq-theme') ?? ''); } catch { theme(''); }
-const nextTheme = () => theme(THEMES[(THEMES.indexOf(document.documentElement.dataset.theme) + 1) % 3]);
+function theme(next) {
+  document.documentElement.dataset.theme = next;
+  try {
+    localStorage.setItem('rmq-theme', next);
+  } catch {
+    /* private windows */
+  }
+}
+try {
+  theme(localStorage.getItem('rmq-theme') ?? '');
+} catch {
+  theme('');
+}
+const nextTheme = () =>
+  theme(THEMES[(THEMES.indexOf(document.documentElement.dataset.theme) + 1) % 3]);
 at('theme').addEventListener('click', nextTheme);
 live.addEventListener('click', () => pause(!paused()));
-at('leave').addEventListener('click', () => change('sign-out', {}).finally(() => location.reload()));
+at('leave').addEventListener('click', () =>
+  change('sign-out', {}).finally(() => location.reload()),
+);
 
 // -- the field at the top
 
-let chosen = 0, asked = 0;
+let chosen = 0,
+  asked = 0;
 function choose(next) {
   const rows = [...found.children];
   chosen = rows.length ? (next + rows.length) % rows.length : 0;
   rows.forEach((row, number) => row.setAttribute('aria-selected', String(number === chosen)));
 }
-function shut() { found.hidden = true; jump.setAttribute('aria-expanded', 'false'); }
-function go(row) { if (!row) return; shut(); jump.value = ''; jump.blur(); location.hash = url(row.dataset.kind, { name: row.dataset.name }); }
+function shut() {
+  found.hidden = true;
+  jump.setAttribute('aria-expanded', 'false');
+}
+function go(row) {
+  if (!row) return;
+  shut();
+  jump.value = '';
+  jump.blur();
+  location.hash = url(row.dataset.kind, { name: row.dataset.name });
+}
 jump.addEventListener('input', async () => {
   const mine = ++asked;
-  if (!jump.value) { shut(); return; }
+  if (!jump.value) {
+    shut();
+    return;
+  }
   const { rows } = await ask('find', { q: jump.value }).catch(() => ({ rows: [] }));
   if (mine !== asked) return;
-  found.replaceChildren(...rows.map((row) => { const item = h('li', { role: 'option', 'data-kind': row.kind, 'data-name': row.name }, h('i', null, row.kind), h('b', null, row.name)); item.addEventListener('pointerdown', (event) => { event.preventDefault(); go(item); }); return item; }));
+  found.replaceChildren(
+    ...rows.map((row) => {
+      const item = h(
+        'li',
+        { role: 'option', 'data-kind': row.kind, 'data-name': row.name },
+        h('i', null, row.kind),
+        h('b', null, row.name),
+      );
+      item.addEventListener('pointerdown', (event) => {
+        event.preventDefault();
+        go(item);
+      });
+      return item;
+    }),
+  );
   found.hidden = !rows.length;
   jump.setAttribute('aria-expanded', String(rows.length > 0));
   choose(0);
 });
 jump.addEventListener('keydown', (event) => {
-  if (event.key === 'ArrowDown' || event.key === 'ArrowUp') { event.preventDefault(); choose(chosen + (event.key === 'ArrowDown' ? 1 : -1)); } else if (event.key === 'Enter') go(found.children[chosen]); else if (event.key === 'Escape') { shut(); jump.blur(); }
+  if (event.key === 'ArrowDown' || event.key === 'ArrowUp') {
+    event.preventDefault();
+    choose(chosen + (event.key === 'ArrowDown' ? 1 : -1));
+  } else if (event.key === 'Enter') go(found.children[chosen]);
+  else if (event.key === 'Escape') {
+    shut();
+    jump.blur();
+  }
 });
 jump.addEventListener('blur', shut);
 
@@ -107,10 +228,34 @@ jump.addEventListener('blur', shut);
 
 let isGo = false;
 document.addEventListener('keydown', (event) => {
-  if (event.target.closest('input, select, textarea, dialog') || event.ctrlKey || event.metaKey || event.altKey) return;
-  if (isGo) { isGo = false; const link = document.querySelector(`.rail a[data-key="${CSS.escape(event.key)}"]`); if (link) { event.preventDefault(); location.hash = link.getAttribute('href'); } return; }
-  const actions = { '/': () => jump.focus(), g: () => { isGo = true; }, t: nextTheme, p: () => pause(!paused()) };
-  if (actions[event.key]) { event.preventDefault(); actions[event.key](); }
+  if (
+    event.target.closest('input, select, textarea, dialog') ||
+    event.ctrlKey ||
+    event.metaKey ||
+    event.altKey
+  )
+    return;
+  if (isGo) {
+    isGo = false;
+    const link = document.querySelector(`.rail a[data-key="${CSS.escape(event.key)}"]`);
+    if (link) {
+      event.preventDefault();
+      location.hash = link.getAttribute('href');
+    }
+    return;
+  }
+  const actions = {
+    '/': () => jump.focus(),
+    g: () => {
+      isGo = true;
+    },
+    t: nextTheme,
+    p: () => pause(!paused()),
+  };
+  if (actions[event.key]) {
+    event.preventDefault();
+    actions[event.key]();
+  }
 });
 
 addEventListener('hashchange', show);
@@ -123,6 +268,10 @@ async function begin() {
     at('leave').hidden = !told.signed_in;
     badge(told.problems);
     show();
-  } catch (error) { main.replaceChildren(error.status === 401 ? signIn(begin) : failed(error, () => location.reload())); }
+  } catch (error) {
+    main.replaceChildren(
+      error.status === 401 ? signIn(begin) : failed(error, () => location.reload()),
+    );
+  }
 }
 begin();

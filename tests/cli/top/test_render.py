@@ -17,12 +17,15 @@ from rmq.cli.top.overview import (
 )
 from rmq.cli.top.render import render_screen
 
-PROBLEM = {"place": "search", "say": "Nobody consumes; 8.7 million messages wait."}
+PROBLEM = {
+    "subject": "search",
+    "message": "Nobody consumes; 8.7 million messages wait.",
+}
 
 
 def group(name, lag=0, **changes):
     row = {"name": name, "lag": lag, "waits_ms": 90_000, "out": 12.0, "clients": 2,
-           "again": 0.0, "dead": 0, "level": "ok", "say": ""}  # fmt: skip
+           "again": 0.0, "dead": 0, "level": "ok", "message": ""}  # fmt: skip
     return row | changes
 
 
@@ -37,7 +40,9 @@ def state(**changes):
         "version": "0.2.0", "up_ms": 90_000_000, "problems": [PROBLEM, PROBLEM],
         "put": 100, "got": 50, "writable": True,
         "disk": {"used": 61, "total": 100, "growth_per_hour": 4.5e9},
-        "groups": [group("mail"), group("search", 8_730_912, say=PROBLEM["say"])],
+        "groups": [
+            group("mail"), group("search", 8_730_912, message=PROBLEM["message"])
+        ],
         "topics": [topic("clicks"), topic("carts", **{"in": 9.0})],
         "groups_total": 60, "topics_total": 10_000, "due": 94_959.0, "connections": 7,
     } | changes, Overview)  # fmt: skip
@@ -79,14 +84,14 @@ def test_the_head_has_the_time_of_sends():
 def test_why_is_short():
     """Brokers of before have only the sentence."""
     groups = [
-        group("a", 3, say=PROBLEM["say"], brief="nobody for 2 h 12 min"),
-        group("b", 2, say=PROBLEM["say"]),
+        group("a", 3, message=PROBLEM["message"], summary="nobody for 2 h 12 min"),
+        group("b", 2, message=PROBLEM["message"]),
     ]
     lines = shown(states=[state(groups=groups)])
     assert lines[5].endswith("  nobody for 2 h 12 min")
     assert lines[6].endswith("  Nobody consumes; 8.7 mi…")
-    worse = state(groups=[group("a", level="bad", say="S", brief="B")])
-    (row,) = merge_groups(state(groups=[group("a", brief="")]), worse)
+    worse = state(groups=[group("a", level="bad", message="S", summary="B")])
+    (row,) = merge_groups(state(groups=[group("a", summary="")]), worse)
     assert (row.level, row.message, row.short_reason) == ("bad", "S", "B")
 
 
@@ -146,7 +151,7 @@ NAMES = st.text(min_size=1, max_size=40)
 
 @given(st.lists(NAMES, max_size=30), st.integers(1, 200), st.integers(1, 60), NAMES)
 def test_every_screen_fits(names, width, height, say):
-    rows = [group(name, 7, say=say) for name in names]
+    rows = [group(name, 7, message=say) for name in names]
     states = [state(groups=rows, topics=[topic(name) for name in names])]
     lines = shown(size=(width, height), states=states)
     assert len(lines) <= height
@@ -155,7 +160,7 @@ def test_every_screen_fits(names, width, height, say):
 
 
 def test_a_wide_screen_has_what_fails_and_the_last_two_minutes():
-    groups = [group("mail", 9, again=46.2, dead=284, say="It is slow.")]
+    groups = [group("mail", 9, again=46.2, dead=284, message="It is slow.")]
     lines = shown(
         size=(120, 20), states=[state(groups=groups)], trends={"mail": "▁▂▃▄▅▆▇█" * 2}
     )
