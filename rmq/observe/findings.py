@@ -212,7 +212,8 @@ def _disk(snapshot: BrokerSnapshot) -> Iterator[Problem]:
             kind="disk-forecast",
             subject=snapshot.broker,
             message=f"The disk reaches {disk.early_ratio:.0%} in "
-            f"{time_span(int(hours * 3_600_000))}; then the broker deletes old files early.",
+            f"{time_span(int(hours * 3_600_000))}; then the broker deletes old files "
+            "early.",
             action="Add space, or lower fileReservedTime.",
             command="rmq admin updateBrokerConfig -k fileReservedTime -v 36",
         )
@@ -248,7 +249,8 @@ def _transactions(snapshot: BrokerSnapshot) -> Iterator[Problem]:
         level="warn" if oldest >= OPEN_TRANSACTION_MS else "note",
         kind="transactions",
         subject=snapshot.broker,
-        message=f"{number:,} {noun} open {why_open}; the oldest for {time_span(oldest)}.",
+        message=f"{number:,} {noun} open {why_open}; "
+        f"the oldest for {time_span(oldest)}.",
         action=f"{do} checkLocalTransaction answer commit or rollback.",
         command="rmq admin producerConnection",
     )
