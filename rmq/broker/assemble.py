@@ -240,7 +240,7 @@ def _follow_master(context: BrokerContext) -> None:
                 continue
             context.offsets.remove_topic(name)
             context.store.delete_topic(name)()
-            for _ in context.statistics.forget_topic(name):
+            for _ in context.statistics.remove_topic(name):
                 pass  # a slave serves nobody but readers
 
     copied = context.replication.synchronizer

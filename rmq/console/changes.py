@@ -16,7 +16,7 @@ from rmq.broker.own_requests import check, serve
 from rmq.console.replaced import ReplacedOffsets
 from rmq.core.errors import RequestRejected, StoreError
 from rmq.core.humanize import count, names_text
-from rmq.observe.queries import Turns
+from rmq.observe.queries import TurnTaker
 from rmq.protocol.bodies.groups import SubscriptionGroupConfig
 from rmq.protocol.codes import OwnRequestCode, RequestCode, ResponseCode
 from rmq.protocol.command import Command
@@ -68,10 +68,10 @@ class Changes:
         self._plans: dict[str, Callable[[Fields], Awaitable[Plan]]] = {
             "updateTopic": self._topic, "updateSubGroup": self._group,
             "resetOffsetByTime": self._reset, "undo": self._put_back,
-            "resendDeadLetters": self._resend, "sendMessage": self._send,
+            "resendDeadLetters": self._plan_resend, "sendMessage": self._send,
         }  # fmt: skip
 
-    async def do(
+    async def plan_or_apply(
         self, name: str, fields: Fields, user: str, address: str
     ) -> dict[str, Any]:
         """Say what would be done, if `dry`; else do it."""
@@ -84,7 +84,7 @@ class Changes:
         told: dict[str, Any] = {"command": plan.command, "would": plan.would}
         if fields.get("dry") is True:
             await trio.lowlevel.checkpoint()
-            return told | {"refused": self._refusal(plan, user, address)}
+            return told | {"refused": self._refusal_of(plan, user, address)}
         if self.refusal:
             raise RequestRejected(ResponseCode.NO_PERMISSION, self.refusal)
         key = None if plan.old is None else await self.replaced.add(user, *plan.old)
@@ -102,7 +102,7 @@ class Changes:
             told["undo"] = key
         return told
 
-    def _refusal(self, plan: Plan, user: str, address: str) -> str:
+    def _refusal_of(self, plan: Plan, user: str, address: str) -> str:
         """Return why this user may not do it, or nothing."""
         if self.refusal:
             return self.refusal
@@ -115,7 +115,7 @@ class Changes:
 
     async def _carry_out(self, request: Command, user: str, address: str) -> str:
         if request.code == RequestCode.SEND_MESSAGE:
-            return await self._sent(request, user, address)
+            return await self._send_message(request, user, address)
         answer = await serve(self._broker, request, user, address)
         if request.code != OwnRequestCode.RESEND_DEAD_LETTERS:
             return ""
@@ -129,9 +129,11 @@ class Changes:
         name, config = self._known_topic(fields)
         perm = _text(fields, "perm") or str(config.perm)
         if perm not in PERMS:
-            raise _bad("perm must be 6 (both), 4 (read) or 2 (write)")
-        reads = _number(fields, "readQueueNums", config.read_queue_nums, MAX_QUEUES)
-        writes = _number(fields, "writeQueueNums", config.write_queue_nums, MAX_QUEUES)
+            raise _bad_request("perm must be 6 (both), 4 (read) or 2 (write)")
+        reads = _number_of(fields, "readQueueNums", config.read_queue_nums, MAX_QUEUES)
+        writes = _number_of(
+            fields, "writeQueueNums", config.write_queue_nums, MAX_QUEUES
+        )
         request = Command(RequestCode.UPDATE_AND_CREATE_TOPIC, {
             "topic": name, "defaultTopic": "TBW102", "perm": perm,
             "readQueueNums": str(reads), "writeQueueNums": str(writes),
@@ -158,8 +160,8 @@ class Changes:
                 f"{count(kept)} in queues from {reads} on can no longer be read."
             )
         command = (
-            f"rmq admin updateTopic {self._place()} -t {quote(name)} -r {reads} "
-            f"-w {writes} -p {perm}"
+            f"rmq admin updateTopic {self._broker_option()} -t {quote(name)} "
+            f"-r {reads} -w {writes} -p {perm}"
         )
         return Plan([request], command, differs or ["Nothing differs."])
 
@@ -167,18 +169,18 @@ class Changes:
         name = _text(fields, "topic")
         config = self._broker.topics.get(name)
         if config is None:
-            raise _bad(f"no topic is called {name[:255]}")
+            raise _bad_request(f"no topic is called {name[:255]}")
         return name, config
 
     async def _group(self, fields: Fields) -> Plan:
         name = _text(fields, "group")
         old = self._broker.groups.get(name)
         if old is None:
-            raise _bad(f"no group is called {name[:255]}")
+            raise _bad_request(f"no group is called {name[:255]}")
         new = msgspec.structs.replace(
             old,
             consume_enable=_flag(fields, "consumeEnable", old.consume_enable),
-            retry_max_times=_number(
+            retry_max_times=_number_of(
                 fields, "retryMaxTimes", old.retry_max_times, 1_000
             ),
         )
@@ -197,7 +199,7 @@ class Changes:
         if old.consume_enable and not new.consume_enable:
             online = len(self._broker.consumers.client_ids(name))
             differs.append(f"{online} clients get no messages until it is true again.")
-        command = f"rmq admin updateSubGroup {self._place()} -g {quote(name)}"
+        command = f"rmq admin updateSubGroup {self._broker_option()} -g {quote(name)}"
         for option, value in (
             ("-s", new.consume_enable), ("-m", new.consume_from_min_enable),
             ("-d", new.consume_broadcast_enable), ("-o", new.consume_message_orderly),
@@ -215,26 +217,28 @@ class Changes:
         topic, config = self._known_topic(fields)
         group = _text(fields, "group")
         if self._broker.groups.get(group) is None:
-            raise _bad(f"no group is called {group[:255]}")
-        at_ms = _number(fields, "timestamp", -1, 10**15, least=-1)
+            raise _bad_request(f"no group is called {group[:255]}")
+        at_ms = _number_of(fields, "timestamp", -1, 10**15, least=-1)
         request = Command(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, {
             "topic": topic, "group": group, "timestamp": str(at_ms),
             "isForce": "true", "queueId": "-1", "offset": "-1",
         })  # fmt: skip
         before = self._broker.offsets.queues(group, topic)
-        would = await self._moves(group, topic, config.read_queue_nums, at_ms, before)
+        would = await self._describe_moves(
+            group, topic, config.read_queue_nums, at_ms, before
+        )
         when = "-1" if at_ms < 0 else str(at_ms)
         command = (
             f"rmq admin resetOffsetByTime -g {quote(group)} -t {quote(topic)} -s {when}"
         )
         return Plan([request], command, would, (group, topic, dict(before)))
 
-    async def _moves(
+    async def _describe_moves(
         self, group: str, topic: str, queues: int, at_ms: int, before: Mapping[int, int]
     ) -> list[str]:
         """Say how far the queues of a group would move."""
         reads = self._broker.store.reads
-        turns, back, forth, again, skipped = Turns(self._broker), 0, 0, 0, 0
+        turns, back, forth, again, skipped = TurnTaker(self._broker), 0, 0, 0, 0
         for queue_id in range(min(queues, MAX_QUEUES)):
             target = int(reads.max_offset(topic, queue_id))
             if at_ms >= 0:
@@ -266,19 +270,21 @@ class Changes:
         """Plan the offsets that a reset replaced."""
         old = self.replaced.get(_text(fields, "undo"))
         if old is None:
-            raise _bad("this reset is forgotten; rmq admin auditLog has its offsets")
+            raise _bad_request(
+                "this reset is forgotten; rmq admin auditLog has its offsets"
+            )
         group, topic = old.group, old.topic
         common = {"topic": topic, "group": group, "timestamp": "0", "isForce": "true"}
         requests = []
         for queue_id, at in sorted(old.offsets.items()):
-            offset = self._within(topic, queue_id, at)
+            offset = self._clamp_offset(topic, queue_id, at)
             place = {"queueId": str(queue_id), "offset": str(offset)}
             code = RequestCode.INVOKE_BROKER_TO_RESET_OFFSET
             requests.append(Command(code, common | place))
         first = next(iter(sorted(old.offsets.items())), (0, 0))
         command = (
             f"rmq admin resetOffsetByTime -g {quote(group)} -t {quote(topic)} -s 0 "
-            f"{self._place()} -q {first[0]} -o {first[1]}"
+            f"{self._broker_option()} -q {first[0]} -o {first[1]}"
         )
         if len(requests) > 1:
             command += f"   # and {len(requests) - 1} more queues"
@@ -287,20 +293,22 @@ class Changes:
         ]
         return Plan(requests, command, would)
 
-    def _within(self, topic: str, queue_id: int, offset: int) -> int:
+    def _clamp_offset(self, topic: str, queue_id: int, offset: int) -> int:
         reads = self._broker.store.reads
         low, high = reads.min_offset(topic, queue_id), reads.max_offset(topic, queue_id)
         return min(max(offset, int(low)), int(high))
 
     # -- messages
 
-    async def _resend(self, fields: Fields) -> Plan:
+    async def _plan_resend(self, fields: Fields) -> Plan:
         group = _text(fields, "group")
         dead = DLQ_PREFIX + group
         if self._broker.topics.get(dead) is None:
-            raise _bad(f"the group {group[:255]} has no dead letters")
+            raise _bad_request(f"the group {group[:255]} has no dead letters")
         sent = {"group": group}
-        command = f"rmq admin resendDeadLetters {self._place()} -g {quote(group)}"
+        command = (
+            f"rmq admin resendDeadLetters {self._broker_option()} -g {quote(group)}"
+        )
         if offsets := _text(fields, "offsets"):
             sent["offsets"] = offsets
             command += f" -o {quote(offsets)}"
@@ -314,7 +322,7 @@ class Changes:
             command += " --all"
             what = "All dead letters, at most 10,000,"
         else:
-            raise _bad("say which: offsets, topic and tag, or all")
+            raise _bad_request("say which: offsets, topic and tag, or all")
         would = [f"{what} come again to {group}, and to no other group."]
         would.append("They stay in the list of dead letters, too.")
         return Plan([Command(OwnRequestCode.RESEND_DEAD_LETTERS, sent)], command, would)
@@ -339,7 +347,7 @@ class Changes:
         request = Command(RequestCode.SEND_MESSAGE, message, body.encode())
         return Plan([request], command, would)
 
-    async def _sent(self, request: Command, user: str, address: str) -> str:
+    async def _send_message(self, request: Command, user: str, address: str) -> str:
         """Store a message; under SYNC_FLUSH wait for the disk."""
         broker, fields = self._broker, request.ext_fields
         check(broker, request, user, address)
@@ -364,7 +372,7 @@ class Changes:
     def _is_durable(self, end_offset: int) -> bool:
         return self._broker.store.positions.durable.value >= end_offset
 
-    def _place(self) -> str:
+    def _broker_option(self) -> str:
         return f"-b {self._broker.address}"
 
 
@@ -375,25 +383,25 @@ def _queues(number: int, one: str, many: str) -> str:
 def _text(fields: Fields, name: str, limit: int = 4_096) -> str:
     value = fields.get(name, "")
     if not isinstance(value, str) or len(value) > limit:
-        raise _bad(f"{name} must be a text of at most {limit} characters")
+        raise _bad_request(f"{name} must be a text of at most {limit} characters")
     return value
 
 
-def _number(fields: Fields, name: str, old: int, most: int, least: int = 0) -> int:
+def _number_of(fields: Fields, name: str, old: int, most: int, least: int = 0) -> int:
     value = fields.get(name, old)
     if isinstance(value, bool) or not isinstance(value, int):
-        raise _bad(f"{name} must be a number")
+        raise _bad_request(f"{name} must be a number")
     if not least <= value <= most:
-        raise _bad(f"{name} must be from {least} to {most}")
+        raise _bad_request(f"{name} must be from {least} to {most}")
     return value
 
 
 def _flag(fields: Fields, name: str, old: bool) -> bool:
     value = fields.get(name, old)
     if not isinstance(value, bool):
-        raise _bad(f"{name} must be true or false")
+        raise _bad_request(f"{name} must be true or false")
     return value
 
 
-def _bad(reason: str) -> RequestRejected:
+def _bad_request(reason: str) -> RequestRejected:
     return RequestRejected(ResponseCode.INVALID_PARAMETER, reason)

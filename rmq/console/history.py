@@ -15,16 +15,16 @@ if TYPE_CHECKING:
 SECONDS: Final = 300
 
 
-class History:
+class TrafficHistory:
     """Belongs to the trio thread."""
 
     def __init__(self, broker: "BrokerContext") -> None:
         self._broker = broker
-        self._last = self._totals()
+        self._last = self._read_totals()
         self.incoming: deque[int] = deque([0] * SECONDS, maxlen=SECONDS)
         self.outgoing: deque[int] = deque([0] * SECONDS, maxlen=SECONDS)
 
-    def _totals(self) -> tuple[int, int]:
+    def _read_totals(self) -> tuple[int, int]:
         stats = self._broker.store.statistics()
         return stats.put_messages, stats.transferred_messages
 
@@ -36,7 +36,7 @@ class History:
 
     def sample(self) -> None:
         """Add what came and went since the last sample."""
-        now = self._totals()
+        now = self._read_totals()
         self.incoming.append(max(0, now[0] - self._last[0]))
         self.outgoing.append(max(0, now[1] - self._last[1]))
         self._last = now

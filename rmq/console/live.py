@@ -16,7 +16,7 @@ from typing import Any, Final
 import msgspec
 import trio
 
-from rmq.console.diff import UNCHANGED, diff
+from rmq.console.diff import UNCHANGED, find_changes
 from rmq.core.errors import RequestRejected
 
 logger = logging.getLogger(__name__)
@@ -98,20 +98,20 @@ class Live:
                     break
                 change = UNCHANGED
                 if channel.state is None:
-                    change = channel.full = event("full", state)
-                    _tell(channel, channel.full)
+                    change = channel.full = encode_event("full", state)
+                    _send_to_all(channel, channel.full)
                 else:
-                    change = diff(channel.state, state)
+                    change = find_changes(channel.state, state)
                     if change is not UNCHANGED:
-                        channel.full = event("full", state)
-                        _tell(channel, event("diff", change))
+                        channel.full = encode_event("full", state)
+                        _send_to_all(channel, encode_event("diff", change))
                 channel.state = state
                 await trio.sleep(period_s)
         if self._channels.get(key) is channel:
             del self._channels[key]
 
 
-def _tell(channel: _Channel, data: bytes) -> None:
+def _send_to_all(channel: _Channel, data: bytes) -> None:
     """Queue an event for all; a listener that does not read is cut off."""
     for each in list(channel.listeners):
         try:
@@ -123,11 +123,11 @@ def _tell(channel: _Channel, data: bytes) -> None:
 
 def _end(channel: _Channel, why: str) -> None:
     """Say why, and end the streams of all listeners."""
-    _tell(channel, event("bye", {"why": why}))
+    _send_to_all(channel, encode_event("bye", {"why": why}))
     for each in list(channel.listeners):
         each.close()
 
 
-def event(name: str, data: Any) -> bytes:  # noqa: ANN401 - any JSON value
+def encode_event(name: str, data: Any) -> bytes:  # noqa: ANN401 - any JSON value
     """Return one event."""
     return b"event: %s\ndata: %s\n\n" % (name.encode(), msgspec.json.encode(data))

@@ -69,7 +69,7 @@ class ReplacedOffsets(JsonTable):
         """Return a reset; None if it is forgotten."""
         return self._resets.get(key)
 
-    def of(self, group: str) -> list[dict[str, Any]]:
+    def resets_of(self, group: str) -> list[dict[str, Any]]:
         """Return the resets of a group, the newest first, without offsets."""
         return [
             {"key": each.key, "at": each.at_ms, "user": each.user,

@@ -18,12 +18,12 @@ from rmq.console.changes import Changes
 from rmq.console.config import ConsoleConfig
 from rmq.console.files import File, read_files
 from rmq.console.headers import is_known_host, is_loopback, is_own_page
-from rmq.console.history import History
+from rmq.console.history import TrafficHistory
 from rmq.console.live import Compute, Live
 from rmq.console.sessions import SESSION_MS, Sessions
 from rmq.core.errors import RequestRejected
 from rmq.observe.message_views import MESSAGE_VIEWS, placed_record
-from rmq.observe.queries import MAX_TEXT, Turns
+from rmq.observe.queries import MAX_TEXT, TurnTaker
 from rmq.observe.views import VIEWS, show_view
 from rmq.protocol.codes import ResponseCode
 
@@ -71,7 +71,7 @@ class Stream(NamedTuple):
     key: str
 
 
-def refusal(status: HTTPStatus, sentence: str) -> Answer:
+def error_answer(status: HTTPStatus, sentence: str) -> Answer:
     """Return an error as the page shows it."""
     return Answer(msgspec.json.encode({"error": sentence}), status)
 
@@ -86,36 +86,36 @@ class Routes:
         self._files = read_files()
         self.sessions = Sessions(broker)
         self.live = Live()
-        self.history = History(broker)
+        self.history = TrafficHistory(broker)
         self.port = config.console_port
         refusal = "" if config.console_write else WHY_READ_ONLY
         if not self.sessions.is_needed and not is_loopback(config.console_host):
             refusal = refusal or WHY_NOT_HERE
         self.changes = Changes(broker, refusal)
 
-    async def answer(self, request: Request) -> Answer | Stream:
+    async def answer_request(self, request: Request) -> Answer | Stream:
         """Answer a request; errors of ours are for the caller."""
         if not is_known_host(request.headers.get("host", ""), self._names):
-            return refusal(
+            return error_answer(
                 HTTPStatus.MISDIRECTED_REQUEST,
                 "The console does not know this name: add it to rmq.consoleHosts.",
             )
         if request.method == "POST":
-            return await self._post(request)
+            return await self._answer_post(request)
         if request.method not in ("GET", "HEAD"):
-            return refusal(
+            return error_answer(
                 HTTPStatus.METHOD_NOT_ALLOWED, "Only GET and POST are known."
             )
         if not request.path.startswith("/api/"):
-            return self._file(request)
+            return self._file_answer(request)
         key = self.key_of(request)
         user = self.sessions.user(key, request.address)
         if user is None:
-            return refusal(HTTPStatus.UNAUTHORIZED, NOT_SIGNED_IN)
+            return error_answer(HTTPStatus.UNAUTHORIZED, NOT_SIGNED_IN)
         try:
-            return await self._api(request, user, key)
+            return await self._answer_api(request, user, key)
         except RequestRejected as error:
-            return _rejected(error)
+            return _rejection_answer(error)
 
     def key_of(self, request: Request) -> str:
         """Return the key of the session that the cookie names."""
@@ -133,19 +133,19 @@ class Routes:
 
     # -- files
 
-    def _file(self, request: Request) -> Answer:
+    def _file_answer(self, request: Request) -> Answer:
         file = self._files.get(request.path)
         if file is None:
-            return refusal(HTTPStatus.NOT_FOUND, "There is no such page.")
+            return error_answer(HTTPStatus.NOT_FOUND, "There is no such page.")
         headers = [("Cache-Control", "no-cache"), ("ETag", file.etag)]
         headers.append(("Vary", "Accept-Encoding"))
         if request.headers.get("if-none-match") == file.etag:
             return Answer(
                 b"", HTTPStatus.NOT_MODIFIED, file.content_type, tuple(headers)
             )
-        return self._sent(file, request, headers)
+        return self._content_answer(file, request, headers)
 
-    def _sent(
+    def _content_answer(
         self, file: File, request: Request, headers: list[tuple[str, str]]
     ) -> Answer:
         body = file.content
@@ -156,39 +156,45 @@ class Routes:
 
     # -- data
 
-    async def _api(self, request: Request, user: str, key: str) -> Answer | Stream:
+    async def _answer_api(
+        self, request: Request, user: str, key: str
+    ) -> Answer | Stream:
         name = request.path.removeprefix("/api/")
         if name == "live":
             view = request.query.get("view", "")
             query = {k: v for k, v in request.query.items() if k != "view"}
-            compute = self._compute(view, query)
+            compute = self._view_function(view, query)
             await compute()  # an error is an answer, not the end of a stream
             return Stream(view, query, compute, key)
         if name == "session":
             await trio.lowlevel.checkpoint()
-            return _json(self._session(user))
+            return _json_answer(self._session_state(user))
         if name == "find":
-            return _json(await self._find(request.query.get("q", "")[:MAX_TEXT]))
+            return _json_answer(
+                await self._find_names(request.query.get("q", "")[:MAX_TEXT])
+            )
         if name == "config":
             await trio.lowlevel.checkpoint()
-            return _json(self._config())
+            return _json_answer(self._config_rows())
         if name == "audit":
             await trio.lowlevel.checkpoint()
             changes = list(self._broker.audit.all())[-MAX_CHANGES:]
             rows = [msgspec.to_builtins(each) for each in reversed(changes)]
-            return _json({"now": self._broker.clock.now_ms(), "rows": rows})
+            return _json_answer({"now": self._broker.clock.now_ms(), "rows": rows})
         if name == "replaced":
             await trio.lowlevel.checkpoint()
-            rows = self.changes.replaced.of(request.query.get("group", ""))
-            return _json({"now": self._broker.clock.now_ms(), "rows": rows})
+            rows = self.changes.replaced.resets_of(request.query.get("group", ""))
+            return _json_answer({"now": self._broker.clock.now_ms(), "rows": rows})
         if name == "body":
-            return await self._body(request, key)
+            return await self._body_answer(request, key)
         if name in VIEWS or name in MESSAGE_VIEWS:
             require = partial(self.sessions.require, key, request.address)
-            return _json(await show_view(self._broker, name, request.query, require))
-        return refusal(HTTPStatus.NOT_FOUND, "There is no such path.")
+            return _json_answer(
+                await show_view(self._broker, name, request.query, require)
+            )
+        return error_answer(HTTPStatus.NOT_FOUND, "There is no such path.")
 
-    def _compute(self, name: str, query: Mapping[str, str]) -> Compute:
+    def _view_function(self, name: str, query: Mapping[str, str]) -> Compute:
         view = VIEWS.get(name)
         if view is None:
             raise RequestRejected(
@@ -204,7 +210,7 @@ class Routes:
 
         return compute
 
-    def _session(self, user: str) -> dict[str, Any]:
+    def _session_state(self, user: str) -> dict[str, Any]:
         config = self._broker.config
         return {
             "user": user, "signed_in": self.sessions.is_needed,
@@ -216,9 +222,9 @@ class Routes:
             "problems": len(self._broker.monitor.problems),
         }  # fmt: skip
 
-    async def _find(self, text: str) -> dict[str, Any]:
+    async def _find_names(self, text: str) -> dict[str, Any]:
         """Return names that contain a text: those that begin with it first."""
-        wanted, turns = text.lower(), Turns(self._broker)
+        wanted, turns = text.lower(), TurnTaker(self._broker)
         found: list[tuple[bool, str, str]] = []
         groups = dict.fromkeys(self._broker.offsets.group_names())
         groups |= dict.fromkeys(self._broker.consumers.group_names())
@@ -231,7 +237,7 @@ class Routes:
         rows = [{"kind": kind, "name": name} for _, name, kind in found[:MAX_FOUND]]
         return {"rows": rows, "found": len(found)}
 
-    async def _body(self, request: Request, key: str) -> Answer:
+    async def _body_answer(self, request: Request, key: str) -> Answer:
         """Answer the stored bytes of a body, for a file; a browser never shows them."""
         require = partial(self.sessions.require, key, request.address)
         record = await placed_record(self._broker, request.query, require)
@@ -241,7 +247,7 @@ class Routes:
         )
         return Answer(record.body, HTTPStatus.OK, "application/octet-stream", headers)
 
-    def _config(self) -> dict[str, Any]:
+    def _config_rows(self) -> dict[str, Any]:
         rows = [
             {"key": key, "value": value, "is_default": is_default}
             for config in self._broker.configs()
@@ -251,7 +257,7 @@ class Routes:
 
     # -- changes
 
-    async def _post(self, request: Request) -> Answer:
+    async def _answer_post(self, request: Request) -> Answer:
         headers = request.headers
         is_ours = is_own_page(
             headers.get("origin", ""),
@@ -260,42 +266,44 @@ class Routes:
         )
         is_json = headers.get("content-type", "").partition(";")[0].strip() == JSON
         if not is_ours or headers.get("x-rmq") != "1" or not is_json:
-            return refusal(
+            return error_answer(
                 HTTPStatus.FORBIDDEN, "This request does not come from the console."
             )
         if request.path.startswith("/api/do/"):
-            return await self._do(request)
+            return await self._answer_change(request)
         await trio.lowlevel.checkpoint()
         if request.path == "/api/sign-out":
             self.sessions.sign_out(self.key_of(request))
-            return self._with_cookie("", 0)
+            return self._cookie_answer("", 0)
         if request.path != "/api/sign-in":
-            return refusal(HTTPStatus.NOT_FOUND, "There is no such path.")
+            return error_answer(HTTPStatus.NOT_FOUND, "There is no such path.")
         try:
             given = msgspec.json.decode(request.body, type=Credentials)
             key = self.sessions.sign_in(given.user, given.password, request.address)
         except msgspec.MsgspecError:
-            return refusal(HTTPStatus.BAD_REQUEST, "user and password are wanted.")
+            return error_answer(HTTPStatus.BAD_REQUEST, "user and password are wanted.")
         except RequestRejected as error:
-            return refusal(HTTPStatus.FORBIDDEN, error.remark)
-        return self._with_cookie(key, SESSION_MS // 1_000)
+            return error_answer(HTTPStatus.FORBIDDEN, error.remark)
+        return self._cookie_answer(key, SESSION_MS // 1_000)
 
-    async def _do(self, request: Request) -> Answer:
+    async def _answer_change(self, request: Request) -> Answer:
         """Plan a change, or carry it out."""
         user = self.sessions.user(self.key_of(request), request.address)
         if user is None:
-            return refusal(HTTPStatus.UNAUTHORIZED, NOT_SIGNED_IN)
+            return error_answer(HTTPStatus.UNAUTHORIZED, NOT_SIGNED_IN)
         name = request.path.removeprefix("/api/do/")
         try:
             fields = msgspec.json.decode(request.body, type=dict[str, Any])
-            found = await self.changes.do(name, fields, user, request.address)
+            found = await self.changes.plan_or_apply(
+                name, fields, user, request.address
+            )
         except msgspec.MsgspecError:
-            return refusal(HTTPStatus.BAD_REQUEST, "A JSON object is wanted.")
+            return error_answer(HTTPStatus.BAD_REQUEST, "A JSON object is wanted.")
         except RequestRejected as error:
-            return _rejected(error)
-        return _json(found)
+            return _rejection_answer(error)
+        return _json_answer(found)
 
-    def _with_cookie(self, key: str, seconds: int) -> Answer:
+    def _cookie_answer(self, key: str, seconds: int) -> Answer:
         cookie = (
             f"{self._cookie_name}={key}; HttpOnly; SameSite=Strict; Path=/; "
             f"Max-Age={seconds}{'; Secure' if self._is_https else ''}"
@@ -311,10 +319,10 @@ class Credentials(msgspec.Struct):
     password: str
 
 
-def _rejected(error: RequestRejected) -> Answer:
+def _rejection_answer(error: RequestRejected) -> Answer:
     status = STATUSES.get(error.code, HTTPStatus.BAD_REQUEST)
-    return refusal(status, f"{error.remark[:1].upper()}{error.remark[1:]}.")
+    return error_answer(status, f"{error.remark[:1].upper()}{error.remark[1:]}.")
 
 
-def _json(value: object) -> Answer:
+def _json_answer(value: object) -> Answer:
     return Answer(msgspec.json.encode(value))

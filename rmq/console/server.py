@@ -15,8 +15,8 @@ import trio
 
 from rmq.console.config import ConsoleConfig, ConsoleTls
 from rmq.console.headers import ALWAYS, is_loopback
-from rmq.console.live import SILENCE_S, event
-from rmq.console.routes import Answer, Request, Routes, Stream, refusal
+from rmq.console.live import SILENCE_S, encode_event
+from rmq.console.routes import Answer, Request, Routes, Stream, error_answer
 from rmq.core.errors import ConfigError
 from rmq.core.logs import Foreign
 from rmq.http.exchange import Exchange
@@ -108,13 +108,13 @@ class ConsoleServer:
         try:
             async with wire:
                 host, port, *_ = stream.socket.getpeername()
-                await self._converse(Exchange(wire), scope, f"{host}:{port}")
+                await self._serve_requests(Exchange(wire), scope, f"{host}:{port}")
         except (trio.BrokenResourceError, trio.ClosedResourceError, OSError):
             logger.debug("a browser left before its answer")
         except Exception:  # the supervisor of connections
             logger.exception("a connection of the console failed")
 
-    async def _converse(
+    async def _serve_requests(
         self, exchange: Exchange, slot: trio.CancelScope, address: str
     ) -> None:
         while True:
@@ -123,7 +123,7 @@ class ConsoleServer:
                     request = await _read_request(exchange, address)
             except h11.RemoteProtocolError as error:
                 status = HTTPStatus(error.error_status_hint)
-                await _send(exchange, refusal(status, f"{status.phrase}."))
+                await _send(exchange, error_answer(status, f"{status.phrase}."))
                 await exchange.finish()
                 return
             if scope.cancelled_caught or request is None:
@@ -139,34 +139,34 @@ class ConsoleServer:
         """Answer a request, with events until they end; False if that took too long."""
         answer: Answer | Stream | None = None
         with trio.move_on_after(REQUEST_S) as scope:
-            with self._listener.slots.protected(slot):
-                answer = await self._answer(request)
+            with self._listener.slots.protect_slot(slot):
+                answer = await self._answer_request(request)
             if not isinstance(answer, Stream):
                 await _send(exchange, answer, with_body=request.method != "HEAD")
         if isinstance(answer, Stream):
-            with self._listener.slots.protected(slot):
-                await self._stream(exchange, request, answer)
+            with self._listener.slots.protect_slot(slot):
+                await self._serve_stream(exchange, request, answer)
             return False
         return not scope.cancelled_caught
 
-    async def _answer(self, request: Request) -> Answer | Stream:
+    async def _answer_request(self, request: Request) -> Answer | Stream:
         assert self._routes is not None, "run it first"
         try:
-            answer = await self._routes.answer(request)
+            answer = await self._routes.answer_request(request)
         except Exception:  # the supervisor of answers
             logger.exception("the page %s failed", Foreign(request.path))
-            return refusal(
+            return error_answer(
                 HTTPStatus.INTERNAL_SERVER_ERROR,
                 "This view failed. The log of the broker has the reason.",
             )
         if isinstance(answer, Stream) and self._streams >= MAX_STREAMS:
-            return refusal(
+            return error_answer(
                 HTTPStatus.SERVICE_UNAVAILABLE,
                 f"{MAX_STREAMS} pages look at this broker already: close one.",
             )
         return answer
 
-    async def _stream(
+    async def _serve_stream(
         self, exchange: Exchange, request: Request, wanted: Stream
     ) -> None:
         """Send events until the browser leaves, or its user may not look any more."""
@@ -199,7 +199,7 @@ class ConsoleServer:
                 checked = trio.current_time()
                 user = self._routes.sessions.user(wanted.key, request.address)
                 if user is None:
-                    await exchange.send_part(event("bye", {"why": "signed out"}))
+                    await exchange.send_part(encode_event("bye", {"why": "signed out"}))
                     return
             with trio.move_on_after(REQUEST_S) as scope:
                 await exchange.send_part(data)

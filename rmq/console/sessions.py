@@ -71,9 +71,9 @@ class Sessions:
         if 0 < len(user) <= MAX_NAME and 0 < len(password) <= MAX_NAME:
             sign(proof, user, password)
         try:
-            self._check(proof, address)
+            self._check_rights(proof, address)
         except RequestRejected as refusal:
-            self._note_wrong(address)
+            self._count_wrong(address)
             raise RequestRejected(refusal.code, REFUSED) from None
         now_ms = self._clock.now_ms()
         for key in [k for k, s in self._sessions.items() if s.ends_ms <= now_ms]:
@@ -111,12 +111,12 @@ class Sessions:
 
     def _may_look(self, proof: Command, address: str) -> bool:
         try:
-            self._check(proof, address)
+            self._check_rights(proof, address)
         except RequestRejected:
             return False
         return True
 
-    def _check(self, proof: Command, address: str) -> None:
+    def _check_rights(self, proof: Command, address: str) -> None:
         # a guard reads only the address of a connection
         self._rights.check_request(proof, cast("Connection", Caller(address)))
 
@@ -128,7 +128,7 @@ class Sessions:
                 1, "Too many wrong passwords. Wait for a minute, then try again."
             )
 
-    def _note_wrong(self, address: str) -> None:
+    def _count_wrong(self, address: str) -> None:
         host = host_of(address)
         wrong = self._wrong.pop(host, None) or deque(maxlen=MAX_WRONG)
         wrong.append(self._clock.steady_ms())

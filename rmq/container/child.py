@@ -46,7 +46,7 @@ _PR_SET_PDEATHSIG = 1
 _C = ctypes.CDLL(None, use_errno=True)
 
 
-class Identity(NamedTuple):
+class BrokerIdentity(NamedTuple):
     """What tells brokers apart. Known in Java as `BrokerIdentity`."""
 
     cluster: str
@@ -68,7 +68,7 @@ class Child:
 
     def __init__(
         self,
-        identity: Identity,
+        identity: BrokerIdentity,
         arguments: Sequence[str],
         write_line: Callable[[str, str], None],
         *,
@@ -121,7 +121,7 @@ class Child:
                     logger.error(
                         "broker %s ended with %s; it starts again in %.0f s",
                         self.identity.name,
-                        _words(code),
+                        _exit_text(code),
                         pause_s,
                     )
                     await trio.sleep(pause_s)
@@ -214,6 +214,6 @@ async def _lines(pipe: trio.lowlevel.FdStream) -> AsyncGenerator[str]:
             yield data.decode(errors="replace")
 
 
-def _words(code: int) -> str:
+def _exit_text(code: int) -> str:
     """Return how a process has ended."""
     return f"exit code {code}" if code >= 0 else signal.Signals(-code).name

@@ -71,6 +71,6 @@ class ContainerConfig(Configuration):
     )
 
     @property
-    def paths(self) -> list[str]:
+    def broker_paths(self) -> list[str]:
         """The files of the brokers."""
         return [path for path in self.broker_config_paths.split(":") if path.strip()]

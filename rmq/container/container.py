@@ -17,9 +17,9 @@ from rmq.access.networks import LOOPBACK, are_within, parse_networks
 from rmq.config.broker import BrokerConfig
 from rmq.config.changes import as_properties
 from rmq.config.option import MetricsExporter, build, read_properties
-from rmq.container.child import Child, Identity
+from rmq.container.child import BrokerIdentity, Child
 from rmq.container.config import ContainerConfig
-from rmq.container.pages import pages
+from rmq.container.pages import container_pages
 from rmq.core.address import FAST_PORT_DISTANCE
 from rmq.core.clock import SystemClock
 from rmq.core.errors import ConfigError, RequestRejected
@@ -55,19 +55,21 @@ FIRST_START_LIMIT_S = 60.0
 WriteLine = Callable[[str, str], None]
 
 
-class Wanted(NamedTuple):
+class BrokerStart(NamedTuple):
     """A broker to start: who it is, and the arguments of `rmq broker`."""
 
-    identity: Identity
+    identity: BrokerIdentity
     arguments: Sequence[str]
     is_slave: bool = False
     has_name_servers: bool = False
 
     @classmethod
-    def of_values(cls, values: Mapping[str, str], arguments: Sequence[str]) -> "Wanted":
+    def of_values(
+        cls, values: Mapping[str, str], arguments: Sequence[str]
+    ) -> "BrokerStart":
         """Read who it is from its settings; ConfigError if they are not valid."""
         config, store = build(BrokerConfig, values), build(StoreConfig, values)
-        identity = Identity(
+        identity = BrokerIdentity(
             config.broker_cluster_name, config.broker_name, config.broker_id
         )
         return cls(
@@ -78,7 +80,7 @@ class Wanted(NamedTuple):
         )
 
     @classmethod
-    def of_file(cls, path: str) -> "Wanted":
+    def of_file(cls, path: str) -> "BrokerStart":
         """Read a broker's file; ConfigError if it is not valid."""
         return cls.of_values(read_properties(path), ["-c", path])
 
@@ -96,7 +98,7 @@ class Container:
     ) -> None:
         """`arguments` are for every broker, after its own."""
         self.config = config
-        self.children: dict[Identity, Child] = {}
+        self.children: dict[BrokerIdentity, Child] = {}
         self.name_servers = config.namesrv_addr
         self.port = self.http_port = 0
         self.is_stopping = False
@@ -124,7 +126,7 @@ class Container:
 
     async def run(
         self,
-        brokers: Iterable[Wanted],
+        brokers: Iterable[BrokerStart],
         *,
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
@@ -175,7 +177,7 @@ class Container:
 
     async def _listen(self, server: RemotingServer) -> None:
         table = HandlerTable()
-        table.guards.append(self._check)
+        table.guards.append(self._check_admin)
         table.register(RequestCode.ADD_BROKER, self._add_broker)
         table.register(RequestCode.REMOVE_BROKER, self._remove_broker)
         table.register(RequestCode.GET_BROKER_CONFIG, self._get_config)
@@ -192,11 +194,13 @@ class Container:
         http = HttpServer(self.config.metrics_host, self.config.metrics_port)
         await http.open()
         self.http_port = http.port
-        nursery.start_soon(http.run, pages(self.children, lambda: self.is_stopping))
+        nursery.start_soon(
+            http.run, container_pages(self.children, lambda: self.is_stopping)
+        )
 
     # -- brokers
 
-    def _add(self, wanted: Wanted) -> Child:
+    def _add(self, wanted: BrokerStart) -> Child:
         """Start a broker; ConfigError if there is one of its name already."""
         if wanted.identity in self.children:
             raise ConfigError(
@@ -236,7 +240,7 @@ class Container:
 
     # -- requests
 
-    def _check(self, request: Command, connection: Connection) -> None:
+    def _check_admin(self, request: Command, connection: Connection) -> None:
         hosts = connection.source_host, connection.peer_host
         for host in hosts:
             if not are_within([host], self._admins):
@@ -252,25 +256,25 @@ class Container:
         path = request.header(AddBrokerRequestHeader).config_path
         logger.info("%s adds broker %s", connection.remote_address, Foreign(path or ""))
         if not path:
-            raise _failed("addBroker config path is empty")
+            raise _system_error("addBroker config path is empty")
         if self.is_stopping:
-            raise _failed("the container stops")
+            raise _system_error("the container stops")
         try:
-            child = self._add(await in_thread(Wanted.of_file, path))
+            child = self._add(await in_thread(BrokerStart.of_file, path))
         except ConfigError as error:
-            raise _failed(str(error)) from error
+            raise _system_error(str(error)) from error
         with trio.move_on_after(START_LIMIT_S):
             await child.settled.wait()
         if not child.address:
             reason = child.last_line or f"it is not ready after {START_LIMIT_S:.0f} s"
             await self._remove(child)
-            raise _failed(f"start broker failed: {reason}")
+            raise _system_error(f"start broker failed: {reason}")
         return request.reply()
 
     async def _remove_broker(self, request: Command, connection: Connection) -> Command:
         """903: stop a broker in order, and forget it."""
         header = request.header(RemoveBrokerRequestHeader)
-        identity = Identity(
+        identity = BrokerIdentity(
             header.broker_cluster_name, header.broker_name, header.broker_id
         )
         logger.info(
@@ -287,5 +291,5 @@ class Container:
         return request.reply(body=as_properties([self.config]))
 
 
-def _failed(remark: str) -> RequestRejected:
+def _system_error(remark: str) -> RequestRejected:
     return RequestRejected(ResponseCode.SYSTEM_ERROR, remark)

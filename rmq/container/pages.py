@@ -12,13 +12,13 @@ from http import HTTPStatus
 import h11
 import trio
 
-from rmq.container.child import Child, Identity
+from rmq.container.child import BrokerIdentity, Child
 from rmq.core.threads import in_thread
 from rmq.http.exchange import fetch
 from rmq.http.server import Page, Pages
 from rmq.observe.metrics.exposition import CONTENT_TYPE, Family, Sample, expose
 
-Children = Mapping[Identity, Child]
+Children = Mapping[BrokerIdentity, Child]
 
 PAGE_LIMIT = 64 << 20
 """Bytes of a broker's page: a million samples."""
@@ -29,7 +29,7 @@ TIMEOUT_S = 5.0
 SILENT = f"it does not answer within {TIMEOUT_S:.0f} s"
 
 
-def pages(children: Children, is_stopping: Callable[[], bool]) -> Pages:
+def container_pages(children: Children, is_stopping: Callable[[], bool]) -> Pages:
     """Return the pages by path; `children` are the brokers."""
     return {
         "/metrics": partial(_metrics, children),

@@ -37,7 +37,7 @@ class ConnectionSlots:
         self._waiting.pop(scope, None)
 
     @contextmanager
-    def protected(self, scope: trio.CancelScope) -> Iterator[None]:
+    def protect_slot(self, scope: trio.CancelScope) -> Iterator[None]:
         """Protect a connection while this server works for it.
 
         Its wait for the peer begins again afterwards.

@@ -52,7 +52,7 @@ class Exchange:
     ) -> None:
         """Send a whole answer; one to HEAD has no body."""
         length = ("Content-Length", str(len(body)))
-        sent = [self._head(status, [*headers, length])]
+        sent = [self._encode_head(status, [*headers, length])]
         if with_body and body:
             sent.append(self._http.send(h11.Data(body)) or b"")
         sent.append(self._http.send(h11.EndOfMessage()) or b"")
@@ -60,7 +60,7 @@ class Exchange:
 
     async def begin_stream(self, headers: Headers, data: bytes) -> None:
         """Send the head of an answer without an end, and its first part."""
-        head = self._head(HTTPStatus.OK, headers)
+        head = self._encode_head(HTTPStatus.OK, headers)
         await self._stream.send_all(head + (self._http.send(h11.Data(data)) or b""))
 
     async def send_part(self, data: bytes) -> None:
@@ -85,7 +85,7 @@ class Exchange:
             while await self._stream.receive_some():
                 pass
 
-    def _head(self, status: int, headers: Headers) -> bytes:
+    def _encode_head(self, status: int, headers: Headers) -> bytes:
         head = h11.Response(
             status_code=status,
             reason=HTTPStatus(status).phrase,

@@ -72,11 +72,13 @@ class HttpServer:
         async with stream:
             with trio.move_on_after(TIMEOUT_S):
                 try:
-                    await self._answer(Exchange(stream), scope)
+                    await self._answer_request(Exchange(stream), scope)
                 except trio.BrokenResourceError:
                     logger.debug("a peer left before its answer")
 
-    async def _answer(self, exchange: Exchange, scope: trio.CancelScope) -> None:
+    async def _answer_request(
+        self, exchange: Exchange, scope: trio.CancelScope
+    ) -> None:
         with_body = True
         try:
             request = await exchange.read_head()
@@ -85,7 +87,7 @@ class HttpServer:
         else:
             if request is None:
                 return
-            with self._listener.slots.protected(scope):
+            with self._listener.slots.protect_slot(scope):
                 page = await self._page_of(request)
             with_body = request.method != b"HEAD"
         headers = (

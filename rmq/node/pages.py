@@ -84,7 +84,7 @@ def serve_pages(
 
 async def _serve_http(node: Node, broker: Broker, http: "HttpServer") -> None:
     """Serve metrics and health until cancelled."""
-    from rmq.observe.pages import pages
+    from rmq.observe.pages import broker_pages
 
     logger.info("metrics are on http://%s:%d", broker.config.metrics_host, http.port)
-    await http.run(pages(broker.context, node.server, lambda: node.is_stopping))
+    await http.run(broker_pages(broker.context, node.server, lambda: node.is_stopping))

@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple
 from rmq.observe.broker_view import MemberView
 from rmq.observe.client_names import language_name, library_text
 from rmq.observe.monitor_state import MonitoredBroker
-from rmq.observe.queries import ListQuery, Query, Row, Turns, rounded, view_head
+from rmq.observe.queries import ListQuery, Query, Row, TurnTaker, round_rate, view_head
 from rmq.observe.snapshot import work_of
 from rmq.remoting.connection import Connection
 
@@ -23,13 +23,13 @@ class ConnectedMember(NamedTuple):
     library: str
 
 
-async def clients(broker: MonitoredBroker, query: Query) -> dict[str, Any]:
+async def clients_view(broker: MonitoredBroker, query: Query) -> dict[str, Any]:
     """Return consumers and producers that are online, one row a group and client.
 
     `versions`: the libraries of those that match, and how many have each.
     """
     wanted = ListQuery(query, ("group", "client"))
-    turns = Turns(broker)
+    turns = TurnTaker(broker)
     found: list[tuple[Any, ConnectedMember]] = []
     versions: Counter[str] = Counter()
     total = 0
@@ -65,7 +65,7 @@ def _client_row(broker: MonitoredBroker, each: ConnectedMember) -> Row:
         "address": connection.remote_address,
         "language": language_name(member.language),
         "version": member.version, "library": each.library,
-        "done": None if done is None else rounded(done),
+        "done": None if done is None else round_rate(done),
         "ms": round(1_000 / done, 1) if done and in_hand else None,
         "in_hand": in_hand,
         "heard_ms": max(0, broker.clock.now_ms() - member.last_heartbeat_ms),

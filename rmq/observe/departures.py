@@ -6,7 +6,7 @@ from rmq.core.clock import Clock
 from rmq.remoting.connection import Connection
 
 if TYPE_CHECKING:
-    from rmq.observe.reasons import Left
+    from rmq.observe.reasons import Departure
 
 MAX_GROUPS: Final = 1_000
 """Groups with a client that left; about 300 bytes each. The oldest goes."""
@@ -17,21 +17,21 @@ class Departures:
 
     def __init__(self, clock: Clock) -> None:
         self._now_ms = clock.now_ms
-        self._last: dict[str, Left] = {}
+        self._last: dict[str, Departure] = {}
 
     def add(
         self, group: str, client_id: str, connection: Connection, is_in_order: bool
     ) -> None:
         """Keep that a client left: a callback of `ConsumerTable`."""
         # imported on use: nobody leaves before somebody has come
-        from rmq.observe.reasons import Left
+        from rmq.observe.reasons import Departure
 
         self._last.pop(group, None)
         if len(self._last) >= MAX_GROUPS:
             del self._last[next(iter(self._last))]
         client = f"{client_id} at {connection.remote_address}"
-        self._last[group] = Left(client, self._now_ms(), is_in_order)
+        self._last[group] = Departure(client, self._now_ms(), is_in_order)
 
-    def last(self, group: str) -> "Left | None":
+    def last_departure(self, group: str) -> "Departure | None":
         """Return who left last; None if nobody did."""
         return self._last.get(group)

@@ -44,27 +44,27 @@ class Events:
     def attach(self, broker: BrokerView) -> None:
         """Begin to listen to this broker."""
         self._broker = broker
-        broker.consumers.on_join.append(self._came)
-        broker.consumers.on_leave.append(self._left)
-        broker.audit.on_add.append(self._changed)
+        broker.consumers.on_join.append(self._on_join)
+        broker.consumers.on_leave.append(self._on_leave)
+        broker.audit.on_add.append(self._on_change)
 
-    def since(self, number: int) -> list[Event]:
+    def events_after(self, number: int) -> list[Event]:
         """Return the events after a number, as far as they are kept."""
         newer = min(len(self._events), max(0, self.last - number))
         return [self._events[at] for at in range(-newer, 0)]
 
-    def problem(self, problem: "Problem") -> None:
+    def add_problem(self, problem: "Problem") -> None:
         """Add a problem that was not there before."""
         self._add("problem", problem.subject, problem.message)
 
-    def _came(self, group: str, client_id: str, connection: Connection) -> None:
+    def _on_join(self, group: str, client_id: str, connection: Connection) -> None:
         assert self._broker is not None, "attach it first"
         member = self._broker.consumers.members(group).get(connection)
         language = f" ({language_name(member.language)})" if member else ""
         host = connection.source_host
         self._add("came", group, f"{client_id} came from {host}{language}")
 
-    def _left(
+    def _on_leave(
         self, group: str, client_id: str, connection: Connection, is_in_order: bool
     ) -> None:
         assert self._broker is not None, "attach it first"
@@ -74,7 +74,7 @@ class Events:
         host = connection.source_host
         self._add("left", group, f"{client_id} at {host} {how}{last}")
 
-    def _changed(self, change: Change) -> None:
+    def _on_change(self, change: Change) -> None:
         text = f"{change.action} {change.subject}"
         if change.change:
             text += f": {change.change}"

@@ -136,7 +136,7 @@ class BrokerSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """Open connections, and the limit."""
 
 
-def problems(
+def find_problems(
     snapshot: BrokerSnapshot, of_groups: Sequence[Problem] = ()
 ) -> list[Problem]:
     """Return what somebody should look at, the worst first."""
@@ -179,7 +179,7 @@ def group_problems(group: GroupFacts) -> list[Problem]:
 # -- the checks
 
 
-def _refuses(snapshot: BrokerSnapshot) -> Iterator[Problem]:
+def _check_refusal(snapshot: BrokerSnapshot) -> Iterator[Problem]:
     if snapshot.refusal:
         yield Problem(
             level="bad",
@@ -191,7 +191,7 @@ def _refuses(snapshot: BrokerSnapshot) -> Iterator[Problem]:
         )
 
 
-def _disk(snapshot: BrokerSnapshot) -> Iterator[Problem]:
+def _check_disk(snapshot: BrokerSnapshot) -> Iterator[Problem]:
     disk = snapshot.disk
     if disk is None:
         return
@@ -219,7 +219,7 @@ def _disk(snapshot: BrokerSnapshot) -> Iterator[Problem]:
         )
 
 
-def _clocks(snapshot: BrokerSnapshot) -> Iterator[Problem]:
+def _check_clocks(snapshot: BrokerSnapshot) -> Iterator[Problem]:
     wrong = [(host, ms) for host, ms in snapshot.skews if abs(ms) >= CLOCK_TOLERANCE_MS]
     if not wrong:
         return
@@ -235,7 +235,7 @@ def _clocks(snapshot: BrokerSnapshot) -> Iterator[Problem]:
     )
 
 
-def _transactions(snapshot: BrokerSnapshot) -> Iterator[Problem]:
+def _check_transactions(snapshot: BrokerSnapshot) -> Iterator[Problem]:
     oldest = snapshot.oldest_transaction_ms
     if not snapshot.open_transactions or oldest is None:
         return
@@ -256,7 +256,7 @@ def _transactions(snapshot: BrokerSnapshot) -> Iterator[Problem]:
     )
 
 
-def _dead_letters(snapshot: BrokerSnapshot) -> Iterator[Problem]:
+def _check_dead_letters(snapshot: BrokerSnapshot) -> Iterator[Problem]:
     for group, number in snapshot.dead_letters:
         if number <= 0:
             continue
@@ -272,7 +272,7 @@ def _dead_letters(snapshot: BrokerSnapshot) -> Iterator[Problem]:
         )
 
 
-def _name_servers(snapshot: BrokerSnapshot) -> Iterator[Problem]:
+def _check_name_servers(snapshot: BrokerSnapshot) -> Iterator[Problem]:
     lost = snapshot.lost_name_servers
     if not lost:
         return
@@ -290,7 +290,7 @@ def _name_servers(snapshot: BrokerSnapshot) -> Iterator[Problem]:
     )
 
 
-def _replicas(snapshot: BrokerSnapshot) -> Iterator[Problem]:
+def _check_slaves(snapshot: BrokerSnapshot) -> Iterator[Problem]:
     for address, behind, is_in_sync in snapshot.replicas:
         if not is_in_sync or behind > REPLICA_LAG:
             yield Problem(
@@ -311,7 +311,7 @@ def _replicas(snapshot: BrokerSnapshot) -> Iterator[Problem]:
         )
 
 
-def _limits(snapshot: BrokerSnapshot) -> Iterator[Problem]:
+def _check_limits(snapshot: BrokerSnapshot) -> Iterator[Problem]:
     used, limit = snapshot.connections
     if limit and used >= NEARLY_FULL * limit:
         yield Problem(
@@ -324,14 +324,14 @@ def _limits(snapshot: BrokerSnapshot) -> Iterator[Problem]:
 
 
 CHECKS: Final[tuple[Callable[[BrokerSnapshot], Iterator[Problem]], ...]] = (
-    _refuses,
-    _clocks,
-    _disk,
-    _transactions,
-    _dead_letters,
-    _name_servers,
-    _replicas,
-    _limits,
+    _check_refusal,
+    _check_clocks,
+    _check_disk,
+    _check_transactions,
+    _check_dead_letters,
+    _check_name_servers,
+    _check_slaves,
+    _check_limits,
 )
 
 

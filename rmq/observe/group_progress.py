@@ -80,7 +80,7 @@ class QueueProgress(msgspec.Struct):
         return max(0, now_ms - self.marks[0][0]) if self.marks else 0
 
 
-class Progress:
+class GroupProgress:
     """The groups for which messages wait, by group, topic and queue id."""
 
     def __init__(self) -> None:
@@ -92,11 +92,11 @@ class Progress:
         self._suspects: set[str] = set()
         self._count = 0
 
-    def touch(self, topics: set[str]) -> None:
+    def mark_touched(self, topics: set[str]) -> None:
         """Look at these topics in the next sample: they got messages."""
         self._touched |= topics
 
-    def suspect(self, group: str) -> None:
+    def mark_reset(self, group: str) -> None:
         """Look at a group in the next sample: its offsets were reset."""
         self._suspects.add(group)
 
@@ -109,7 +109,7 @@ class Progress:
         yield
         yield from self._add_changed(broker, pairs)
         for topic, group in pairs:
-            self._look(broker, topic, group)
+            self._sample_pair(broker, topic, group)
             yield
 
     def _add_changed(
@@ -120,11 +120,11 @@ class Progress:
         suspects, self._suspects = self._suspects, set()
         for topic in touched:
             for group in broker.offsets.groups_of(topic):
-                _add(pairs, topic, group)
+                _add_pair(pairs, topic, group)
             yield
         for group in suspects:
             for topic in broker.offsets.topics_of(group):
-                _add(pairs, topic, group)
+                _add_pair(pairs, topic, group)
             yield
         for number, group in enumerate(broker.consumers.group_names()):
             if number % GROUPS_AT_ONCE == 0:
@@ -132,9 +132,9 @@ class Progress:
             online = broker.consumers.group(group)
             wanted = online.subscriptions.keys() if online else set[str]()
             for topic in wanted if group in suspects else wanted & touched:
-                _add(pairs, topic, group)
+                _add_pair(pairs, topic, group)
 
-    def _look(self, broker: BrokerView, topic: str, group: str) -> None:
+    def _sample_pair(self, broker: BrokerView, topic: str, group: str) -> None:
         """Sample the queues of a pair; forget it if nothing waits."""
         config = broker.topics.get(topic)
         online = broker.consumers.group(group)
@@ -154,14 +154,14 @@ class Progress:
             if queue is None:
                 continue
             reached = broker.offsets.next_offset_of(group, topic, queue_id)
-            found = self._look_at_queue(
+            found = self._sample_queue(
                 broker, group, queue, reached, before.get(queue_id)
             )
             if found is not None:
                 now[queue_id] = found
         self._replace(topic, group, now)
 
-    def _look_at_queue(
+    def _sample_queue(
         self,
         broker: BrokerView,
         group: str,
@@ -177,7 +177,7 @@ class Progress:
         base = reached
         if reached < 0:
             base = known.base if known is not None and known.base >= 0 else end
-            if broker.statistics.pulled(group, *where) >= 0:
+            if broker.statistics.pulled_offset(group, *where) >= 0:
                 base = min(base, low)
         offset = min(max(base, low), end)
         if known is None:
@@ -204,6 +204,6 @@ class Progress:
             self.groups.pop(group, None)
 
 
-def _add(pairs: dict[PairKey, None], topic: str, group: str) -> None:
+def _add_pair(pairs: dict[PairKey, None], topic: str, group: str) -> None:
     if len(pairs) < MAX_PAIRS:
         pairs[topic, group] = None

@@ -13,11 +13,11 @@ from rmq.observe.queries import (
     ListQuery,
     Query,
     Row,
-    Turns,
+    TurnTaker,
     list_names,
     name_of,
     raise_unknown,
-    rounded,
+    round_rate,
     view_head,
 )
 from rmq.observe.reasons import QueueFacts, why_behind
@@ -27,11 +27,11 @@ from rmq.observe.statistics import GROUP_AGAIN, GROUP_OUT
 SYSTEM_GROUPS: Final = "CID_RMQ_SYS_"
 
 
-async def groups(broker: MonitoredBroker, query: Query) -> dict[str, Any]:
+async def groups_view(broker: MonitoredBroker, query: Query) -> dict[str, Any]:
     """Return groups: those that match `q`, by `sort`, from `from` on, `n` of them."""
     wanted = ListQuery(query, tuple(GROUP_SORTS))
     broker.monitor.mark_viewed()
-    turns, sort_key = Turns(broker), GROUP_SORTS[wanted.sort]
+    turns, sort_key = TurnTaker(broker), GROUP_SORTS[wanted.sort]
     names = dict.fromkeys(broker.offsets.group_names())
     names |= dict.fromkeys(broker.consumers.group_names())
     listed = await list_names(
@@ -47,7 +47,7 @@ async def groups(broker: MonitoredBroker, query: Query) -> dict[str, Any]:
     }  # fmt: skip
 
 
-async def group(broker: MonitoredBroker, query: Query) -> dict[str, Any]:
+async def group_details_view(broker: MonitoredBroker, query: Query) -> dict[str, Any]:
     """Return one group: why it is behind, its queues and clients."""
     name = name_of(query)
     is_known = broker.offsets.topics_of(name) or broker.consumers.group(name)
@@ -55,13 +55,13 @@ async def group(broker: MonitoredBroker, query: Query) -> dict[str, Any]:
         raise_unknown("group", name, broker.offsets.group_names())
     broker.monitor.mark_viewed()
     await trio.lowlevel.checkpoint()
-    facts = await Turns(broker).all(group_facts(broker, broker.monitor, name))
+    facts = await TurnTaker(broker).run_all(group_facts(broker, broker.monitor, name))
     online = broker.consumers.group(name)
     settings = broker.groups.get(name)
     return {
         **view_head(broker),
         "row": group_row(broker, name),
-        "hour": broker.monitor.of_groups.values(name, facts.now_ms),
+        "hour": broker.monitor.group_lags.values(name, facts.now_ms),
         "step_ms": STEP_MS,
         "kind": online.consume_type if online else None,
         "settings": None
@@ -72,11 +72,13 @@ async def group(broker: MonitoredBroker, query: Query) -> dict[str, Any]:
         },
         "model": online.message_model if online else None,
         "why": msgspec.to_builtins(why_behind(facts)),
-        "arriving": rounded(facts.arriving_per_s),
-        "done": None if facts.done_per_s is None else rounded(facts.done_per_s),
-        "again": rounded(facts.again_per_s),
-        "dead": broker.monitor.dead_of(name),
-        "left": None if facts.left is None else msgspec.to_builtins(facts.left),
+        "arriving": round_rate(facts.arriving_per_s),
+        "done": None if facts.done_per_s is None else round_rate(facts.done_per_s),
+        "again": round_rate(facts.again_per_s),
+        "dead": broker.monitor.dead_letters_of(name),
+        "left": None
+        if facts.last_departure is None
+        else msgspec.to_builtins(facts.last_departure),
         "clients": [msgspec.to_builtins(each) for each in facts.clients],
         "queues": [_queue_row(each) for each in facts.queues],
         "sides": [{"clients": number, "wants": text} for number, text in facts.sides],
@@ -85,16 +87,16 @@ async def group(broker: MonitoredBroker, query: Query) -> dict[str, Any]:
 
 def group_row(broker: MonitoredBroker, name: str) -> Row:
     """Return a group as a line of a list."""
-    problem = broker.monitor.by_group.get(name)
+    problem = broker.monitor.problem_by_group.get(name)
     return {
         "name": name,
         "topics": broker.offsets.topic_count(name),
         "clients": _client_count(broker, name),
         "lag": group_lag(broker, name),
         "waits_ms": _waits_ms(broker, name),
-        "out": rounded(_out_rate(broker, name)),
-        "again": rounded(_retry_rate(broker, name)),
-        "dead": broker.monitor.dead_of(name),
+        "out": round_rate(_out_rate(broker, name)),
+        "again": round_rate(_retry_rate(broker, name)),
+        "dead": broker.monitor.dead_letters_of(name),
         "level": "ok" if problem is None else problem.level,
         "message": "" if problem is None else problem.message,
         "summary": "" if problem is None else problem.summary or problem.message,

@@ -15,7 +15,7 @@ import msgspec
 
 from rmq.observe.findings import Problem, group_problems
 from rmq.observe.group_progress import QueueProgress
-from rmq.observe.reasons import Client, GroupFacts, QueueFacts
+from rmq.observe.reasons import ClientFacts, GroupFacts, QueueFacts
 from rmq.protocol import fastjson
 from rmq.protocol.bodies.heartbeat import ConsumerConnection
 from rmq.protocol.bodies.statistics import ConsumeStatsList
@@ -49,14 +49,14 @@ class JavaBroker:
         self._name, self._cluster, self._now_ms = name, cluster, now_ms
         self._runtime: dict[str, str] = {}
         self._groups: dict[str, Queues] = {}
-        self._clients: dict[str, tuple[Client, ...]] = {}
+        self._clients: dict[str, tuple[ClientFacts, ...]] = {}
         self._since: dict[tuple[str, str], int] = {}
         self._next_ms = 0
         self._is_told = False
         self.unwatched = 0
         """Queues of the last sample for which there was no room."""
 
-    def questions(self) -> Generator[Question, bytes | None, None]:
+    def poll_requests(self) -> Generator[Question, bytes | None, None]:
         """Yield what to ask now; None as the answer to one that was refused."""
         body = yield RequestCode.GET_BROKER_RUNTIME_INFO, {}
         if body is not None:
@@ -71,7 +71,7 @@ class JavaBroker:
             self._is_told = True
         took_ms = self._now_ms() - began_ms
         self._next_ms = began_ms + max(LEAST_PAUSE_MS, SHARE * took_ms)
-        known: dict[str, tuple[Client, ...]] = {}
+        known: dict[str, tuple[ClientFacts, ...]] = {}
         for group in self._late_groups():
             wanted = {"consumerGroup": group}
             body = yield RequestCode.GET_CONSUMER_CONNECTION_LIST, wanted
@@ -121,14 +121,14 @@ class JavaBroker:
         now_ms, runtime = self._now_ms(), self._runtime
         problems = [each for name in self._clients for each in self._problems(name)]
         groups, topics = self._group_rows(problems), self._topic_rows()
-        boot_ms = _number(runtime.get("bootTimestamp"))
+        boot_ms = _number_of(runtime.get("bootTimestamp"))
         return {
             "now": now_ms, "node": self._name, "cluster": self._cluster,
             "version": f"Java {runtime.get('brokerVersionDesc', '')}".strip(),
             "up_ms": max(0, now_ms - boot_ms) if boot_ms else 0, "told_by": "java",
             "problems": [msgspec.to_builtins(each) for each in problems],
-            "put": _number(runtime.get("msgPutTotalTodayNow")),
-            "got": _number(runtime.get("msgGetTotalTodayNow")),
+            "put": _number_of(runtime.get("msgPutTotalTodayNow")),
+            "got": _number_of(runtime.get("msgGetTotalTodayNow")),
             "refused": None, "writable": True, "connections": None,
             "disk": {"share": _share(runtime.get("commitLogDiskRatio")),
                      "growth_per_hour": None},
@@ -223,14 +223,16 @@ class _Runtime(msgspec.Struct):
     table: dict[str, str] = msgspec.field(default_factory=dict)
 
 
-def _clients_of(body: bytes) -> tuple[Client, ...]:
+def _clients_of(body: bytes) -> tuple[ClientFacts, ...]:
     return tuple(
-        Client(each.client_id or "", each.client_addr or "", str(each.language or ""))
+        ClientFacts(
+            each.client_id or "", each.client_addr or "", str(each.language or "")
+        )
         for each in ConsumerConnection.decode(body).connection_set
     )
 
 
-def _number(text: str | None) -> int:
+def _number_of(text: str | None) -> int:
     """Return a count or a time; 0 if it is none."""
     return int(text) if text and text.isdecimal() and len(text) < 19 else 0
 

@@ -18,7 +18,7 @@ from rmq.observe.queries import (
     MAX_TEXT,
     Query,
     Row,
-    Turns,
+    TurnTaker,
     large_number_of,
     number_of,
 )
@@ -42,19 +42,19 @@ async def follow_log(
     until there is something.  `skip=1` continues at the end of the log after `n` rows.
     `hidden` counts messages of topics that the user may not read.
     """
-    follower = _Follower(broker, query, may_read)
+    follower = LogFollower(broker, query, may_read)
     wait_ms = number_of(query, "waitMs", 0, MAX_WAIT_MS)
     count = number_of(query, "n", MAX_ROWS, MAX_ROWS)
     deadline = trio.current_time() + wait_ms / 1_000
     while True:
         await follower.read(count)
         is_late = trio.current_time() >= deadline
-        if follower.rows or follower.has_events or follower.is_behind or is_late:
-            return follower.answer(is_short=query.get("skip") == "1")
+        if follower.rows or follower.has_events or follower.has_more or is_late:
+            return follower.build_answer(is_short=query.get("skip") == "1")
         await trio.sleep(LOOK_AGAIN_S)
 
 
-class _Follower:
+class LogFollower:
     """One request."""
 
     def __init__(
@@ -74,7 +74,7 @@ class _Follower:
         self._offset = self._end if offset is None else offset
         if not self._is_known(self._offset):
             self._offset = self._end
-        self._turns = Turns(broker)
+        self._turns = TurnTaker(broker)
         self._looked = self._hidden = 0
         self.rows: list[Row] = []
 
@@ -96,7 +96,7 @@ class _Follower:
         return self._broker.monitor.events.last > self._event
 
     @property
-    def is_behind(self) -> bool:
+    def has_more(self) -> bool:
         """Whether the answer must say where to go on, because there is much more."""
         return self._looked >= MAX_LOOKED
 
@@ -111,7 +111,7 @@ class _Follower:
                 self._skip_blank()
             else:
                 self._offset += record.size
-                self._take(record)
+                self._add_matching(record)
             await self._turns()
 
     def _skip_blank(self) -> None:
@@ -119,7 +119,7 @@ class _Follower:
         size = self._broker.store_config.commit_log_file_size
         self._offset = min(self._end, (self._offset // size + 1) * size)
 
-    def _take(self, record: StoredMessage) -> None:
+    def _add_matching(self, record: StoredMessage) -> None:
         self._looked += 1
         topic = record.topic
         if not self._system and self._broker.topics.is_system(topic):
@@ -137,10 +137,10 @@ class _Follower:
             return
         self.rows.append(message_row(record))
 
-    def answer(self, *, is_short: bool) -> dict[str, Any]:
+    def build_answer(self, *, is_short: bool) -> dict[str, Any]:
         """Return what was found, and where to go on."""
         broker = self._broker
-        events = broker.monitor.events.since(self._event)
+        events = broker.monitor.events.events_after(self._event)
         return {
             "now": broker.clock.now_ms(), "node": broker.config.broker_name,
             "offset": str(self._end if is_short else self._offset),

@@ -50,7 +50,7 @@ OLD_BIRTHS: Final = (
 """A message with one of these was stored long after its birth, and rightly so."""
 
 
-class Growth:
+class LogGrowth:
     """The end of the log over the last hour, and pages read from the disk."""
 
     def __init__(self) -> None:
@@ -74,7 +74,7 @@ class Growth:
         faults = resource.getrusage(resource.RUSAGE_SELF).ru_majflt
         self._faults.sample(now_ms, faults)
 
-    def disk(self, broker: BrokerView, now_ms: int) -> "Disk":
+    def disk_usage(self, broker: BrokerView, now_ms: int) -> "Disk":
         """Return the facts about the disk of the log."""
         # imported on use: the first sample comes seconds after the start
         from rmq.observe.findings import Disk
@@ -134,16 +134,16 @@ class SenderClocks:
                 continue
             host = host_of(host_text(message.born_host))
             stored_ms = message.store_timestamp
-            self._note(host, stored_ms, message.born_timestamp - stored_ms)
+            self._add_skew(host, stored_ms, message.born_timestamp - stored_ms)
 
-    def _note(self, host: str, stored_ms: int, ahead_ms: int) -> None:
+    def _add_skew(self, host: str, stored_ms: int, ahead_ms: int) -> None:
         _, known = self._skews.pop(host, (0, deque[int](maxlen=SKEWS_KEPT)))
         known.append(ahead_ms)
         if len(self._skews) >= MAX_HOSTS:
             del self._skews[next(iter(self._skews))]
         self._skews[host] = stored_ms, known
 
-    def skews(self, now_ms: int) -> list[tuple[str, int]]:
+    def clock_skews(self, now_ms: int) -> list[tuple[str, int]]:
         """Return hosts with the least difference of their last messages.
 
         A single message may be late for other reasons.
@@ -188,7 +188,7 @@ class DeadLetters:
             else:
                 ends[-1] = ends[-1][0], end
 
-    def settle(self, group: str, resent: set[int]) -> None:
+    def exclude_resent(self, group: str, resent: set[int]) -> None:
         """Leave out what was sent again; of a group at most `MAX_RESENT` with gaps."""
         ends = self._ends.get(group)
         if ends is None:

@@ -17,7 +17,7 @@ from rmq.observe.queries import (
     MAX_TEXT,
     Query,
     Row,
-    Turns,
+    TurnTaker,
     raise_unknown,
     view_head,
 )
@@ -42,9 +42,9 @@ What is longer is not told; `rmq top` reads it.
 PAGE_SIZE: Final = resource.getpagesize()
 
 
-async def delays(broker: MonitoredBroker, _query: Query) -> dict[str, Any]:
+async def delays_view(broker: MonitoredBroker, _query: Query) -> dict[str, Any]:
     """Return what waits for a time: by level, and of the timer by half hour."""
-    now_ms, turns = broker.clock.now_ms(), Turns(broker)
+    now_ms, turns = broker.clock.now_ms(), TurnTaker(broker)
     told = (broker.facts("delayOffset") or {"offsetTable": {}})["offsetTable"]
     levels: list[Row] = []
     for number, delay_ms in enumerate(broker.store_config.delay_table(), 1):
@@ -59,10 +59,16 @@ async def delays(broker: MonitoredBroker, _query: Query) -> dict[str, Any]:
             "next": due_ms, "late_ms": late_ms,
         })  # fmt: skip
         await turns()
-    return {**view_head(broker), "levels": levels, "timer": await _timer(broker, turns)}
+    return {
+        **view_head(broker),
+        "levels": levels,
+        "timer": await _timer_state(broker, turns),
+    }
 
 
-async def _timer(broker: MonitoredBroker, turns: Turns) -> dict[str, Any] | None:
+async def _timer_state(
+    broker: MonitoredBroker, turns: TurnTaker
+) -> dict[str, Any] | None:
     timer = broker.store.timer
     if not timer.is_open:
         return None
@@ -87,12 +93,12 @@ async def _timer(broker: MonitoredBroker, turns: Turns) -> dict[str, Any] | None
     }  # fmt: skip
 
 
-async def transactions(broker: MonitoredBroker, _query: Query) -> dict[str, Any]:
+async def transactions_view(broker: MonitoredBroker, _query: Query) -> dict[str, Any]:
     """Return transactions that are neither committed nor rolled back, the oldest first.
 
     `checks`: how often their sender was asked; `client`: who can be asked.
     """
-    now_ms, turns, rows = broker.clock.now_ms(), Turns(broker), list[Row]()
+    now_ms, turns, rows = broker.clock.now_ms(), TurnTaker(broker), list[Row]()
     told = broker.facts("openTransactions") or {"offsets": []}
     for offset in told["offsets"][:MAX_ROWS]:
         place = TRANS_HALF_TOPIC, 0, QueueOffset(offset)
@@ -112,7 +118,7 @@ async def transactions(broker: MonitoredBroker, _query: Query) -> dict[str, Any]
                 "id": properties.get(names.UNIQ_KEY) or record.offset_msg_id,
                 "since": stored_ms, "age_ms": max(0, now_ms - stored_ms),
                 "checks": properties.get(names.TRANSACTION_CHECK_TIMES, "0"),
-                "client": _sender(broker, properties.get(names.PRODUCER_GROUP, "")),
+                "client": _sender_of(broker, properties.get(names.PRODUCER_GROUP, "")),
                 "size": len(record.body),
             })  # fmt: skip
         await turns()
@@ -123,33 +129,34 @@ async def transactions(broker: MonitoredBroker, _query: Query) -> dict[str, Any]
     }  # fmt: skip
 
 
-def _sender(broker: MonitoredBroker, group: str) -> str | None:
+def _sender_of(broker: MonitoredBroker, group: str) -> str | None:
     """Return a client that can be asked; None if none of its group is connected."""
     members = iter(broker.producers.members(group).values())
     first = next(members, None)
     return None if first is None else first.client_id
 
 
-async def brokers(broker: MonitoredBroker, _query: Query) -> dict[str, Any]:
+async def brokers_view(broker: MonitoredBroker, _query: Query) -> dict[str, Any]:
     """Return this broker, who copies it, its name servers, and its cluster."""
     stats, usage = broker.store.statistics(), resource.getrusage(resource.RUSAGE_SELF)
     replica = broker.replication.fetcher
     servers = broker.name_servers.statistics()
-    disk = broker.monitor.growth.disk(broker, broker.clock.now_ms())
+    disk = broker.monitor.log_growth.disk_usage(broker, broker.clock.now_ms())
     return {
         **view_head(broker),
         "own": {
             "name": broker.config.broker_name, "id": broker.role.broker_id,
             "role": broker.role.kind.value, "address": broker.address,
             "connections": broker.monitor.connection_count(),
-            "memory": _resident(), "cpu_s": round(usage.ru_utime + usage.ru_stime, 1),
+            "memory": _resident_bytes(),
+            "cpu_s": round(usage.ru_utime + usage.ru_stime, 1),
             "faults": usage.ru_majflt, "log_size": stats.end_offset
             - max(0, stats.min_physical_offset),
             "not_durable": stats.end_offset - stats.durable_offset,
             "kept_ms": disk.kept_ms, "disk_used": disk.used, "disk_total": disk.total,
             "disk_hours": disk.hours_left, "disk_growth": disk.growth_per_hour,
             "disk_early": disk.early_ratio, "disk_refuse": disk.refuse_ratio,
-            "flush_p99_ms": broker.monitor.flushes.p99_ms(),
+            "flush_p99_ms": broker.monitor.flush_times.p99_ms(),
         },
         "replicas": [
             {"address": each.address, "behind": each.lag_bytes,
@@ -166,79 +173,81 @@ async def brokers(broker: MonitoredBroker, _query: Query) -> dict[str, Any]:
              "error": each.error}
             for each in servers
         ],
-        "cluster_rows": await _cluster(broker, [s.address for s in servers]),
+        "cluster_rows": await _cluster_rows(broker, [s.address for s in servers]),
     }  # fmt: skip
 
 
-def _resident() -> int:
+def _resident_bytes() -> int:
     with open("/proc/self/statm") as file:
         return int(file.read().split()[1]) * PAGE_SIZE
 
 
-async def other_broker(broker: MonitoredBroker, query: Query) -> dict[str, Any]:
+async def other_broker_view(broker: MonitoredBroker, query: Query) -> dict[str, Any]:
     """Return the overview of another broker of the cluster, of rmq or of Java.
 
     It is asked as this broker asks, and only if a name server knows it.
     """
     address = query.get("address", "")
     servers = [each.address for each in broker.name_servers.statistics()]
-    places = await _places(broker, servers) or []
+    places = await _other_brokers(broker, servers) or []
     names = [name for name, _, known in places if known == address]
     if not names:
         raise_unknown(
             "other broker", address[:MAX_TEXT], [place[2] for place in places]
         )
-    told = broker.monitor.others.get(address)
+    told = broker.monitor.other_brokers.get(address)
     if told is None:
         view = {"view": "overview", "n": str(MAX_ROWS)}
-        body = await _ask(broker, address, OwnRequestCode.GET_VIEW, view)
+        body = await _call(broker, address, OwnRequestCode.GET_VIEW, view)
         if body is not None:
             found: dict[str, Any] = msgspec.json.decode(body)
             return found
         told = JavaBroker(
             names[0], broker.config.broker_cluster_name, broker.clock.now_ms
         )
-        if len(broker.monitor.others) >= MAX_BROKERS:
-            broker.monitor.others.clear()
-        broker.monitor.others[address] = told
+        if len(broker.monitor.other_brokers) >= MAX_BROKERS:
+            broker.monitor.other_brokers.clear()
+        broker.monitor.other_brokers[address] = told
     try:
-        await _ask_all(broker, address, told)
+        await _call_all(broker, address, told)
     except RemoteProtocolError as error:
         raise RequestRejected(ResponseCode.SYSTEM_ERROR, str(error)) from error
     return told.overview()
 
 
-async def _ask_all(broker: MonitoredBroker, address: str, told: JavaBroker) -> None:
-    questions = told.questions()
+async def _call_all(broker: MonitoredBroker, address: str, told: JavaBroker) -> None:
+    questions = told.poll_requests()
     code, fields = next(questions)
-    body = await _ask(broker, address, code, fields)
+    body = await _call(broker, address, code, fields)
     if body is None:
-        del broker.monitor.others[address]
+        del broker.monitor.other_brokers[address]
         raise RequestRejected(ResponseCode.SYSTEM_ERROR, f"{address} does not answer")
     with suppress(StopIteration):
         while True:
             code, fields = questions.send(body)
-            body = await _ask(broker, address, code, fields)
+            body = await _call(broker, address, code, fields)
 
 
-async def _cluster(broker: MonitoredBroker, servers: list[str]) -> list[Row] | None:
+async def _cluster_rows(
+    broker: MonitoredBroker, servers: list[str]
+) -> list[Row] | None:
     """Return what the other brokers tell; None if no name server answers."""
-    places = await _places(broker, servers)
+    places = await _other_brokers(broker, servers)
     if places is None:
         return None
     rows: list[Row] = []
     async with trio.open_nursery() as nursery:
         for place in places:
-            nursery.start_soon(_ask_about, broker, place, rows)
+            nursery.start_soon(_add_broker_row, broker, place, rows)
     return sorted(rows, key=lambda row: (row["name"], row["id"]))
 
 
-async def _places(
+async def _other_brokers(
     broker: MonitoredBroker, servers: list[str]
 ) -> list[tuple[str, int, str]] | None:
     """Return names, ids and addresses of the others, as a name server knows them."""
     for address in servers:
-        body = await _ask(broker, address, RequestCode.GET_BROKER_CLUSTER_INFO)
+        body = await _call(broker, address, RequestCode.GET_BROKER_CLUSTER_INFO)
         if body is not None:
             table = ClusterInfo.decode(body).broker_addr_table
             return [
@@ -250,12 +259,12 @@ async def _places(
     return None
 
 
-async def _ask_about(
+async def _add_broker_row(
     broker: MonitoredBroker, place: tuple[str, int, str], rows: list[Row]
 ) -> None:
     """Add what request 28 tells about a broker; Java's brokers tell the same."""
     name, number, address = place
-    body = await _ask(broker, address, RequestCode.GET_BROKER_RUNTIME_INFO)
+    body = await _call(broker, address, RequestCode.GET_BROKER_RUNTIME_INFO)
     table = msgspec.json.decode(body)["table"] if body else {}
     rates = (
         str(table.get("putTps", "")).split(),
@@ -271,7 +280,7 @@ async def _ask_about(
     })  # fmt: skip
 
 
-async def _ask(
+async def _call(
     broker: MonitoredBroker,
     address: str,
     code: int,

@@ -70,7 +70,7 @@ class Window(Generic[T]):
             samples.append((now_ms, value))
         self._latest = now_ms, value
 
-    def ends(self) -> tuple[tuple[int, T], tuple[int, T]] | None:
+    def first_and_latest(self) -> tuple[tuple[int, T], tuple[int, T]] | None:
         """Return the first and the latest sample with their times; None without any."""
         if self._latest is None:
             return None
@@ -86,7 +86,7 @@ class GrowthRate(Window[int]):
 
     def per_second(self) -> float | None:
         """Return the growth per second; None before the samples span `least_ms`."""
-        ends = self.ends()
+        ends = self.first_and_latest()
         if ends is None or ends[1][0] - ends[0][0] < self._least_ms:
             return None
         (first_ms, first), (latest_ms, latest) = ends
@@ -144,7 +144,7 @@ class HistogramTable:
         histogram.total += value
 
     @contextmanager
-    def timed(self, **labels: str) -> Iterator[None]:
+    def time_block(self, **labels: str) -> Iterator[None]:
         """Count the milliseconds of a block; an exception counts as a failure."""
         began_ms, status = self._now_ms(), "failure"
         try:
@@ -179,7 +179,7 @@ class RollingPercentile:
 
         Last bound + 1 if none does; None if the minute has no value.
         """
-        ends = self._window.ends()
+        ends = self._window.first_and_latest()
         if ends is None:
             return None
         (_, first), (_, latest) = ends
@@ -341,7 +341,7 @@ class CounterSnapshots:
         self._snapshots = deque([_Snapshot()])
 
     @property
-    def oldest(self) -> _Snapshot:
+    def oldest_snapshot(self) -> _Snapshot:
         """Return the beginning of the window."""
         return self._snapshots[0]
 
@@ -403,10 +403,10 @@ class CounterArray:
         number, now_ms = self._snapshot_count, self._now_ms()
         snapshots.add(number, now_ms, self.values, self.times)
 
-    def growth(self, snapshots: CounterSnapshots, row: int) -> CounterGrowth:
+    def growth_of(self, snapshots: CounterSnapshots, row: int) -> CounterGrowth:
         """Return what was added since the oldest snapshot, or since the row began."""
         start, value, times = self._began_ms[row], self.values[row], self.times[row]
-        oldest = snapshots.oldest
+        oldest = snapshots.oldest_snapshot
         if oldest.number > self._began_after[row]:
             start = oldest.at_ms
             value -= oldest.values[row]
@@ -416,7 +416,7 @@ class CounterArray:
 
     def is_idle(self, snapshots: CounterSnapshots, row: int) -> bool:
         """Whether the row is older than a full window, and nothing was added in it."""
-        oldest = snapshots.oldest
+        oldest = snapshots.oldest_snapshot
         return (
             snapshots.is_full
             and oldest.number > self._began_after[row]

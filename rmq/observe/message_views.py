@@ -20,7 +20,7 @@ from rmq.observe.queries import (
     Query,
     Require,
     Row,
-    Turns,
+    TurnTaker,
     bad_query,
     large_number_of,
     name_of,
@@ -60,7 +60,7 @@ _searches = trio.CapacityLimiter(SEARCHES)
 _index_reader = trio.CapacityLimiter(1)
 
 
-async def messages(
+async def messages_view(
     broker: MonitoredBroker, query: Query, require: Require
 ) -> dict[str, Any]:
     """Return messages: by `id`, `key`, from a time `at` on, or the newest.
@@ -72,7 +72,7 @@ async def messages(
     record = _by_offset_id(broker, wanted_id)
     if record is not None:
         require(record.topic)
-        return _listed(broker, [message_row(record)], 1, is_complete=True)
+        return _message_list(broker, [message_row(record)], 1, is_complete=True)
     topic = _topic(broker, query)
     require(topic)
     key = wanted_id or query.get("key", "")[:MAX_TEXT]
@@ -82,7 +82,7 @@ async def messages(
         return await _search(broker, topic, query, count)
 
 
-async def message(
+async def message_view(
     broker: MonitoredBroker, query: Query, require: Require
 ) -> dict[str, Any]:
     """Return one message: properties, the opened body, and who has passed it."""
@@ -96,7 +96,7 @@ async def message(
         "offset_id": record.offset_msg_id,
         "physical": str(record.physical_offset),
         **body_of(record),
-        "journey": list(_journey(broker, record)),
+        "journey": list(_group_states(broker, record)),
     }
 
 
@@ -123,18 +123,18 @@ async def placed_record(
     return record
 
 
-async def dead(
+async def dead_letters_view(
     broker: MonitoredBroker, query: Query, require: Require
 ) -> dict[str, Any]:
     """Return groups with dead letters; those of `name` by topic and tag."""
     if query.get("name"):
-        return await _dead_of(broker, name_of(query), require)
-    turns = Turns(broker)
-    new = dict(broker.monitor.dead.of_hour(broker.clock.now_ms()))
+        return await _dead_letters_of(broker, name_of(query), require)
+    turns = TurnTaker(broker)
+    new = dict(broker.monitor.dead_letters.of_hour(broker.clock.now_ms()))
     rows: list[Row] = []
     for name in broker.topics.all():
         if name.startswith(DLQ_PREFIX) and len(rows) < MAX_ROWS:
-            low, high = _ends(broker.store.reads, name, 0)
+            low, high = _offset_range(broker.store.reads, name, 0)
             times = [
                 broker.store.reads.store_time_at(name, 0, QueueOffset(at))
                 for at in (low, high - 1)
@@ -150,16 +150,16 @@ async def dead(
     return {**view_head(broker), "rows": rows}
 
 
-async def _dead_of(
+async def _dead_letters_of(
     broker: MonitoredBroker, group: str, require: Require
 ) -> dict[str, Any]:
     topic = DLQ_PREFIX + group
     if broker.topics.get(topic) is None:
         raise_unknown("group with dead letters", group, ())
     require(topic)
-    low, high = _ends(broker.store.reads, topic, 0)
+    low, high = _offset_range(broker.store.reads, topic, 0)
     kinds: dict[tuple[str, str], int] = {}
-    turns, looked = Turns(broker), 0
+    turns, looked = TurnTaker(broker), 0
     for at in range(high - 1, max(low, high - MAX_DEAD) - 1, -1):
         place = topic, 0, QueueOffset(at)
         record = await record_at(broker, broker.store.reads.physical_at(*place))
@@ -177,7 +177,7 @@ async def _dead_of(
 
 
 MESSAGE_VIEWS: Final[dict[str, MessageView]] = {
-    "messages": messages, "message": message, "dead": dead,
+    "messages": messages_view, "message": message_view, "dead": dead_letters_view,
 }  # fmt: skip
 
 
@@ -197,13 +197,13 @@ async def _by_key(
             found: list[PhysicalOffset] = end.value
             break
         await in_thread(step, limiter=_index_reader)
-    turns, rows = Turns(broker), list[Row]()
+    turns, rows = TurnTaker(broker), list[Row]()
     for physical in reversed(found):
         record = await record_at(broker, physical)
         if record is not None and len(rows) < count:
             rows.append(message_row(record))
         await turns()
-    return _listed(broker, rows, len(found), is_complete=len(found) < MAX_BY_KEY)
+    return _message_list(broker, rows, len(found), is_complete=len(found) < MAX_BY_KEY)
 
 
 async def _search(
@@ -211,7 +211,7 @@ async def _search(
 ) -> dict[str, Any]:
     """Go through messages in the order of their time until enough are found."""
     text = query.get("q", "")[:MAX_TEXT]
-    turns, rows = Turns(broker), list[Row]()
+    turns, rows = TurnTaker(broker), list[Row]()
     looked = size = 0
     is_complete, until = True, None
     walk = _Walk(broker, topic, query)
@@ -227,7 +227,7 @@ async def _search(
             if not text or _contains(record, text):
                 rows.append(message_row(record))
         await turns()
-    found = _listed(broker, rows, looked, is_complete=is_complete)
+    found = _message_list(broker, rows, looked, is_complete=is_complete)
     return found | {"until": until}
 
 
@@ -254,10 +254,10 @@ class _Walk:
         elif self._offset is not None:
             raise bad_query("offset needs queue: each queue has offsets of its own")
 
-    async def begin(self, turns: Turns) -> None:
+    async def begin(self, turns: TurnTaker) -> None:
         """Find the first message of each queue."""
         for queue_id in self._queue_ids:
-            low, high = _ends(self._reads, self._topic, queue_id)
+            low, high = _offset_range(self._reads, self._topic, queue_id)
             at = high - 1
             if self._at_ms is not None:
                 place = self._topic, queue_id, self._at_ms
@@ -276,7 +276,7 @@ class _Walk:
             self._push(queue_id, offset + self._step)
 
     def _push(self, queue_id: int, offset: int) -> None:
-        low, high = _ends(self._reads, self._topic, queue_id)
+        low, high = _offset_range(self._reads, self._topic, queue_id)
         if low <= offset < high:
             place = self._topic, queue_id, QueueOffset(offset)
             time_ms = self._reads.store_time_at(*place)
@@ -298,7 +298,7 @@ def _by_offset_id(broker: MonitoredBroker, text: str) -> StoredMessage | None:
     return record if record and record.offset_msg_id == text.upper() else None
 
 
-def _listed(
+def _message_list(
     broker: MonitoredBroker, rows: list[Row], looked: int, *, is_complete: bool
 ) -> dict[str, Any]:
     return {
@@ -312,7 +312,7 @@ def _listed(
 # -- one message
 
 
-def _journey(broker: MonitoredBroker, record: StoredMessage) -> Iterator[Row]:
+def _group_states(broker: MonitoredBroker, record: StoredMessage) -> Iterator[Row]:
     """Say of each group whether it passed the message, waits, or does not want it."""
     topic, queue_id = record.topic, record.queue_id
     for group in broker.offsets.groups_of(topic)[:MAX_READERS]:
@@ -347,7 +347,7 @@ def _topic(broker: MonitoredBroker, query: Query) -> str:
     return name
 
 
-def _ends(reads: StoreReader, topic: str, queue_id: int) -> tuple[int, int]:
+def _offset_range(reads: StoreReader, topic: str, queue_id: int) -> tuple[int, int]:
     return int(reads.min_offset(topic, queue_id)), int(
         reads.max_offset(topic, queue_id)
     )

@@ -35,7 +35,7 @@ class Monitor(MonitorState):
         tails.take_unseen(len(broker.store.queues))  # what recovery has added
         broker.consumers.on_leave.append(self.departures.add)
         broker.consumers.on_leave.append(lambda *_: self.mark_viewed())
-        broker.offsets.on_reset.append(self.progress.suspect)
+        broker.offsets.on_reset.append(self.progress.mark_reset)
         self.events.attach(broker)
 
     async def run(
@@ -44,7 +44,7 @@ class Monitor(MonitorState):
         """Sample until cancelled: the service of the watch."""
         task_status.started()
         while True:
-            is_soon = self.is_looked_at or self.is_uncertain
+            is_soon = self.is_viewed or self.has_uncertain_group
             pause_s = LOOKED_AT_SAMPLE_S if is_soon else SAMPLE_S
             with trio.move_on_after(pause_s):
                 await self._wanted.wait()
@@ -64,7 +64,7 @@ class Monitor(MonitorState):
         for _ in self._sample():
             pass
 
-    def group(self, name: str) -> "Generator[None, None, GroupFacts]":
+    def explain_group(self, name: str) -> "Generator[None, None, GroupFacts]":
         """Return the facts about a group; the caller may pause at each step."""
         assert self._broker is not None, "attach it first"
         from rmq.observe.snapshot import group_facts
@@ -78,7 +78,7 @@ class Monitor(MonitorState):
 
         return sample(self._broker, self)
 
-    async def show(
+    async def show_view(
         self, name: str, query: Mapping[str, str], require: Callable[[str], object]
     ) -> dict[str, Any]:
         """Return a view; `require` is asked for the right to topics."""
@@ -87,7 +87,7 @@ class Monitor(MonitorState):
 
         return await show_view(self._broker, name, query, require)
 
-    async def follow(
+    async def follow_log(
         self, query: Mapping[str, str], may_read: Callable[[str], bool]
     ) -> dict[str, Any]:
         """Return what came to the log, and events."""

@@ -15,8 +15,8 @@ from rmq.core.humanize import time_span
 from rmq.observe.broker_view import AuditView, BrokerView
 from rmq.observe.departures import Departures
 from rmq.observe.events import Events
-from rmq.observe.group_progress import Progress
-from rmq.observe.machine import DeadLetters, Growth, SenderClocks
+from rmq.observe.group_progress import GroupProgress
+from rmq.observe.machine import DeadLetters, LogGrowth, SenderClocks
 from rmq.observe.measure import RollingPercentile, TimeSeriesTable
 from rmq.observe.queries import ListOrder
 from rmq.store.queues.consume_queues import QueueKey
@@ -38,26 +38,26 @@ class MonitorState:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self.departures = Departures(clock)
-        self.progress = Progress()
-        self.growth = Growth()
-        self.clocks = SenderClocks()
-        self.dead = DeadLetters()
+        self.progress = GroupProgress()
+        self.log_growth = LogGrowth()
+        self.sender_clocks = SenderClocks()
+        self.dead_letters = DeadLetters()
         self.events = Events()
-        self.of_groups = TimeSeriesTable()
+        self.group_lags = TimeSeriesTable()
         """What waited for groups."""
 
-        self.of_topics = TimeSeriesTable()
+        self.topic_arrivals = TimeSeriesTable()
         """What came to the topics that somebody looks at."""
 
-        self.failing: dict[str, int] = {}
+        self.failing_groups: dict[str, int] = {}
         """Groups that got messages again, and when."""
 
-        self.touched: dict[QueueKey, int] = {}
+        self.touched_queues: dict[QueueKey, int] = {}
         """Ends of queues with new messages, until a sample is complete: another that
         begins meanwhile must see them, too."""
 
         self.problems: list[Problem] = []
-        self.by_group: dict[str, Problem] = {}
+        self.problem_by_group: dict[str, Problem] = {}
         """The worst problem of each group that has one."""
 
         self._dead_of: dict[str, int] = {}
@@ -67,13 +67,15 @@ class MonitorState:
         self.orders: dict[str, ListOrder] = {}
         """Orders of the overview's lists by `sort`, while somebody looks at it."""
 
-        self.others: dict[str, JavaBroker] = {}
+        self.other_brokers: dict[str, JavaBroker] = {}
         """Brokers of Java that somebody looked at, by address."""
 
-        self.sends = RollingPercentile(RPC_BOUNDS_MS)
+        self.send_times = RollingPercentile(RPC_BOUNDS_MS)
         """From the arrival of a send to its answer."""
 
-        self.flushes = RollingPercentile([bound * 1_000 for bound in FLUSH_BOUNDS_S])
+        self.flush_times = RollingPercentile(
+            [bound * 1_000 for bound in FLUSH_BOUNDS_S]
+        )
         self.connection_count: Callable[[], int] = lambda: 0
         self.rpc_times: Callable[[], list[RpcTime]] = list
         self._since: dict[tuple[str, str], int] = {}
@@ -83,7 +85,7 @@ class MonitorState:
         self._set_by: dict[str, str] = {}
         self._looked_ms = -LOOKED_AT_MS
         self._wanted = trio.Event()
-        self.is_uncertain = False
+        self.has_uncertain_group = False
         """Whether it is not sure yet that a group has no consumer."""
 
     def mark_viewed(self) -> None:
@@ -94,11 +96,11 @@ class MonitorState:
             self._wanted.set()
 
     @property
-    def is_looked_at(self) -> bool:
+    def is_viewed(self) -> bool:
         """Whether somebody looked lately."""
         return self._clock.steady_ms() - self._looked_ms < LOOKED_AT_MS
 
-    def keep(self, found: "list[Problem]", now_ms: int) -> None:
+    def update_problems(self, found: "list[Problem]", now_ms: int) -> None:
         """Replace the list; each problem keeps the time when it was first seen."""
         keys = [(each.subject, each.kind) for each in found[:MAX_SINCE]]
         urgent = {
@@ -108,25 +110,25 @@ class MonitorState:
         }
         for key, each in urgent.items():
             if key not in self._urgent:
-                self.events.problem(each)
+                self.events.add_problem(each)
         self._urgent = set(urgent)
         self._since = {key: self._since.get(key, now_ms) for key in keys}
         self.problems = [
             msgspec.structs.replace(each, since_ms=self._since[each.subject, each.kind])
             for each in found[:MAX_SINCE]
         ]
-        self._dead_of = dict(self.dead.of_hour(now_ms))
-        self.by_group = {p.group: p for p in reversed(self.problems) if p.group}
+        self._dead_of = dict(self.dead_letters.of_hour(now_ms))
+        self.problem_by_group = {p.group: p for p in reversed(self.problems) if p.group}
         kinds = {each.kind for each in found}
         if "paused" not in kinds:
             self._set_by.clear()
         self.sampled_ms = now_ms
 
-    def dead_of(self, group: str) -> int:
+    def dead_letters_of(self, group: str) -> int:
         """Return the new dead letters of a group, as the last sample saw them."""
         return self._dead_of.get(group, 0)
 
-    def set_by(self, audit: AuditView, subject: str) -> str:
+    def changed_by(self, audit: AuditView, subject: str) -> str:
         """Return who changed something last, as the end of a sentence, or nothing."""
         known = self._set_by.get(subject)
         if known is not None:

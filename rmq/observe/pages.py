@@ -24,7 +24,7 @@ PORTS = ("main", "fast")
 """The broker's ports; its metrics do not count requests to the name server."""
 
 
-def pages(
+def broker_pages(
     broker: MonitoredBroker, server: RemotingServer, is_stopping: Callable[[], bool]
 ) -> Pages:
     """Return the pages by path."""
@@ -49,7 +49,7 @@ async def _metrics(broker: MonitoredBroker, server: RemotingServer) -> Page:
 
 
 async def _problems(broker: MonitoredBroker) -> Page:
-    found = await views.problems(broker, {})
+    found = await views.problems_view(broker, {})
     return Page(msgspec.json.encode(found), content_type="application/json")
 
 

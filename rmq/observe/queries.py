@@ -52,7 +52,7 @@ class ListOrder(NamedTuple):
     """Messages a second that would leave if no group had a lag; of topics only."""
 
 
-class Turns:
+class TurnTaker:
     """Gives way after each 0.3 ms of work."""
 
     def __init__(self, broker: BrokerView) -> None:
@@ -65,7 +65,7 @@ class Turns:
             await self._next_turn()
             self._began = trio.current_time()
 
-    async def all(self, steps: Generator[None, None, Found]) -> Found:
+    async def run_all(self, steps: Generator[None, None, Found]) -> Found:
         """Go through the steps of a generator, and return its result."""
         while True:
             try:
@@ -107,7 +107,7 @@ class ListQuery:
         """Whether the text is a part of a name."""
         return not self._text or self._text in name.lower()
 
-    async def select(self, found: list[tuple[Any, Any]], turns: Turns) -> list[Any]:
+    async def select(self, found: list[tuple[Any, Any]], turns: TurnTaker) -> list[Any]:
         """Return the wanted part in the wanted order.
 
         Most names of a large broker have the amount zero: these are not sorted.
@@ -127,7 +127,7 @@ class ListQuery:
         return [each for _, each in ordered[self.start : stop]]
 
     async def _order_first(
-        self, found: list[tuple[Any, Any]], turns: Turns
+        self, found: list[tuple[Any, Any]], turns: TurnTaker
     ) -> list[tuple[Any, Any]]:
         """Return the first of a list in order, up to the end of the wanted part."""
         stop = self.start + self._count
@@ -159,7 +159,7 @@ async def list_names(
     names: Iterable[str],
     is_internal: Callable[[str], bool],
     sort_key: Callable[[str], float | str],
-    turns: Turns,
+    turns: TurnTaker,
 ) -> Listing:
     """Return the names that a query selects, in its order."""
     found: list[tuple[Any, str]] = []
@@ -175,7 +175,7 @@ async def list_names(
     return Listing(total, len(found), await wanted.select(found, turns))
 
 
-def rounded(rate: float) -> float:
+def round_rate(rate: float) -> float:
     """Return a rate as views show it."""
     return round(rate, 1)
 

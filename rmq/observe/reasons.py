@@ -43,7 +43,7 @@ LEAST_RATE: Final = 0.1
 FAULTS_PER_S: Final = 10
 
 
-class Client(msgspec.Struct, frozen=True):
+class ClientFacts(msgspec.Struct, frozen=True):
     """A member of a group."""
 
     id: str
@@ -76,7 +76,7 @@ class QueueFacts(msgspec.Struct, frozen=True, kw_only=True):
     """The least time that the oldest message has waited."""
 
 
-class Left(msgspec.Struct, frozen=True):
+class Departure(msgspec.Struct, frozen=True):
     """The last client that left a group."""
 
     client: str
@@ -89,10 +89,10 @@ class GroupFacts(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     now_ms: int
-    clients: Sequence[Client] = ()
+    clients: Sequence[ClientFacts] = ()
     queues: Sequence[QueueFacts] = ()
     is_broadcast: bool = False
-    left: Left | None = None
+    last_departure: Departure | None = None
     pauses: Sequence[str] = ()
     """Sentences: what keeps it from consuming."""
 
@@ -172,14 +172,14 @@ def why_behind(group: GroupFacts) -> Reason:
 # -- the rows
 
 
-def _nobody(group: GroupFacts) -> Reason | None:
+def _explain_no_client(group: GroupFacts) -> Reason | None:
     """Name a group without members soon: as a warning, for a client may restart."""
     if group.clients or group.waits_ms < NOBODY_MS or not group.lag:
         return None
     waiting = [q for q in group.queues if q.lag and q.waits_ms >= NOBODY_MS]
     if min(queue.still_ms for queue in waiting) < NOBODY_MS:
         return None
-    left = group.left
+    left = group.last_departure
     has_just_left = left is not None and group.now_ms - left.at_ms < STILL_MS
     if not has_just_left and _is_in_use(group):
         return None
@@ -195,12 +195,12 @@ def _nobody(group: GroupFacts) -> Reason | None:
         summary=brief,
         message=f"Nobody consumes; {count(group.lag)} wait.{how}",
         details=() if left is None else (f"It was {left.client}.",),
-        action=f"Start a client of the group.{_deleted(group)}",
+        action=f"Start a client of the group.{_deletion_text(group)}",
         command=f"rmq admin consumerConnection -g {quote(group.name)}",
     )
 
 
-def _paused(group: GroupFacts) -> Reason | None:
+def _explain_pause(group: GroupFacts) -> Reason | None:
     if not group.pauses or not (group.lag or group.clients):
         return None
     return Reason(
@@ -213,7 +213,7 @@ def _paused(group: GroupFacts) -> Reason | None:
     )
 
 
-def _differs(group: GroupFacts) -> Reason | None:
+def _explain_mismatch(group: GroupFacts) -> Reason | None:
     if len(group.sides) < 2:
         return None
     sides = [f"{members(number)} want {what}" for number, what in group.sides]
@@ -228,7 +228,7 @@ def _differs(group: GroupFacts) -> Reason | None:
     )
 
 
-def _unowned(group: GroupFacts) -> Reason | None:
+def _explain_unowned_queue(group: GroupFacts) -> Reason | None:
     """No client fetches from a queue, although the group has members."""
     still = [
         queue
@@ -251,7 +251,7 @@ def _unowned(group: GroupFacts) -> Reason | None:
     )
 
 
-def _blocked(group: GroupFacts) -> Reason | None:
+def _explain_blocked_client(group: GroupFacts) -> Reason | None:
     """Name it early as a note: a message may rightly take some seconds."""
     stuck = [q for q in group.queues if q.in_hand and q.still_ms >= EARLY_MS]
     if not group.clients or not stuck:
@@ -274,14 +274,14 @@ def _blocked(group: GroupFacts) -> Reason | None:
     )
 
 
-def _median(rates: list[float]) -> float:
+def _median_of(rates: list[float]) -> float:
     """Return the median; the module `statistics` takes 3 ms of every start."""
     ordered = sorted(rates)
     half = len(ordered) // 2
     return (ordered[half] + ordered[~half]) / 2
 
 
-def _slow_client(group: GroupFacts) -> Reason | None:
+def _explain_slow_client(group: GroupFacts) -> Reason | None:
     late = [q for q in group.queues if q.lag and q.waits_ms >= EARLY_MS]
     if len(group.clients) < 2:
         return None
@@ -289,7 +289,7 @@ def _slow_client(group: GroupFacts) -> Reason | None:
     rates = {c.id: c.done_per_s for c in group.clients if c.done_per_s is not None}
     for client in sorted(behind & rates.keys(), key=lambda each: rates[each]):
         others = [rate for name, rate in rates.items() if name != client]
-        usual = _median(others) if others else 0.0
+        usual = _median_of(others) if others else 0.0
         if usual < LEAST_RATE or rates[client] * SLOW_FACTOR > usual:
             continue
         own = [queue for queue in group.queues if queue.owner == client]
@@ -307,7 +307,7 @@ def _slow_client(group: GroupFacts) -> Reason | None:
     return None
 
 
-def _fails(group: GroupFacts) -> Reason | None:
+def _explain_failures(group: GroupFacts) -> Reason | None:
     done = group.done_per_s or 0.0
     again, before = group.again_per_s, group.again_before_per_s
     whole = max(done, again)
@@ -331,7 +331,7 @@ def _fails(group: GroupFacts) -> Reason | None:
     )
 
 
-def _hot_queue(group: GroupFacts) -> Reason | None:
+def _explain_hot_queue(group: GroupFacts) -> Reason | None:
     for topic in sorted({queue.topic for queue in group.queues}):
         own = [queue for queue in group.queues if queue.topic == topic]
         total = sum(queue.arriving_per_s for queue in own)
@@ -355,7 +355,7 @@ def _hot_queue(group: GroupFacts) -> Reason | None:
     return None
 
 
-def _too_few_queues(group: GroupFacts) -> Reason | None:
+def _explain_few_queues(group: GroupFacts) -> Reason | None:
     busy = {queue.owner for queue in group.queues if queue.lag}
     if not group.is_behind or not group.clients or _catches_up(group):
         return None
@@ -375,7 +375,7 @@ def _too_few_queues(group: GroupFacts) -> Reason | None:
     )
 
 
-def _too_slow(group: GroupFacts) -> Reason | None:
+def _explain_slow_group(group: GroupFacts) -> Reason | None:
     done, arriving = group.done_per_s, group.arriving_per_s
     if not group.is_behind or not group.clients or not done or done >= arriving:
         return None
@@ -391,7 +391,7 @@ def _too_slow(group: GroupFacts) -> Reason | None:
     )
 
 
-def _reads_disk(group: GroupFacts) -> Reason | None:
+def _explain_disk_reads(group: GroupFacts) -> Reason | None:
     if not group.is_behind or not group.clients or group.faults_per_s < FAULTS_PER_S:
         return None
     return Reason(
@@ -404,7 +404,7 @@ def _reads_disk(group: GroupFacts) -> Reason | None:
     )
 
 
-def _catching_up(group: GroupFacts) -> Reason | None:
+def _explain_catch_up(group: GroupFacts) -> Reason | None:
     if not group.is_behind or not _catches_up(group):
         return None
     return Reason(
@@ -416,7 +416,7 @@ def _catching_up(group: GroupFacts) -> Reason | None:
     )
 
 
-def _unexplained(group: GroupFacts) -> Reason | None:
+def _explain_nothing(group: GroupFacts) -> Reason | None:
     if not group.is_behind:
         return None
     return Reason(
@@ -430,19 +430,19 @@ def _unexplained(group: GroupFacts) -> Reason | None:
 
 
 ROWS: Final[tuple[Callable[[GroupFacts], Reason | None], ...]] = (
-    _nobody,
-    _paused,
-    _differs,
-    _unowned,
-    _blocked,
-    _slow_client,
-    _fails,
-    _hot_queue,
-    _too_few_queues,
-    _too_slow,
-    _reads_disk,
-    _catching_up,
-    _unexplained,
+    _explain_no_client,
+    _explain_pause,
+    _explain_mismatch,
+    _explain_unowned_queue,
+    _explain_blocked_client,
+    _explain_slow_client,
+    _explain_failures,
+    _explain_hot_queue,
+    _explain_few_queues,
+    _explain_slow_group,
+    _explain_disk_reads,
+    _explain_catch_up,
+    _explain_nothing,
 )
 
 
@@ -475,7 +475,7 @@ def _catch_up_text(group: GroupFacts) -> str:
     return f"caught up in {time_span(int(1_000 * group.lag / gain))} at this speed"
 
 
-def _deleted(group: GroupFacts) -> str:
+def _deletion_text(group: GroupFacts) -> str:
     if group.deleted_in_ms is None:
         return ""
     return (
@@ -494,13 +494,13 @@ def queues_text(queues: Sequence[QueueFacts]) -> str:
     parts = []
     for topic in sorted({queue.topic for queue in queues}):
         ids = sorted(queue.queue_id for queue in queues if queue.topic == topic)
-        runs = [_run(*pair) for pair in _runs(ids)]
+        runs = [_run_text(*pair) for pair in _number_runs(ids)]
         noun = "Queue" if len(ids) == 1 else "Queues"
         parts.append(f"{noun} {names_text(runs)} of {topic}")
     return names_text(parts)
 
 
-def _runs(ids: Sequence[int]) -> Iterator[tuple[int, int]]:
+def _number_runs(ids: Sequence[int]) -> Iterator[tuple[int, int]]:
     first = last = ids[0]
     for each in ids[1:]:
         if each != last + 1:
@@ -510,7 +510,7 @@ def _runs(ids: Sequence[int]) -> Iterator[tuple[int, int]]:
     yield first, last
 
 
-def _run(first: int, last: int) -> str:
+def _run_text(first: int, last: int) -> str:
     if first == last:
         return str(first)
     return f"{first} to {last}" if last > first + 1 else f"{first}, {last}"

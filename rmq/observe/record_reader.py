@@ -44,12 +44,12 @@ class Body:
             kind = record.sys_flag & COMPRESSION_MASK
             self.compression = NOT_OPENED.get(kind, "zlib")
             if self.compression == "zlib":
-                content = _inflated(content, limit + 1)
+                content = _inflate(content, limit + 1)
         self.is_cut = len(content) > limit
         self.content = content[:limit]
 
 
-def _inflated(data: bytes, limit: int) -> bytes:
+def _inflate(data: bytes, limit: int) -> bytes:
     # imported on use: most brokers never look into bodies
     import zlib
 

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Final
 
 from rmq._fastpath import RPC_BOUNDS_MS
-from rmq.observe.findings import Problem, group_problems, problems
+from rmq.observe.findings import Problem, find_problems, group_problems
 from rmq.observe.measure import MAX_SERIES
 from rmq.observe.monitor_state import MonitoredBroker, MonitorState
 from rmq.observe.reasons import BEHIND_MS, NOBODY_MS
@@ -33,22 +33,24 @@ SENDS: Final = (
 def sample(broker: MonitoredBroker, watch: MonitorState) -> Iterator[None]:
     """Bring the watch up to date; the caller may pause at each step."""
     now_ms = broker.clock.now_ms()
-    touched = watch.touched
+    touched = watch.touched_queues
     for part in _touched_queues(broker):
         touched |= part
         yield
-    watch.growth.sample(broker, now_ms)
+    watch.log_growth.sample(broker, now_ms)
     _sample_times(broker, watch, now_ms)
-    watch.clocks.sample(broker, touched)
+    watch.sender_clocks.sample(broker, touched)
     yield
-    watch.dead.sample(broker, touched, now_ms)
+    watch.dead_letters.sample(broker, touched, now_ms)
     yield
-    watch.of_topics.add_growth(partial(broker.statistics.total, TOPIC_PUT_NUMS), now_ms)
+    watch.topic_arrivals.add_growth(
+        partial(broker.statistics.total_of, TOPIC_PUT_NUMS), now_ms
+    )
     yield
     topics = {topic for topic, _ in touched}
     yield
     _note_failing(watch, topics, now_ms)
-    watch.progress.touch(topics)
+    watch.progress.mark_touched(topics)
     yield from watch.progress.sample(broker)
     names: list[str] = []
     yield from _choose(broker, watch, names, now_ms)
@@ -56,8 +58,10 @@ def sample(broker: MonitoredBroker, watch: MonitorState) -> Iterator[None]:
     for name in names:
         of_groups += group_problems((yield from group_facts(broker, watch, name)))
         yield
-    watch.keep(problems(take_snapshot(broker, watch), of_groups), now_ms)
-    watch.touched = {}
+    watch.update_problems(
+        find_problems(take_snapshot(broker, watch), of_groups), now_ms
+    )
+    watch.touched_queues = {}
 
 
 def _touched_queues(broker: MonitoredBroker) -> Iterator[dict[QueueKey, int]]:
@@ -77,12 +81,12 @@ def _sample_times(broker: MonitoredBroker, watch: MonitorState, now_ms: int) -> 
     for row in watch.rpc_times():
         if row.code in SENDS:
             sends = [a + b for a, b in zip(sends, row.counts, strict=True)]
-    watch.sends.sample(now_ms, sends)
-    watch.flushes.sample(now_ms, tuple(broker.store.statistics().flush_counts))
+    watch.send_times.sample(now_ms, sends)
+    watch.flush_times.sample(now_ms, tuple(broker.store.statistics().flush_counts))
 
 
 def _note_failing(watch: MonitorState, topics: set[str], now_ms: int) -> None:
-    failing = watch.failing
+    failing = watch.failing_groups
     for topic in topics:
         if topic.startswith(RETRY_PREFIX) and len(failing) < MAX_GROUPS:
             failing[topic.removeprefix(RETRY_PREFIX)] = now_ms
@@ -95,9 +99,9 @@ def _choose(
 ) -> Iterator[None]:
     """Add the groups that need a reason to `names`, the longest wait first."""
     consumers = broker.consumers
-    watch.is_uncertain = False
+    watch.has_uncertain_group = False
     waits = dict.fromkeys(consumers.mismatches.differing(), BEHIND_MS)
-    waits |= dict.fromkeys(watch.failing, BEHIND_MS)
+    waits |= dict.fromkeys(watch.failing_groups, BEHIND_MS)
     lags = dict.fromkeys(waits, 0)
     for name, topics in list(watch.progress.groups.items()):
         queues = [queue for each in topics.values() for queue in each.values()]
@@ -105,9 +109,9 @@ def _choose(
         waits[name] = max(waited, waits.get(name, 0))
         lags[name] = sum(queue.lag for queue in queues)
         if lags[name] and waited < NOBODY_MS:
-            watch.is_uncertain |= not consumers.client_ids(name)
+            watch.has_uncertain_group |= not consumers.client_ids(name)
         yield
     names += heapq.nlargest(MAX_GROUPS, waits, key=waits.__getitem__)
     yield
     kept = {name: lags[name] for name in names[:MAX_SERIES]}
-    watch.of_groups.put_all(kept, now_ms)
+    watch.group_lags.put_all(kept, now_ms)

@@ -9,7 +9,7 @@ from rmq.observe.client_names import language_name
 from rmq.observe.findings import BrokerSnapshot
 from rmq.observe.group_progress import LEAST_RATE_MS, QueueProgress
 from rmq.observe.monitor_state import MonitoredBroker, MonitorState
-from rmq.observe.reasons import Client, GroupFacts, QueueFacts
+from rmq.observe.reasons import ClientFacts, GroupFacts, QueueFacts
 from rmq.observe.statistics import GROUP_AGAIN
 from rmq.protocol.bodies.statistics import QUEUE_PUT_NUMS
 from rmq.protocol.flags import PERM_READ
@@ -36,23 +36,23 @@ def group_facts(
     topics = topics_of(broker, group, waiting)
     yield
     queues: list[QueueFacts] = []
-    found = islice(_queues(broker, group, topics, waiting), MAX_FACTS)
+    found = islice(_queue_facts(broker, group, topics, waiting), MAX_FACTS)
     while part := list(islice(found, QUEUES_AT_ONCE)):
         queues += part
         yield
-    minute, hour = broker.statistics.rates(GROUP_AGAIN, f"@{group}")
+    minute, hour = broker.statistics.minute_and_hour_rate(GROUP_AGAIN, f"@{group}")
     behind = max((queue.waits_ms for queue in queues), default=0)
     return GroupFacts(
         name=group,
         now_ms=now_ms,
         clients=clients_of(broker, group, queues),
         queues=queues,
-        left=watch.departures.last(group),
-        pauses=tuple(_pauses(broker, watch, group, topics)),
+        last_departure=watch.departures.last_departure(group),
+        pauses=tuple(_pause_reasons(broker, watch, group, topics)),
         sides=tuple(broker.consumers.mismatches.sides(group)),
         again_per_s=minute,
         again_before_per_s=hour,
-        faults_per_s=watch.growth.faults_per_s,
+        faults_per_s=watch.log_growth.faults_per_s,
         deleted_in_ms=max(0, broker.store_config.reserved_hours * HOUR_MS - behind),
     )
 
@@ -75,7 +75,7 @@ def topics_of(
     )
 
 
-def _queues(
+def _queue_facts(
     broker: MonitoredBroker,
     group: str,
     topics: list[str],
@@ -89,7 +89,7 @@ def _queues(
             arriving = broker.statistics.minute_rate(
                 QUEUE_PUT_NUMS, f"{topic}@{queue_id}"
             )
-            given = broker.statistics.pulled(group, topic, queue_id)
+            given = broker.statistics.pulled_offset(group, topic, queue_id)
             committed = broker.offsets.query(group, topic, queue_id)
             owner = owner_of(broker, group, topic, queue_id)
             if known is None:
@@ -123,7 +123,7 @@ def owner_of(
     broker: MonitoredBroker, group: str, topic: str, queue_id: int
 ) -> str | None:
     """Return the client that got messages of a queue last, if it is still there."""
-    token = broker.statistics.puller(group, topic, queue_id)
+    token = broker.statistics.puller_token(group, topic, queue_id)
     connection = broker.connection_of(token) if token else None
     online = broker.consumers.group(group)
     member = online.members.get(connection) if online and connection else None
@@ -132,7 +132,7 @@ def owner_of(
 
 def clients_of(
     broker: MonitoredBroker, group: str, queues: list[QueueFacts]
-) -> tuple[Client, ...]:
+) -> tuple[ClientFacts, ...]:
     """Return the members of a group, and how much each finishes."""
     done: dict[str, float] = {}
     for queue in queues:
@@ -141,7 +141,7 @@ def clients_of(
     online = broker.consumers.group(group)
     members = islice(online.members.items(), MAX_FACTS) if online else ()
     return tuple(
-        Client(
+        ClientFacts(
             member.client_id,
             connection.remote_address,
             language_name(member.language),
@@ -166,20 +166,20 @@ def work_of(
         for queue_id, queue in queues.items()
     )
     for topic, queue_id, queue in islice(places, MAX_FACTS):
-        token = broker.statistics.puller(group, topic, queue_id)
+        token = broker.statistics.puller_token(group, topic, queue_id)
         if not token or broker.connection_of(token) is not connection:
             continue
-        given = broker.statistics.pulled(group, topic, queue_id)
+        given = broker.statistics.pulled_offset(group, topic, queue_id)
         in_hand = (in_hand or 0) + max(0, min(given, queue.end) - queue.offset)
         if queue.done_per_s is not None:
             done = (done or 0.0) + queue.done_per_s
     return done, in_hand
 
 
-def _pauses(
+def _pause_reasons(
     broker: MonitoredBroker, watch: MonitorState, group: str, topics: list[str]
 ) -> Iterator[str]:
-    set_by = partial(watch.set_by, broker.audit)
+    set_by = partial(watch.changed_by, broker.audit)
     settings = broker.groups.get(group)
     if settings is not None and not settings.consume_enable:
         yield f"consumeEnable is false{set_by(f'group {group}')}"
@@ -206,12 +206,12 @@ def take_snapshot(broker: MonitoredBroker, watch: MonitorState) -> BrokerSnapsho
         broker=broker.config.broker_name,
         now_ms=now_ms,
         refusal="" if refusal is None else refusal.text,
-        disk=watch.growth.disk(broker, now_ms),
-        skews=watch.clocks.skews(now_ms),
+        disk=watch.log_growth.disk_usage(broker, now_ms),
+        skews=watch.sender_clocks.clock_skews(now_ms),
         open_transactions=asked,
         silent_senders=transactions.get("silent", ()),
         oldest_transaction_ms=max(0, now_ms - oldest_ms) if oldest_ms > 0 else None,
-        dead_letters=watch.dead.of_hour(now_ms),
+        dead_letters=watch.dead_letters.of_hour(now_ms),
         lost_name_servers=[
             (each.address, each.error) for each in servers if not each.is_registered
         ],

@@ -164,11 +164,11 @@ class BrokerStatistics:
         if rows is None:
             queue = f"{topic}@{queue_id}"
             rows = (
-                self._row(TOPIC_PUT_NUMS, topic),
-                self._row(QUEUE_PUT_NUMS, queue),
-                self._row(BROKER_PUT_NUMS, self._cluster),
-                self._row(TOPIC_PUT_SIZE, topic),
-                self._row(QUEUE_PUT_SIZE, queue),
+                self._row_of(TOPIC_PUT_NUMS, topic),
+                self._row_of(QUEUE_PUT_NUMS, queue),
+                self._row_of(BROKER_PUT_NUMS, self._cluster),
+                self._row_of(TOPIC_PUT_SIZE, topic),
+                self._row_of(QUEUE_PUT_SIZE, queue),
             )
             if self._uncounted not in rows:
                 self._puts.setdefault(topic, {})[queue_id] = rows
@@ -205,13 +205,13 @@ class BrokerStatistics:
         if rows is None:
             queue = f"{topic}@{queue_id}@{group}"
             rows = (
-                self._row(GROUP_GET_NUMS, f"{topic}@{group}"),
-                self._row(QUEUE_GET_NUMS, queue),
-                self._row(BROKER_GET_NUMS, self._cluster),
-                self._row(TOPIC_OUT, topic),
-                self._row(GROUP_OUT, f"@{group}"),
-                self._row(GROUP_GET_SIZE, f"{topic}@{group}"),
-                self._row(QUEUE_GET_SIZE, queue),
+                self._row_of(GROUP_GET_NUMS, f"{topic}@{group}"),
+                self._row_of(QUEUE_GET_NUMS, queue),
+                self._row_of(BROKER_GET_NUMS, self._cluster),
+                self._row_of(TOPIC_OUT, topic),
+                self._row_of(GROUP_OUT, f"@{group}"),
+                self._row_of(GROUP_GET_SIZE, f"{topic}@{group}"),
+                self._row_of(QUEUE_GET_SIZE, queue),
             )
             pull.rows = None if self._uncounted in rows else rows
         self._add(rows, messages, size, pulls)
@@ -222,12 +222,12 @@ class BrokerStatistics:
         pull = None if pulls is None else pulls.get((group, queue_id))
         if pull is None:
             if self._pull_count >= PULL_LIMIT:
-                self._forget_pulls(next(iter(self._pulls)))
+                self._remove_pulls(next(iter(self._pulls)))
             pull = self._pulls.setdefault(topic, {})[group, queue_id] = _Pull()
             self._pull_count += 1
         return pull
 
-    def _forget_pulls(self, topic: str) -> None:
+    def _remove_pulls(self, topic: str) -> None:
         self._pull_count -= len(self._pulls.pop(topic, ()))
 
     def _sizes_of(self, topic: str) -> "array[int]":
@@ -241,7 +241,7 @@ class BrokerStatistics:
 
     def count(self, name: str, key: str) -> None:
         """Count one more of something."""
-        row = self._row(name, key)
+        row = self._row_of(name, key)
         self._counters.values[row] += 1
         self._counters.times[row] += 1
 
@@ -250,7 +250,7 @@ class BrokerStatistics:
         self.count(SNDBCK_PUT_NUMS, f"{topic}@{group}")
         self.count(GROUP_AGAIN, f"@{group}")
 
-    def _row(self, name: str, key: str) -> int:
+    def _row_of(self, name: str, key: str) -> int:
         """Return the row of an item, a new one if there is room."""
         row = self._find(name, key)
         if row is not None:
@@ -283,18 +283,18 @@ class BrokerStatistics:
         if row is None:
             return None
         return BrokerStatsData(
-            stats_minute=self._window(self._minute, row),
-            stats_hour=self._window(self._hour, row),
-            stats_day=self._window(self._day, row),
+            stats_minute=self._window_of(self._minute, row),
+            stats_hour=self._window_of(self._hour, row),
+            stats_day=self._window_of(self._day, row),
         )
 
-    def _window(self, snapshots: CounterSnapshots, row: int) -> BrokerStatsItem:
+    def _window_of(self, snapshots: CounterSnapshots, row: int) -> BrokerStatsItem:
         """Return what was added since the oldest snapshot.
 
         A rate is over one sample interval at least, so that a single message one
         millisecond ago is not reported as 1,000/s.
         """
-        added, additions, elapsed_ms = self._counters.growth(snapshots, row)
+        added, additions, elapsed_ms = self._counters.growth_of(snapshots, row)
         elapsed_ms = max(elapsed_ms, SAMPLE_INTERVAL_S * 1_000)
         return BrokerStatsItem(
             sum=added,
@@ -302,7 +302,7 @@ class BrokerStatistics:
             avgpt=added / additions if additions else 0.0,
         )
 
-    def totals(self, name: str) -> list[tuple[str, int]]:
+    def totals_by_key(self, name: str) -> list[tuple[str, int]]:
         """Return the sums of all items of one name, by key."""
         self.count_up()
         values = self._counters.values
@@ -313,37 +313,39 @@ class BrokerStatistics:
             if one == name
         ]
 
-    def sizes(self) -> "dict[str, array[int]]":
+    def message_sizes(self) -> "dict[str, array[int]]":
         """Return the number of messages of each topic in each class of SIZE_BOUNDS."""
         self.count_up()
         return self._sizes
 
-    def pulled(self, group: str, topic: str, queue_id: int) -> int:
+    def pulled_offset(self, group: str, topic: str, queue_id: int) -> int:
         """Return the offset after the last message that a group has pulled, or -1."""
         pull = self._pulls.get(topic, {}).get((group, queue_id))
         return -1 if pull is None else pull.next_offset
 
-    def puller(self, group: str, topic: str, queue_id: int) -> int:
+    def puller_token(self, group: str, topic: str, queue_id: int) -> int:
         """Return the token of the connection that got messages last; 0: unknown."""
         pull = self._pulls.get(topic, {}).get((group, queue_id))
         return 0 if pull is None else pull.token
 
-    def total(self, name: str, key: str) -> int:
+    def total_of(self, name: str, key: str) -> int:
         """Return the sum of an item at the last count; new messages may be missing."""
         row = self._find(name, key)
         return 0 if row is None else self._counters.values[row]
 
-    def rates(self, name: str, key: str) -> tuple[float, float]:
+    def minute_and_hour_rate(self, name: str, key: str) -> tuple[float, float]:
         """Return the additions a second over the last minute and hour, as counted."""
         row = self._find(name, key)
         if row is None:
             return 0.0, 0.0
-        return self._window(self._minute, row).tps, self._window(self._hour, row).tps
+        return self._window_of(self._minute, row).tps, self._window_of(
+            self._hour, row
+        ).tps
 
     def minute_rate(self, name: str, key: str) -> float:
         """Return the additions a second over the last minute, as counted."""
         row = self._find(name, key)
-        return 0.0 if row is None else self._window(self._minute, row).tps
+        return 0.0 if row is None else self._window_of(self._minute, row).tps
 
     def rate(self, name: str, key: str) -> float:
         """Return the additions per second over the last minute."""
@@ -388,7 +390,7 @@ class BrokerStatistics:
         if self._rounds % ROUNDS_OF_DAY == 0:
             yield
             self._counters.take_snapshot(self._day)
-            yield from self._forget(self._is_idle)
+            yield from self._remove_items(self._is_idle)
 
     def _is_idle(self, key: tuple[str, str], row: int) -> bool:
         """Whether a day passed without one; a group keeps its items until it goes.
@@ -397,14 +399,14 @@ class BrokerStatistics:
         """
         return key[0] not in _OF_GROUP and self._counters.is_idle(self._day, row)
 
-    def forget_topic(self, topic: str) -> Iterator[None]:
+    def remove_topic(self, topic: str) -> Iterator[None]:
         """Drop the items of a topic that was deleted, some at a time."""
         self._sizes.pop(topic, None)
         self.commit_ages.remove(topic=topic)
-        self._forget_pulls(topic)
-        yield from self._forget_of(topic, lambda _key, _row: True)
+        self._remove_pulls(topic)
+        yield from self._remove_items_of(topic, lambda _key, _row: True)
 
-    def forget_group(self, group: str) -> Iterator[None]:
+    def remove_group(self, group: str) -> Iterator[None]:
         """Drop the items of a group that was deleted, some at a time."""
         seen = 0
         for topic in list(self._pulls):
@@ -416,21 +418,23 @@ class BrokerStatistics:
             if seen >= COUNTED_AT_ONCE:
                 seen = 0
                 yield
-        yield from self._forget(lambda key, _row: key[1].rpartition("@")[2] == group)
+        yield from self._remove_items(
+            lambda key, _row: key[1].rpartition("@")[2] == group
+        )
 
-    def _forget(
+    def _remove_items(
         self, matches: Callable[[tuple[str, str], int], bool]
     ) -> Iterator[None]:
         """Drop the items for which `matches((name, rest of key), row)`, in parts."""
         seen = 0
         for topic in list(self._items):
             seen += len(self._items.get(topic, ()))
-            yield from self._forget_of(topic, matches)
+            yield from self._remove_items_of(topic, matches)
             if seen >= COUNTED_AT_ONCE:
                 seen = 0
                 yield
 
-    def _forget_of(
+    def _remove_items_of(
         self, topic: str, matches: Callable[[tuple[str, str], int], bool]
     ) -> Iterator[None]:
         items = self._items.get(topic, {})
@@ -444,7 +448,7 @@ class BrokerStatistics:
                 if (row := items.get(key)) is not None and matches(key, row)
             ]
             if gone:
-                self._forget_rows(topic)
+                self._discard_rows(topic)
             for key, row in gone:
                 del items[key]
                 self._counters.remove_row(row)
@@ -452,7 +456,7 @@ class BrokerStatistics:
         if not items and self._items.get(topic) is items:
             del self._items[topic]
 
-    def _forget_rows(self, topic: str) -> None:
+    def _discard_rows(self, topic: str) -> None:
         """Look up the rows of a topic again: some are given back."""
         self._puts.pop(topic, None)
         for pull in self._pulls.get(topic, {}).values():

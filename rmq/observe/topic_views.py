@@ -11,11 +11,11 @@ from rmq.observe.queries import (
     ListQuery,
     Query,
     Row,
-    Turns,
+    TurnTaker,
     list_names,
     name_of,
     raise_unknown,
-    rounded,
+    round_rate,
     view_head,
 )
 from rmq.observe.statistics import TOPIC_OUT
@@ -27,13 +27,13 @@ Lags = Mapping[str, int]
 """The lag of each topic, for the group that is furthest behind."""
 
 
-async def topics(broker: MonitoredBroker, query: Query) -> dict[str, Any]:
+async def topics_view(broker: MonitoredBroker, query: Query) -> dict[str, Any]:
     """Return topics: those that match `q`, by `sort`, from `from` on, `n` of them.
 
     `due`, by `sort=in` only: what would leave each second if every group kept up.
     """
     wanted = ListQuery(query, tuple(TOPIC_SORTS))
-    turns, lags = Turns(broker), await lag_by_topic(broker)
+    turns, lags = TurnTaker(broker), await lag_by_topic(broker)
     due, sort_key = 0.0, TOPIC_SORTS[wanted.sort]
 
     def key_of(name: str) -> float | str:
@@ -57,19 +57,19 @@ async def topics(broker: MonitoredBroker, query: Query) -> dict[str, Any]:
     return {
         **view_head(broker), "total": listed.total, "found": listed.found,
         "start": wanted.start,
-        "due": rounded(due) if wanted.sort == "in" else None,
+        "due": round_rate(due) if wanted.sort == "in" else None,
         "rows": [row for row in rows if row is not None],
     }  # fmt: skip
 
 
-async def topic(broker: MonitoredBroker, query: Query) -> dict[str, Any]:
+async def topic_view(broker: MonitoredBroker, query: Query) -> dict[str, Any]:
     """Return one topic: its queues, and the groups that read it."""
     name = name_of(query)
     config = broker.topics.get(name)
     if config is None:
         raise_unknown("topic", name, broker.topics.all())
     broker.monitor.mark_viewed()
-    turns, lags = Turns(broker), await lag_by_topic(broker)
+    turns, lags = TurnTaker(broker), await lag_by_topic(broker)
     queues = []
     for queue_id in range(
         min(MAX_QUEUES, max(config.read_queue_nums, config.write_queue_nums))
@@ -78,7 +78,7 @@ async def topic(broker: MonitoredBroker, query: Query) -> dict[str, Any]:
         low = int(broker.store.reads.min_offset(name, queue_id))
         end = int(broker.store.reads.max_offset(name, queue_id))
         queues.append({"queue": queue_id, "first": str(low), "end": str(end),
-                       "kept": end - low, "in": rounded(rate)})  # fmt: skip
+                       "kept": end - low, "in": round_rate(rate)})  # fmt: skip
         await turns()
     readers = broker.offsets.groups_of(name)[:MAX_ROWS]
     now_ms = broker.clock.now_ms()
@@ -90,7 +90,7 @@ async def topic(broker: MonitoredBroker, query: Query) -> dict[str, Any]:
             "readQueueNums": config.read_queue_nums,
             "writeQueueNums": config.write_queue_nums,
         },
-        "hour": broker.monitor.of_topics.get_or_add(name, now_ms).values(now_ms),
+        "hour": broker.monitor.topic_arrivals.get_or_add(name, now_ms).values(now_ms),
         "step_ms": STEP_MS,
         "queues": queues,
         "groups": [group_row(broker, group) for group in readers],
@@ -111,8 +111,8 @@ def topic_row(broker: MonitoredBroker, name: str, lags: Lags) -> Row | None:
         "name": name,
         "queues": max(config.read_queue_nums, config.write_queue_nums),
         "perm": config.perm,
-        "in": rounded(_in_rate(broker, name, lags)),
-        "out": rounded(_out_rate(broker, name, lags)),
+        "in": round_rate(_in_rate(broker, name, lags)),
+        "out": round_rate(_out_rate(broker, name, lags)),
         "lag": _lag_of(broker, name, lags),
         "groups": _reader_count(broker, name, lags),
         "kept": kept,
@@ -121,7 +121,7 @@ def topic_row(broker: MonitoredBroker, name: str, lags: Lags) -> Row | None:
 
 async def lag_by_topic(broker: MonitoredBroker) -> dict[str, int]:
     """Return what waits in each topic for the group that is furthest behind."""
-    turns, lags = Turns(broker), dict[str, int]()
+    turns, lags = TurnTaker(broker), dict[str, int]()
     for of_group in list(broker.monitor.progress.groups.values()):
         for name, queues in of_group.items():
             lag = sum(queue.lag for queue in queues.values())

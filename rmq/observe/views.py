@@ -14,10 +14,21 @@ from typing import Any, Final
 import msgspec
 import trio
 
-from rmq.observe.client_views import clients
+from rmq.observe.client_views import clients_view
 from rmq.observe.findings import level_counts
-from rmq.observe.group_views import group, group_lag, group_row, groups, is_system_group
-from rmq.observe.machine_views import brokers, delays, other_broker, transactions
+from rmq.observe.group_views import (
+    group_details_view,
+    group_lag,
+    group_row,
+    groups_view,
+    is_system_group,
+)
+from rmq.observe.machine_views import (
+    brokers_view,
+    delays_view,
+    other_broker_view,
+    transactions_view,
+)
 from rmq.observe.message_views import MESSAGE_VIEWS
 from rmq.observe.monitor_state import MonitoredBroker
 from rmq.observe.queries import (
@@ -27,13 +38,13 @@ from rmq.observe.queries import (
     Query,
     Require,
     Row,
-    Turns,
+    TurnTaker,
     bad_query,
     number_of,
     view_head,
 )
 from rmq.observe.replica_group import replica_group_of
-from rmq.observe.topic_views import lag_by_topic, topic, topic_row, topics
+from rmq.observe.topic_views import lag_by_topic, topic_row, topic_view, topics_view
 
 ORDER_MS: Final = 10_000
 """How long the overview keeps the order of topics, and of groups that keep up."""
@@ -58,7 +69,7 @@ async def show_view(
     return await VIEWS[name](broker, query)
 
 
-async def problems(broker: MonitoredBroker, _query: Query) -> dict[str, Any]:
+async def problems_view(broker: MonitoredBroker, _query: Query) -> dict[str, Any]:
     """Return what is wrong, the worst first."""
     monitor = broker.monitor
     monitor.mark_viewed()
@@ -71,15 +82,15 @@ async def problems(broker: MonitoredBroker, _query: Query) -> dict[str, Any]:
     }
 
 
-async def overview(broker: MonitoredBroker, query: Query) -> dict[str, Any]:
+async def overview_view(broker: MonitoredBroker, query: Query) -> dict[str, Any]:
     """Return the first page: traffic, problems, the groups that are furthest behind."""
     broker.monitor.mark_viewed()
     rows = {"n": query.get("n", "8")}
     of_groups = await _with_kept_order(
-        broker, {**rows, "sort": "lag"}, groups, _group_rows
+        broker, {**rows, "sort": "lag"}, groups_view, _group_rows
     )
     of_topics = await _with_kept_order(
-        broker, {**rows, "sort": "in"}, topics, _topic_rows
+        broker, {**rows, "sort": "in"}, topics_view, _topic_rows
     )
     stats = broker.store.statistics()
     return {
@@ -90,9 +101,11 @@ async def overview(broker: MonitoredBroker, query: Query) -> dict[str, Any]:
         "refused": stats.put_failed,
         "writable": broker.store.durability.is_writable,
         "connections": broker.monitor.connection_count(),
-        "send_p99_ms": broker.monitor.sends.p99_ms(),
-        "dead": sum(n for _, n in broker.monitor.dead.of_hour(broker.clock.now_ms())),
-        "disk": _disk(broker),
+        "send_p99_ms": broker.monitor.send_times.p99_ms(),
+        "dead": sum(
+            n for _, n in broker.monitor.dead_letters.of_hour(broker.clock.now_ms())
+        ),
+        "disk": _disk_state(broker),
         "groups": of_groups["rows"],
         "groups_total": of_groups["total"],
         "topics": of_topics["rows"],
@@ -127,7 +140,7 @@ async def _group_rows(
     broker: MonitoredBroker, known: list[str], count: int
 ) -> list[Row]:
     """Return the groups with the largest lag, then those of `known` without one."""
-    turns, lags = Turns(broker), dict[str, int]()
+    turns, lags = TurnTaker(broker), dict[str, int]()
     for name in list(broker.monitor.progress.groups):
         if not is_system_group(name):
             lags[name] = group_lag(broker, name)
@@ -145,7 +158,7 @@ async def _topic_rows(
     broker: MonitoredBroker, known: list[str], count: int
 ) -> list[Row]:
     """Return the first of `known` topics, by their rates of now."""
-    turns, lags, rows = Turns(broker), await lag_by_topic(broker), list[Row]()
+    turns, lags, rows = TurnTaker(broker), await lag_by_topic(broker), list[Row]()
     for name in known[:count]:
         row = topic_row(broker, name, lags)
         if row is not None:
@@ -156,23 +169,23 @@ async def _topic_rows(
 
 
 VIEWS: Final[Mapping[str, View]] = {
-    "problems": problems,
-    "overview": overview,
-    "topics": topics,
-    "topic": topic,
-    "groups": groups,
-    "group": group,
-    "clients": clients,
-    "delays": delays,
-    "transactions": transactions,
-    "brokers": brokers,
-    "broker": other_broker,
+    "problems": problems_view,
+    "overview": overview_view,
+    "topics": topics_view,
+    "topic": topic_view,
+    "groups": groups_view,
+    "group": group_details_view,
+    "clients": clients_view,
+    "delays": delays_view,
+    "transactions": transactions_view,
+    "brokers": brokers_view,
+    "broker": other_broker_view,
 }
 """Views without messages."""
 
 
-def _disk(broker: MonitoredBroker) -> dict[str, Any]:
-    disk = broker.monitor.growth.disk(broker, broker.clock.now_ms())
+def _disk_state(broker: MonitoredBroker) -> dict[str, Any]:
+    disk = broker.monitor.log_growth.disk_usage(broker, broker.clock.now_ms())
     growth = disk.growth_per_hour
     return {
         "used": disk.used, "total": disk.total, "early": disk.early_ratio,

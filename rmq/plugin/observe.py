@@ -15,7 +15,7 @@ class Timings(Protocol):
     def add(self, value: int, **labels: str) -> None:
         """Count one value."""
 
-    def timed(self, **labels: str) -> AbstractContextManager[None]:
+    def time_block(self, **labels: str) -> AbstractContextManager[None]:
         """Count the ms of a block; an exception counts as a failure."""
 
 
@@ -63,7 +63,7 @@ class Statistics(Protocol):
     def count_send_back(self, group: str, topic: str) -> None:
         """Count a message that a consumer sent back."""
 
-    def pulled(self, group: str, topic: str, queue_id: int) -> int:
+    def pulled_offset(self, group: str, topic: str, queue_id: int) -> int:
         """Return the offset after the last message that a group has pulled, or -1."""
 
     def rate(self, name: str, key: str) -> float:
@@ -72,10 +72,10 @@ class Statistics(Protocol):
     def view(self, name: str, key: str) -> BrokerStatsData | None:
         """Return the three windows of an item; None if it was never counted."""
 
-    def forget_group(self, group: str) -> Iterator[None]:
+    def remove_group(self, group: str) -> Iterator[None]:
         """Remove the items of a group, some at each step."""
 
-    def forget_topic(self, topic: str) -> Iterator[None]:
+    def remove_topic(self, topic: str) -> Iterator[None]:
         """Remove the items of a topic, some at each step."""
 
     def on_arrivals(self, touched: Mapping[QueueKey, int], /) -> None:
@@ -88,7 +88,7 @@ class Statistics(Protocol):
 class DeadLetters(Protocol):
     """New dead letters of the last hour."""
 
-    def settle(self, group: str, resent: set[int]) -> None:
+    def exclude_resent(self, group: str, resent: set[int]) -> None:
         """Leave out the offsets that were sent again."""
 
 
@@ -96,10 +96,10 @@ class Monitor(Protocol):
     """The problems of a broker, and views for the console."""
 
     @property
-    def dead(self) -> DeadLetters:
+    def dead_letters(self) -> DeadLetters:
         """New dead letters."""
 
-    async def show(
+    async def show_view(
         self,
         name: str,
         query: Mapping[str, str],
@@ -107,7 +107,7 @@ class Monitor(Protocol):
     ) -> dict[str, Any]:
         """Return a view; `require(topic)` raises an error without the right to it."""
 
-    async def follow(
+    async def follow_log(
         self, query: Mapping[str, str], may_read: Callable[[str], bool]
     ) -> dict[str, Any]:
         """Return new messages and events."""

@@ -170,7 +170,7 @@ async def test_only_the_last_resets_are_kept(tmp_path, monkeypatch):
     again.load()
     assert [again.get(key) is None for key in keys[:3]] == [True, True, False]
     assert again.get(keys[-1]).offsets == {0: 4}
-    assert [row["key"] for row in again.of("G")] == keys[:1:-1]
+    assert [row["key"] for row in again.resets_of("G")] == keys[:1:-1]
 
 
 async def test_a_file_that_cannot_be_read_is_no_end(tmp_path, caplog):
@@ -220,7 +220,7 @@ async def test_dead_letters_come_again_to_their_group_alone(opened, chosen, rese
     assert int(broker.store.reads.max_offset("%RETRY%G", 0)) == resent
     assert int(broker.store.reads.max_offset("Orders", 0)) == 3
     if "offsets" in chosen:
-        (dead,) = broker.monitor.dead.of_hour(broker.clock.now_ms())
+        (dead,) = broker.monitor.dead_letters.of_hour(broker.clock.now_ms())
         assert dead == ("G", 4 - resent)
     if resent:
         place = broker.store.reads.physical_at("%RETRY%G", 0, 0)

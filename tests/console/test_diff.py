@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmq.console.diff import UNCHANGED, diff
+from rmq.console.diff import UNCHANGED, find_changes
 from tests.model.json_changes import apply
 
 NAMES = st.sampled_from(["a", "b", "c"])
@@ -17,7 +17,7 @@ STATES = st.fixed_dictionaries({"x": VALUES, "y": VALUES})
 
 @given(STATES, STATES)
 def test_the_page_gets_the_new_state(old, new):
-    change = diff(old, new)
+    change = find_changes(old, new)
     if change is UNCHANGED:
         assert repr(old) == repr(new) or old == new
     else:
@@ -26,11 +26,11 @@ def test_the_page_gets_the_new_state(old, new):
 
 def test_a_line_moves_on_by_one_number():
     old = {"in": [1, 2, 3, 4]}
-    assert diff(old, {"in": [2, 3, 4, 9]}) == {"in": {"+": 9}}
+    assert find_changes(old, {"in": [2, 3, 4, 9]}) == {"in": {"+": 9}}
 
 
 def test_only_what_differs_is_sent():
     old = {"rows": [{"n": "a", "v": 1}, {"n": "b", "v": 2}], "now": 5}
     new = {"rows": [{"n": "a", "v": 1}, {"n": "b", "v": 3}], "now": 6}
-    assert diff(old, new) == {"rows": {"1": {"v": 3}}, "now": 6}
-    assert diff(old, {"rows": [], "now": 5}) == {"rows": {"=": []}}
+    assert find_changes(old, new) == {"rows": {"1": {"v": 3}}, "now": 6}
+    assert find_changes(old, {"rows": [], "now": 5}) == {"rows": {"=": []}}

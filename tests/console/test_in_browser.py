@@ -100,7 +100,7 @@ async def test_errors(tmp_path, monkeypatch):
         monkeypatch.setattr(routes, "show_view", fail)
         for view in routes.VIEWS:
             monkeypatch.setitem(routes.VIEWS, view, fail)
-        monkeypatch.setattr(routes.Routes, "_config", lambda _: 1 // 0)
+        monkeypatch.setattr(routes.Routes, "_config_rows", lambda _: 1 // 0)
         places = [p for p in LIVE + STILL if p not in ("#/audit", "#/messages")]
         found = await in_browser(
             proxy.port, lambda page: check_all(page, places, is_said)
@@ -157,7 +157,7 @@ async def test_partial(tmp_path, monkeypatch):
         async def nobody(*_):
             raise PeerError("gone")
 
-        monkeypatch.setattr(machine_views, "_cluster", none)
+        monkeypatch.setattr(machine_views, "_cluster_rows", none)
         monkeypatch.setattr(node.broker.context.name_servers, "ask", nobody)
 
         def no_name_server(page):
@@ -211,7 +211,7 @@ async def test_another_broker(tmp_path, is_of_java):
             their.watch.sample()
             if is_of_java:
                 told = JavaBroker("other", "c", own.clock.now_ms)
-                own.watch.others[their.address] = told
+                own.watch.other_brokers[their.address] = told
 
             def look(page):
                 place = f"#/broker?address={their.address}"

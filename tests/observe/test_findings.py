@@ -8,9 +8,9 @@ from rmq.observe.findings import (
     BrokerSnapshot,
     Disk,
     Problem,
+    find_problems,
     group_problems,
     level_counts,
-    problems,
 )
 from rmq.observe.reasons import GroupFacts, QueueFacts
 
@@ -23,7 +23,7 @@ DISK = Disk(
 
 
 def found(**changes):
-    return problems(msgspec.structs.replace(WELL, **changes))
+    return find_problems(msgspec.structs.replace(WELL, **changes))
 
 
 def only(**changes):
@@ -149,7 +149,7 @@ def test_the_worst_comes_first_and_the_list_ends():
         Problem(level="note", kind="k", subject=str(n), message="s", action="d")
         for n in range(MAX_PROBLEMS + 5)
     ]
-    all_ = problems(msgspec.structs.replace(WELL, refusal="full"), of_groups)
+    all_ = find_problems(msgspec.structs.replace(WELL, refusal="full"), of_groups)
     assert len(all_) == MAX_PROBLEMS + 1
     assert all_[0].kind == "refuses"
     assert all_[-1].message == "6 more problems are not listed."

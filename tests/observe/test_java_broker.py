@@ -24,7 +24,7 @@ class Asking:
 
     async def look(self, without=()):
         """Ask what it wants to know; codes in `without` are refused."""
-        questions, answer = self.told.questions(), None
+        questions, answer = self.told.poll_requests(), None
         while True:
             try:
                 code, fields = questions.send(answer)

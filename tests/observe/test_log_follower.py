@@ -157,11 +157,11 @@ def test_since_gives_what_is_newer_and_kept(count, since):
     events = Events()
     events._broker = type("Broker", (), {"clock": ManualClock(1)})()
     for n in range(count):
-        events.problem(
+        events.add_problem(
             Problem(level="bad", kind="x", subject="p", message=f"{n + 1}", action="")
         )
     expected = [n for n in range(1, count + 1) if n > since and n > count - MAX_EVENTS]
-    assert [each.number for each in events.since(since)] == expected
+    assert [each.number for each in events.events_after(since)] == expected
 
 
 @pytest.mark.parametrize("field", ["offset", "event", "n", "waitMs"])

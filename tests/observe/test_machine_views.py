@@ -109,7 +109,7 @@ async def test_another_broker_that_does_not_answer_is_a_gap(incident, view):  # 
     for _ in range(2):
         with pytest.raises(RequestRejected, match="does not answer"):
             await view("broker", address="127.0.0.1:1")
-    assert incident.monitor.others == {}
+    assert incident.monitor.other_brokers == {}
 
 
 async def test_only_brokers_of_the_cluster_are_asked(incident, view):  # noqa: F811

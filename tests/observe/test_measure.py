@@ -62,9 +62,9 @@ def test_a_bound_holds_its_own_value(table):
 
 
 def test_a_block_succeeds_or_fails(table, clock):
-    with table.timed(is_system="false"):
+    with table.time_block(is_system="false"):
         clock.ms += 20
-    with pytest.raises(ValueError, match="no"), table.timed(is_system="false"):
+    with pytest.raises(ValueError, match="no"), table.time_block(is_system="false"):
         raise ValueError("no")
     good, bad = table.all()
     assert good.labels == {"invocation_status": "success", "is_system": "false"}
@@ -74,7 +74,7 @@ def test_a_block_succeeds_or_fails(table, clock):
 
 
 def test_a_clock_that_goes_back_makes_no_time_negative(table, clock):
-    with table.timed():
+    with table.time_block():
         clock.ms -= 1_000
     (one,) = table.all()
     assert (list(one.counts), one.total) == ([1, 0, 0], 0)
@@ -297,7 +297,7 @@ class AgainstModel(RuleBasedStateMachine):
             is_older = oldest > row.began_after
             start = self.taken_ms[oldest] if is_older else row.began_ms
             new = [value for after, value in row.added if after >= oldest]
-            found = self.counters.growth(self.snapshots, number)
+            found = self.counters.growth_of(self.snapshots, number)
             assert found == (sum(new), len(new), self.clock.now_ms() - start)
 
 

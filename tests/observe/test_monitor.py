@@ -80,7 +80,7 @@ class Incident:
             self.monitor.sample()
 
     def facts(self):
-        steps = self.monitor.group("G")
+        steps = self.monitor.explain_group("G")
         while True:
             try:
                 next(steps)
@@ -170,7 +170,7 @@ async def test_nobody_is_named_within_15_s(incident, was_online, monkeypatch):
     incident.clock.steady_ms = incident.clock.now_ms
     incident.commit(0)
     incident.monitor.mark_viewed()
-    while incident.monitor.is_looked_at:  # noqa: ASYNC110 - the clock wakes nobody
+    while incident.monitor.is_viewed:  # noqa: ASYNC110 - the clock wakes nobody
         await trio.sleep(0.001)
     if was_online:
         client = await incident.client()
@@ -267,11 +267,15 @@ async def test_the_log_grows_lately(incident):
         for _ in range(10):
             incident.broker.publish("T", body, queue_id=0)
         incident.pass_time(10)
-    disk = incident.monitor.growth.disk(incident.broker, incident.clock.now_ms())
+    disk = incident.monitor.log_growth.disk_usage(
+        incident.broker, incident.clock.now_ms()
+    )
     assert disk.growth_per_hour is None
     assert disk.lately_per_hour == pytest.approx(360 * 1_000_000, rel=0.1)
     incident.pass_time(40)
-    disk = incident.monitor.growth.disk(incident.broker, incident.clock.now_ms())
+    disk = incident.monitor.log_growth.disk_usage(
+        incident.broker, incident.clock.now_ms()
+    )
     assert disk.lately_per_hour == 0
 
 
@@ -282,10 +286,12 @@ async def test_a_note_is_no_event_until_it_is_more(incident):
     incident.commit(0)
     incident.pass_time(20)
     assert incident.kinds() == ["blocked"]
-    events = incident.monitor.events.since(0)
+    events = incident.monitor.events.events_after(0)
     assert "problem" not in [each.kind for each in events]
     incident.pass_time(60)
-    (event,) = [e for e in incident.monitor.events.since(0) if e.kind == "problem"]
+    (event,) = [
+        e for e in incident.monitor.events.events_after(0) if e.kind == "problem"
+    ]
     assert "blocked handler" in event.message
 
 
@@ -296,14 +302,14 @@ async def test_dead_letters_that_are_sent_again_are_no_problem(incident):
             incident.clock.ms += 3_700_000  # two of them are older than an hour
         incident.broker.publish("%DLQ%G", b"x", queue_id=0)
     incident.pass_time(10)
-    dead = incident.monitor.dead
+    dead = incident.monitor.dead_letters
     assert dead.of_hour(incident.clock.now_ms()) == [("G", 4)]
-    dead.settle("G", {0, 3})  # the oldest that counts is 2; 3 is one of a tag
-    dead.settle("G", {3})
+    dead.exclude_resent("G", {0, 3})  # the oldest that counts is 2; 3 is one of a tag
+    dead.exclude_resent("G", {3})
     assert dead.of_hour(incident.clock.now_ms()) == [("G", 3)]
-    dead.settle("G", {2, 4})
+    dead.exclude_resent("G", {2, 4})
     assert dead.of_hour(incident.clock.now_ms()) == [("G", 1)]
-    dead.settle("G", {2, 3, 4, 5})
+    dead.exclude_resent("G", {2, 3, 4, 5})
     incident.pass_time(10)
     assert incident.kinds() == []
     incident.broker.publish("%DLQ%G", b"x", queue_id=0)

@@ -9,7 +9,7 @@ import trio
 from prometheus_client.parser import text_string_to_metric_families
 
 from rmq.container.pages import families
-from rmq.observe.metrics.java import Requests, _watermarks
+from rmq.observe.metrics.java import Requests, _watermark_samples
 from rmq.protocol.bodies.heartbeat import HeartbeatData
 from rmq.protocol.bodies.topics import TopicConfig
 from rmq.protocol.codes import RequestCode, ResponseCode
@@ -302,7 +302,7 @@ async def test_nobody_waits(scrape):
 
 def test_watermarks_are_those_of_the_requests_that_wait():
     waiting = {10: 2, 36: 1, 11: 4, 307: 8, 99_999: 16}
-    samples = _watermarks(Requests([], waiting, 32))
+    samples = _watermark_samples(Requests([], waiting, 32))
     found = {sample.labels["processor"]: sample.value for sample in samples}
     wanted = {"send": 3, "pull": 4, "admin": 24, "async_put": 32}
     assert found == dict.fromkeys(found, 0) | wanted

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmq.observe import queries
-from rmq.observe.queries import SORTED_AT_ONCE, ListQuery, Turns
+from rmq.observe.queries import SORTED_AT_ONCE, ListQuery, TurnTaker
 
 BROKER = SimpleNamespace(next_turn=trio.lowlevel.checkpoint)
 NAMES = st.lists(st.text("abc", min_size=1, max_size=4), unique=True, max_size=40)
@@ -15,7 +15,7 @@ NAMES = st.lists(st.text("abc", min_size=1, max_size=4), unique=True, max_size=4
 
 def cut(wanted, found):
     async def run():
-        return await wanted.select(found, Turns(BROKER))
+        return await wanted.select(found, TurnTaker(BROKER))
 
     return trio.run(run)
 
@@ -48,7 +48,7 @@ async def test_the_end_of_a_long_list_comes_in_turns(monkeypatch):
     monkeypatch.setattr(queries, "TURN_S", 0)
     found = [(number * 7_919 % 10_007, f"t{number}") for number in range(1, 10_007)]
     wanted = ListQuery({"from": "9950", "n": "60", "sort": "in"}, ("in",))
-    part = await wanted.select(found, Turns(SimpleNamespace(next_turn=next_turn)))
+    part = await wanted.select(found, TurnTaker(SimpleNamespace(next_turn=next_turn)))
     assert len(part) == 56
     assert part == [name for _, name in sorted(found, reverse=True)][9_950:]
     assert len(turns) >= 20

@@ -5,16 +5,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmq.observe.reasons import (
-    Client,
+    ClientFacts,
+    Departure,
     GroupFacts,
-    Left,
     QueueFacts,
     queues_text,
     why_behind,
 )
 
 NOW = 1_800_000_000_000
-A, B, C, D = (Client(f"c{n}", f"10.0.0.{n}:1", "JAVA", 100.0) for n in range(4))
+A, B, C, D = (ClientFacts(f"c{n}", f"10.0.0.{n}:1", "JAVA", 100.0) for n in range(4))
 
 
 def queue(queue_id=0, lag=0, **changes):
@@ -37,9 +37,9 @@ def test_a_group_that_keeps_up():
 
 
 def test_nobody_consumes():
-    left = Left("c9 at 10.4.3.21:40000", NOW - 7_920_000, is_in_order=True)
+    left = Departure("c9 at 10.4.3.21:40000", NOW - 7_920_000, is_in_order=True)
     facts = group(
-        queue(lag=8_730_912, done_per_s=0.0), clients=(), left=left,
+        queue(lag=8_730_912, done_per_s=0.0), clients=(), last_departure=left,
         deleted_in_ms=45 * 3_600_000,
     )  # fmt: skip
     reason = why_behind(facts)
@@ -51,11 +51,11 @@ def test_nobody_consumes():
     assert reason.summary == "nobody for 2 h 12 min"
     assert reason.details == ("It was c9 at 10.4.3.21:40000.",)
     assert "In 1 d 21 h the oldest are deleted unread." in reason.action
-    lost = Left("c9", NOW - 5_000, is_in_order=False)
+    lost = Departure("c9", NOW - 5_000, is_in_order=False)
     assert (
         "5.0 s ago (its connection was lost)"
         in why_behind(
-            group(queue(lag=1, done_per_s=0.0), clients=(), left=lost)
+            group(queue(lag=1, done_per_s=0.0), clients=(), last_departure=lost)
         ).message
     )
 
@@ -70,10 +70,10 @@ def test_nobody_is_a_warning_within_the_first_minute():
 
 def test_who_has_just_left_may_have_finished_messages_a_moment_ago():
     facts = queue(lag=3, done_per_s=9.0, waits_ms=5_000, still_ms=5_000, in_hand=1)
-    left = Left("c9", NOW - 6_000, is_in_order=True)
-    assert why_behind(group(facts, clients=(), left=left)).kind == "nobody"
-    long_ago = Left("c9", NOW - 600_000, is_in_order=True)
-    assert why_behind(group(facts, clients=(), left=long_ago)).level == "ok"
+    left = Departure("c9", NOW - 6_000, is_in_order=True)
+    assert why_behind(group(facts, clients=(), last_departure=left)).kind == "nobody"
+    long_ago = Departure("c9", NOW - 600_000, is_in_order=True)
+    assert why_behind(group(facts, clients=(), last_departure=long_ago)).level == "ok"
 
 
 def test_a_group_without_members_that_commits_is_a_pull_consumer():
@@ -135,7 +135,7 @@ def test_a_handler_may_be_blocked():
 
 
 def test_one_slow_client_and_a_hot_queue_are_warnings_within_the_first_minute():
-    slow = Client("c0", done_per_s=2.0), Client("c1", done_per_s=50.0)
+    slow = ClientFacts("c0", done_per_s=2.0), ClientFacts("c1", done_per_s=50.0)
     for waits_ms, kind in ((6_900, "keeps-up"), (7_000, "slow-client")):
         reason = why_behind(group(queue(lag=50, waits_ms=waits_ms), clients=slow))
         assert reason.kind == kind
@@ -147,8 +147,8 @@ def test_one_slow_client_and_a_hot_queue_are_warnings_within_the_first_minute():
 
 
 def test_one_slow_client():
-    slow = Client("c0", done_per_s=94.0)
-    others = [Client(f"c{n}", done_per_s=1_600.0) for n in (1, 2, 3)]
+    slow = ClientFacts("c0", done_per_s=94.0)
+    others = [ClientFacts(f"c{n}", done_per_s=1_600.0) for n in (1, 2, 3)]
     lagging = [queue(n, lag=100, done_per_s=23.5) for n in (12, 13, 14, 15)]
     facts = group(queue(0, owner="c1"), *lagging, clients=(slow, *others))
     reason = why_behind(facts)
@@ -264,7 +264,7 @@ GROUPS = st.builds(
     name=st.just("G"),
     now_ms=st.just(NOW),
     clients=st.lists(
-        st.builds(Client, id=st.sampled_from(["c0", "c1"]), done_per_s=RATES)
+        st.builds(ClientFacts, id=st.sampled_from(["c0", "c1"]), done_per_s=RATES)
     ),
     queues=st.lists(QUEUES),
     again_per_s=st.floats(0, 1e6),

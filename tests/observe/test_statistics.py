@@ -56,7 +56,7 @@ def test_puts_are_counted_with_their_bytes(store, statistics):
     sums = {
         (name, key): statistics.view(name, key).stats_day.sum
         for name in NAMES
-        for key, _ in statistics.totals(name)
+        for key, _ in statistics.totals_by_key(name)
     }
     assert sums == {
         ("TOPIC_PUT_NUMS", "T"): 5,
@@ -106,7 +106,7 @@ def test_a_sample_counts_many_queues_in_parts(store, statistics, monkeypatch):
     assert store.queues.tails.uncounted_count == 1
     for _ in parts:
         pass
-    assert statistics.total("TOPIC_PUT_NUMS", "T") == 5
+    assert statistics.total_of("TOPIC_PUT_NUMS", "T") == 5
 
 
 def test_gets_are_counted_by_pull(statistics):
@@ -164,9 +164,9 @@ def test_what_is_deleted_is_forgotten(store, statistics):
     statistics.count_get("G", "U", 0, 1, 1, 1, 200)
     statistics.count_get("H", "U", 0, 1, 1, 1, 200)
     statistics.count_up()
-    list(statistics.forget_topic("T"))
-    list(statistics.forget_group("H"))
-    keys = {key for name in NAMES for key, _ in statistics.totals(name)}
+    list(statistics.remove_topic("T"))
+    list(statistics.remove_group("H"))
+    keys = {key for name in NAMES for key, _ in statistics.totals_by_key(name)}
     assert keys == {"C", "U@G", "U@0@G"}
 
 
@@ -180,14 +180,14 @@ def test_topics_and_groups_have_their_sums(statistics, clock):
     assert statistics.minute_rate("GROUP_OUT", "@G") == 3.6
     assert statistics.minute_rate("TOPIC_OUT", "U") == 0.9
     assert statistics.minute_rate("GROUP_AGAIN", "@G") == 0.2
-    list(statistics.forget_topic("T"))
+    list(statistics.remove_topic("T"))
     statistics.count_get("G", "T", 0, 1, 4, 1, 200)
-    assert statistics.total("GROUP_OUT", "@G") == 40
-    assert statistics.total("TOPIC_OUT", "T") == 4
-    list(statistics.forget_group("G"))
+    assert statistics.total_of("GROUP_OUT", "@G") == 40
+    assert statistics.total_of("TOPIC_OUT", "T") == 4
+    list(statistics.remove_group("G"))
     statistics.count_get("G", "U", 0, 1, 5, 1, 200)
-    assert statistics.total("GROUP_OUT", "@G") == 5
-    assert statistics.total("TOPIC_OUT", "U") == 14
+    assert statistics.total_of("GROUP_OUT", "@G") == 5
+    assert statistics.total_of("TOPIC_OUT", "U") == 14
 
 
 def test_a_group_idle_for_a_day_keeps_its_sums(statistics, clock):
@@ -197,8 +197,8 @@ def test_a_group_idle_for_a_day_keeps_its_sums(statistics, clock):
         statistics.sample()
     assert statistics.view("TOPIC_OUT", "T") is None
     statistics.count_get("G", "T", 0, 1, 2, 1, 200)
-    assert statistics.total("GROUP_OUT", "@G") == 9
-    assert statistics.total("TOPIC_OUT", "T") == 2
+    assert statistics.total_of("GROUP_OUT", "@G") == 9
+    assert statistics.total_of("TOPIC_OUT", "T") == 2
 
 
 def test_items_are_limited(statistics, monkeypatch):
@@ -217,9 +217,9 @@ def test_each_topic_has_its_rates_beside_many_queues(store, statistics, monkeypa
     end_poll(store, statistics)
     for number in range(4):
         assert statistics.view("TOPIC_PUT_NUMS", f"T{number}").stats_minute.sum == 10
-    found = statistics.totals("QUEUE_PUT_NUMS")
+    found = statistics.totals_by_key("QUEUE_PUT_NUMS")
     assert [count for _, count in found] == [2, 2, 2]
-    list(statistics.forget_topic("T0"))
+    list(statistics.remove_topic("T0"))
     put(store, "T1", 4)
     end_poll(store, statistics)
     assert statistics.view("QUEUE_PUT_NUMS", "T1@4").stats_minute.sum == 1
@@ -229,9 +229,9 @@ def test_places_of_pulls_are_limited(statistics, monkeypatch):
     monkeypatch.setattr("rmq.observe.statistics.PULL_LIMIT", 4)
     for number in range(9):
         statistics.count_get("G", f"T{number}", 0, 1, 1, 1, 200 + number, token=7)
-    places = [statistics.pulled("G", f"T{number}", 0) for number in range(9)]
+    places = [statistics.pulled_offset("G", f"T{number}", 0) for number in range(9)]
     assert places == [-1] * 5 + [205, 206, 207, 208]
-    assert statistics.puller("G", "T8", 0) == 7
+    assert statistics.puller_token("G", "T8", 0) == 7
     assert statistics.view("GROUP_GET_NUMS", "T0@G").stats_minute.sum == 1
 
 
@@ -243,7 +243,7 @@ def test_a_row_given_back_is_counted_for_the_next(store, statistics, clock):
     for _ in range(10):
         clock.ms += 10_000
         statistics.sample()
-    list(statistics.forget_topic("Old"))
+    list(statistics.remove_topic("Old"))
     put(store, "New", count=3)
     end_poll(store, statistics)
     clock.ms += 10_000

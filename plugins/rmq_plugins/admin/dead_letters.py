@@ -83,7 +83,7 @@ class DeadLetterHandler:
             counts["resent"] += 1
             resent.add(offset)
         self._broker.arrivals.flush()
-        self._broker.monitor.dead.settle(group, resent)
+        self._broker.monitor.dead_letters.exclude_resent(group, resent)
         return request.reply(body=msgspec.json.encode(counts))
 
     def _chosen(self, fields: dict[str, str], dead: str) -> Iterable[int]:

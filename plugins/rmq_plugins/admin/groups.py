@@ -41,7 +41,7 @@ class GroupHandler:
         """Create a group or change it; no body changes nothing, as in Java."""
         if request.body:
             config = SubscriptionGroupConfig.decode(request.body)
-            with self._statistics.group_creations.timed():
+            with self._statistics.group_creations.time_block():
                 self._update([config])
         return self._groups.wait_saved(request.reply())
 
@@ -53,7 +53,7 @@ class GroupHandler:
                 ResponseCode.INVALID_PARAMETER,
                 f"more than {MAX_GROUPS_AT_ONCE} groups in one request",
             )
-        with self._statistics.group_creations.timed():
+        with self._statistics.group_creations.time_block():
             self._update(configs)
         return self._groups.wait_saved(request.reply())
 
@@ -73,7 +73,7 @@ class GroupHandler:
         self._groups.delete(header.group_name)
         if header.clean_offset or header.remove_offset:
             self._offsets.remove_group(header.group_name)
-        for _ in self._statistics.forget_group(header.group_name):
+        for _ in self._statistics.remove_group(header.group_name):
             await self._next_turn()
         return await self._groups.wait_saved(request.reply())
 

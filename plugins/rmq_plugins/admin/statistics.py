@@ -114,7 +114,9 @@ class StatisticsHandler:
         return OffsetWrapper(
             broker_offset=self._messages.max_offset(topic, queue_id),
             consumer_offset=consumed,
-            pull_offset=max(consumed, self._statistics.pulled(group, topic, queue_id)),
+            pull_offset=max(
+                consumed, self._statistics.pulled_offset(group, topic, queue_id)
+            ),
             last_timestamp=last_ms,
         )
 

@@ -62,7 +62,7 @@ class TopicHandler:
         """Create a topic or change it."""
         header = request.header(CreateTopicRequestHeader)
         is_system = "true" if self._topics.is_system(header.topic) else "false"
-        with self._statistics.topic_creations.timed(is_system=is_system):
+        with self._statistics.topic_creations.time_block(is_system=is_system):
             self._topics.update(self._config_of(header))
         return self._known(request.reply())
 
@@ -106,7 +106,7 @@ class TopicHandler:
         configs = CreateTopicListRequestBody.decode(request.body).topic_config_list
         if len(configs) > MAX_TOPICS_AT_ONCE:
             raise _invalid(f"more than {MAX_TOPICS_AT_ONCE} topics in one request")
-        with self._statistics.topic_creations.timed(is_system="false"):
+        with self._statistics.topic_creations.time_block(is_system="false"):
             for step in self._complete, self._topics.update:
                 for number, config in enumerate(configs, 1):
                     step(config)
@@ -136,7 +136,7 @@ class TopicHandler:
         self._topics.delete(name)
         self._offsets.remove_topic(name)
         await trio.to_thread.run_sync(self._store.delete_topic(name))
-        for _ in self._statistics.forget_topic(name):
+        for _ in self._statistics.remove_topic(name):
             await self._next_turn()
         return await self._known(request.reply())
 

@@ -31,7 +31,7 @@ class ViewHandler:
             rights.require(request, connection, topic, Action.GET, Action.SUB)
 
         name = request.ext_fields.get("view", "")
-        found = await self._broker.monitor.show(name, request.ext_fields, require)
+        found = await self._broker.monitor.show_view(name, request.ext_fields, require)
         return request.reply(body=msgspec.json.encode(found))
 
     async def follow(self, request: Command, connection: Connection) -> Command:
@@ -41,5 +41,5 @@ class ViewHandler:
         def may_read(topic: str) -> bool:
             return rights.is_allowed(user, connection, topic, Action.GET, Action.SUB)
 
-        found = await self._broker.monitor.follow(request.ext_fields, may_read)
+        found = await self._broker.monitor.follow_log(request.ext_fields, may_read)
         return request.reply(body=msgspec.json.encode(found))

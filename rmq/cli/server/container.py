@@ -24,7 +24,7 @@ from rmq.cli.server.service_manager import notify
 from rmq.config.broker import BrokerConfig
 from rmq.config.option import build
 from rmq.container.config import ContainerConfig
-from rmq.container.container import MAX_BROKERS, Container, Wanted
+from rmq.container.container import MAX_BROKERS, BrokerStart, Container
 from rmq.core.errors import ConfigError, RmqError
 from rmq.namesrv.config import NamesrvConfig
 from rmq.remoting.tls import TlsConfig
@@ -76,7 +76,7 @@ def container_command(
             values["brokerConfigPaths"] = paths
         report_findings(values, CLASSES, strict=strict_config)
         config = build(ContainerConfig, values)
-        brokers = [Wanted.of_file(find_file(each)) for each in config.paths]
+        brokers = [BrokerStart.of_file(find_file(each)) for each in config.broker_paths]
     except RmqError as error:
         exit_server(error)
     arguments = _log_arguments(log_level, log_format)
@@ -123,8 +123,8 @@ def _parse_count(text: str) -> int:
 
 def _numbered_brokers(
     count: int, values: Mapping[str, str], arguments: Sequence[str]
-) -> Iterator[Wanted]:
-    """Yield brokers with different names, folders and ports."""
+) -> Iterator[BrokerStart]:
+    """Yield brokers with names, folders and ports of their own."""
     config, root = build(BrokerConfig, values), build(StoreConfig, values).root_path
     for number in range(count):
         name = f"{config.broker_name}-{number}"
@@ -135,7 +135,7 @@ def _numbered_brokers(
             "listenPort": str(port),
         }
         flags = [part for key in own for part in ("--set", f"{key}={own[key]}")]
-        yield Wanted.of_values({**values, **own}, [*arguments, *flags])
+        yield BrokerStart.of_values({**values, **own}, [*arguments, *flags])
 
 
 def _log_arguments(level: str, log_format: str) -> list[str]:
@@ -156,7 +156,7 @@ def line_writer(log_format: str) -> Callable[[str, str], None]:
     return write
 
 
-def _run(container: Container, brokers: Sequence[Wanted]) -> None:
+def _run(container: Container, brokers: Sequence[BrokerStart]) -> None:
     """Run until a signal."""
 
     async def main() -> None:

@@ -89,7 +89,7 @@ class Poller:
 
             known = JavaBroker(broker.name, broker.cluster, SystemClock().now_ms)
             self._java_brokers[broker.address] = known
-        questions = known.questions()
+        questions = known.poll_requests()
         try:
             question = next(questions)
             while True:

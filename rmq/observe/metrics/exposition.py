@@ -71,7 +71,7 @@ async def expose(families: Iterable[Family], labels: Mapping[str, str]) -> bytes
         assert family.kind in ("counter", "gauge", "histogram"), family.name
         head = len(lines)
         for number, sample in enumerate(islice(family.samples, MAX_SAMPLES), 1):
-            lines.append(_line(family.name + sample.suffix, sample, base))
+            lines.append(_sample_line(family.name + sample.suffix, sample, base))
             if number % SAMPLES_AT_ONCE == 0:
                 await trio.lowlevel.checkpoint()
         if len(lines) > head:
@@ -83,7 +83,7 @@ async def expose(families: Iterable[Family], labels: Mapping[str, str]) -> bytes
     return ("\n".join(lines) + "\n").encode()
 
 
-def _line(name: str, sample: Sample, base: Mapping[str, str]) -> str:
+def _sample_line(name: str, sample: Sample, base: Mapping[str, str]) -> str:
     labels = {**base, **sample.labels}
     text = ",".join(f'{k}="{labels[k].translate(_ESCAPES)}"' for k in sorted(labels))
     return f"{name}{{{text}}} {float(sample.value)!r}"

@@ -88,7 +88,7 @@ def families(broker: BrokerView, requests: Requests) -> Iterator[Family]:
         "rocketmq_processor_watermark",
         "gauge",
         "requests that wait for others of their kind",
-        _watermarks(requests),
+        _watermark_samples(requests),
     )
     yield from _traffic_families(broker)
     yield from _transaction_families(broker)
@@ -96,7 +96,7 @@ def families(broker: BrokerView, requests: Requests) -> Iterator[Family]:
         "rocketmq_rpc_latency_milliseconds",
         "histogram",
         "from the arrival of a request to its answer",
-        _latencies(requests.times),
+        _latency_samples(requests.times),
     )
     yield from _client_families(broker)
     yield from _storage_families(broker)
@@ -104,15 +104,15 @@ def families(broker: BrokerView, requests: Requests) -> Iterator[Family]:
         "rocketmq_consumer_lag_messages",
         "gauge",
         "messages between the committed or popped offset and the end of the queue",
-        _lag(broker),
+        _lag_samples(broker),
     )
     yield Family(
         "rocketmq_consumer_lag_latency_milliseconds",
         "gauge",
         "age of the first message that a group has not consumed",
-        _lag_latency(broker),
+        _lag_latency_samples(broker),
     )
-    yield from _hand_out_families(broker)
+    yield from _delivery_families(broker)
     timer = broker.facts("timer")
     if timer:
         yield from timer_families(timer)
@@ -121,16 +121,18 @@ def families(broker: BrokerView, requests: Requests) -> Iterator[Family]:
         yield from pop_families(pop)
 
 
-def _gauge(name: str, text: str, value: float, **labels: str) -> Family:
+def _gauge_family(name: str, text: str, value: float, **labels: str) -> Family:
     return Family(name, "gauge", text, [Sample(value, labels)])
 
 
 def _table_families(broker: BrokerView) -> Iterator[Family]:
     permission = broker.config.broker_permission
-    yield _gauge("rocketmq_broker_permission", "4 read + 2 write", permission)
+    yield _gauge_family("rocketmq_broker_permission", "4 read + 2 write", permission)
     topics, groups = len(broker.topics.all()), len(broker.groups.all())
-    yield _gauge("rocketmq_topic_number", "topics of this broker", topics)
-    yield _gauge("rocketmq_consumer_group_number", "groups of this broker", groups)
+    yield _gauge_family("rocketmq_topic_number", "topics of this broker", topics)
+    yield _gauge_family(
+        "rocketmq_consumer_group_number", "groups of this broker", groups
+    )
 
 
 def _creation_families(broker: BrokerView) -> Iterator[Family]:
@@ -143,22 +145,22 @@ def _creation_families(broker: BrokerView) -> Iterator[Family]:
             f"rocketmq_{name}_milliseconds",
             "histogram",
             f"how long it took to make or change {text}, in memory",
-            _timed(timings),
+            _histogram_samples(timings),
         )
     yield Family(
         "rocketmq_finish_message_latency_milliseconds",
         "histogram",
         "from the birth of a half message to its commit, in seconds as in Java",
-        _timed(statistics.commit_ages),
+        _histogram_samples(statistics.commit_ages),
     )
 
 
-def _timed(table: HistogramTable) -> Iterator[Sample]:
+def _histogram_samples(table: HistogramTable) -> Iterator[Sample]:
     for one in table.all():
         yield from histogram(table.bounds, one.counts, one.total, one.labels)
 
 
-def _watermarks(requests: Requests) -> Iterator[Sample]:
+def _watermark_samples(requests: Requests) -> Iterator[Sample]:
     waiting = Counter(requests.waiting)
     for processor, codes in _PROCESSORS.items():
         yield Sample(sum(waiting.pop(c, 0) for c in codes), {"processor": processor})
@@ -171,25 +173,28 @@ def _traffic_families(broker: BrokerView) -> Iterator[Family]:
         ("rocketmq_messages_in_total", "messages stored", TOPIC_PUT_NUMS),
         ("rocketmq_throughput_in_total", "bytes stored", TOPIC_PUT_SIZE),
     ):
-        yield Family(name, "counter", text, _puts(broker, item))
+        yield Family(name, "counter", text, _put_samples(broker, item))
     for name, text, item in (
         ("rocketmq_messages_out_total", "messages pulled", GROUP_GET_NUMS),
         ("rocketmq_throughput_out_total", "bytes pulled", GROUP_GET_SIZE),
     ):
-        yield Family(name, "counter", text, _gets(broker, item))
+        yield Family(name, "counter", text, _get_samples(broker, item))
     yield Family(
-        "rocketmq_message_size", "histogram", "bytes of stored messages", _sizes(broker)
+        "rocketmq_message_size",
+        "histogram",
+        "bytes of stored messages",
+        _size_samples(broker),
     )
     yield Family(
         "rocketmq_send_to_dlq_messages_total",
         "counter",
         "messages moved to dead letters",
-        _gets(broker, SNDBCK2DLQ_TIMES),
+        _get_samples(broker, SNDBCK2DLQ_TIMES),
     )
 
 
-def _puts(broker: BrokerView, item: str) -> Iterator[Sample]:
-    for topic, value in broker.statistics.totals(item):
+def _put_samples(broker: BrokerView, item: str) -> Iterator[Sample]:
+    for topic, value in broker.statistics.totals_by_key(item):
         yield Sample(value, _of_topic(broker, topic))
 
 
@@ -200,15 +205,15 @@ def _of_topic(broker: BrokerView, topic: str) -> dict[str, str]:
     return labels | _is_system(broker, topic)
 
 
-def _sizes(broker: BrokerView) -> Iterator[Sample]:
-    totals = dict(broker.statistics.totals(TOPIC_PUT_SIZE))
-    for topic, counts in broker.statistics.sizes().items():
+def _size_samples(broker: BrokerView) -> Iterator[Sample]:
+    totals = dict(broker.statistics.totals_by_key(TOPIC_PUT_SIZE))
+    for topic, counts in broker.statistics.message_sizes().items():
         labels = _of_topic(broker, topic)
         yield from histogram(SIZE_BOUNDS, counts, totals.get(topic, 0), labels)
 
 
-def _gets(broker: BrokerView, item: str) -> Iterator[Sample]:
-    for key, value in broker.statistics.totals(item):
+def _get_samples(broker: BrokerView, item: str) -> Iterator[Sample]:
+    for key, value in broker.statistics.totals_by_key(item):
         topic, _, group = key.partition("@")
         labels = {"topic": topic, "consumer_group": group}
         yield Sample(value, labels | _is_system(broker, topic))
@@ -218,7 +223,7 @@ def _is_system(broker: BrokerView, topic: str) -> dict[str, str]:
     return {"is_system": "true" if broker.topics.is_system(topic) else "false"}
 
 
-def _latencies(times: list[RpcTime]) -> Iterator[Sample]:
+def _latency_samples(times: list[RpcTime]) -> Iterator[Sample]:
     for time in times:
         labels = {
             "protocol_type": "remoting",
@@ -240,7 +245,7 @@ def _transaction_families(broker: BrokerView) -> Iterator[Family]:
         ("rocketmq_commit_messages_total", "transactions committed", COMMIT_NUMS),
         ("rocketmq_rollback_messages_total", "and rolled back", ROLLBACK_NUMS),
     ):
-        totals = broker.statistics.totals(item)
+        totals = broker.statistics.totals_by_key(item)
         samples = [Sample(count, {"topic": topic}) for topic, count in totals]
         yield Family(name, "counter", text, samples)
     yield Family(
@@ -256,11 +261,11 @@ def _transaction_families(broker: BrokerView) -> Iterator[Family]:
 
 def _client_families(broker: BrokerView) -> Iterator[Family]:
     producers = Counter(
-        _client(member.language, member.version)
+        _client_version(member.language, member.version)
         for _, _, member in broker.producers.all()
     )
     consumers: Counter[tuple[str, tuple[str, str]]] = Counter(
-        (group, _client(member.language, member.version))
+        (group, _client_version(member.language, member.version))
         for group, _, member in broker.consumers.all()
     )
     yield Family(
@@ -280,7 +285,7 @@ def _client_families(broker: BrokerView) -> Iterator[Family]:
     )
 
 
-def _client(language: int | str | None, version: int) -> tuple[str, str]:
+def _client_version(language: int | str | None, version: int) -> tuple[str, str]:
     """Return language and version as Java writes them, in small letters."""
     return language_name(language).lower(), version_name(version)
 
@@ -305,14 +310,16 @@ def _of_group(broker: BrokerView, name: str) -> dict[str, str]:
 def _storage_families(broker: BrokerView) -> Iterator[Family]:
     stats = broker.store.statistics()
     size = stats.end_offset - stats.min_physical_offset
-    yield _gauge("rocketmq_storage_size_bytes", "bytes of the log", size, **STORAGE)
-    yield _gauge(
+    yield _gauge_family(
+        "rocketmq_storage_size_bytes", "bytes of the log", size, **STORAGE
+    )
+    yield _gauge_family(
         "rocketmq_storage_flush_behind_bytes",
         "bytes of the log that are not on the disk yet",
         stats.end_offset - stats.durable_offset,
         **STORAGE,
     )
-    yield _gauge(
+    yield _gauge_family(
         "rocketmq_storage_dispatch_behind_bytes",
         "bytes of the log that no queue has yet: a put fills both",
         0,
@@ -320,7 +327,7 @@ def _storage_families(broker: BrokerView) -> Iterator[Family]:
     )
     first = broker.store.reads.record_at(PhysicalOffset(stats.min_physical_offset))
     if first is not None:
-        yield _gauge(
+        yield _gauge_family(
             "rocketmq_storage_message_reserve_time_milliseconds",
             "age of the oldest message",
             broker.clock.now_ms() - decode_stored(first)[0].store_timestamp,
@@ -341,7 +348,7 @@ def _of_pair(broker: BrokerView, topic: str, group: str) -> dict[str, str]:
     return labels | _is_system(broker, topic)
 
 
-def _lag(broker: BrokerView) -> Iterator[Sample]:
+def _lag_samples(broker: BrokerView) -> Iterator[Sample]:
     max_offset, reached = broker.store.reads.max_offset, broker.offsets.next_offset_of
     for topic, group in _pairs(broker):
         queues = broker.offsets.queues(group, topic)
@@ -351,7 +358,7 @@ def _lag(broker: BrokerView) -> Iterator[Sample]:
         yield Sample(lag, _of_pair(broker, topic, group))
 
 
-def _lag_latency(broker: BrokerView) -> Iterator[Sample]:
+def _lag_latency_samples(broker: BrokerView) -> Iterator[Sample]:
     now_ms = broker.clock.now_ms()
     for topic, group in islice(_pairs(broker), MAX_LATENCIES):
         queues = broker.offsets.queues(group, topic)
@@ -365,41 +372,45 @@ def _lag_latency(broker: BrokerView) -> Iterator[Sample]:
         yield Sample(max(0, now_ms - first_ms), _of_pair(broker, topic, group))
 
 
-def _hand_out_families(broker: BrokerView) -> Iterator[Family]:
+def _delivery_families(broker: BrokerView) -> Iterator[Family]:
     """Yield messages that groups have pulled but not committed, or can pull."""
     names = (
         ("rocketmq_consumer_inflight_messages", "given, not committed yet"),
         ("rocketmq_consumer_ready_messages", "not given yet"),
     )
     for place, (name, text) in enumerate(names):
-        yield Family(name, "gauge", text, _handed(broker, place))
+        yield Family(name, "gauge", text, _delivery_samples(broker, place))
     yield Family(
         "rocketmq_consumer_queueing_latency_milliseconds",
         "gauge",
         "age of the first message that a group was not given",
-        _queueing(broker),
+        _queueing_samples(broker),
     )
 
 
-def _handed(broker: BrokerView, place: int) -> Iterator[Sample]:
+def _delivery_samples(broker: BrokerView, place: int) -> Iterator[Sample]:
     """Yield inflight (0) or ready (1) messages of each pair."""
     assert place in (0, 1), place
     max_offset = broker.store.reads.max_offset
     for topic, group in _pairs(broker):
         total = 0
         for queue_id, committed in broker.offsets.queues(group, topic).items():
-            given = max(committed, broker.statistics.pulled(group, topic, queue_id))
+            given = max(
+                committed, broker.statistics.pulled_offset(group, topic, queue_id)
+            )
             end = max_offset(topic, queue_id)
             total += max(0, end - given) if place else min(given, end) - committed
         yield Sample(max(0, total), _of_pair(broker, topic, group))
 
 
-def _queueing(broker: BrokerView) -> Iterator[Sample]:
+def _queueing_samples(broker: BrokerView) -> Iterator[Sample]:
     now_ms = broker.clock.now_ms()
     for topic, group in islice(_pairs(broker), MAX_LATENCIES):
         times = []
         for queue_id, committed in broker.offsets.queues(group, topic).items():
-            given = max(committed, broker.statistics.pulled(group, topic, queue_id))
+            given = max(
+                committed, broker.statistics.pulled_offset(group, topic, queue_id)
+            )
             place = topic, queue_id, QueueOffset(given)
             times.append(broker.store.reads.store_time_at(*place))
         first_ms = min((ms for ms in times if ms >= 0), default=now_ms)
