@@ -18,8 +18,8 @@ from rmq.cluster.pending_set import PendingSyncStateSet
 from rmq.cluster.role import Term
 from rmq.config.broker import BrokerConfig
 from rmq.core.errors import ConfigError, RmqError
-from rmq.observe.group_view import group_of
 from rmq.observe.metrics.own import group_families
+from rmq.observe.replica_group import replica_group_of
 from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.store.checkpoint import Checkpoint
 from rmq.testing import BrokerThread, NameServerThread
@@ -427,17 +427,17 @@ def test_what_metrics_say_of_a_group(group):
     )  # it is told after the set
     assert metrics(group, 1).keys() == OF_A_GROUP
     assert metrics(group, 2) == of_all | {"rmq_group_master": 0}
-    shown = group_of(group.context(1))
+    shown = replica_group_of(group.context(1))
     assert (shown["epoch"], shown["is_master"], shown["unconfirmed"]) == (1, True, 0)
     assert [(m["id"], m["in_set"], m["behind"]) for m in shown["members"]] == [
         (1, True, 0), (2, True, 0),
     ]  # fmt: skip
-    shown = group_of(group.context(2))
+    shown = replica_group_of(group.context(2))
     assert (shown["epoch"], shown["is_master"], shown["members"]) == (1, False, None)
     group.controller.is_silent = True
     group.stop(2)
     wait_until(lambda: metrics(group, 1)["rmq_sync_set_absent"] == 1)
-    lost = group_of(group.context(1))["members"][1]
+    lost = replica_group_of(group.context(1))["members"][1]
     assert (lost["id"], lost["in_set"], lost["behind"]) == (2, True, None)
     assert send_to(group.brokers[1]) == ResponseCode.FLUSH_SLAVE_TIMEOUT
     assert metrics(group, 1)["rmq_unconfirmed_bytes"] > 0
