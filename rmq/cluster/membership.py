@@ -358,29 +358,39 @@ class Membership:
             with trio.move_on_after(self._replication.set_period_ms / 1000):
                 await self._review_due.wait()
             self._review_due = trio.Event()
-            group, store = self._sync_set, self._store
-            if group is None or store is None:
-                continue
-            wanted = group.desired_set(store.log.end_offset, store.clock.steady_ms())
-            if wanted is None:
-                continue
-            if group.requested is None:
-                self._pending_set.save(self.running_term.epoch, group.number, wanted)
-            group.request_change(wanted)
-            try:
-                changed = await self._controllers.alter_set(
-                    self.running_term, wanted, group.number
-                )
-                self._step(role.MasterConfirmed(trio.current_time()))
-                if group.apply(*changed) and group is self._sync_set:
-                    self._announce_set(group)
-            except Refused as error:
-                self._record_failure(error)
-                await self._finish_refused_request(group)
-            except (RmqError, OSError) as error:
-                self._record_failure(error)
-                await trio.sleep(RETRY_S)
-                self._review_due.set()
+            # in a function of its own: locals here would keep the store of a role
+            # that is over while this task waits
+            await self._review_set()
+
+    async def _review_set(self) -> None:
+        group = self._sync_set
+        wanted = None if group is None else self._desired_set(group)
+        if group is None or wanted is None:
+            return
+        if group.requested is None:
+            self._pending_set.save(self.running_term.epoch, group.number, wanted)
+        group.request_change(wanted)
+        try:
+            changed = await self._controllers.alter_set(
+                self.running_term, wanted, group.number
+            )
+            self._step(role.MasterConfirmed(trio.current_time()))
+            if group.apply(*changed) and group is self._sync_set:
+                self._announce_set(group)
+        except Refused as error:
+            self._record_failure(error)
+            await self._finish_refused_request(group)
+        except (RmqError, OSError) as error:
+            self._record_failure(error)
+            await trio.sleep(RETRY_S)
+            self._review_due.set()
+
+    def _desired_set(self, group: SyncSet) -> frozenset[int] | None:
+        """Return the set that this master wants; None if the present one is right."""
+        store = self._store
+        if store is None:
+            return None
+        return group.desired_set(store.log.end_offset, store.clock.steady_ms())
 
     async def _finish_refused_request(self, group: SyncSet) -> None:
         """Learn whether an earlier copy of a refused request was carried out.
