@@ -51,7 +51,7 @@ async def test_sign_in_tried_10000_times(tmp_path):
                 answer = await stream.receive_some(65_536)
                 told.add(answer.split(b"\r\n", 1)[0])
                 judged += b"User or password" in answer
-        assert told == {b"HTTP/1.1 403 "}
+        assert told == {b"HTTP/1.1 403 Forbidden"}
         assert judged == sessions.MAX_WRONG
         assert (await browser.post("/api/sign-in", ROOT))[0] == 403
 

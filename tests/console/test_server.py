@@ -16,6 +16,7 @@ from rmq.console import server as module
 from rmq.console.config import ConsoleConfig
 from rmq.console.headers import ALWAYS
 from rmq.core.errors import ConfigError
+from rmq.http import exchange
 from rmq.protocol.bodies.auth import UserInfo
 from rmq.protocol.codes import RequestCode
 from rmq.protocol.command import Command
@@ -375,7 +376,7 @@ def certificate(authority):
 
 @pytest.mark.slow
 async def test_the_console_speaks_https(tmp_path, authority, monkeypatch):
-    monkeypatch.setattr(module, "DRAIN_S", 0.05)
+    monkeypatch.setattr(exchange, "DRAIN_S", 0.05)
     async with running_node(tmp_path, ON | AUTH | certificate(authority)) as node:
         browser = SecureBrowser(node.console_port, authority)
         status, headers, _ = await browser.get("/")
