@@ -60,7 +60,7 @@ class ReplicaSession:
         self.address = address
         self.greeting: Greeting | None = None
         self.next_offset = -1
-        """What is sent next; -1 before the first report."""
+        """The next offset to send; -1 before the first report."""
 
         self.rate = Throughput()
         self._socket = connected

@@ -1,1 +1,1 @@
-"""The console: what the broker says about itself, in a browser."""
+"""The console: the views of a broker as pages for a browser."""

@@ -1,7 +1,8 @@
-"""Changes: what the console may change, each with what would happen and its command.
+"""Changes: the changes that the console offers, each with a dry run and its command.
 
-A change is planned first.  The plan is shown as the dry run; carrying it out sends the
-requests of mqadmin through the rights, the handlers and the audit log of the broker.
+The console plans a change first and shows the plan as the dry run.  To apply it, the
+console sends the requests of mqadmin; the broker checks the rights, serves them, and
+writes them to its audit log.
 """
 
 import logging
@@ -41,7 +42,7 @@ Fields = Mapping[str, Any]
 
 
 class Plan(NamedTuple):
-    """What would be done."""
+    """The requests of a change, and their effect."""
 
     requests: list[Command]
     command: str
@@ -58,7 +59,7 @@ class Changes:
     def __init__(self, broker: "BrokerContext", refusal: str) -> None:
         self._broker = broker
         self.refusal = refusal
-        """Why nobody may change anything here; empty if they may."""
+        """Why the console may change nothing; empty if it may."""
 
         self.replaced = ReplacedOffsets(broker.store.directory.config, broker.clock)
         try:
@@ -74,7 +75,7 @@ class Changes:
     async def plan_or_apply(
         self, name: str, fields: Fields, user: str, address: str
     ) -> dict[str, Any]:
-        """Say what would be done, if `dry`; else do it."""
+        """Apply a change, or only describe it if `dry` is set."""
         make = self._plans.get(name)
         if make is None:
             raise RequestRejected(
@@ -236,7 +237,7 @@ class Changes:
     async def _describe_moves(
         self, group: str, topic: str, queues: int, at_ms: int, before: Mapping[int, int]
     ) -> list[str]:
-        """Say how far the queues of a group would move."""
+        """Return sentences: how far the queues of a group would move."""
         reads = self._broker.store.reads
         turns, back, forth, again, skipped = TurnTaker(self._broker), 0, 0, 0, 0
         for queue_id in range(min(queues, MAX_QUEUES)):

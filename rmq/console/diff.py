@@ -1,4 +1,4 @@
-"""diff: what has changed in a state of JSON values, nested as the state is.
+"""diff: the changes of a state of JSON values, nested as the state is.
 
 {"a": {"3": {"b": 5}}}   a member, an element, a member: the new value
 {"a": {"=": value}}      replaced as a whole

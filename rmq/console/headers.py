@@ -1,8 +1,7 @@
-"""Headers: which Host a request may name, and what every answer says to a browser.
+"""Headers: the Host headers that the console accepts, and the headers of all answers.
 
-A foreign name that resolves to 127.0.0.1 would let any page in a browser read the
-console of this machine (DNS rebinding), so that names must be known; addresses cannot
-be taken over.
+The console accepts addresses and known names only (DNS rebinding): a foreign name that
+resolves to 127.0.0.1 would let any page in a browser read this console.
 """
 
 import ipaddress

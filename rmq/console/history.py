@@ -1,7 +1,6 @@
 """History: messages in and out of the last five minutes, one number a second.
 
-Taken from two counters of the store, in all 600 numbers; nothing is kept for single
-topics.
+It samples two counters of the store and keeps 600 numbers, none for single topics.
 """
 
 from collections import deque

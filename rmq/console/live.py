@@ -1,11 +1,11 @@
-"""Live: views as streams of events, computed once for all who look at the same.
+"""Live: views as streams of events, computed once for all listeners of a view.
 
     event: full   the whole state, first
     event: diff   what has changed, see `diff`
     event: bye    {"why": …}, before the server ends the stream
     :             nothing has changed for a while
 
-A view that nobody looks at costs nothing.
+A view without listeners costs nothing.
 """
 
 import logging
@@ -37,7 +37,7 @@ Compute = Callable[[], Awaitable[dict[str, Any]]]
 
 
 class _Channel:
-    """One view with its query, and those who look at it."""
+    """One view with its query, and its listeners."""
 
     def __init__(self) -> None:
         self.state: dict[str, Any] | None = None
@@ -60,7 +60,7 @@ class Live:
         compute: Compute,
         nursery: trio.Nursery,
     ) -> AsyncIterator[trio.MemoryReceiveChannel[bytes]]:
-        """Give the events of a view; the first listener starts its clock."""
+        """Yield a channel of the events of a view; the first listener starts the view."""
         key = repr((view, sorted(query.items())))
         channel = self._channels.get(key)
         if channel is None:
@@ -122,7 +122,7 @@ def _send_to_all(channel: _Channel, data: bytes) -> None:
 
 
 def _end(channel: _Channel, why: str) -> None:
-    """Say why, and end the streams of all listeners."""
+    """Send the reason, and end the streams of all listeners."""
     _send_to_all(channel, encode_event("bye", {"why": why}))
     for each in list(channel.listeners):
         each.close()

@@ -1,4 +1,4 @@
-"""ReplacedOffsets: what resets of offsets have replaced, so that it can be put back.
+"""ReplacedOffsets: the offsets that resets have replaced, to restore them later.
 
 File: `config/rmqReplacedOffsets.json`, saved before the reset; one object for each:
 
@@ -50,7 +50,7 @@ class ReplacedOffsets(JsonTable):
     async def add(
         self, user: str, group: str, topic: str, offsets: Mapping[int, int]
     ) -> str:
-        """Keep what a reset will replace; the key of it, when the file has it."""
+        """Save the offsets that a reset will replace; return their key."""
         now_ms = self._clock.now_ms()
         key = secrets.token_urlsafe(12)
         self._resets[key] = Reset(key, now_ms, user, group, topic, dict(offsets))

@@ -1,4 +1,4 @@
-"""Routes: which path answers what, and who may ask.
+"""Routes: the paths of the console, and the right that each needs.
 
 All paths below `/api/` are JSON; errors are `{"error": "sentence"}`.  The right to look
 is that of request 20003, GET_VIEW.
@@ -54,7 +54,7 @@ class Request(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What is sent back."""
+    """A whole answer."""
 
     body: bytes
     status: int = HTTPStatus.OK
@@ -94,7 +94,7 @@ class Routes:
         self.changes = Changes(broker, refusal)
 
     async def answer_request(self, request: Request) -> Answer | Stream:
-        """Answer a request; errors of ours are for the caller."""
+        """Answer a request; the caller handles errors of the console itself."""
         if not is_known_host(request.headers.get("host", ""), self._names):
             return error_answer(
                 HTTPStatus.MISDIRECTED_REQUEST,
@@ -201,14 +201,14 @@ class Routes:
                 ResponseCode.QUERY_NOT_FOUND, f"no view is called {name[:20]}"
             )
 
-        async def compute() -> dict[str, Any]:
+        async def compute_state() -> dict[str, Any]:
             state = await view(self._broker, query)
             if name == "overview":
                 state["incoming"] = list(self.history.incoming)
                 state["outgoing"] = list(self.history.outgoing)
             return state
 
-        return compute
+        return compute_state
 
     def _session_state(self, user: str) -> dict[str, Any]:
         config = self._broker.config
@@ -313,7 +313,7 @@ class Routes:
 
 
 class Credentials(msgspec.Struct):
-    """What the sign-in form sends."""
+    """The fields of the sign-in form."""
 
     user: str
     password: str

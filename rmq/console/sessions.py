@@ -1,8 +1,9 @@
-"""Sessions: who is signed in, with the users and rules of access control.
+"""Sessions: the users that are signed in, by the users and rules of access control.
 
 A sign-in signs a request for a view with user and password, as `rmq top` does, and
-lets access control judge it.  The session keeps this signed request, not the password,
-and it is judged again at each use: a session ends when user, password or rules change.
+access control checks it.  The session keeps this signed request, not the password.
+Access control checks it again at each use: a session ends when user, password or rules
+change.
 """
 
 import secrets
@@ -55,7 +56,7 @@ class Session(NamedTuple):
 
 
 class Sessions:
-    """Without access control everybody is in, and nobody has a name."""
+    """Without access control every browser may look, and users have no names."""
 
     def __init__(self, broker: "BrokerContext") -> None:
         self._rights = broker.rights

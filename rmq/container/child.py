@@ -47,7 +47,7 @@ _C = ctypes.CDLL(None, use_errno=True)
 
 
 class BrokerIdentity(NamedTuple):
-    """What tells brokers apart. Known in Java as `BrokerIdentity`."""
+    """The key of a broker in its container.  Known in Java as `BrokerIdentity`."""
 
     cluster: str
     name: str

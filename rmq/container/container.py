@@ -47,10 +47,10 @@ MAX_BROKERS = 64
 """Brokers of a container; each is a process with tens of megabytes."""
 
 START_LIMIT_S = 15.0
-"""What ADD_BROKER waits for a broker to be ready; mqadmin waits no longer."""
+"""How long ADD_BROKER waits until a broker is ready; mqadmin waits no longer."""
 
 FIRST_START_LIMIT_S = 60.0
-"""What the start of a container waits for its brokers."""
+"""How long the start of a container waits for its brokers."""
 
 WriteLine = Callable[[str, str], None]
 

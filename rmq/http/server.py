@@ -39,7 +39,7 @@ Pages = Mapping[str, Callable[[], Awaitable[Page]]]
 ADVICE = (
     "set metricsPromExporterPort (0 takes any free port) or metricsExporterType=DISABLE"
 )
-"""What the operator can do if the address is not free."""
+"""Advice to the operator if the address is not free."""
 
 
 class HttpServer:

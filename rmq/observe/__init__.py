@@ -1,1 +1,1 @@
-"""What a broker does, and what is wrong: statistics, problems, views, metrics."""
+"""Observation of a broker: statistics, problems, views, metrics."""

@@ -13,7 +13,7 @@ MAX_GROUPS: Final = 1_000
 
 
 class Departures:
-    """Known since the start of this process."""
+    """The last departure of each group since the start of this process."""
 
     def __init__(self, clock: Clock) -> None:
         self._now_ms = clock.now_ms
@@ -22,8 +22,8 @@ class Departures:
     def add(
         self, group: str, client_id: str, connection: Connection, is_in_order: bool
     ) -> None:
-        """Keep that a client left: a callback of `ConsumerTable`."""
-        # imported on use: nobody leaves before somebody has come
+        """Record that a client left: a callback of `ConsumerTable`."""
+        # imported on use: a start has no departures
         from rmq.observe.reasons import Departure
 
         self._last.pop(group, None)
@@ -33,5 +33,5 @@ class Departures:
         self._last[group] = Departure(client, self._now_ms(), is_in_order)
 
     def last_departure(self, group: str) -> "Departure | None":
-        """Return who left last; None if nobody did."""
+        """Return the last departure from a group; None if no client left it."""
         return self._last.get(group)

@@ -1,4 +1,4 @@
-"""What is wrong with a broker: sentences, each with what to do about it.
+"""The problems of a broker: sentences, each with the action that ends it.
 
 `problems` is a pure function of a `BrokerSnapshot`.  The console, `rmq doctor`, `rmq
 top`, `/metrics` and `/api/problems` show the same list, the worst first.
@@ -21,7 +21,7 @@ SOON_HOURS: Final = 1
 """How far the growth of some seconds is believed."""
 
 MIN_GROWTH: Final = 1 << 20
-"""Bytes an hour below which a forecast says nothing."""
+"""Bytes an hour; a forecast from slower growth means nothing."""
 
 OPEN_TRANSACTION_MS: Final = 60_000
 """A sender may rightly not know the outcome for some time."""
@@ -40,20 +40,20 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
     level: Level
     kind: str
     subject: str
-    """What it is about: a group, a topic, or the broker itself."""
+    """A group, a topic, or the broker itself."""
 
     message: str
     action: str
     command: str = ""
     summary: str = ""
-    """What it says in a few words, for a column; of groups only."""
+    """The message in a few words, for a column; of groups only."""
 
     details: tuple[str, ...] = ()
     group: str = ""
     """The group, if it is about one."""
 
     since_ms: int = 0
-    """When this was first seen; 0 if nobody watches."""
+    """When this was first seen; 0 without a monitor."""
 
 
 class Disk(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,7 +92,7 @@ class Disk(msgspec.Struct, frozen=True, kw_only=True):
         if growth is None or growth < MIN_GROWTH or self.ratio >= self.early_ratio:
             return None
         if not self.total:
-            return None  # ramfs does not tell its size
+            return None  # ramfs does not report its size
         if self.kept_ms is not None and self.kept_ms >= self.reserved_ms:
             return None  # as much goes as comes
         hours = (self.early_ratio * self.total - self.used) / growth
@@ -101,7 +101,7 @@ class Disk(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BrokerSnapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known about a broker at one moment."""
+    """The facts about a broker at one moment."""
 
     broker: str
     now_ms: int
@@ -116,7 +116,7 @@ class BrokerSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """Transactions that their senders did not end in time."""
 
     silent_senders: Sequence[str] = ()
-    """Groups of such senders of which nobody is connected, who could be asked."""
+    """Groups of such senders without a connected member, which the broker could ask."""
 
     oldest_transaction_ms: int | None = None
     dead_letters: Sequence[tuple[str, int]] = ()

@@ -151,4 +151,4 @@ GROUP_SORTS: Final[Mapping[str, Callable[[MonitoredBroker, str], float | str]]] 
     "clients": _client_count,
     "name": lambda _broker, name: name,
 }
-"""What `sort` orders groups by; the first is the default."""
+"""The sort key of each `sort`; the first is the default."""

@@ -1,10 +1,10 @@
-"""JavaBroker: what a broker of Java tells, as the overview of one of rmq's.
+"""JavaBroker: the state of a Java broker, as the overview of one of rmq's.
 
-No I/O: `questions` yields requests and gets the bodies of their answers.  28 has the
-whole broker, 317 the progress of all groups at once, 203 the clients of a group that
-is behind.  Speeds and waits are from the samples that were taken here.  What Java does
-not tell is None: what a topic keeps, how fast the disk fills, the clients of a group
-that keeps up.
+No I/O: `poll_requests` yields requests and gets the bodies of their answers.  28
+reports the whole broker, 317 the progress of all groups at once, 203 the clients of a
+group that is behind.  Rates and waits come from samples that this class takes.  A value
+that Java does not report is None: the messages in a topic, the growth of the disk, the
+clients of a group that keeps up.
 """
 
 import heapq
@@ -27,7 +27,7 @@ SHARE: Final = 20
 
 LEAST_PAUSE_MS: Final = 900
 MAX_ASKED: Final = 20
-"""Groups whose clients are asked for at a time, those with the longest wait first."""
+"""Groups with the longest waits, whose clients one poll asks for."""
 
 MAX_QUEUES: Final = 20_000
 """Queues of all groups that are kept."""
@@ -57,7 +57,7 @@ class JavaBroker:
         """Queues of the last sample for which there was no room."""
 
     def poll_requests(self) -> Generator[Question, bytes | None, None]:
-        """Yield what to ask now; None as the answer to one that was refused."""
+        """Yield the requests to send now; the answer to a refused one is None."""
         body = yield RequestCode.GET_BROKER_RUNTIME_INFO, {}
         if body is not None:
             self._runtime = msgspec.json.decode(body, type=_Runtime).table
@@ -138,7 +138,7 @@ class JavaBroker:
         }  # fmt: skip
 
     def _problems(self, group: str) -> list[Problem]:
-        """Return why a group is behind, without what Java does not tell."""
+        """Return why a group is behind, as far as Java reports it."""
         now_ms, clients = self._now_ms(), self._clients[group]
         facts = [
             QueueFacts(
@@ -149,7 +149,7 @@ class JavaBroker:
                 committed=queue.offset,
                 arriving_per_s=queue.arriving_per_s or 0.0,
                 done_per_s=queue.done_per_s,
-                # whether a client has fetched them is not told
+                # Java does not report whether a client has fetched them
                 still_ms=0 if clients else now_ms - queue.still_since_ms,
                 waits_ms=queue.waits_ms(now_ms),
             )
@@ -188,7 +188,7 @@ class JavaBroker:
         return sorted(rows, key=lambda row: -int(row["lag"]))
 
     def _topic_rows(self) -> list[Row]:
-        """Return the topics that a group reads; Java tells nothing of the others."""
+        """Return the topics that a group reads; Java reports no others."""
         rates: dict[str, dict[int, float]] = {}
         lags: dict[str, dict[str, int]] = {}
         outs: dict[str, float] = {}
@@ -233,12 +233,12 @@ def _clients_of(body: bytes) -> tuple[ClientFacts, ...]:
 
 
 def _number_of(text: str | None) -> int:
-    """Return a count or a time; 0 if it is none."""
+    """Return a count or a time; 0 if the text is no number."""
     return int(text) if text and text.isdecimal() and len(text) < 19 else 0
 
 
 def _share(text: str | None) -> float | None:
-    """Return the used part of a disk; None if it is not told."""
+    """Return the used part of a disk; None if Java does not report it."""
     try:
         share = float(text or "nan")
     except ValueError:

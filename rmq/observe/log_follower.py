@@ -1,4 +1,4 @@
-"""Following the log: the messages of all topics in the order in which they came.
+"""LogFollower: the messages of all topics in the order of the log.
 
 For `rmq tail`: one sequential read instead of a pull of each queue.  A request looks at
 `MAX_LOOKED` records at most and gives way after each millisecond.
@@ -97,7 +97,7 @@ class LogFollower:
 
     @property
     def has_more(self) -> bool:
-        """Whether the answer must say where to go on, because there is much more."""
+        """Whether the request has read its most, and a next one must continue."""
         return self._looked >= MAX_LOOKED
 
     async def read(self, count: int) -> None:

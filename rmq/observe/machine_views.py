@@ -36,14 +36,14 @@ ASK_TIMEOUT_MS: Final = 2_000
 MAX_TOLD: Final = 80 * 1024
 """Bytes of an answer that are read here, with 500 queues: 4.5 ms.
 
-What is longer is not told; `rmq top` reads it.
+A broker with a longer answer counts as silent; `rmq top` reads such answers.
 """
 
 PAGE_SIZE: Final = resource.getpagesize()
 
 
 async def delays_view(broker: MonitoredBroker, _query: Query) -> dict[str, Any]:
-    """Return what waits for a time: by level, and of the timer by half hour."""
+    """Return the delayed messages by level, and those of the timer by half hour."""
     now_ms, turns = broker.clock.now_ms(), TurnTaker(broker)
     told = (broker.facts("delayOffset") or {"offsetTable": {}})["offsetTable"]
     levels: list[Row] = []
@@ -96,7 +96,7 @@ async def _timer_state(
 async def transactions_view(broker: MonitoredBroker, _query: Query) -> dict[str, Any]:
     """Return transactions that are neither committed nor rolled back, the oldest first.
 
-    `checks`: how often their sender was asked; `client`: who can be asked.
+    `checks`: how often the broker asked their sender; `client`: a sender to ask.
     """
     now_ms, turns, rows = broker.clock.now_ms(), TurnTaker(broker), list[Row]()
     told = broker.facts("openTransactions") or {"offsets": []}
@@ -231,7 +231,7 @@ async def _call_all(broker: MonitoredBroker, address: str, told: JavaBroker) -> 
 async def _cluster_rows(
     broker: MonitoredBroker, servers: list[str]
 ) -> list[Row] | None:
-    """Return what the other brokers tell; None if no name server answers."""
+    """Return a row for each other broker; None if no name server answers."""
     places = await _other_brokers(broker, servers)
     if places is None:
         return None
@@ -262,7 +262,7 @@ async def _other_brokers(
 async def _add_broker_row(
     broker: MonitoredBroker, place: tuple[str, int, str], rows: list[Row]
 ) -> None:
-    """Add what request 28 tells about a broker; Java's brokers tell the same."""
+    """Add the row of a broker, from request 28, which Java's brokers serve too."""
     name, number, address = place
     body = await _call(broker, address, RequestCode.GET_BROKER_RUNTIME_INFO)
     table = msgspec.json.decode(body)["table"] if body else {}

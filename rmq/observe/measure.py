@@ -4,7 +4,7 @@
   labels; `RollingPercentile` is the 99th percentile of the last minute.
 * `TimeSeries` is a ring of numbers, one for each step of time; `TimeSeriesTable` has
   rings by name; `Throughput` is a ring of two seconds.
-* `GrowthRate` says how fast a number grows, from samples of it.
+* `GrowthRate` is the speed at which a number grows, from samples of it.
 * `CounterArray` has any number of counters, and `CounterSnapshots` their values at the
   beginning of a moving window.
 
@@ -270,7 +270,7 @@ class TimeSeriesTable:
         return len(self._series)
 
     def get_or_add(self, name: str, now_ms: int) -> TimeSeries:
-        """Return the series of a name, a new one if it has none."""
+        """Return the series of a name; add one if it is missing."""
         series = self._series.pop(name, None)
         if series is None:
             series = TimeSeries(now_ms)
@@ -313,7 +313,7 @@ class TimeSeriesTable:
 
 
 class CounterGrowth(NamedTuple):
-    """What was added in a span of time."""
+    """The additions in a span of time."""
 
     value: int
     times: int

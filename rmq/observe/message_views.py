@@ -1,7 +1,7 @@
 """Views of messages: lists by key, id, time and text, one message, dead letters.
 
-They show what users sent: whoever asks needs the right to read the topic, which
-`require` checks.  Every list says at how many messages it looked.
+They show data of users: `require` checks the right to read the topic.  Every list has
+the number of messages that it looked at.
 """
 
 import heapq
@@ -313,7 +313,7 @@ def _message_list(
 
 
 def _group_states(broker: MonitoredBroker, record: StoredMessage) -> Iterator[Row]:
-    """Say of each group whether it passed the message, waits, or does not want it."""
+    """Yield for each group whether it passed the message, waits, or does not want it."""
     topic, queue_id = record.topic, record.queue_id
     for group in broker.offsets.groups_of(topic)[:MAX_READERS]:
         committed = broker.offsets.query(group, topic, queue_id)

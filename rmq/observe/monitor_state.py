@@ -1,4 +1,4 @@
-"""MonitorState: what the samples of a broker have measured, and the list of problems.
+"""MonitorState: the measurements of a broker's samples, and its list of problems.
 
 `sampling.sample` writes it, views read it; everything belongs to the trio thread.
 """
@@ -44,10 +44,10 @@ class MonitorState:
         self.dead_letters = DeadLetters()
         self.events = Events()
         self.group_lags = TimeSeriesTable()
-        """What waited for groups."""
+        """The lag of groups over the last hour."""
 
         self.topic_arrivals = TimeSeriesTable()
-        """What came to the topics that somebody looks at."""
+        """Arrivals of the topics that somebody looks at, over the last hour."""
 
         self.failing_groups: dict[str, int] = {}
         """Groups that got messages again, and when."""
@@ -80,7 +80,7 @@ class MonitorState:
         self.rpc_times: Callable[[], list[RpcTime]] = list
         self._since: dict[tuple[str, str], int] = {}
         self._urgent: set[tuple[str, str]] = set()
-        """Problems of the last list that were more than notes."""
+        """Problems of the last list with a level above `note`."""
 
         self._set_by: dict[str, str] = {}
         self._looked_ms = -LOOKED_AT_MS
@@ -129,7 +129,7 @@ class MonitorState:
         return self._dead_of.get(group, 0)
 
     def changed_by(self, audit: AuditView, subject: str) -> str:
-        """Return who changed something last, as the end of a sentence, or nothing."""
+        """Return the last change of a subject, as the end of a sentence; empty without one."""
         known = self._set_by.get(subject)
         if known is not None:
             return known
@@ -148,5 +148,5 @@ class MonitoredBroker(BrokerView, Protocol):
 
     @property
     def monitor(self) -> MonitorState:
-        """What was measured."""
+        """The state of the monitor."""
         ...

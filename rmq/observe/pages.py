@@ -1,9 +1,9 @@
 """/metrics, /healthz, /readyz and /api/problems of a broker.
 
 /healthz answers as long as the process serves: a supervisor may kill it otherwise.
-/readyz answers 200 if clients are served: the store accepts messages (a slave's: it is
-a copy of the master's), a name server knows this broker, no stop is in progress; else
-503, with one line for each reason.
+/readyz answers 200 if this broker serves clients, else 503 with one line for each
+reason.  The conditions: the store accepts messages (of a slave: it is a copy of the
+master's), a name server knows this broker, and no stop is in progress.
 """
 
 from collections.abc import Callable

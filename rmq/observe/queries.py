@@ -21,7 +21,7 @@ MAX_TEXT: Final = 255
 """Characters of a query's text."""
 
 MAX_DIGITS: Final = 18
-"""Of a number that fits into 64 bits."""
+"""Digits of a number, so that it fits into 64 bits."""
 
 NEAR_AMONG: Final = 2_000
 """Names among which similar ones are looked for."""
@@ -38,7 +38,7 @@ Query = Mapping[str, str]
 Row = dict[str, Any]
 Found = TypeVar("Found")
 Require = Callable[[str], object]
-"""Raises RequestRejected unless whoever asks may read this topic."""
+"""Raises RequestRejected unless the user of the query may read this topic."""
 
 
 class ListOrder(NamedTuple):

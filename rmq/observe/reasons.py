@@ -1,8 +1,8 @@
 """Why a consumer group is behind: one sentence, its evidence, and what to do.
 
-`why_behind` is a pure function of `GroupFacts`.  The rows of `ROWS` are asked in the
+`why_behind` is a pure function of `GroupFacts`.  It tries the rows of `ROWS` in the
 order of their certainty: the first that matches is the sentence, the others are its
-evidence. None means that nobody knows, never zero.
+evidence.  None means unknown, never zero.
 """
 
 # tidy: long — one table of rules, whose order is what they mean
@@ -21,7 +21,7 @@ BEHIND_MS: Final = 60_000
 """A group is behind if a message waits longer than this."""
 
 NOBODY_MS: Final = 4_000
-"""A group without members is named if a message waits, and nobody commits, so long."""
+"""A group without members is a problem if a message waits without a commit so long."""
 
 STILL_MS: Final = 60_000
 """A client that has messages in hand and finishes none for this long is blocked."""
@@ -38,7 +38,7 @@ SLOW_FACTOR: Final = 8
 FAILED_SHARE: Final = 0.05
 HOT_FACTOR: Final = 3
 LEAST_RATE: Final = 0.1
-"""Messages a second below which a share of them says nothing."""
+"""Messages a second; a share of fewer means nothing."""
 
 FAULTS_PER_S: Final = 10
 
@@ -85,7 +85,7 @@ class Departure(msgspec.Struct, frozen=True):
 
 
 class GroupFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known about a group."""
+    """The facts about a group."""
 
     name: str
     now_ms: int
@@ -94,7 +94,7 @@ class GroupFacts(msgspec.Struct, frozen=True, kw_only=True):
     is_broadcast: bool = False
     last_departure: Departure | None = None
     pauses: Sequence[str] = ()
-    """Sentences: what keeps it from consuming."""
+    """Sentences: the settings that keep it from consuming."""
 
     sides: Sequence[tuple[int, str]] = ()
     """How many members want what, if they want different messages."""

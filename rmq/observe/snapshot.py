@@ -1,4 +1,4 @@
-"""The facts about groups and about the broker, as `rmq.observe.findings` wants them."""
+"""The facts about groups and about the broker that `rmq.observe.findings` judges."""
 
 from collections.abc import Generator, Iterator, Mapping
 from functools import partial
@@ -30,7 +30,7 @@ HOUR_MS: Final = 3_600_000
 def group_facts(
     broker: MonitoredBroker, watch: MonitorState, group: str
 ) -> Generator[None, None, GroupFacts]:
-    """Return what is known about a group at the last sample; the caller may pause."""
+    """Return the facts about a group at the last sample; the caller may pause."""
     now_ms = broker.clock.now_ms()
     waiting = watch.progress.groups.get(group, {})
     topics = topics_of(broker, group, waiting)
@@ -154,7 +154,7 @@ def clients_of(
 def work_of(
     broker: MonitoredBroker, group: str, connection: Connection
 ) -> tuple[float | None, int | None]:
-    """Return what a member finishes a second, and how many messages it has in hand.
+    """Return how many messages a member finishes per second and has in hand.
 
     None where nothing waits in a queue of which it got messages last.
     """
@@ -194,7 +194,7 @@ def _pause_reasons(
 
 
 def take_snapshot(broker: MonitoredBroker, watch: MonitorState) -> BrokerSnapshot:
-    """Return what is known about the broker, without its groups."""
+    """Return the facts about the broker, without its groups."""
     now_ms = broker.clock.now_ms()
     servers = broker.name_servers.statistics()
     replica = broker.replication.fetcher

@@ -1,12 +1,12 @@
 """BrokerStatistics: messages in and out by topic and group, per minute, hour and day.
 
-An item is a row of a `CounterArray`: a sum and a count of additions. Snapshots of all
-are taken every 10 s, 10 minutes and hour; a window is the difference between now and
-its oldest snapshot (one minute, one hour, one day ago).
+An item is a row of a `CounterArray`: a sum and a count of additions.  Three windows
+have a snapshot of all rows each 10 s, 10 minutes and hour.  The value of a window is
+the difference between now and its oldest snapshot: a minute, an hour or a day ago.
 
-Puts cost one update of a set per poll: the queues count new messages themselves, and
-are asked a second after they came and before each reading. Gets are counted once per
-pull. Call everything from the trio thread.
+Puts cost one update of a set per poll: the queues count new messages themselves.  The
+statistics read these counts a second after an arrival, and before each query.  Gets are
+counted once per pull.  Call everything from the trio thread.
 """
 
 from array import array
@@ -40,8 +40,9 @@ from rmq.store.queues.consume_queues import QueueKey
 TOPIC_OUT: Final = "TOPIC_OUT"
 GROUP_OUT: Final = "GROUP_OUT"
 GROUP_AGAIN: Final = "GROUP_AGAIN"
-"""Of a topic for all groups, and of a group for all topics (its key is `@group`): views
-of groups with ten thousand topics do not add these up. Java has no such items."""
+"""Sums of a topic over all groups, and of a group over all topics (key `@group`).
+
+Views of groups with ten thousand topics need not add them up.  Java has no such items."""
 
 CREATION_BOUNDS_MS: Final = (10, 100, 1_000, 3_000, 5_000)
 COMMIT_BOUNDS_S: Final = (5, 60, 600, 3_600, 43_200, 86_400)
@@ -58,7 +59,7 @@ COUNTED_AT_ONCE: Final = 500
 """Queues and items that are handled before others run: at most a millisecond."""
 
 COUNT_PAUSE_S: Final = 0.05
-"""Between two such parts, while nobody asks: 10,000 queues a second, 5 % of a core."""
+"""Pause between two such parts: 10,000 queues a second, 5 % of a core."""
 
 ITEM_LIMIT: Final = 200_000
 """Items of topics and groups; one takes 0.9 kB. More are not counted."""
@@ -378,7 +379,7 @@ class BrokerStatistics:
             pass
 
     def _sample_parts(self) -> Iterator[None]:
-        """Sample, some items at a time, so that nobody waits long for it."""
+        """Sample, some items at a time, so that other tasks can run."""
         for source in self.sources:
             source()
         yield from self._count_parts()

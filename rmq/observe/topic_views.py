@@ -30,7 +30,7 @@ Lags = Mapping[str, int]
 async def topics_view(broker: MonitoredBroker, query: Query) -> dict[str, Any]:
     """Return topics: those that match `q`, by `sort`, from `from` on, `n` of them.
 
-    `due`, by `sort=in` only: what would leave each second if every group kept up.
+    `due`, by `sort=in` only: messages per second to all groups if every group kept up.
     """
     wanted = ListQuery(query, tuple(TOPIC_SORTS))
     turns, lags = TurnTaker(broker), await lag_by_topic(broker)
@@ -120,7 +120,7 @@ def topic_row(broker: MonitoredBroker, name: str, lags: Lags) -> Row | None:
 
 
 async def lag_by_topic(broker: MonitoredBroker) -> dict[str, int]:
-    """Return what waits in each topic for the group that is furthest behind."""
+    """Return for each topic the lag of the group that is furthest behind."""
     turns, lags = TurnTaker(broker), dict[str, int]()
     for of_group in list(broker.monitor.progress.groups.values()):
         for name, queues in of_group.items():
@@ -166,4 +166,4 @@ TOPIC_SORTS: Final[
     "queues": _queue_count,
     "name": lambda _broker, name, _lags: name,
 }
-"""What `sort` orders topics by; the first is the default."""
+"""The sort key of each `sort`; the first is the default."""

@@ -9,7 +9,7 @@ from rmq.core.offsets import PhysicalOffset, QueueOffset
 __pyx_capi__: dict[str, object]
 
 class RecordStatus(IntEnum):
-    """What is at a place of the log."""
+    """The kind of bytes at a place of the log."""
 
     OK = 0
     BLANK = 1
