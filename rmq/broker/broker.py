@@ -185,7 +185,7 @@ async def _take_offsets(context: BrokerContext, membership: "Membership") -> Non
     # imported on use: most groups have no controller
     from rmq.cluster.last_offsets import fetch_last_offsets
 
-    ask = context.name_servers.ask
+    ask = context.name_servers.send_request
     apply = partial(copy_last_offsets, context)
     await fetch_last_offsets(ask, membership.master_before, apply)
 

@@ -122,11 +122,11 @@ class SubscriptionMismatches:
         if not known.by_client:
             del self._groups[group]
 
-    def differing(self) -> list[str]:
+    def mismatched_groups(self) -> list[str]:
         """Return the groups whose members differ now."""
         return list(self._differing)
 
-    def sides(self, group: str) -> list[tuple[int, str]]:
+    def sides_of(self, group: str) -> list[tuple[int, str]]:
         """Return how many members have which subscriptions, the most first."""
         known = self._groups.get(group)
         if known is None:

@@ -161,7 +161,7 @@ class NameServers:
         """Counter of the version with the latest change that is sent soon."""
 
         self._progress = trio.Event()
-        self.directory = Directory(self.ask, lambda: self.addresses, config)
+        self.directory = Directory(self.send_request, lambda: self.addresses, config)
 
     async def run(
         self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
@@ -260,7 +260,7 @@ class NameServers:
             RequestCode.QUERY_DATA_VERSION, header, version.encode()
         )
         timeout_ms = config.register_broker_timeout_ms
-        answer = await self.ask(address, request, timeout_ms)
+        answer = await self.send_request(address, request, timeout_ms)
         if answer.code != ResponseCode.SUCCESS or not answer.body:
             return False
         is_changed = answer.header(QueryDataVersionResponseHeader).changed
@@ -431,7 +431,7 @@ class NameServers:
         )
         request = Command.request(RequestCode.REGISTER_BROKER, header, body)
         timeout_ms = config.register_broker_timeout_ms
-        answer = await self.ask(address, request, timeout_ms)
+        answer = await self.send_request(address, request, timeout_ms)
         if answer.code != ResponseCode.SUCCESS:
             logger.warning(
                 "name server %s refused: %s", address, Foreign(answer.remark)
@@ -474,7 +474,7 @@ class NameServers:
         request = Command.request(RequestCode.UNREGISTER_BROKER, header)
         try:
             timeout_ms = SILENT_TIMEOUT_MS if server.error else UNREGISTER_TIMEOUT_MS
-            await self.ask(server.address, request, timeout_ms)
+            await self.send_request(server.address, request, timeout_ms)
         except PeerError as error:
             logger.info(
                 "name server %s: the broker is still registered there: %s",
@@ -487,10 +487,12 @@ class NameServers:
 
         PeerError if no name server answers.
         """
-        found = await group_addresses(self.ask, self.addresses, self._config)
+        found = await group_addresses(self.send_request, self.addresses, self._config)
         return [address for address in found.values() if address != self.address]
 
-    async def ask(self, address: str, request: Command, timeout_ms: int) -> Command:
+    async def send_request(
+        self, address: str, request: Command, timeout_ms: int
+    ) -> Command:
         """Send a request as this broker, signed if it has credentials."""
         return await signed_ask(self._client, self._credentials)(
             address, request, timeout_ms

@@ -62,7 +62,7 @@ class SessionStatus(NamedTuple):
     """A connected slave, for tools."""
 
     address: str
-    acknowledged: int
+    acknowledged_offset: int
     next_offset: int
     lag_bytes: int
     is_in_sync: bool

@@ -70,7 +70,7 @@ class ReadSuggestion:
         # imported on use: most groups of brokers have one
         from rmq.cluster.remote_broker import RemoteBroker
 
-        ask = self._name_servers.ask
+        ask = self._name_servers.send_request
         try:
             members = await group_addresses(
                 ask, self._name_servers.addresses, self._config

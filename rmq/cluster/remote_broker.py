@@ -154,7 +154,7 @@ class MasterSource:
     def _remote_master(self) -> RemoteBroker:
         if not self._role.master_address:
             raise ConnectFailed("no name server names the master")
-        return RemoteBroker(self._role.master_address, self._name_servers.ask)
+        return RemoteBroker(self._role.master_address, self._name_servers.send_request)
 
     async def find_bounds(self) -> LogBounds:
         """Ask where its log begins and ends."""

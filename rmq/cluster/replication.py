@@ -55,7 +55,7 @@ class Replication:
         self.fetcher: ReplicaFetcher | None = None
         self.synchronizer = SlaveSynchronizer(
             role,
-            name_servers.ask,
+            name_servers.send_request,
             is_copy=lambda: self.fetcher is not None and self.fetcher.is_copy,
             safe_offset=lambda: store.positions.safe_offset,
         )
@@ -188,7 +188,7 @@ class Replication:
         if self.term_state is None:
             source = MasterSource(self.config, self.role, self._name_servers)
         else:
-            master, ask = self.role.master_address, self._name_servers.ask
+            master, ask = self.role.master_address, self._name_servers.send_request
             source = AppointedMaster(master, ask)
         is_sync = self._store.config.is_sync_flush
         self.fetcher = ReplicaFetcher(

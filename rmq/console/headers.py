@@ -1,7 +1,7 @@
 """Headers: the Host headers that the console accepts, and the headers of all answers.
 
-The console accepts addresses and known names only (DNS rebinding): a foreign name that
-resolves to 127.0.0.1 would let any page in a browser read this console.
+The console accepts addresses and known names only, against DNS rebinding.  A foreign
+name that resolves to 127.0.0.1 would let any page in a browser read this console.
 """
 
 import ipaddress

@@ -60,7 +60,7 @@ class Live:
         compute: Compute,
         nursery: trio.Nursery,
     ) -> AsyncIterator[trio.MemoryReceiveChannel[bytes]]:
-        """Yield a channel of the events of a view; the first listener starts the view."""
+        """Yield a channel with events of a view; the first listener starts the view."""
         key = repr((view, sorted(query.items())))
         channel = self._channels.get(key)
         if channel is None:

@@ -17,8 +17,8 @@ from rmq.http.server import Page, Pages
 from rmq.observe.metrics.exposition import CONTENT_TYPE, Family, Sample, expose
 from rmq.observe.metrics.own import (
     build_family,
-    counter,
-    gauge,
+    counter_family,
+    gauge_family,
     network_families,
     process_families,
 )
@@ -68,13 +68,13 @@ def families(controller: Controller, server: RemotingServer) -> Iterator[Family]
 
 
 def _own_families(found: ControllerStatistics) -> Iterator[Family]:
-    yield gauge("rmq_controller_leading", "1: this one leads", found.is_leading)
-    yield gauge(
+    yield gauge_family("rmq_controller_leading", "1: this one leads", found.is_leading)
+    yield gauge_family(
         "rmq_controller_leader_known",
         "1: this one knows which controller leads",
         found.leader is not None,
     )
-    yield gauge(
+    yield gauge_family(
         "rmq_controller_running", "controllers that run", len(found.controllers)
     )
     counts = found.counts
@@ -88,7 +88,7 @@ def _own_families(found: ControllerStatistics) -> Iterator[Family]:
             Sample(counts.failed, {"result": "failed"}),
         ],
     )
-    yield counter(
+    yield counter_family(
         "rmq_controller_unconfirmed_total",
         "requests and elections that etcd, or the file, did not confirm",
         counts.unconfirmed,

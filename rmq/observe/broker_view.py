@@ -99,11 +99,11 @@ class MismatchCounts(Protocol):
 class MismatchView(Protocol):
     """Groups whose members have different subscriptions."""
 
-    def differing(self) -> list[str]:
+    def mismatched_groups(self) -> list[str]:
         """Return the groups whose members differ now."""
         ...
 
-    def sides(self, group: str) -> list[tuple[int, str]]:
+    def sides_of(self, group: str) -> list[tuple[int, str]]:
         """Return how many members have which subscriptions, the most first."""
         ...
 
@@ -140,7 +140,7 @@ class ConsumersView(ProducersView, Protocol):
         ...
 
     def group(self, name: str) -> ConsumerGroupView | None:
-        """Return a group; None if nobody of it is connected."""
+        """Return a group; None without connected members."""
         ...
 
     def client_ids(self, group: str) -> list[str]:
@@ -213,7 +213,7 @@ class OffsetsView(Protocol):
         """Count the groups of a topic."""
         ...
 
-    def has(self, group: str, topic: str) -> bool:
+    def has_offset(self, group: str, topic: str) -> bool:
         """Whether a group has committed an offset of a topic."""
         ...
 
@@ -273,7 +273,9 @@ class NameServersView(Protocol):
         """Return the state of each."""
         ...
 
-    async def ask(self, address: str, request: Command, timeout_ms: int) -> Command:
+    async def send_request(
+        self, address: str, request: Command, timeout_ms: int
+    ) -> Command:
         """Send a request as this broker."""
         ...
 
@@ -345,7 +347,7 @@ class SyncSetView(Protocol):
 
     @property
     def ack_offsets(self) -> Mapping[int, int]:
-        """What each broker has, as offsets of the log."""
+        """The log offset that each broker has."""
         ...
 
 

@@ -141,7 +141,7 @@ class GroupProgress:
         is_broadcast = online is not None and (
             online.message_model == MessageModel.BROADCASTING
         )
-        is_gone = not broker.offsets.has(group, topic) and (
+        is_gone = not broker.offsets.has_offset(group, topic) and (
             online is None or topic not in online.subscriptions
         )
         if config is None or is_broadcast or is_gone or broker.topics.is_system(topic):

@@ -290,7 +290,9 @@ async def _call(
     request = Command.request(code)
     request.ext_fields.update(fields or {})
     try:
-        answer = await broker.name_servers.ask(address, request, ASK_TIMEOUT_MS)
+        answer = await broker.name_servers.send_request(
+            address, request, ASK_TIMEOUT_MS
+        )
     except (RmqError, OSError):
         return None
     is_told = answer.code == ResponseCode.SUCCESS and len(answer.body) <= MAX_TOLD

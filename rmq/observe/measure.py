@@ -104,7 +104,7 @@ class Histogram(msgspec.Struct):
     total: int
 
 
-def percentile(
+def percentile_of(
     bounds: Sequence[float], counts: Sequence[int], share: float
 ) -> float | None:
     """Return the smallest bound that covers a share of the values.
@@ -184,7 +184,7 @@ class RollingPercentile:
             return None
         (_, first), (_, latest) = ends
         counts = [now - then for now, then in zip(latest, first, strict=True)]
-        return percentile(self._bounds_ms, counts, 0.99)
+        return percentile_of(self._bounds_ms, counts, 0.99)
 
 
 # -- numbers over time

@@ -313,7 +313,7 @@ def _message_list(
 
 
 def _group_states(broker: MonitoredBroker, record: StoredMessage) -> Iterator[Row]:
-    """Yield for each group whether it passed the message, waits, or does not want it."""
+    """Yield the state of each group: it passed the message, waits, or wants no such."""
     topic, queue_id = record.topic, record.queue_id
     for group in broker.offsets.groups_of(topic)[:MAX_READERS]:
         committed = broker.offsets.query(group, topic, queue_id)

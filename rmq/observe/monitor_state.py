@@ -129,7 +129,7 @@ class MonitorState:
         return self._dead_of.get(group, 0)
 
     def changed_by(self, audit: AuditView, subject: str) -> str:
-        """Return the last change of a subject, as the end of a sentence; empty without one."""
+        """Return the last change of a subject as the end of a sentence, or nothing."""
         known = self._set_by.get(subject)
         if known is not None:
             return known

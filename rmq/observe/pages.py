@@ -1,9 +1,10 @@
 """/metrics, /healthz, /readyz and /api/problems of a broker.
 
 /healthz answers as long as the process serves: a supervisor may kill it otherwise.
-/readyz answers 200 if this broker serves clients, else 503 with one line for each
-reason.  The conditions: the store accepts messages (of a slave: it is a copy of the
-master's), a name server knows this broker, and no stop is in progress.
+
+/readyz answers 200 if this broker serves clients, else 503 with one line a reason.
+The store must accept messages (of a slave: be a copy of the master's).  A name server
+must know this broker, and no stop may be in progress.
 """
 
 from collections.abc import Callable

@@ -100,7 +100,7 @@ def _choose(
     """Add the groups that need a reason to `names`, the longest wait first."""
     consumers = broker.consumers
     watch.has_uncertain_group = False
-    waits = dict.fromkeys(consumers.mismatches.differing(), BEHIND_MS)
+    waits = dict.fromkeys(consumers.mismatches.mismatched_groups(), BEHIND_MS)
     waits |= dict.fromkeys(watch.failing_groups, BEHIND_MS)
     lags = dict.fromkeys(waits, 0)
     for name, topics in list(watch.progress.groups.items()):

@@ -49,7 +49,7 @@ def group_facts(
         queues=queues,
         last_departure=watch.departures.last_departure(group),
         pauses=tuple(_pause_reasons(broker, watch, group, topics)),
-        sides=tuple(broker.consumers.mismatches.sides(group)),
+        sides=tuple(broker.consumers.mismatches.sides_of(group)),
         again_per_s=minute,
         again_before_per_s=hour,
         faults_per_s=watch.log_growth.faults_per_s,

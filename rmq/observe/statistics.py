@@ -42,7 +42,8 @@ GROUP_OUT: Final = "GROUP_OUT"
 GROUP_AGAIN: Final = "GROUP_AGAIN"
 """Sums of a topic over all groups, and of a group over all topics (key `@group`).
 
-Views of groups with ten thousand topics need not add them up.  Java has no such items."""
+A view of a group with ten thousand topics need not add them up.  Java has no such
+items."""
 
 CREATION_BOUNDS_MS: Final = (10, 100, 1_000, 3_000, 5_000)
 COMMIT_BOUNDS_S: Final = (5, 60, 600, 3_600, 43_200, 86_400)

@@ -24,7 +24,7 @@ class SlaveStatus(Protocol):
         """Its address."""
 
     @property
-    def acknowledged(self) -> int:
+    def acknowledged_offset(self) -> int:
         """End of the log that it has."""
 
     @property

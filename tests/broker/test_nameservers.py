@@ -332,13 +332,13 @@ async def test_a_send_that_makes_a_topic_is_answered_when_its_route_is_there(
     """And other requests of the same connection are answered before."""
     async with running_node(tmp_path) as node:
         names, routes = node.broker.context.name_servers, node.name_server.routes
-        ask, go_on = names.ask, trio.Event()
+        ask, go_on = names.send_request, trio.Event()
 
         async def slowly(*arguments):
             await go_on.wait()
             return await ask(*arguments)
 
-        monkeypatch.setattr(names, "ask", slowly)
+        monkeypatch.setattr(names, "send_request", slowly)
         async with RawClient.connect(node.address) as client:
             header = SendMessageRequestHeader(
                 producer_group="P", topic="Fresh", default_topic="TBW102",

@@ -107,9 +107,9 @@ async def test_it_reports_what_is_durable_under_sync_flush(store, slave_store):
     ):
         await until(lambda: copy.end_offset == end)
         await trio.sleep(0.05)
-        assert primary.session_statuses()[0].acknowledged < end
+        assert primary.session_statuses()[0].acknowledged_offset < end
         slave_store.durability.flush()
-        await until(lambda: primary.session_statuses()[0].acknowledged == end)
+        await until(lambda: primary.session_statuses()[0].acknowledged_offset == end)
 
 
 # -- logs that have parted

@@ -15,7 +15,7 @@ from tests.waiting import until
 
 
 def acknowledged(primary):
-    return [each.acknowledged for each in primary.session_statuses()]
+    return [each.acknowledged_offset for each in primary.session_statuses()]
 
 
 async def nobody():
@@ -31,7 +31,7 @@ async def test_a_replica_gets_the_log_from_its_offset_on(store):
         assert start == first
         assert data == bytes_of(store, first)
         await peer.report(end)
-        await until(lambda: primary.session_statuses()[0].acknowledged == end)
+        await until(lambda: primary.session_statuses()[0].acknowledged_offset == end)
         [status] = primary.session_statuses()
         assert (status.next_offset, status.lag_bytes, status.is_in_sync) == (
             end,

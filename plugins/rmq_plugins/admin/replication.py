@@ -62,7 +62,7 @@ class ReplicationHandler:
                     addr=each.address,
                     diff=each.lag_bytes,
                     in_sync=each.is_in_sync,
-                    slave_ack_offset=each.acknowledged,
+                    slave_ack_offset=each.acknowledged_offset,
                     transfer_from_where=each.next_offset,
                     transferred_byte_in_second=each.bytes_per_second,
                 )

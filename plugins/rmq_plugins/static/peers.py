@@ -32,7 +32,7 @@ class Peers:
         }
         try:
             address = await self._name_servers.directory.master_of(broker_name)
-            return await self._name_servers.ask(address, request, TIMEOUT_MS)
+            return await self._name_servers.send_request(address, request, TIMEOUT_MS)
         except PeerError as error:
             raise RequestRejected(
                 ResponseCode.SYSTEM_ERROR,

@@ -46,7 +46,7 @@ class Record:
 def check_record(
     data: Buffer | MappedFile, position: int = 0, *, check_crc: bool = True
 ) -> tuple[RecordStatus, int]:
-    """What is at `position`: (status, size); the size is 0 unless it is OK."""
+    """Return (status, size) of the record at `position`; the size is 0 unless OK."""
 
 def decode_record(
     data: Buffer | MappedFile, position: int = 0, *, check_crc: bool = True

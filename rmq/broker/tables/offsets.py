@@ -214,7 +214,7 @@ class OffsetTable(JsonTable):
         """Return the groups that have offsets."""
         return list(self._topics_of)
 
-    def has(self, group: str, topic: str) -> bool:
+    def has_offset(self, group: str, topic: str) -> bool:
         """Return whether a group has offsets in a topic."""
         return f"{topic}{SEPARATOR}{group}" in self._offsets
 

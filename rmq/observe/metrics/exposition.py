@@ -47,7 +47,7 @@ class Family(NamedTuple):
     samples: Iterable[Sample]
 
 
-def histogram(
+def histogram_samples(
     bounds: Iterable[float],
     counts: Iterable[int],
     total: float,

@@ -18,7 +18,12 @@ from rmq.core.offsets import PhysicalOffset, QueueOffset
 from rmq.observe.broker_view import BrokerView
 from rmq.observe.client_names import language_name
 from rmq.observe.measure import HistogramTable
-from rmq.observe.metrics.exposition import MAX_SAMPLES, Family, Sample, histogram
+from rmq.observe.metrics.exposition import (
+    MAX_SAMPLES,
+    Family,
+    Sample,
+    histogram_samples,
+)
 from rmq.observe.metrics.timer import pop_families, timer_families
 from rmq.protocol.bodies.statistics import (
     COMMIT_NUMS,
@@ -157,7 +162,7 @@ def _creation_families(broker: BrokerView) -> Iterator[Family]:
 
 def _histogram_samples(table: HistogramTable) -> Iterator[Sample]:
     for one in table.all():
-        yield from histogram(table.bounds, one.counts, one.total, one.labels)
+        yield from histogram_samples(table.bounds, one.counts, one.total, one.labels)
 
 
 def _watermark_samples(requests: Requests) -> Iterator[Sample]:
@@ -209,7 +214,7 @@ def _size_samples(broker: BrokerView) -> Iterator[Sample]:
     totals = dict(broker.statistics.totals_by_key(TOPIC_PUT_SIZE))
     for topic, counts in broker.statistics.message_sizes().items():
         labels = _of_topic(broker, topic)
-        yield from histogram(SIZE_BOUNDS, counts, totals.get(topic, 0), labels)
+        yield from histogram_samples(SIZE_BOUNDS, counts, totals.get(topic, 0), labels)
 
 
 def _get_samples(broker: BrokerView, item: str) -> Iterator[Sample]:
@@ -232,7 +237,7 @@ def _latency_samples(times: list[RpcTime]) -> Iterator[Sample]:
             "is_long_polling": "false",
             "result": "success",
         }
-        yield from histogram(RPC_BOUNDS_MS, time.counts, time.sum_ms, labels)
+        yield from histogram_samples(RPC_BOUNDS_MS, time.counts, time.sum_ms, labels)
 
 
 def _code_name(codes: type[IntEnum], code: int) -> str:

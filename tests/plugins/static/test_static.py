@@ -42,7 +42,7 @@ class Two:
         for caller in self.sides.values():
             caller.broker.groups.find("G")
             names = caller.broker.name_servers
-            names.ask = self.ask
+            names.send_request = self.ask
             names.directory.master_of, names.directory.route = self.master, self.route
         self.asked = []
 
