@@ -101,7 +101,7 @@ class Side:
     def run_held_pulls(self):
         """Go on with the pulls that compiled code gave back, as the service does."""
         for returned in self.pulls.take_returned():
-            self.pulls.go_on(returned)
+            self.pulls.resume_returned(returned)
         while self.pulls.held.has_more:
             self.pulls.held.run_turn()
 

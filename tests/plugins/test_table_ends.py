@@ -94,7 +94,7 @@ def test_topics_of_sends(sides):
     played(compiled, [request(PLAIN, opaque=0)])
     handler = compiled.caller.handlers[310].__self__
     assert isinstance(handler, SendHandler)
-    table = handler.compiled(compiled.broker).table
+    table = handler.enable_native(compiled.broker).table
     tail = QueueTail("other", 0)
     for n in range(20_000):
         table.register(f"topic-{n}", 0, 1, tail)

@@ -69,27 +69,27 @@ class HeldPops:
         self._deadlines: list[tuple[int, int, HeldPop]] = []
         self._serial = 0
         self._ready: deque[HeldPop] = deque()
-        self._freed: list[tuple[int, Key]] = []
+        self._unblock_times: list[tuple[int, Key]] = []
         """When queues in order give messages again."""
 
-        self._of_connection: dict[Connection, dict[HeldPop, None]] = {}
+        self._by_connection: dict[Connection, dict[HeldPop, None]] = {}
         self.alarm = Alarm(self._now_ms)
         self.waiting = 0
-        self.is_ending = False
+        self.is_stopping = False
 
-    def hold(self, held: HeldPop) -> bool:
+    def hold_pop(self, held: HeldPop) -> bool:
         """Keep a request; False if too many wait."""
         queue = self._held.get(held.key)
         config = self._config
         if (
-            self.is_ending
+            self.is_stopping
             or self.waiting >= config.max_pop_polling_size
             or (queue is not None and len(queue) > config.pop_polling_size)
             or (self.waiting + 1) * REQUEST_SIZE > MAX_SIZE
         ):
             return False
-        self._enter(held)
-        self._of_connection.setdefault(held.connection, {})[held] = None
+        self._enqueue(held)
+        self._by_connection.setdefault(held.connection, {})[held] = None
         self._serial += 1
         heapq.heappush(self._deadlines, (held.deadline_ms, self._serial, held))
         if len(self._deadlines) > 2 * self.waiting + SLACK:
@@ -98,7 +98,7 @@ class HeldPops:
         self.alarm.wake_at(held.deadline_ms)
         return True
 
-    def _enter(self, held: HeldPop, *, first: bool = False) -> None:
+    def _enqueue(self, held: HeldPop, *, first: bool = False) -> None:
         """Let arrivals wake a request."""
         key = held.key
         queue = self._held.get(key)
@@ -126,17 +126,17 @@ class HeldPops:
         """Return how many requests of a key wait."""
         return len(self._held.get(key, ()))
 
-    def _take(self, key: Key) -> HeldPop | None:
+    def _take_oldest(self, key: Key) -> HeldPop | None:
         """Remove and return the oldest request of a key."""
         queue = self._held.get(key)
         while queue:
             held = queue.popleft()
             if not held.is_done:
-                self._removed(key, queue)
+                self._finish_removal(key, queue)
                 return held
         return None
 
-    def _removed(self, key: Key, queue: deque[HeldPop]) -> None:
+    def _finish_removal(self, key: Key, queue: deque[HeldPop]) -> None:
         self.waiting -= 1
         if queue:
             return
@@ -173,16 +173,16 @@ class HeldPops:
         self.wake_one((topic, group, ANY_QUEUE))
         self.wake_one((topic, group, queue_id))
 
-    def wake_in(self, delay_ms: int, topic: str, group: str, queue_id: int) -> None:
+    def wake_later(self, delay_ms: int, topic: str, group: str, queue_id: int) -> None:
         """Wake POPs of a queue after some time, if any wait then."""
-        if len(self._freed) < self._config.max_pop_polling_size:
+        if len(self._unblock_times) < self._config.max_pop_polling_size:
             at_ms = self._now_ms() + max(0, delay_ms)
-            heapq.heappush(self._freed, (at_ms, (topic, group, queue_id)))
+            heapq.heappush(self._unblock_times, (at_ms, (topic, group, queue_id)))
             self.alarm.wake_at(at_ms)
 
     def wake_one(self, key: Key) -> None:
         """Wake the oldest request of a key."""
-        held = self._take(key)
+        held = self._take_oldest(key)
         if held is not None:
             self._ready.append(held)
             self.alarm.wake_at(0)
@@ -191,32 +191,32 @@ class HeldPops:
         """Run the requests that were woken, and end those whose time is over."""
         while True:
             await self.alarm.wait()
-            while self._freed and self._freed[0][0] <= self._now_ms():
-                self.wake(*heapq.heappop(self._freed)[1])
+            while self._unblock_times and self._unblock_times[0][0] <= self._now_ms():
+                self.wake(*heapq.heappop(self._unblock_times)[1])
             while self._ready:
-                self._go_on(self._ready.popleft())
+                self._resume(self._ready.popleft())
                 await self._next_turn()
             self._expire()
-            for times in self._deadlines, self._freed:
+            for times in self._deadlines, self._unblock_times:
                 if times:
                     self.alarm.wake_at(times[0][0])
 
-    def _go_on(self, held: HeldPop) -> None:
+    def _resume(self, held: HeldPop) -> None:
         if held.is_done or not held.connection.is_open:
             return
         answer = held.resume(held, held.deadline_ms <= self._now_ms())
         if answer is None:
-            self._enter(held, first=True)
+            self._enqueue(held, first=True)
             return
-        self._done(held)
+        self._mark_done(held)
         held.connection.send_nowait(answer)
 
-    def _done(self, held: HeldPop) -> None:
+    def _mark_done(self, held: HeldPop) -> None:
         held.is_done = True
-        others = self._of_connection.get(held.connection, {})
+        others = self._by_connection.get(held.connection, {})
         others.pop(held, None)
         if not others:
-            self._of_connection.pop(held.connection, None)
+            self._by_connection.pop(held.connection, None)
 
     def _expire(self) -> None:
         now_ms = self._now_ms()
@@ -230,28 +230,28 @@ class HeldPops:
 
     def _end(self, held: HeldPop) -> None:
         """Answer a request whose time is over, and forget it."""
-        self._done(held)
-        self._forget(held)
+        self._mark_done(held)
+        self._remove_waiting(held)
         if held.connection.is_open:
             answer = held.resume(held, True)
             if answer is not None:
                 held.connection.send_nowait(answer)
 
-    def _forget(self, held: HeldPop) -> None:
+    def _remove_waiting(self, held: HeldPop) -> None:
         queue = self._held.get(held.key)
         if queue is not None and held in queue:
             queue.remove(held)
-            self._removed(held.key, queue)
+            self._finish_removal(held.key, queue)
 
     def drop(self, connection: Connection) -> None:
         """Forget the requests of a closed connection."""
-        for held in self._of_connection.pop(connection, {}):
+        for held in self._by_connection.pop(connection, {}):
             held.is_done = True
-            self._forget(held)
+            self._remove_waiting(held)
 
     def end_all(self) -> None:
         """Answer every request, because the broker stops."""
-        self.is_ending = True
+        self.is_stopping = True
         for _, _, held in self._deadlines:
             if not held.is_done:
                 self._end(held)

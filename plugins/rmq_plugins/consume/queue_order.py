@@ -11,7 +11,7 @@ from msgspec import field
 from rmq.protocol.bodies import Body
 from rmq.protocol.headers import I32, I64
 
-NOT_THERE: Final = -1
+NOT_POPPED: Final = -1
 ANOTHER_POP: Final = -2
 
 
@@ -38,9 +38,9 @@ class QueueOrder(Body, kw_only=True):
         for place, offset in enumerate(offsets):
             if not self.acked >> place & 1:
                 return offset
-        return offsets[-1] + 1 if offsets else NOT_THERE
+        return offsets[-1] + 1 if offsets else NOT_POPPED
 
-    def free_at(self, asking_invisible_ms: int) -> int:
+    def blocked_until_ms(self, asking_invisible_ms: int) -> int:
         """Return when the next POP may have messages; 0 if nothing blocks."""
         latest = 0
         for place, offset in enumerate(self.offsets()):
@@ -53,7 +53,7 @@ class QueueOrder(Body, kw_only=True):
         return latest
 
     @classmethod
-    def of_pop(
+    def from_pop(
         cls,
         offsets: list[int],
         before: "QueueOrder | None",
@@ -86,12 +86,12 @@ class QueueOrder(Body, kw_only=True):
     def ack(self, offset: int, pop_ms: int) -> int:
         """Note an ack; return the group's next offset, or why there is none."""
         if not self.diffs:
-            return NOT_THERE
+            return NOT_POPPED
         if self.pop_ms != pop_ms:
             return ANOTHER_POP
         offsets = self.offsets()
         if offset not in offsets:
-            return NOT_THERE
+            return NOT_POPPED
         self.acked |= 1 << offsets.index(offset)
         return self.next_offset()
 

@@ -77,9 +77,9 @@ class Deliveries:
 
     # -- on the way in
 
-    def put_aside(self, message: Message) -> None:
+    def divert_delayed(self, message: Message) -> None:
         """Readdress a message with a delay; a half message first needs its commit."""
-        level = _level(message.properties.get(names.DELAY))
+        level = _delay_level(message.properties.get(names.DELAY))
         if level <= 0 or not self._delays_ms or _is_half(message):
             return
         level = min(level, len(self._delays_ms))
@@ -165,7 +165,7 @@ class Deliveries:
             SCHEDULE_TOPIC, level - 1, QueueOffset(offset), BATCH
         )
         if found.status is not GetStatus.FOUND:
-            self._nothing_at(level, offset, found.next_begin_offset, found.max_offset)
+            self._skip_missing(level, offset, found.next_begin_offset, found.max_offset)
             return 0
         now_ms, delay_ms = self._clock.now_ms(), self._delays_ms[level - 1]
         self._due_ms[level] = now_ms
@@ -193,7 +193,7 @@ class Deliveries:
             self._arrivals.flush()
         return offset - first
 
-    def _nothing_at(self, level: int, offset: int, following: int, high: int) -> None:
+    def _skip_missing(self, level: int, offset: int, following: int, high: int) -> None:
         """Skip missing entries; a level without waiting messages has no due time."""
         if following != offset:
             self.offsets.set(level, following)
@@ -236,7 +236,7 @@ class Deliveries:
         return True
 
 
-def _level(text: str | None) -> int:
+def _delay_level(text: str | None) -> int:
     """Return the delay level, 0 if there is no valid one."""
     try:
         return 0 if text is None else int(text)

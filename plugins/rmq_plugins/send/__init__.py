@@ -24,7 +24,7 @@ def rmq_setup(broker: BrokerContext, register: Register) -> None:
 
     def compiled(*, has_short_names: bool, takes_batches: bool = False) -> SendPath:
         return SendPath(
-            sends.compiled(broker).table,
+            sends.enable_native(broker).table,
             has_short_names=has_short_names,
             takes_batches=takes_batches,
         )

@@ -55,7 +55,7 @@ class SendAnswers:
     def _is_durable(self, topic: str) -> bool:
         return not self._is_sync_flush or not self._topics.is_unsaved(topic)
 
-    def stored(
+    def answer_stored(
         self,
         request: Command,
         fields: dict[str, str],
@@ -76,24 +76,24 @@ class SendAnswers:
             assert result.end_offset > 0, "a stored message ends somewhere"
             timeout_ms = durability.ack_timeout_ms
             answer = Held(done, result.end_offset, None, timeout_ms)
-        return answer if self.is_settled(topic) else self._settled(topic, answer)
+        return answer if self.is_settled(topic) else self._wait_settled(topic, answer)
 
-    async def _settled(self, topic: str, answer: Command | Held) -> Command | Held:
+    async def _wait_settled(self, topic: str, answer: Command | Held) -> Command | Held:
         if isinstance(answer, Held) and not self._is_durable(topic):
             answer = await self._topics.wait_saved(answer)
         return await self._name_servers.wait_propagated(answer)
 
-    def refused(self, request: Command, code: int, remark: str) -> Command:
+    def answer_refused(self, request: Command, code: int, remark: str) -> Command:
         """Answer a send that failed a check."""
         return request.reply(code, remark, ext_fields=self.facts)
 
-    def not_stored(self, request: Command, status: PutStatus) -> Command:
+    def answer_not_stored(self, request: Command, status: PutStatus) -> Command:
         """Answer a send that the store refused."""
         if status is PutStatus.SERVICE_NOT_AVAILABLE:
             reason = self._durability.refuse_reason
-            return self.refused(
+            return self.answer_refused(
                 request,
                 ResponseCode.SERVICE_NOT_AVAILABLE,
                 f"service not available now. {reason}",
             )
-        return self.refused(request, *self._refusals[status])
+        return self.answer_refused(request, *self._refusals[status])

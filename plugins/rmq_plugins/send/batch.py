@@ -63,7 +63,7 @@ class BatchHandler:
         self._cluster = broker.config.broker_cluster_name
         self._checks = checks
         self._answers = answers
-        self._show = show
+        self._register_queue = show
         self._store_host = broker.store_host
         self._max_size = broker.store_config.max_message_size
 
@@ -77,19 +77,21 @@ class BatchHandler:
         if not request.body:
             raise RequestRejected(ResponseCode.SYSTEM_ERROR, "the batch has no body")
         try:
-            config = self._checks.topic(header, connection)
-            message = self._head(request, header, connection, config)
+            config = self._checks.find_topic(header, connection)
+            message = self._build_head(request, header, connection, config)
             if len(request.body) > self._max_size or _is_special(message):
-                return self._answers.not_stored(request, PutStatus.MESSAGE_ILLEGAL)
+                return self._answers.answer_not_stored(
+                    request, PutStatus.MESSAGE_ILLEGAL
+                )
             items = decode_batch(request.body)
             if config.has_batch_queues and UNIQ_KEY in message.properties:
                 return self._send_inner(request, message, len(items))
             result = self._put_batch(message, items)
         except RequestRejected as refusal:
-            return self._answers.refused(request, refusal.code, refusal.remark)
-        self._show(config, message.queue_id)
+            return self._answers.answer_refused(request, refusal.code, refusal.remark)
+        self._register_queue(config, message.queue_id)
         if result.status is not PutStatus.PUT_OK:
-            return self._answers.not_stored(request, result.status)
+            return self._answers.answer_not_stored(request, result.status)
         assert result.physical_offsets, "a stored batch has messages"
         fields = {
             "msgId": ",".join(
@@ -106,7 +108,7 @@ class BatchHandler:
             fields["transactionId"] = unique_key
         fields |= self._answers.facts
         wait = message.properties.get(WAIT)
-        return self._answers.stored(request, fields, result, wait, header.topic)
+        return self._answers.answer_stored(request, fields, result, wait, header.topic)
 
     def _send_inner(
         self, request: Command, message: Message, count: int
@@ -114,7 +116,7 @@ class BatchHandler:
         """Store a batch as one record."""
         properties = message.properties
         if count > MAX_INNER_ITEMS or not self._triggers.isdisjoint(properties):
-            return self._answers.not_stored(request, PutStatus.MESSAGE_ILLEGAL)
+            return self._answers.answer_not_stored(request, PutStatus.MESSAGE_ILLEGAL)
         message.sys_flag |= NEED_UNWRAP | INNER_BATCH
         for name, value in self._answers.facts.items():
             message.set_property(name, value)
@@ -122,7 +124,7 @@ class BatchHandler:
         message.set_property(INNER_NUM, str(count))
         result = self._put(message)
         if result.status is not PutStatus.PUT_OK:
-            return self._answers.not_stored(request, result.status)
+            return self._answers.answer_not_stored(request, result.status)
         fields = {
             "msgId": offset_message_id(self._store_host, result.physical_offset),
             "queueId": str(message.queue_id),
@@ -132,9 +134,9 @@ class BatchHandler:
             **self._answers.facts,
         }
         wait = properties.get(WAIT)
-        return self._answers.stored(request, fields, result, wait, message.topic)
+        return self._answers.answer_stored(request, fields, result, wait, message.topic)
 
-    def _head(
+    def _build_head(
         self,
         request: Command,
         header: SendMessageRequestHeader,
@@ -143,13 +145,15 @@ class BatchHandler:
     ) -> Message:
         """Check the batch as a whole; return the common part of its messages."""
         if len(header.topic) > MAX_TOPIC_LENGTH:
-            raise _illegal(f"message topic length over {MAX_TOPIC_LENGTH}")
+            raise _illegal_message(f"message topic length over {MAX_TOPIC_LENGTH}")
         if header.topic.startswith(RETRY_PREFIX):
-            raise _illegal(f"batch request does not support retry group {header.topic}")
+            raise _illegal_message(
+                f"batch request does not support retry group {header.topic}"
+            )
         properties = decode_properties(header.properties or "")
         return Message(
             header.topic,
-            self._checks.queue_id(header.queue_id, config),
+            self._checks.choose_queue(header.queue_id, config),
             request.body,
             header.flag,
             stored_flags(header, properties, config, connection),
@@ -171,5 +175,5 @@ def _is_special(batch: Message) -> bool:
     )
 
 
-def _illegal(remark: str) -> RequestRejected:
+def _illegal_message(remark: str) -> RequestRejected:
     return RequestRejected(ResponseCode.MESSAGE_ILLEGAL, remark)

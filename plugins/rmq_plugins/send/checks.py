@@ -60,7 +60,7 @@ class SendChecks:
         self._most_lmq = broker.store_config.max_lmq_count
         self._accept_from_ms = config.start_accept_send_request_time_stamp
 
-    def topic(
+    def find_topic(
         self, header: SendMessageRequestHeader, connection: Connection
     ) -> TopicConfig:
         """Find or create the topic, or refuse the send."""
@@ -93,7 +93,7 @@ class SendChecks:
                 f"Sending message to topic[{name}] is forbidden.",
             )
         if config is None:
-            config = self._create(header, connection)
+            config = self._create_topic(header, connection)
         elif is_lmq(name):
             self._check_lmq(name)
         if header.queue_id >= config.write_queue_nums:
@@ -113,7 +113,7 @@ class SendChecks:
                 "[LMQ_CONSUME_QUEUE_NUM_EXCEEDED]lmq consume queue num exceeded.",
             )
 
-    def queue_id(self, wanted: int, config: TopicConfig) -> int:
+    def choose_queue(self, wanted: int, config: TopicConfig) -> int:
         """Return the queue to write; for a negative id the broker chooses."""
         if wanted >= 0:
             return wanted
@@ -145,16 +145,16 @@ class SendChecks:
         if is_spent or self._queue_locks.is_orderly(group):
             origin = message.properties.get(RETRY_TOPIC, message.topic)
             self._statistics.count(SNDBCK2DLQ_TIMES, f"{origin}@{group}")
-            self._bury(message, dlq_topic(group))
+            self._move_to_dead_letters(message, dlq_topic(group))
 
-    def _bury(self, message: Message, topic: str) -> None:
+    def _move_to_dead_letters(self, message: Message, topic: str) -> None:
         """Readdress the message to the dead-letter topic, without a delay."""
         self._topics.ensure(topic, queues=_DLQ_QUEUES, perm=PERM_READ_WRITE)
         message.topic = topic
         message.queue_id = 0
         message.remove_property(DELAY)
 
-    def _create(
+    def _create_topic(
         self, header: SendMessageRequestHeader, connection: Connection
     ) -> TopicConfig:
         """Create the topic from the default topic, or as a retry topic."""
@@ -202,14 +202,16 @@ def _check_flags(sys_flag: int, properties: Mapping[str, str]) -> None:
     A transaction has its flag and the property TRAN_MSG; the property decides.
     """
     if sys_flag & INNER_BATCH:
-        raise _illegal(
+        raise _illegal_flags(
             sys_flag, "an inner batch, which the broker makes of request 320"
         )
     if properties.get(TRAN_MSG, "").lower() != "true":
-        raise _illegal(sys_flag, "part of a transaction, without the property TRAN_MSG")
+        raise _illegal_flags(
+            sys_flag, "part of a transaction, without the property TRAN_MSG"
+        )
 
 
-def _illegal(sys_flag: int, what: str) -> RequestRejected:
+def _illegal_flags(sys_flag: int, what: str) -> RequestRejected:
     return RequestRejected(
         ResponseCode.MESSAGE_ILLEGAL,
         f"sysFlag {sys_flag:#x} says that the message is {what}: send it without",

@@ -53,7 +53,9 @@ class SendHandler:
         self._fields_of = broker.put.send_fields
         self._answers = SendAnswers(broker)
         self._checks = SendChecks(broker)
-        self._batch = BatchHandler(broker, self._checks, self._answers, self._show)
+        self._batch = BatchHandler(
+            broker, self._checks, self._answers, self._register_queue
+        )
         self._keys = UniqueKeys(broker.store_host, broker.clock.now_ms)
         self._store_host = broker.store_host
         self._config = broker.config
@@ -66,24 +68,24 @@ class SendHandler:
             {*self._added, *_NOT_PRIORITY, names.POP_CK, names.PRIORITY}
             | {names.INNER_NUM}
         )
-        self._natives: NativeSends | None = None
+        self._native: NativeSends | None = None
 
-    def compiled(self, broker: BrokerContext) -> NativeSends:
+    def enable_native(self, broker: BrokerContext) -> NativeSends:
         """Create the compiled sends; from then on they serve plain messages."""
-        if self._natives is None:
-            self._natives = NativeSends(
+        if self._native is None:
+            self._native = NativeSends(
                 broker,
                 facts=self._answers.facts,
                 added=self._added_text,
                 keys=self._keys,
                 special_properties=self._special - {names.SHARDING_KEY},
             )
-        return self._natives
+        return self._native
 
     def config_changed(self, keys: Collection[str]) -> None:
         """Apply new values of configuration keys."""
-        if self._natives is not None:
-            self._natives.config_changed(keys)
+        if self._native is not None:
+            self._native.config_changed(keys)
 
     def send(self, request: Command, connection: Connection) -> Command | Held | Later:
         """Store one message, or a batch if the header has its mark."""
@@ -93,10 +95,10 @@ class SendHandler:
         if not request.body:
             raise RequestRejected(ResponseCode.SYSTEM_ERROR, "the message has no body")
         try:
-            config = self._checks.topic(header, connection)
-            message = self._message(request, header, connection, config)
+            config = self._checks.find_topic(header, connection)
+            message = self._build_message(request, header, connection, config)
             if message.properties_text is None:
-                self._serve_special(message, config)
+                self._apply_special(message, config)
             if header.topic.startswith(RETRY_PREFIX):
                 self._checks.divert_retry(message, header, request.version)
             queue_id, properties = message.queue_id, message.properties
@@ -104,11 +106,11 @@ class SendHandler:
             unique_key, wait = properties[names.UNIQ_KEY], properties.get(names.WAIT)
             result = self._put(message)
         except RequestRejected as refusal:
-            return self._answers.refused(request, refusal.code, refusal.remark)
-        self._show(config, queue_id)
+            return self._answers.answer_refused(request, refusal.code, refusal.remark)
+        self._register_queue(config, queue_id)
         status = result.status
         if status is not _PUT_OK:
-            return self._answers.not_stored(request, status)
+            return self._answers.answer_not_stored(request, status)
         fields = {
             "msgId": offset_message_id(self._store_host, result.physical_offset),
             "queueId": str(queue_id),
@@ -119,16 +121,16 @@ class SendHandler:
         more_fields = self._fields_of.get(message.topic)
         if more_fields is not None:
             fields |= more_fields(message)
-        return self._answers.stored(request, fields, result, wait, header.topic)
+        return self._answers.answer_stored(request, fields, result, wait, header.topic)
 
-    def _show(self, config: TopicConfig, queue_id: int) -> None:
+    def _register_queue(self, config: TopicConfig, queue_id: int) -> None:
         """Let compiled code serve this queue, after a message was put into it."""
         name = config.topic_name
         assert name is not None, "a topic in the table has a name"
-        if self._natives is not None and self._answers.is_settled(name):
-            self._natives.show(name, config, queue_id)
+        if self._native is not None and self._answers.is_settled(name):
+            self._native.register_queue(name, config, queue_id)
 
-    def _message(
+    def _build_message(
         self,
         request: Command,
         header: SendMessageRequestHeader,
@@ -149,7 +151,7 @@ class SendHandler:
         properties.update(self._added)
         return Message(
             header.topic,
-            self._checks.queue_id(header.queue_id, config),
+            self._checks.choose_queue(header.queue_id, config),
             request.body,
             header.flag,
             stored_flags(header, properties, config, connection),
@@ -161,7 +163,7 @@ class SendHandler:
             text + self._added_text if is_plain else None,
         )
 
-    def _serve_special(self, message: Message, config: TopicConfig) -> None:
+    def _apply_special(self, message: Message, config: TopicConfig) -> None:
         """Apply special properties, before the text is encoded again."""
         if names.INNER_NUM in message.properties:
             raise RequestRejected(
@@ -179,7 +181,7 @@ class SendHandler:
         Stored as plain messages they would be delivered at once. A delay level takes
         precedence over a time; a delayed retry is no longer transactional.
         """
-        is_delayed = _level(properties) > 0
+        is_delayed = _delay_level(properties) > 0
         is_retry = is_delayed and reconsume_times > 0
         is_half = properties.get(names.TRAN_MSG, "").lower() == "true" and not is_retry
         if is_half and (
@@ -203,12 +205,12 @@ class SendHandler:
                 )
 
 
-def _level(properties: dict[str, str]) -> int:
+def _delay_level(properties: dict[str, str]) -> int:
     """Return the delay level, 0 if there is no valid one."""
-    return _integer(properties.get(names.DELAY), default=0)
+    return _parse_integer(properties.get(names.DELAY), default=0)
 
 
-def _integer(text: str | None, *, default: int) -> int:
+def _parse_integer(text: str | None, *, default: int) -> int:
     try:
         return default if text is None else int(text)
     except ValueError:
@@ -218,7 +220,7 @@ def _integer(text: str | None, *, default: int) -> int:
 def _queue_by_priority(message: Message, config: TopicConfig) -> int:
     """Return the queue of the priority; remove a priority without effect."""
     properties = message.properties
-    priority = _integer(properties.get(names.PRIORITY), default=-1)
+    priority = _parse_integer(properties.get(names.PRIORITY), default=-1)
     if priority < 0:
         return message.queue_id
     if any(name in properties for name in _NOT_PRIORITY):

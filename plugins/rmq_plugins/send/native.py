@@ -48,9 +48,9 @@ class NativeSends:
             version=WIRE_VERSION,
         )
         self._config = broker.config
-        broker.topics.on_change.append(self._forget)
+        broker.topics.on_change.append(self._remove_topic)
 
-    def _forget(self, name: str, _topic: TopicConfig | None) -> None:
+    def _remove_topic(self, name: str, _topic: TopicConfig | None) -> None:
         self.table.unregister(name)
 
     def config_changed(self, keys: Collection[str]) -> None:
@@ -58,7 +58,7 @@ class NativeSends:
         if "brokerPermission" in keys:
             self.table.unregister_all()
 
-    def show(self, name: str, config: TopicConfig, queue_id: int) -> None:
+    def register_queue(self, name: str, config: TopicConfig, queue_id: int) -> None:
         """Let the compiled handler serve later messages for this queue.
 
         Called again for each message that is declined for another reason.

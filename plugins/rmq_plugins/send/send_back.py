@@ -58,13 +58,13 @@ class SendBackHandler:
     def send_back(self, request: Command, connection: Connection) -> Command:
         """Store the message again, for a retry or as a dead letter."""
         header = request.header(ConsumerSendMsgBackRequestHeader)
-        group = self._group(header.group)
+        group = self._find_group(header.group)
         if group.retry_queue_nums <= 0:
             return request.reply()
-        record = self._find(header.offset)
+        record = self._find_record(header.offset)
         self._broker.rights.require(request, connection, record.topic, Action.SUB)
-        retry = self._retry_topic(header, group.retry_queue_nums)
-        message = _again(record)
+        retry = self._ensure_retry_topic(header, group.retry_queue_nums)
+        message = _build_retry(record)
         if self._is_last(record, header, group, request.version):
             dead = dlq_topic(header.group)
             self._topics.ensure(dead, queues=1, perm=PERM_READ_WRITE)
@@ -91,7 +91,7 @@ class SendBackHandler:
             self._statistics.count(SNDBCK2DLQ_TIMES, f"{topic}@{header.group}")
         return request.reply()
 
-    def _group(self, name: str) -> SubscriptionGroupConfig:
+    def _find_group(self, name: str) -> SubscriptionGroupConfig:
         group = self._groups.find(name)
         if group is None:
             raise RequestRejected(
@@ -105,7 +105,7 @@ class SendBackHandler:
             )
         return group
 
-    def _retry_topic(
+    def _ensure_retry_topic(
         self, header: ConsumerSendMsgBackRequestHeader, queues: int
     ) -> TopicConfig:
         name = retry_topic(header.group)
@@ -120,7 +120,7 @@ class SendBackHandler:
             )
         return topic
 
-    def _find(self, offset: int) -> StoredMessage:
+    def _find_record(self, offset: int) -> StoredMessage:
         record = self._vouched_at(PhysicalOffset(offset)) if offset >= 0 else None
         if record is None:
             raise RequestRejected(
@@ -144,7 +144,7 @@ class SendBackHandler:
         return record.reconsume_times >= most_times or header.delay_level < 0
 
 
-def _again(record: StoredMessage) -> Message:
+def _build_retry(record: StoredMessage) -> Message:
     """Build the message of the next attempt; the caller sets topic, queue and delay."""
     message = record.to_message()
     message.reconsume_times += 1

@@ -57,7 +57,7 @@ NEVER_IN_A_SLOT: Final = (1 << 63) - 1
 
 _PLAIN, _ROLLS, _RECALLS = 1, 2, 4
 _NO_UNIT: Final = -1
-_GIVEN_UP: Final = (PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED)
+_NEVER_STORED: Final = (PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED)
 
 
 class _Refused(StoreError):
@@ -72,7 +72,7 @@ class Deliveries:
         self._messages = broker.messages
         self._timer = broker.timer
         self._append = broker.put.append
-        self._writes = broker.copies
+        self._copies = broker.copies
         self._targets: dict[bytes, QueueTail] = {}
         self._arrivals = broker.arrivals
         self._topics = broker.topics
@@ -104,7 +104,7 @@ class Deliveries:
         """Take and deliver until cancelled."""
         while True:
             try:
-                is_busy = self.take()
+                is_busy = self.enqueue_batch()
                 slot = self.due_slot()
                 if slot is not None:
                     await self.deliver(slot)
@@ -134,14 +134,14 @@ class Deliveries:
     # -- into slots
 
     @property
-    def behind(self) -> int:
+    def lag(self) -> int:
         """How many records of the queue are not taken yet."""
         return self._messages.max_offset(TIMER_TOPIC, 0) - self._timer.queue_offset
 
     def _has_records(self) -> bool:
-        return self.behind > 0 and not self._config.timer_stop_enqueue
+        return self.lag > 0 and not self._config.timer_stop_enqueue
 
-    def take(self) -> bool:
+    def enqueue_batch(self) -> bool:
         """Take one batch of records from the queue; whether there was one."""
         timer = self._timer
         now, first = (
@@ -159,13 +159,13 @@ class Deliveries:
                     timer.move(queue_offset=found.next_begin_offset)
                     return True
                 return number > 0
-            if not self._take_all(found.body):
+            if not self._enqueue_records(found.body):
                 return True
             if found.next_begin_offset > timer.queue_offset:
                 timer.move(queue_offset=found.next_begin_offset)
         return True
 
-    def _take_all(self, records: bytes) -> bool:
+    def _enqueue_records(self, records: bytes) -> bool:
         """Take records of the queue; whether all of them, because all are plain."""
         timer = self._timer
         now = self._clock.now_ms() // self._precision_ms
@@ -179,10 +179,12 @@ class Deliveries:
                     unmarked = None
                     position, topics = added
                     for topic, count in topics:
-                        self._count_in(topic, count)
+                        self._count_enqueued(topic, count)
                     continue
                 record = decode_stored_at(records, position)
-                unmarked = None if self._take_one(record) else _place(record)
+                unmarked = (
+                    None if self._enqueue_record(record) else _unit_fields(record)
+                )
                 timer.move(queue_offset=record.queue_offset + 1)
                 position += record.size
                 one_by_one += 1
@@ -193,14 +195,14 @@ class Deliveries:
             self.on_progress()
         return not one_by_one
 
-    def _count_in(self, topic: str, messages: int) -> None:
+    def _count_enqueued(self, topic: str, messages: int) -> None:
         """Count messages that came into slots."""
         self.topic_names[java_hash(topic)] = topic
         self.enqueued[topic] += messages
 
-    def _take_one(self, record: StoredMessage) -> bool:
+    def _enqueue_record(self, record: StoredMessage) -> bool:
         """Put a record into its slot, or deliver it; whether it got a unit."""
-        out_ms = _number(record.properties.get(names.TIMER_OUT_MS))
+        out_ms = _parse_number(record.properties.get(names.TIMER_OUT_MS))
         if out_ms is None or names.REAL_TOPIC not in record.properties:
             logger.error(
                 "the record at %d of %s has no time or topic and is passed",
@@ -220,12 +222,14 @@ class Deliveries:
                 raise _Refused(f"{record.physical_offset} is due")
             return False
         bits = _PLAIN | (_RECALLS if recalls else 0)
-        parked = self._parked(slot, self._clock.now_ms() // precision_ms)
-        timer.add(bits if parked == slot else bits | _ROLLS, _place(record), parked)
-        self._count_in(record.properties[names.REAL_TOPIC], 1)
+        parked = self._choose_slot(slot, self._clock.now_ms() // precision_ms)
+        timer.add(
+            bits if parked == slot else bits | _ROLLS, _unit_fields(record), parked
+        )
+        self._count_enqueued(record.properties[names.REAL_TOPIC], 1)
         return True
 
-    def _parked(self, slot: int, now: int) -> int:
+    def _choose_slot(self, slot: int, now: int) -> int:
         """Return the slot to wait in: the message's own, or one on the way to it."""
         window = self._config.timer_roll_window
         excess = slot - now - window
@@ -250,10 +254,10 @@ class Deliveries:
         after = _NO_UNIT
         while timer.wheel.last_of(slot) > after:
             last = timer.wheel.last_of(slot)
-            positions = await self._positions(slot, after)
+            positions = await self._read_positions(slot, after)
             recalled: set[str] = set()
             if timer.wheel.has_recalls(slot):
-                recalled = await self._recalled(positions)
+                recalled = await self._find_recalled(positions)
             if after != _NO_UNIT:
                 self.late_recalls += len(recalled)
             positions.reverse()
@@ -265,13 +269,13 @@ class Deliveries:
                 self._arrivals.flush()
                 await self._next_turn()
                 with suppress(StoreError):  # the next round of `run` tries again
-                    self.take()
+                    self.enqueue_batch()
             after = last
         timer.wheel.remove_first()
         timer.move(slot=slot + 1)
         self.on_progress()
 
-    async def _positions(self, slot: int, after: int) -> "array[int]":
+    async def _read_positions(self, slot: int, after: int) -> "array[int]":
         """Return the positions of the slot's units, newest first."""
         positions = array("q")
         for part in self._timer.read_chain(slot, after):
@@ -279,7 +283,7 @@ class Deliveries:
             await self._next_turn()
         return positions
 
-    async def _recalled(self, positions: "array[int]") -> set[str]:
+    async def _find_recalled(self, positions: "array[int]") -> set[str]:
         """Return the keys of the messages that the slot's units recall."""
         keys = set()
         for number, position in enumerate(positions):
@@ -288,7 +292,7 @@ class Deliveries:
             unit = self._timer.log.unit_at(position)
             if unit is None or unit.bits & _ROLLS or not unit.bits & _RECALLS:
                 continue
-            record = self._record(unit.offset, unit.size)
+            record = self._find_record(unit.offset, unit.size)
             if record is not None:
                 keys.add(record.properties.get(names.TIMER_DEL_UNIQKEY, ""))
         return keys
@@ -302,21 +306,21 @@ class Deliveries:
         times = slot * self._precision_ms, (slot + 1) * self._precision_ms
         done = 0
         while done < len(part):
-            copied = self._writes.put_timed(self._targets, records, added, done, times)
+            copied = self._copies.put_timed(self._targets, records, added, done, times)
             if copied:
-                self._count(topics[done : done + copied])
+                self._count_dequeued(topics[done : done + copied])
                 done += copied
             if done < len(part):
-                await self._deliver_surely(slot, part[done], recalled)
+                await self._deliver_until_stored(slot, part[done], recalled)
                 done += 1
 
-    def _count(self, topic_hashes: Iterable[int]) -> None:
+    def _count_dequeued(self, topic_hashes: Iterable[int]) -> None:
         """Count messages that left the slot."""
         for topic_hash, count in Counter(topic_hashes).items():
             self._timer.count_delivered(topic_hash, count)
             self.dequeued[self.topic_names.get(topic_hash, "")] += count
 
-    async def _deliver_surely(
+    async def _deliver_until_stored(
         self, slot: int, position: int, recalled: set[str]
     ) -> None:
         """Deliver the message of one unit, however long the store takes nothing."""
@@ -329,21 +333,21 @@ class Deliveries:
         rolls = unit is not None and bool(unit.bits & _ROLLS)
         if unit is None or (unit.bits & _RECALLS and not rolls):
             return True
-        record = self._record(unit.offset, unit.size)
+        record = self._find_record(unit.offset, unit.size)
         if record is None or not self._is_of_slot(record, slot, rolls=rolls):
             logger.error(
                 "the unit at %d of the timer log has no record at %d and is passed",
                 position,
                 unit.offset,
             )
-        elif not rolls and recalled and not recalled.isdisjoint(_keys(record)):
+        elif not rolls and recalled and not recalled.isdisjoint(_recall_keys(record)):
             return True
         elif not self._store_again(record, unit.written_ms, rolls=rolls):
             return False
-        self._count([unit.topic_hash])
+        self._count_dequeued([unit.topic_hash])
         return True
 
-    def _record(self, offset: int, size: int) -> StoredMessage | None:
+    def _find_record(self, offset: int, size: int) -> StoredMessage | None:
         """Return the record of a unit; None if there is another one, or none."""
         record = self._messages.vouched_at(PhysicalOffset(offset))
         if record is None or record.topic != TIMER_TOPIC or record.size != size:
@@ -351,7 +355,7 @@ class Deliveries:
         return record
 
     def _is_of_slot(self, record: StoredMessage, slot: int, *, rolls: bool) -> bool:
-        out_ms = _number(record.properties.get(names.TIMER_OUT_MS))
+        out_ms = _parse_number(record.properties.get(names.TIMER_OUT_MS))
         return out_ms is not None and (rolls or out_ms // self._precision_ms == slot)
 
     # -- the stored form
@@ -368,7 +372,7 @@ class Deliveries:
         properties = message.properties
         if not rolls:
             topic = properties.get(names.REAL_TOPIC, "")
-            queue_id = _number(properties.get(names.REAL_QID))
+            queue_id = _parse_number(properties.get(names.REAL_QID))
             if queue_id is None or not self._is_topic(topic):
                 logger.error(
                     "dropped the timed message at %d: REAL_TOPIC is %s, REAL_QID %s",
@@ -383,14 +387,14 @@ class Deliveries:
         as_stored = message.stored_properties()
         message.set_property(names.TIMER_ENQUEUE_MS, str(written_ms))
         if rolls:
-            times = (_number(properties.get(names.TIMER_ROLL_TIMES)) or 0) + 1
+            times = (_parse_number(properties.get(names.TIMER_ROLL_TIMES)) or 0) + 1
             message.set_property(names.TIMER_ROLL_TIMES, str(times))
         message.set_property(names.TIMER_DEQUEUE_MS, str(self._clock.now_ms()))
         status = self._append(message).status
-        if status in _GIVEN_UP:  # there was room without the new properties
+        if status in _NEVER_STORED:  # there was room without the new properties
             message.properties_text = as_stored
             status = self._append(message).status
-        if status in _GIVEN_UP:
+        if status in _NEVER_STORED:
             logger.error(
                 "dropped the timed message at %d: maxMessageSize or the log's files "
                 "are smaller now",
@@ -398,7 +402,7 @@ class Deliveries:
             )
             return True
         if status is PutStatus.PUT_OK and not rolls:
-            self._writes.learn_target(self._targets, message.topic, message.queue_id)
+            self._copies.learn_target(self._targets, message.topic, message.queue_id)
         return status is PutStatus.PUT_OK
 
     def _is_topic(self, topic: str) -> bool:
@@ -414,19 +418,19 @@ class Deliveries:
         return True
 
 
-def _keys(record: StoredMessage) -> tuple[str, str]:
+def _recall_keys(record: StoredMessage) -> tuple[str, str]:
     """Return the keys by which a message may be recalled."""
     key = record.properties.get(names.UNIQ_KEY, "")
     return key, f"{record.properties.get(names.REAL_TOPIC, '')}+{key}"
 
 
-def _place(record: StoredMessage) -> tuple[int, int, int]:
+def _unit_fields(record: StoredMessage) -> tuple[int, int, int]:
     """Return what a unit says of a record."""
     topic = record.properties.get(names.REAL_TOPIC, "")
     return record.physical_offset, record.size, java_hash(topic)
 
 
-def _number(text: str | None) -> int | None:
+def _parse_number(text: str | None) -> int | None:
     if text is None or not (text.isascii() and text.isdecimal()) or len(text) > 18:
         return None
     return int(text)

@@ -50,12 +50,12 @@ class Intake:
             self.native.max_delay_ms = self._config.timer_max_delay_s * 1_000
             self.native.most_in_slot = self._config.timer_most_in_slot
 
-    def put_aside(self, message: Message) -> None:
+    def divert_timed(self, message: Message) -> None:
         """Readdress a message with a time; a half message first needs its commit."""
         properties = message.properties
         if message.topic == TIMER_TOPIC or names.TIMER_OUT_MS in properties:
             return
-        if is_half(message) or _level(properties) > 0:
+        if is_half(message) or _delay_level(properties) > 0:
             return
         config = self._config
         if not config.timer_wheel_enable:
@@ -83,7 +83,7 @@ class Intake:
         message.set_property(names.REAL_QID, str(message.queue_id))
         message.topic, message.queue_id = TIMER_TOPIC, 0
         if self.native is not None and self.native.queue is None:
-            self._show_queue(self.native)
+            self._register_queue(self.native)
 
     def recall_handle(self, message: Message) -> dict[str, str]:
         """Return the field with which the producer may recall a stored message."""
@@ -95,7 +95,7 @@ class Intake:
         handle = RecallHandle(topic, self._broker_name, due_ms, unique_key)
         return {"recallHandle": handle.encode()}
 
-    def _show_queue(self, native: TimedSends) -> None:
+    def _register_queue(self, native: TimedSends) -> None:
         """Let compiled sends write the timer's queue, which its first message made."""
         queue = self._queues.get(TIMER_TOPIC, 0)
         if queue is not None and not queue.is_batch:
@@ -130,7 +130,7 @@ def due_time(properties: Mapping[str, str], now_ms: int) -> int | None:
     ):
         text = properties.get(name)
         if text is not None:
-            number = _integer(text)
+            number = _parse_integer(text)
             return None if number is None else start_ms + number * unit_ms
     return None
 
@@ -144,15 +144,15 @@ def out_time(due_ms: int, precision_ms: int) -> int:
     return (due_ms - 1) // precision_ms * precision_ms
 
 
-def _integer(text: str) -> int | None:
+def _parse_integer(text: str) -> int | None:
     digits = text[1:] if text[:1] in ("-", "+") else text
     if not (digits.isascii() and digits.isdecimal() and len(digits) <= _MAX_DIGITS):
         return None
     return int(text)
 
 
-def _level(properties: Mapping[str, str]) -> int:
-    return _integer(properties.get(names.DELAY, "0")) or 0
+def _delay_level(properties: Mapping[str, str]) -> int:
+    return _parse_integer(properties.get(names.DELAY, "0")) or 0
 
 
 def is_half(message: Message) -> bool:

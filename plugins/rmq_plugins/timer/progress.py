@@ -68,13 +68,13 @@ class Progress:
         self._sampled = time.monotonic(), 0, 0
         self._rates = 0.0, 0.0
 
-    def checkpoint(self, request: Command, connection: Connection) -> Command:
+    def show_checkpoint(self, request: Command, connection: Connection) -> Command:
         """Answer the checkpoint."""
         if not self._timer.is_open:
             raise RequestRejected(ResponseCode.SYSTEM_ERROR, "The checkpoint is null")
         return request.reply(body=self._timer.checkpoint.encode())
 
-    def metrics(self, request: Command, connection: Connection) -> Command:
+    def show_metrics(self, request: Command, connection: Connection) -> Command:
         """Answer how many messages wait in each topic."""
         return request.reply(body=self.table.text())
 
@@ -94,7 +94,7 @@ class Progress:
         late_ms = 0 if due_ms is None else max(0, now_ms - due_ms)
         enqueue_rate, dequeue_rate = self._sample()
         return {
-            "behind": self._deliveries.behind,
+            "behind": self._deliveries.lag,
             "enqueueRate": enqueue_rate,
             "dequeueRate": dequeue_rate,
             "enqueued": dict(self._deliveries.enqueued),

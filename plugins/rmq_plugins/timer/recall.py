@@ -51,8 +51,8 @@ class RecallHandler:
         """Store the recall."""
         try:
             header = request.header(RecallMessageRequestHeader)
-            handle = self._checked(header)
-            result = self._put(self._message(header, handle, connection))
+            handle = self._check_request(header)
+            result = self._put(self._build_message(header, handle, connection))
         except RequestRejected as refusal:
             return request.reply(refusal.code, refusal.remark, ext_fields=self._trace)
         if result.status is not PutStatus.PUT_OK:
@@ -75,11 +75,11 @@ class RecallHandler:
         timeout_ms = self._durability.ack_timeout_ms
         return Held(answer, result.end_offset, None, timeout_ms)
 
-    def _checked(self, header: RecallMessageRequestHeader) -> RecallHandle:
+    def _check_request(self, header: RecallMessageRequestHeader) -> RecallHandle:
         """Make Java's checks in its order."""
         config = self._config
         if not config.recall_message_enable:
-            raise _refused(
+            raise _refuse(
                 ResponseCode.NO_PERMISSION, "recall failed, operation is forbidden"
             )
         not_available = "recall failed, broker service not available"
@@ -88,25 +88,25 @@ class RecallHandler:
         if (accept_from_ms and self._clock.now_ms() < accept_from_ms) or not (
             is_writable or config.recall_when_not_writable
         ):
-            raise _refused(ResponseCode.SERVICE_NOT_AVAILABLE, not_available)
+            raise _refuse(ResponseCode.SERVICE_NOT_AVAILABLE, not_available)
         if self._topics.get(header.topic) is None:
-            raise _refused(
+            raise _refuse(
                 ResponseCode.TOPIC_NOT_EXIST,
                 f"recall failed, the topic[{header.topic}] not exist",
             )
         handle = RecallHandle.decode(header.recall_handle)
         if handle is None:
-            raise _illegal("recall handle is invalid")
+            raise _illegal_operation("recall handle is invalid")
         if handle.topic != header.topic:
-            raise _illegal("recall failed, topic not match")
+            raise _illegal_operation("recall failed, topic not match")
         if handle.broker != config.broker_name:
-            raise _illegal(not_available)
+            raise _illegal_operation(not_available)
         left_ms = handle.due_ms - self._clock.now_ms()
         if not 0 < left_ms < self._store_config.timer_max_delay_s * 1_000:
-            raise _illegal("recall failed, timestamp invalid")
+            raise _illegal_operation("recall failed, timestamp invalid")
         return handle
 
-    def _message(
+    def _build_message(
         self,
         header: RecallMessageRequestHeader,
         handle: RecallHandle,
@@ -133,9 +133,9 @@ class RecallHandler:
         )
 
 
-def _refused(code: ResponseCode, remark: str) -> RequestRejected:
+def _refuse(code: ResponseCode, remark: str) -> RequestRejected:
     return RequestRejected(code, remark)
 
 
-def _illegal(remark: str) -> RequestRejected:
-    return _refused(ResponseCode.ILLEGAL_OPERATION, remark)
+def _illegal_operation(remark: str) -> RequestRejected:
+    return _refuse(ResponseCode.ILLEGAL_OPERATION, remark)

@@ -87,7 +87,7 @@ class ScheduleMachine(RuleBasedStateMachine):
         self.deliveries = Deliveries(self.broker)
         self.deliveries.offsets.load()
         self.deliveries.find_pending()
-        aside = PutInterceptor(frozenset({DELAY}), self.deliveries.put_aside)
+        aside = PutInterceptor(frozenset({DELAY}), self.deliveries.divert_delayed)
         self.broker.put.intercept([aside])
 
     def read(self, topic, queue_id, offset=0):

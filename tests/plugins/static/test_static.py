@@ -361,7 +361,7 @@ def test_compiled_code_forgets_a_topic_that_becomes_static(sides):
     """And it is shown nothing of a static one."""
     _, compiled = sides()
     caller, pairs = compiled.caller, compiled.broker.offsets.commit_table
-    sends = caller.handlers[310].__self__.compiled(compiled.broker).table
+    sends = caller.handlers[310].__self__.enable_native(compiled.broker).table
     commit = {"consumerGroup": "G", "topic": "T", "commitOffset": 1}
 
     def use(queue_id, logical):

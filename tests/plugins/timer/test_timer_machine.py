@@ -89,12 +89,12 @@ class TimerMachine(RuleBasedStateMachine):
     @rule(batches=st.sampled_from([1, 2, 100]))
     def take(self, batches):
         for _ in range(batches):
-            self.deliveries.take()
+            self.deliveries.enqueue_batch()
 
     @rule()
     def work(self):
         async def run():
-            while self.deliveries.take():
+            while self.deliveries.enqueue_batch():
                 pass
             while (slot := self.deliveries.due_slot()) is not None:
                 await self.deliveries.deliver(slot)

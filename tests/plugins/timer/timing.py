@@ -18,11 +18,11 @@ def work(caller, ms=0):
     deliveries = caller.find(Deliveries)
 
     async def run():
-        while deliveries.take():
+        while deliveries.enqueue_batch():
             pass
         while (slot := deliveries.due_slot()) is not None:
             await deliveries.deliver(slot)
-        deliveries.take()
+        deliveries.enqueue_batch()
 
     trio.run(run)
 

@@ -33,26 +33,31 @@ if TYPE_CHECKING:
 def rmq_setup(broker: BrokerContext, register: Register) -> None:
     """Serve lite topics; consumers are served by masters."""
     lite = LiteOnUse(broker, register.config(LiteConfig))
-    register.interceptor({LITE_TOPIC}, address, first=True)
+    register.interceptor({LITE_TOPIC}, set_lite_queue, first=True)
     register.handlers(
-        lambda: lite.made().pops, {RequestCode.POP_LITE_MESSAGE: "pop"}, ports=("main",)
+        lambda: lite.get_parts().pops,
+        {RequestCode.POP_LITE_MESSAGE: "pop"},
+        ports=("main",),
     )
     register.handlers(
-        lambda: lite.made().subscribing, {RequestCode.LITE_SUBSCRIPTION_CTL: "change"}
+        lambda: lite.get_parts().subscribing,
+        {RequestCode.LITE_SUBSCRIPTION_CTL: "change_subscriptions"},
     )
     register.handlers(
-        lambda: lite.made().tools,
+        lambda: lite.get_parts().tools,
         {
-            RequestCode.GET_BROKER_LITE_INFO: "broker",
-            RequestCode.GET_PARENT_TOPIC_INFO: "parent",
-            RequestCode.GET_LITE_TOPIC_INFO: "topic",
-            RequestCode.GET_LITE_CLIENT_INFO: "client",
-            RequestCode.GET_LITE_GROUP_INFO: "group",
-            RequestCode.TRIGGER_LITE_DISPATCH: "trigger",
+            RequestCode.GET_BROKER_LITE_INFO: "show_broker",
+            RequestCode.GET_PARENT_TOPIC_INFO: "show_parent",
+            RequestCode.GET_LITE_TOPIC_INFO: "show_topic",
+            RequestCode.GET_LITE_CLIENT_INFO: "show_client",
+            RequestCode.GET_LITE_GROUP_INFO: "show_group",
+            RequestCode.TRIGGER_LITE_DISPATCH: "trigger_dispatch",
         },
     )
     register.around(RequestCode.ACK_MESSAGE, lite.ack)
-    register.around(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, lite.change)
+    register.around(
+        RequestCode.CHANGE_MESSAGE_INVISIBLETIME, lite.change_invisible_time
+    )
     register.around(RequestCode.DELETE_TOPIC_IN_BROKER, lite.delete_topic)
     register.around(RequestCode.DELETE_SUBSCRIPTIONGROUP, lite.delete_group)
     register.arrivals(lite.on_arrivals)
@@ -62,7 +67,7 @@ def rmq_setup(broker: BrokerContext, register: Register) -> None:
     register.service(lite.expire)
 
 
-def address(message: Message) -> None:
+def set_lite_queue(message: Message) -> None:
     """Let a message with a lite topic have an entry in its queue."""
     lite = message.properties[LITE_TOPIC]
     if lite and may_dispatch(message.topic):
@@ -79,35 +84,35 @@ class LiteOnUse:
         self._broker = broker
         self._config = config
         self._parts: LiteParts | None = None
-        self._wanted = trio.Event()
+        self._first_use = trio.Event()
         queues = broker.queues
         if queues.lmq_count and any(
             name.startswith(LITE_PREFIX) for name in queues.topics()
         ):
-            self.made()
+            self.get_parts()
 
-    def made(self) -> "LiteParts":
+    def get_parts(self) -> "LiteParts":
         """Return the parts; the first call makes them."""
         if self._parts is None:
             from rmq_plugins.consume.lite.parts import LiteParts
 
             self._parts = LiteParts(self._broker, self._config)
-            self._wanted.set()
+            self._first_use.set()
         return self._parts
 
     def ack(self, handler: Handler, request: Command, connection: Connection) -> Result:
         """Ack a message of a lite topic; leave others to the handler."""
         if not request.ext_fields.get("liteTopic", "").strip():
             return handler(request, connection)
-        return self.made().acks.ack(request, connection)
+        return self.get_parts().acks.ack(request, connection)
 
-    def change(
+    def change_invisible_time(
         self, handler: Handler, request: Command, connection: Connection
     ) -> Result:
         """Hide a message of a lite topic longer; leave others to the handler."""
         if not request.ext_fields.get("liteTopic", "").strip():
             return handler(request, connection)
-        return self.made().acks.change(request, connection)
+        return self.get_parts().acks.change_invisible_time(request, connection)
 
     def delete_topic(
         self, handler: Handler, request: Command, connection: Connection
@@ -131,7 +136,7 @@ class LiteOnUse:
             return
         names = [name for name, _ in touched if name.startswith(LITE_PREFIX)]
         if names:
-            self.made().dispatch.on_arrivals(names)
+            self.get_parts().dispatch.on_arrivals(names)
 
     def drop(self, connection: Connection) -> None:
         """Forget the POPs of a connection that is closed."""
@@ -145,15 +150,15 @@ class LiteOnUse:
 
     async def serve(self) -> None:
         """Do what consumers need, until cancelled."""
-        await self._wanted.wait()
-        parts = self.made()
+        await self._first_use.wait()
+        parts = self.get_parts()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(parts.held.run)
             nursery.start_soon(parts.dispatch.run)
             nursery.start_soon(parts.dispatch.watch_clients)
-            nursery.start_soon(parts.subscribing.watch)
+            nursery.start_soon(parts.subscribing.watch_clients)
 
     async def expire(self) -> None:
         """Delete expired lite topics, until cancelled."""
-        await self._wanted.wait()
-        await self.made().expiry.run()
+        await self._first_use.wait()
+        await self.get_parts().expiry.run()

@@ -23,7 +23,7 @@ from rmq_plugins.consume.lite.orders import LiteOrders
 from rmq_plugins.consume.lite.popping import MAX_INVISIBLE_MS
 from rmq_plugins.consume.lite.queues import LiteQueues
 from rmq_plugins.consume.lite.rules import LiteRules
-from rmq_plugins.consume.queue_order import ANOTHER_POP, NOT_THERE
+from rmq_plugins.consume.queue_order import ANOTHER_POP, NOT_POPPED
 
 CHANGED: Final = "not set any response code"
 
@@ -50,9 +50,9 @@ class LiteAcks:
     def ack(self, request: Command, connection: Connection) -> Command:
         """Ack a message of a lite topic."""
         header = request.header(AckMessageRequestHeader)
-        self._check(header, connection)
+        self._check_topic(header, connection)
         group, queue = header.consumer_group, _queue(header)
-        if self._rules.bound(group) != header.topic:
+        if self._rules.bound_topic(group) != header.topic:
             raise _invalid("group type or bind topic not match.")
         if header.offset > self._queues.end(queue):
             raise RequestRejected(ResponseCode.NO_MESSAGE, "ack offset illegal.")
@@ -60,39 +60,41 @@ class LiteAcks:
         if header.queue_id != 0 or handle.revive_queue != ORDERED_REVIVE_QUEUE:
             raise _invalid("ack queue illegal.")
         if header.offset >= self._offsets.query(group, queue, 0):
-            self._ack(queue, group, header.offset, handle.pop_ms)
+            self._ack_offset(queue, group, header.offset, handle.pop_ms)
         return request.reply()
 
-    def _ack(self, queue: str, group: str, offset: int, pop_ms: int) -> None:
+    def _ack_offset(self, queue: str, group: str, offset: int, pop_ms: int) -> None:
         committed = self._offsets.query(group, queue, 0)
         order = self._orders.get(queue, group)
         if order is None:
             following = offset + 1 if offset == committed else ANOTHER_POP
         else:
             following = order.ack(offset, pop_ms)
-        if following == NOT_THERE:
+        if following == NOT_POPPED:
             raise RequestRejected(ResponseCode.MESSAGE_ILLEGAL, "ack offset illegal.")
         if following == ANOTHER_POP:
             return
         if following > committed and not self._offsets.is_reset(group, queue, 0):
             self._offsets.commit("an ack", group, queue, 0, following)
-        if order is not None and order.free_at(0) == 0:
+        if order is not None and order.blocked_until_ms(0) == 0:
             self._orders.drop(queue, group)
         elif order is not None:
-            self._orders.changed(queue, group)
-            self._dispatch.popped()
-            if order.free_at(0) > self._clock.now_ms():
+            self._orders.refresh_time(queue, group)
+            self._dispatch.update_alarm()
+            if order.blocked_until_ms(0) > self._clock.now_ms():
                 return
         if following < self._queues.end(queue):
             self._dispatch.offer(queue, group)
 
-    def change(self, request: Command, connection: Connection) -> Command:
+    def change_invisible_time(
+        self, request: Command, connection: Connection
+    ) -> Command:
         """Hide a message of a lite topic longer.
 
         With `suspend` the whole POP is hidden, and it does not count as a failure.
         """
         header = request.header(ChangeInvisibleTimeRequestHeader)
-        self._check(header, connection)
+        self._check_topic(header, connection)
         group, queue = header.consumer_group, _queue(header)
         if header.offset > self._queues.end(queue):
             return _changed(request, 0, 0, 0, ResponseCode.NO_MESSAGE)
@@ -111,12 +113,14 @@ class LiteAcks:
             if header.suspend
             else order.extend(header.offset, handle.pop_ms, until_ms)
         ):
-            self._orders.changed(queue, group)
-            self._dispatch.popped()
+            self._orders.refresh_time(queue, group)
+            self._dispatch.update_alarm()
         left_ms = until_ms - handle.pop_ms
         return _changed(request, handle.pop_ms, left_ms, handle.revive_queue)
 
-    def _check(self, header: AckMessageRequestHeader, connection: Connection) -> None:
+    def _check_topic(
+        self, header: AckMessageRequestHeader, connection: Connection
+    ) -> None:
         """Make the checks that all acks have."""
         topic = self._topics.get(header.topic)
         if topic is None:

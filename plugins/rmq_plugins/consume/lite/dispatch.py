@@ -35,7 +35,7 @@ WILDCARD_MS: Final = 5_000
 ABANDONED_MS: Final = 24 * 3_600_000
 """What a group has popped is forgotten when nobody pops the lite topic for so long."""
 
-OF_A_TURN: Final = 50
+TURN_SIZE: Final = 50
 """Lite topics that a full dispatch looks at before others have their turn."""
 
 
@@ -76,25 +76,25 @@ class LiteDispatch:
     def on_arrivals(self, names: Iterable[str]) -> None:
         """Offer the lite topics that got messages."""
         for queue in names:
-            self._queues.arrived(queue)
+            self._queues.add(queue)
             if self._subscriptions:
                 self.offer_all(queue)
 
     def offer_all(self, queue: str) -> None:
         """Offer a lite topic to one client of each group that takes it."""
-        for group in self._subscriptions.groups(queue):
+        for group in self._subscriptions.groups_of(queue):
             self.offer(queue, group)
 
     def offer(self, queue: str, group: str, *, but: str = "") -> bool:
         """Offer a lite topic to one client of a group, to `but` last; False if none."""
-        clients = self._subscriptions.clients(queue, group)
+        clients = self._subscriptions.clients_of(queue, group)
         is_wildcard = self._rules.is_wildcard(group)
         tried = list(islice(clients, TRIES))
         now_ms = self._clock.now_ms()
         tried.sort(key=lambda each: each == but or self._blocked.get(each, 0) > now_ms)
         for client_id in tried:
-            if self._give(queue, group, client_id):
-                self._subscriptions.went_to(queue, group, client_id)
+            if self._add_event(queue, group, client_id):
+                self._subscriptions.move_to_end(queue, group, client_id)
                 self._held.wake_one((client_id, group, ANY_QUEUE))
                 return True
             if not is_wildcard:
@@ -104,12 +104,12 @@ class LiteDispatch:
             self.dispatch_later("", group, delay_ms)
         return not tried
 
-    def _give(self, queue: str, group: str, client_id: str) -> bool:
-        most = self._rules.most_events(group, self._config.max_client_events)
+    def _add_event(self, queue: str, group: str, client_id: str) -> bool:
+        most = self._rules.event_limit(group, self._config.max_client_events)
         now_ms = self._clock.now_ms()
         return self.events.open(client_id, group, most, now_ms).offer(queue)
 
-    def subscribed(self, client_id: str, group: str, new: list[str]) -> None:
+    def offer_new(self, client_id: str, group: str, new: list[str]) -> None:
         """Offer the new lite topics of a client that have messages."""
         if new and self._rules.is_wildcard(group):
             self.dispatch_later("", group, WILDCARD_MS)
@@ -118,12 +118,12 @@ class LiteDispatch:
             if self._queues.end(queue) > 0:
                 self.offer(queue, group)
 
-    def unsubscribed(self, client_id: str, group: str) -> None:
+    def offer_to_others(self, client_id: str, group: str) -> None:
         """Offer the events of a client that is gone to the others of its group."""
         for queue in self.events.drop(client_id):
             self.offer(queue, group, but=client_id)
 
-    def forget(self, client_id: str, queue: str) -> None:
+    def remove_event(self, client_id: str, queue: str) -> None:
         """Remove a lite topic from the events of a client."""
         events = self.events.get(client_id)
         if events is not None:
@@ -143,7 +143,7 @@ class LiteDispatch:
         at_ms = self._clock.now_ms() + delay_ms
         self._due[key] = at_ms
         heapq.heappush(self._due_times, (at_ms, key))
-        self._ask(at_ms)
+        self._wake_at(at_ms)
 
     async def dispatch(self, client_id: str, group: str) -> None:
         """Look at all lite topics of a client, or of a wildcard group."""
@@ -157,78 +157,78 @@ class LiteDispatch:
         if self._rules.is_wildcard(group):
             await self._dispatch_wildcard(group)
             return
-        for client_id in self._subscriptions.of_group(group):
+        for client_id in self._subscriptions.clients_of_group(group):
             await self._dispatch_client(client_id, group)
 
     async def _dispatch_client(self, client_id: str, group: str) -> None:
         mine = self._subscriptions.get(client_id)
         if mine is None or mine.group != group:
             return
-        most = self._rules.most_events(group, self._config.max_client_events)
+        most = self._rules.event_limit(group, self._config.max_client_events)
         now_ms = self._clock.now_ms()
         events = self.events.open(client_id, group, most, now_ms)
         if events.is_blocked(now_ms) or not events.has_room:
             self.dispatch_later(client_id, group)
             return
         for number, queue in enumerate(list(mine.queues), 1):
-            if self._may_give(queue, group):
+            if self._has_available(queue, group):
                 if not events.offer(queue):
                     self.dispatch_later(client_id, group)
                     break
                 self._held.wake_one((client_id, group, ANY_QUEUE))
-            if number % OF_A_TURN == 0:
+            if number % TURN_SIZE == 0:
                 await self._next_turn()
 
     async def _dispatch_wildcard(self, group: str) -> None:
-        parent = self._rules.bound(group)
+        parent = self._rules.bound_topic(group)
         if parent is None or not self._rules.is_wildcard(group):
             return
         if not self._subscriptions.wildcard_clients(parent, group):
             return
-        for number, queue in enumerate(self._queues.of_parent(parent), 1):
-            if self._may_give(queue, group) and not self.offer(queue, group):
+        for number, queue in enumerate(self._queues.queues_of(parent), 1):
+            if self._has_available(queue, group) and not self.offer(queue, group):
                 return
-            if number % OF_A_TURN == 0:
+            if number % TURN_SIZE == 0:
                 await self._next_turn()
 
-    def _may_give(self, queue: str, group: str) -> bool:
+    def _has_available(self, queue: str, group: str) -> bool:
         """Whether a lite topic has messages for a group, and may give them now."""
         end = self._queues.end(queue)
         if end <= 0 or self._offsets.query(group, queue, 0) >= end:
             return False
         order = self._orders.get(queue, group)
-        return order is None or order.free_at(0) <= self._clock.now_ms()
+        return order is None or order.blocked_until_ms(0) <= self._clock.now_ms()
 
     # -- tasks
 
-    def _ask(self, at_ms: int) -> None:
+    def _wake_at(self, at_ms: int) -> None:
         """Wake the task at a time of the wall."""
         left_ms = max(0, at_ms - self._clock.now_ms())
         self.alarm.wake_at(self._clock.steady_ms() + left_ms)
 
-    def popped(self) -> None:
+    def update_alarm(self) -> None:
         """Hear that queues have new times at which they give messages again."""
         if self._orders.next_ms is not None:
-            self._ask(self._orders.next_ms)
+            self._wake_at(self._orders.next_ms)
 
     async def run(self) -> None:
         """Make the events of times that are over, until cancelled."""
         while True:
             await self.alarm.wait()
-            await self.make_due()
+            await self.dispatch_due()
 
-    async def make_due(self) -> None:
+    async def dispatch_due(self) -> None:
         """Make the events of times that are over, and ask for the next time."""
-        for queue, group in self._orders.freed(self._clock.now_ms()):
+        for queue, group in self._orders.take_unblocked(self._clock.now_ms()):
             self.offer(queue, group)
             await self._next_turn()
-        self.popped()
+        self.update_alarm()
         while self._due_times and self._due_times[0][0] <= self._clock.now_ms():
             _, key = heapq.heappop(self._due_times)
             del self._due[key]
             await self.dispatch(*key)
         if self._due_times:
-            self._ask(self._due_times[0][0])
+            self._wake_at(self._due_times[0][0])
 
     async def watch_clients(self) -> None:
         """Give the events of clients that do not ask to others, until cancelled."""
@@ -239,7 +239,7 @@ class LiteDispatch:
     async def check_clients(self) -> None:
         """Give the events of clients that do not ask to others."""
         now_ms = self._clock.now_ms()
-        self._orders.forget_before(now_ms - ABANDONED_MS)
+        self._orders.drop_before(now_ms - ABANDONED_MS)
         self._blocked = {
             client_id: until_ms
             for client_id, until_ms in self._blocked.items()
@@ -248,6 +248,6 @@ class LiteDispatch:
         for number, (client_id, events) in enumerate(self.events.items(), 1):
             if events.is_blocked(now_ms):
                 self._blocked[client_id] = now_ms + BLOCKED_MS
-                self.unsubscribed(client_id, events.group)
-            if number % OF_A_TURN == 0:
+                self.offer_to_others(client_id, events.group)
+            if number % TURN_SIZE == 0:
                 await self._next_turn()

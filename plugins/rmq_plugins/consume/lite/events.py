@@ -24,21 +24,21 @@ class ClientEvents(msgspec.Struct, eq=False):
     """The set of one client."""
 
     group: str
-    most: int
-    asked_ms: int
+    limit: int
+    polled_ms: int
     consumed_ms: int
     queues: dict[str, None] = msgspec.field(default_factory=dict)
 
     def offer(self, queue: str) -> bool:
         """Add a queue; False if the set is full."""
-        if len(self.queues) >= self.most:
+        if len(self.queues) >= self.limit:
             return False
         self.queues[queue] = None
         return True
 
-    def take(self, now_ms: int) -> str | None:
+    def take_oldest(self, now_ms: int) -> str | None:
         """Remove and return the queue that came first."""
-        self.asked_ms = now_ms
+        self.polled_ms = now_ms
         queue = next(iter(self.queues), None)
         if queue is not None:
             del self.queues[queue]
@@ -47,13 +47,13 @@ class ClientEvents(msgspec.Struct, eq=False):
 
     def is_blocked(self, now_ms: int) -> bool:
         """Whether the client leaves its events."""
-        idle_ms = now_ms - self.asked_ms
+        idle_ms = now_ms - self.polled_ms
         return idle_ms > WAIT_MS or (bool(self.queues) and idle_ms > IDLE_MS)
 
     @property
     def has_room(self) -> bool:
         """Whether the set is nearly empty."""
-        return len(self.queues) < LOW_WATER * self.most
+        return len(self.queues) < LOW_WATER * self.limit
 
 
 class Events:

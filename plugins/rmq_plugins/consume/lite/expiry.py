@@ -27,8 +27,8 @@ from rmq_plugins.consume.lite.queues import LiteQueues
 from rmq_plugins.consume.lite.rules import LiteRules, expiration_minutes, is_lite
 from rmq_plugins.consume.lite.subscriptions import Subscriptions
 
-OF_A_TURN: Final = 50
-AT_ONCE: Final = 1_000
+TURN_SIZE: Final = 50
+DELETION_BATCH: Final = 1_000
 """Lite topics whose deletion is saved together."""
 
 MINUTE_MS: Final = 60_000
@@ -72,17 +72,17 @@ class LiteExpiry:
         least_ms = self._config.least_expiration_ms
         if self._clock.steady_ms() - self._started_ms < least_ms:
             return
-        for parent in self._queues.parents():
+        for parent in self._queues.parent_topics():
             topic = self._topics.get(parent)
             minutes = -1 if topic is None else expiration_minutes(topic)
             if minutes <= 0:
                 continue
             limit_ms = max(minutes * MINUTE_MS, least_ms)
             expired = []
-            for number, queue in enumerate(self._queues.of_parent(parent), 1):
+            for number, queue in enumerate(self._queues.queues_of(parent), 1):
                 if self._silent_ms(queue) > limit_ms:
                     expired.append(queue)
-                if number % OF_A_TURN == 0:
+                if number % TURN_SIZE == 0:
                     await self._next_turn()
             await self._delete(expired, limit_ms)
 
@@ -97,7 +97,7 @@ class LiteExpiry:
     async def _delete(self, queues: list[str], limit_ms: int = -1) -> None:
         """Delete lite topics that are still older than the limit, some at once."""
         while queues:
-            some, queues = queues[:AT_ONCE], queues[AT_ONCE:]
+            some, queues = queues[:DELETION_BATCH], queues[DELETION_BATCH:]
             await trio.to_thread.run_sync(self._store.note_deletion(set(some)))
             for queue in some:
                 if self._silent_ms(queue) > limit_ms:
@@ -107,9 +107,9 @@ class LiteExpiry:
         for group in self._offsets.groups_of(queue):
             self._orders.drop(queue, group)
         for client_id in self._subscriptions.drop_queue(queue):
-            self._dispatch.forget(client_id, queue)
+            self._dispatch.remove_event(client_id, queue)
         self._offsets.remove_topic(queue)
-        self._queues.dropped(queue)
+        self._queues.drop(queue)
         await trio.to_thread.run_sync(self._store.delete_topic(queue))
 
     def delete_topic(
@@ -124,7 +124,7 @@ class LiteExpiry:
     async def _delete_parent(
         self, name: str, handler: Handler, request: Command, connection: Connection
     ) -> Command | Held | None:
-        await self._delete(self._queues.of_parent(name))
+        await self._delete(self._queues.queues_of(name))
         answer = handler(request, connection)
         return await answer if isinstance(answer, Coroutine) else answer
 
@@ -132,6 +132,6 @@ class LiteExpiry:
         self, handler: Handler, request: Command, connection: Connection
     ) -> Result:
         """Let a lite group go with its offsets."""
-        if self._rules.bound(request.ext_fields.get("groupName", "")) is not None:
+        if self._rules.bound_topic(request.ext_fields.get("groupName", "")) is not None:
             request.ext_fields["cleanOffset"] = "true"
         return handler(request, connection)

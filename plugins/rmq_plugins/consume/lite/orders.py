@@ -29,7 +29,7 @@ class LiteOrders:
         self._orders: dict[Key, QueueOrder] = {}
         """In the order of the POPs."""
 
-        self._free_ms: dict[Key, int] = {}
+        self._unblock_ms: dict[Key, int] = {}
         self._times: list[tuple[int, Key]] = []
 
     def __len__(self) -> int:
@@ -49,24 +49,24 @@ class LiteOrders:
         """Set the last POP."""
         self._orders.pop((queue, group), None)
         self._orders[queue, group] = order
-        self.changed(queue, group)
+        self.refresh_time(queue, group)
 
-    def changed(self, queue: str, group: str) -> None:
+    def refresh_time(self, queue: str, group: str) -> None:
         """Find anew when a queue gives messages."""
         key = queue, group
-        at_ms = self._orders[key].free_at(0)
-        self._free_ms[key] = at_ms
+        at_ms = self._orders[key].blocked_until_ms(0)
+        self._unblock_ms[key] = at_ms
         heapq.heappush(self._times, (at_ms, key))
-        if len(self._times) > 2 * len(self._free_ms) + SLACK:
-            self._times = [(at_ms, key) for key, at_ms in self._free_ms.items()]
+        if len(self._times) > 2 * len(self._unblock_ms) + SLACK:
+            self._times = [(at_ms, key) for key, at_ms in self._unblock_ms.items()]
             heapq.heapify(self._times)
 
     def drop(self, queue: str, group: str) -> None:
         """Forget what was popped."""
         self._orders.pop((queue, group), None)
-        self._free_ms.pop((queue, group), None)
+        self._unblock_ms.pop((queue, group), None)
 
-    def forget_before(self, before_ms: int) -> None:
+    def drop_before(self, before_ms: int) -> None:
         """Forget POPs before a time, whose messages nobody asked for again."""
         for key, order in list(islice(self._orders.items(), SLACK)):
             if order.last_ms >= before_ms:
@@ -78,10 +78,10 @@ class LiteOrders:
         """When a queue may give messages again, at the earliest."""
         return self._times[0][0] if self._times else None
 
-    def freed(self, now_ms: int) -> Iterator[Key]:
+    def take_unblocked(self, now_ms: int) -> Iterator[Key]:
         """Yield the queues whose time has come, each once."""
         while self._times and self._times[0][0] <= now_ms:
             at_ms, key = heapq.heappop(self._times)
-            if self._free_ms.get(key) == at_ms:
-                del self._free_ms[key]
+            if self._unblock_ms.get(key) == at_ms:
+                del self._unblock_ms[key]
                 yield key

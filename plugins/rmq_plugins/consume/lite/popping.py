@@ -48,7 +48,7 @@ _MOVED: Final = (
 )
 
 
-class _Answer:
+class _Collected:
     """What a POP has collected."""
 
     def __init__(self, header: PopLiteMessageRequestHeader, pop_ms: int) -> None:
@@ -96,14 +96,14 @@ class LitePops:
         """Answer with messages, or keep the request until there are some."""
         header = request.header(PopLiteMessageRequestHeader)
         try:
-            self._check(header, connection)
+            self._check_request(header, connection)
             answer = self._collect(header)
         except RequestRejected as refusal:
-            return _refused(request, refusal)
+            return _refuse(request, refusal)
         if answer.records or request.is_oneway:
-            return _found(request, answer)
+            return _answer_found(request, answer)
         if header.poll_time <= 0:
-            return _nothing(request, answer, ResponseCode.POLLING_TIMEOUT)
+            return _answer_nothing(request, answer, ResponseCode.POLLING_TIMEOUT)
         held = HeldPop(
             request,
             connection,
@@ -111,9 +111,9 @@ class LitePops:
             self._held.deadline_ms(header.poll_time, header.born_time),
             self._resume,
         )
-        if self._held.hold(held):
+        if self._held.hold_pop(held):
             return None
-        return _nothing(request, answer, ResponseCode.POLLING_FULL)
+        return _answer_nothing(request, answer, ResponseCode.POLLING_FULL)
 
     def _resume(self, held: HeldPop, is_over: bool) -> Command | None:
         """Run a POP that waited again."""
@@ -121,19 +121,19 @@ class LitePops:
         header = request.header(PopLiteMessageRequestHeader)
         try:
             self._broker.rights.check_request(request, held.connection)
-            self._check(header, held.connection)
+            self._check_request(header, held.connection)
             answer = self._collect(header)
         except RequestRejected as refusal:
-            return _refused(request, refusal)
+            return _refuse(request, refusal)
         if answer.records:
-            return _found(request, answer)
+            return _answer_found(request, answer)
         if not is_over:
             return None
-        return _nothing(request, answer, ResponseCode.POLLING_TIMEOUT)
+        return _answer_nothing(request, answer, ResponseCode.POLLING_TIMEOUT)
 
     # -- checks, in Java's order
 
-    def _check(
+    def _check_request(
         self, header: PopLiteMessageRequestHeader, connection: Connection
     ) -> None:
         if not is_readable(self._config.broker_permission):
@@ -190,27 +190,27 @@ class LitePops:
 
     # -- messages
 
-    def _collect(self, header: PopLiteMessageRequestHeader) -> _Answer:
+    def _collect(self, header: PopLiteMessageRequestHeader) -> _Collected:
         """Take from the client's lite topics until the answer is full.
 
         Whoever names a client of another group gets nothing of its events.
         """
-        answer = _Answer(header, self._clock.now_ms())
+        answer = _Collected(header, self._clock.now_ms())
         client_id, group = header.client_id, header.consumer_group
         events = self._dispatch.events.get(client_id)
         if events is None or events.group != group:
             return answer
         while answer.room > 0:
-            queue = events.take(answer.pop_ms)
+            queue = events.take_oldest(answer.pop_ms)
             if queue is None:
                 break
-            if not self._subscriptions.takes(client_id, queue):
+            if not self._subscriptions.is_subscribed(client_id, queue):
                 self._dispatch.offer(queue, group)
             elif (split_lite_queue(queue) or ("", ""))[0] == header.topic:
                 self._pop_queue(queue, answer)
         return answer
 
-    def _pop_queue(self, queue: str, answer: _Answer) -> None:
+    def _pop_queue(self, queue: str, answer: _Collected) -> None:
         """Take messages of one lite topic, unless it gives none now."""
         header, group = answer.header, answer.header.consumer_group
         if self._offsets.take_reset(group, queue, 0) is not None:
@@ -227,14 +227,14 @@ class LitePops:
         if (
             before is not None
             and not is_again
-            and before.free_at(header.invisible_time) > answer.pop_ms
+            and before.blocked_until_ms(header.invisible_time) > answer.pop_ms
         ):
             return
         found = self._read(queue, group, answer.room)
         if found is None:
             return
-        order = QueueOrder.of_pop(
-            list(_offsets(found, queue)),
+        order = QueueOrder.from_pop(
+            list(_offsets_in(found, queue)),
             before,
             attempt_id=header.attempt_id,
             invisible_ms=header.invisible_time,
@@ -242,7 +242,7 @@ class LitePops:
             pop_ms=answer.pop_ms,
         )
         self._orders.put(queue, group, order)
-        self._dispatch.popped()
+        self._dispatch.update_alarm()
         answer.add(found, order)
         self._statistics.count_get(
             group,
@@ -259,7 +259,7 @@ class LitePops:
 
         An offset that the queue does not have any more is corrected.
         """
-        offset = self._position(queue, group)
+        offset = self._find_start(queue, group)
         for _ in range(2):
             found = self._messages.get(queue, 0, QueueOffset(offset), most)
             if found.status is GetStatus.FOUND:
@@ -270,7 +270,7 @@ class LitePops:
             self._offsets.commit("a POP", group, queue, 0, offset)
         return None
 
-    def _position(self, queue: str, group: str) -> int:
+    def _find_start(self, queue: str, group: str) -> int:
         """Return the group's offset; a new group begins at the start of what is hot."""
         offset = self._offsets.query(group, queue, 0)
         if offset < 0:
@@ -282,7 +282,7 @@ class LitePops:
         return offset
 
 
-def _offsets(found: GetResult, queue: str) -> Iterator[int]:
+def _offsets_in(found: GetResult, queue: str) -> Iterator[int]:
     """Yield the offsets of the messages in their lite topic."""
     for message in decode_stored(found.body):
         names = message.properties[INNER_MULTI_DISPATCH].split(",")
@@ -290,7 +290,7 @@ def _offsets(found: GetResult, queue: str) -> Iterator[int]:
         yield int(offsets[names.index(queue)])
 
 
-def _header(answer: _Answer) -> PopLiteMessageResponseHeader:
+def _build_header(answer: _Collected) -> PopLiteMessageResponseHeader:
     return PopLiteMessageResponseHeader(
         pop_time=answer.pop_ms,
         invisible_time=answer.header.invisible_time,
@@ -299,16 +299,18 @@ def _header(answer: _Answer) -> PopLiteMessageResponseHeader:
     )
 
 
-def _found(request: Command, answer: _Answer) -> Command:
+def _answer_found(request: Command, answer: _Collected) -> Command:
     body = b"".join(answer.records)
-    return request.reply(header=_header(answer), body=body, remark=FOUND)
+    return request.reply(header=_build_header(answer), body=body, remark=FOUND)
 
 
-def _nothing(request: Command, answer: _Answer, code: ResponseCode) -> Command:
-    return request.reply(code, NOTHING, header=_header(answer))
+def _answer_nothing(
+    request: Command, answer: _Collected, code: ResponseCode
+) -> Command:
+    return request.reply(code, NOTHING, header=_build_header(answer))
 
 
-def _refused(request: Command, refusal: RequestRejected) -> Command:
+def _refuse(request: Command, refusal: RequestRejected) -> Command:
     header = PopLiteMessageResponseHeader()
     return request.reply(refusal.code, refusal.remark, header=header)
 

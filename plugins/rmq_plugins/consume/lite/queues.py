@@ -15,15 +15,15 @@ class LiteQueues:
         self._messages = broker.messages
         self._of_parent: dict[str, dict[str, None]] = {}
         for name in broker.queues.topics():
-            self.arrived(name)
+            self.add(name)
 
-    def arrived(self, name: str) -> None:
+    def add(self, name: str) -> None:
         """Note a queue, which may be new."""
         parts = split_lite_queue(name)
         if parts is not None:
             self._of_parent.setdefault(parts[0], {})[name] = None
 
-    def dropped(self, name: str) -> None:
+    def drop(self, name: str) -> None:
         """Forget a queue that is deleted."""
         parts = split_lite_queue(name)
         if parts is None or parts[0] not in self._of_parent:
@@ -32,11 +32,11 @@ class LiteQueues:
         if not self._of_parent[parts[0]]:
             del self._of_parent[parts[0]]
 
-    def parents(self) -> list[str]:
+    def parent_topics(self) -> list[str]:
         """Return the parent topics that have lite topics."""
         return list(self._of_parent)
 
-    def of_parent(self, parent: str) -> list[str]:
+    def queues_of(self, parent: str) -> list[str]:
         """Return the queues of the lite topics of a parent topic."""
         return list(self._of_parent.get(parent, ()))
 

@@ -19,7 +19,7 @@ _RESET_UNSUBSCRIBE: Final = "lite.sub.reset.offset.unsubscribe"
 _MOST_EVENTS: Final = "lite.sub.client.max.event.cnt"
 _WILDCARD: Final = "lite.sub.wildcard"
 
-MOST_EVENTS: Final = 10_000
+MAX_EVENTS: Final = 10_000
 """Java has no limit; a client's set is in memory."""
 
 
@@ -46,38 +46,38 @@ class LiteRules:
         self._topics = broker.topics
         self._groups = broker.groups
 
-    def _attribute(self, group: str, name: str) -> str | None:
+    def _get_attribute(self, group: str, name: str) -> str | None:
         config = self._groups.get(group)
         return None if config is None else config.attributes.get(name)
 
-    def bound(self, group: str) -> str | None:
+    def bound_topic(self, group: str) -> str | None:
         """Return the parent topic that a group is bound to."""
-        return self._attribute(group, _BIND)
+        return self._get_attribute(group, _BIND)
 
     def is_exclusive(self, group: str) -> bool:
         """Whether a lite topic has one client of the group, the latest."""
-        return self._attribute(group, _MODEL) == "Exclusive"
+        return self._get_attribute(group, _MODEL) == "Exclusive"
 
     def is_wildcard(self, group: str) -> bool:
         """Whether the clients of a group take every lite topic."""
-        return self._attribute(group, _WILDCARD) is not None
+        return self._get_attribute(group, _WILDCARD) is not None
 
     def resets_evicted(self, group: str) -> bool:
         """Whether the group begins again when a lite topic goes to another client."""
-        return (self._attribute(group, _RESET_EXCLUSIVE) or "").lower() == "true"
+        return (self._get_attribute(group, _RESET_EXCLUSIVE) or "").lower() == "true"
 
     def resets_removed(self, group: str) -> bool:
         """Whether the group begins again after a client has unsubscribed."""
-        return (self._attribute(group, _RESET_UNSUBSCRIBE) or "").lower() == "true"
+        return (self._get_attribute(group, _RESET_UNSUBSCRIBE) or "").lower() == "true"
 
-    def most_events(self, group: str, default: int) -> int:
+    def event_limit(self, group: str, default: int) -> int:
         """Return how many events a client of the group may have."""
-        text = self._attribute(group, _MOST_EVENTS) or ""
+        text = self._get_attribute(group, _MOST_EVENTS) or ""
         is_number = text.isascii() and text.isdecimal() and len(text) <= 9
         most = int(text) if is_number else 0
-        return min(most, MOST_EVENTS) if most > 0 else default
+        return min(most, MAX_EVENTS) if most > 0 else default
 
-    def parent(
+    def find_parent(
         self, name: str, remark: str = "Topic [%s] type not match."
     ) -> TopicConfig:
         """Return a parent topic; RequestRejected if there is none of this name."""

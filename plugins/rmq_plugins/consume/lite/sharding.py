@@ -43,10 +43,10 @@ class Sharding:
         ]
         if not queues:
             return True
-        return queues[bucket(lite, len(queues))] == self._own_name
+        return queues[choose_bucket(lite, len(queues))] == self._own_name
 
 
-def bucket(name: str, count: int) -> int:
+def choose_bucket(name: str, count: int) -> int:
     """Return the number of the queue of a name, by consistent hashing.
 
     >>> [bucket(f"lite{number}", 8) for number in range(4)]

@@ -25,7 +25,11 @@ from rmq_plugins.consume.lite.dispatch import LiteDispatch
 from rmq_plugins.consume.lite.orders import LiteOrders
 from rmq_plugins.consume.lite.queues import LiteQueues
 from rmq_plugins.consume.lite.rules import LiteRules
-from rmq_plugins.consume.lite.subscriptions import Subscription, Subscriptions, wildcard
+from rmq_plugins.consume.lite.subscriptions import (
+    Subscription,
+    Subscriptions,
+    wildcard_entry,
+)
 
 FIRST: Final = OffsetOption(type="POLICY", value=1)
 
@@ -60,13 +64,15 @@ class LiteSubscribing:
             "COMPLETE_REMOVE": self._drop,
         }
 
-    async def change(self, request: Command, connection: Connection) -> Command:
+    async def change_subscriptions(
+        self, request: Command, connection: Connection
+    ) -> Command:
         """Apply the entries of a request, in their order."""
         if not request.body:
-            raise _illegal("Request body is null.")
+            raise _illegal_operation("Request body is null.")
         entries = LiteSubscriptionCtlRequestBody.decode(request.body).subscription_set
         if not entries:
-            raise _illegal("LiteSubscriptionCtlRequestBody is empty.")
+            raise _illegal_operation("LiteSubscriptionCtlRequestBody is empty.")
         for entry in entries:
             if not all(map(_is_set, (entry.client_id, entry.group, entry.topic))):
                 continue
@@ -76,10 +82,10 @@ class LiteSubscribing:
                     ResponseCode.SYSTEM_ERROR, f"there is no action {entry.action}"
                 )
             if len(entry.lite_topic_set) > self._config.max_subscriptions:
-                raise self._too_many()
+                raise self._quota_exceeded()
             for name in entry.lite_topic_set:
                 if not is_lite_topic(name):
-                    raise _illegal(
+                    raise _illegal_operation(
                         "lite topic can only contain alphanumeric characters, "
                         f"hyphens(-), and underscores(_), at most 64: {name}"
                     )
@@ -92,18 +98,18 @@ class LiteSubscribing:
         client_id, group = change.client_id, change.group
         self._check_group(change)
         if self._rules.is_wildcard(group):
-            raise _illegal(
+            raise _illegal_operation(
                 "java.lang.IllegalStateException: subscribe lite operation is not "
                 "supported for this group"
             )
         self._check_room(change, change.queues)
-        self._open(change, connection)
+        self._open_subscription(change, connection)
         for queue in change.queues:
             if self._rules.is_exclusive(group):
                 self._evict_others(queue, change)
-            self._move(queue, group, change.option)
+            self._move_offset(queue, group, change.option)
         new = self._subscriptions.add(client_id, change.queues)
-        self._dispatch.subscribed(client_id, group, new)
+        self._dispatch.offer_new(client_id, group, new)
 
     def _remove(self, change: "_Change", connection: Connection) -> None:
         """PARTIAL_REMOVE."""
@@ -113,7 +119,7 @@ class LiteSubscribing:
         gone = self._subscriptions.remove(change.client_id, change.queues)
         if self._rules.resets_removed(change.group):
             for queue in gone:
-                self._move(queue, change.group, FIRST)
+                self._move_offset(queue, change.group, FIRST)
 
     def _replace(self, change: "_Change", connection: Connection) -> None:
         """COMPLETE_ADD: these lite topics and no others."""
@@ -121,38 +127,40 @@ class LiteSubscribing:
         self._check_group(change)
         queues: Iterable[str] = change.queues
         if self._rules.is_wildcard(group):
-            queues = [wildcard(change.topic, group)]
+            queues = [wildcard_entry(change.topic, group)]
         wanted = dict.fromkeys(queues)
         self._check_room(change, wanted)
-        mine = self._open(change, connection)
+        mine = self._open_subscription(change, connection)
         gone = [queue for queue in mine.queues if queue not in wanted]
         self._subscriptions.remove(client_id, gone)
         new = self._subscriptions.add(client_id, wanted)
-        self._dispatch.subscribed(client_id, group, new)
+        self._dispatch.offer_new(client_id, group, new)
 
     def _drop(self, change: "_Change", connection: Connection) -> None:
         """COMPLETE_REMOVE: the client is going."""
         known = self._subscriptions.get(change.client_id)
         if known is not None and known.group == change.group:
-            self.forget(change.client_id)
+            self.drop_client(change.client_id)
 
-    def forget(self, client_id: str) -> None:
+    def drop_client(self, client_id: str) -> None:
         """Forget a client, and give its events to others."""
         known = self._subscriptions.drop(client_id)
         if known is not None:
-            self._dispatch.unsubscribed(client_id, known.group)
+            self._dispatch.offer_to_others(client_id, known.group)
 
     # -- parts of these
 
     def _check_group(self, change: "_Change") -> None:
         config = self._groups.find(change.group)
         if config is None or not config.consume_enable:
-            raise _illegal(
+            raise _illegal_operation(
                 "java.lang.IllegalStateException: Consumer group is not allowed to "
                 "consume."
             )
-        if self._rules.bound(change.group) != change.topic:
-            raise _illegal(f"subscription bind topic not match, {change.group}")
+        if self._rules.bound_topic(change.group) != change.topic:
+            raise _illegal_operation(
+                f"subscription bind topic not match, {change.group}"
+            )
 
     def _check_room(self, change: "_Change", queues: Iterable[str]) -> None:
         """Refuse what is more than `maxLiteSubscriptionCount`, also of clients."""
@@ -163,16 +171,18 @@ class LiteSubscribing:
         if self._subscriptions.count + more > most or (
             known is None and len(self._subscriptions) >= most
         ):
-            raise self._too_many()
+            raise self._quota_exceeded()
 
-    def _too_many(self) -> RequestRejected:
+    def _quota_exceeded(self) -> RequestRejected:
         return RequestRejected(
             ResponseCode.LITE_SUBSCRIPTION_QUOTA_EXCEEDED,
             "org.apache.rocketmq.broker.lite.LiteQuotaException: lite subscription "
             f"quota exceeded {self._config.max_subscriptions}",
         )
 
-    def _open(self, change: "_Change", connection: Connection) -> Subscription:
+    def _open_subscription(
+        self, change: "_Change", connection: Connection
+    ) -> Subscription:
         return self._subscriptions.open(
             change.client_id,
             change.group,
@@ -184,13 +194,13 @@ class LiteSubscribing:
     def _evict_others(self, queue: str, change: "_Change") -> None:
         """Take a lite topic from the group's other clients, and tell them."""
         group = change.group
-        for client_id in list(self._subscriptions.clients(queue, group)):
+        for client_id in list(self._subscriptions.clients_of(queue, group)):
             if client_id == change.client_id:
                 continue
             evicted = self._subscriptions.get(client_id)
             self._subscriptions.remove(client_id, [queue])
             if self._rules.resets_evicted(group):
-                self._move(queue, group, FIRST)
+                self._move_offset(queue, group, FIRST)
             parts = split_lite_queue(queue)
             if evicted is None or parts is None or not evicted.connection.is_open:
                 continue
@@ -201,28 +211,28 @@ class LiteSubscribing:
             notice = Command.request(code, header, oneway=True)
             evicted.connection.send_nowait(notice)
 
-    def _move(self, queue: str, group: str, option: OffsetOption | None) -> None:
+    def _move_offset(self, queue: str, group: str, option: OffsetOption | None) -> None:
         """Let a group go on in a lite topic where an option says."""
         if option is None:
             return
         committed = self._offsets.query(group, queue, 0)
-        target = _target(option, committed, self._queues.end(queue))
+        target = _find_target(option, committed, self._queues.end(queue))
         if target is not None and target != committed:
             self._offsets.reset(group, queue, 0, target)
             self._orders.drop(queue, group)
 
-    async def watch(self) -> None:
+    async def watch_clients(self) -> None:
         """Forget silent clients, until cancelled."""
         while True:
             await trio.sleep(self._config.subscription_check_ms / 1_000)
-            await self.forget_silent()
+            await self.drop_silent()
 
-    async def forget_silent(self) -> None:
+    async def drop_silent(self) -> None:
         """Forget the clients that have sent no subscriptions for long."""
         timeout_ms = self._config.subscription_timeout_ms
         before_ms = self._clock.now_ms() - timeout_ms
-        for client_id in self._subscriptions.silent_since(before_ms):
-            self.forget(client_id)
+        for client_id in self._subscriptions.silent_clients(before_ms):
+            self.drop_client(client_id)
             await self._next_turn()
 
 
@@ -238,7 +248,7 @@ class _Change:
         self.option = entry.offset_option
 
 
-def _target(option: OffsetOption, committed: int, end: int) -> int | None:
+def _find_target(option: OffsetOption, committed: int, end: int) -> int | None:
     """Return the offset that an option means; None to leave it."""
     if option.type == "POLICY":
         return {1: 0, 2: end}.get(option.value)
@@ -253,5 +263,5 @@ def _is_set(text: str | None) -> bool:
     return bool(text and text.strip())
 
 
-def _illegal(remark: str) -> RequestRejected:
+def _illegal_operation(remark: str) -> RequestRejected:
     return RequestRejected(ResponseCode.ILLEGAL_OPERATION, remark)

@@ -30,7 +30,7 @@ class Subscription(msgspec.Struct, eq=False):
     queues: dict[str, None] = msgspec.field(default_factory=dict)
 
 
-def wildcard(topic: str, group: str) -> str:
+def wildcard_entry(topic: str, group: str) -> str:
     """Return the entry that stands for all lite topics of a parent topic."""
     return f"{topic}@{group}"
 
@@ -40,7 +40,7 @@ class Subscriptions:
 
     def __init__(self) -> None:
         self.count = 0
-        self._of_client: dict[str, Subscription] = {}
+        self._by_client: dict[str, Subscription] = {}
         """In the order of their last change."""
 
         self._clients_of: dict[str, dict[str, dict[str, None]]] = {}
@@ -51,11 +51,11 @@ class Subscriptions:
 
     def __len__(self) -> int:
         """Return how many clients there are."""
-        return len(self._of_client)
+        return len(self._by_client)
 
     def get(self, client_id: str) -> Subscription | None:
         """Return what a client takes."""
-        return self._of_client.get(client_id)
+        return self._by_client.get(client_id)
 
     def open(
         self, client_id: str, group: str, topic: str, where: "Connection", now_ms: int
@@ -64,10 +64,10 @@ class Subscriptions:
 
         RequestRejected if the client is one of another group or topic.
         """
-        known = self._of_client.pop(client_id, None)
+        known = self._by_client.pop(client_id, None)
         if known is None:
             known = Subscription(group, topic, where, now_ms)
-        self._of_client[client_id] = known
+        self._by_client[client_id] = known
         if (known.group, known.topic) != (group, topic):
             raise RequestRejected(
                 ResponseCode.ILLEGAL_OPERATION,
@@ -79,20 +79,20 @@ class Subscriptions:
 
     def add(self, client_id: str, queues: Collection[str]) -> list[str]:
         """Add queues to a client's; return those that are new."""
-        mine = self._of_client[client_id]
+        mine = self._by_client[client_id]
         new = [queue for queue in queues if queue not in mine.queues]
         for queue in new:
             mine.queues[queue] = None
             groups = self._clients_of.setdefault(queue, {})
             groups.setdefault(mine.group, {})[client_id] = None
-            if queue == wildcard(mine.topic, mine.group):
+            if queue == wildcard_entry(mine.topic, mine.group):
                 self._wildcards.setdefault(mine.topic, {})[mine.group] = None
         self.count += len(new)
         return new
 
     def remove(self, client_id: str, queues: Collection[str]) -> list[str]:
         """Remove queues from a client's; return those that it had."""
-        mine = self._of_client[client_id]
+        mine = self._by_client[client_id]
         gone = [queue for queue in queues if queue in mine.queues]
         for queue in gone:
             del mine.queues[queue]
@@ -103,7 +103,7 @@ class Subscriptions:
             del groups[mine.group]
             if not groups:
                 del self._clients_of[queue]
-            if queue == wildcard(mine.topic, mine.group):
+            if queue == wildcard_entry(mine.topic, mine.group):
                 del self._wildcards[mine.topic][mine.group]
                 if not self._wildcards[mine.topic]:
                     del self._wildcards[mine.topic]
@@ -112,10 +112,10 @@ class Subscriptions:
 
     def drop(self, client_id: str) -> Subscription | None:
         """Forget a client; return what it had."""
-        known = self._of_client.get(client_id)
+        known = self._by_client.get(client_id)
         if known is not None:
             self.remove(client_id, list(known.queues))
-            del self._of_client[client_id]
+            del self._by_client[client_id]
         return known
 
     def drop_queue(self, queue: str) -> list[str]:
@@ -126,9 +126,9 @@ class Subscriptions:
             self.remove(client_id, [queue])
         return clients
 
-    def takes(self, client_id: str, queue: str) -> bool:
+    def is_subscribed(self, client_id: str, queue: str) -> bool:
         """Whether a client takes a lite topic."""
-        mine = self._of_client.get(client_id)
+        mine = self._by_client.get(client_id)
         if mine is None:
             return False
         if queue in mine.queues:
@@ -137,16 +137,16 @@ class Subscriptions:
         return (
             parts is not None
             and parts[0] == mine.topic
-            and wildcard(mine.topic, mine.group) in mine.queues
+            and wildcard_entry(mine.topic, mine.group) in mine.queues
         )
 
-    def groups(self, queue: str) -> list[str]:
+    def groups_of(self, queue: str) -> list[str]:
         """Return the groups with clients that take a lite topic."""
         parts = split_lite_queue(queue)
         wild = self._wildcards.get(parts[0], {}) if parts is not None else {}
         return list({**self._clients_of.get(queue, {}), **wild})
 
-    def clients(self, queue: str, group: str) -> dict[str, None]:
+    def clients_of(self, queue: str, group: str) -> dict[str, None]:
         """Return the clients of a group that take a lite topic, to be read only."""
         found = self._clients_of.get(queue, {}).get(group)
         if found is not None:
@@ -156,20 +156,20 @@ class Subscriptions:
 
     def wildcard_clients(self, topic: str, group: str) -> dict[str, None]:
         """Return the clients of a wildcard group, to be read only."""
-        return self._clients_of.get(wildcard(topic, group), {}).get(group, {})
+        return self._clients_of.get(wildcard_entry(topic, group), {}).get(group, {})
 
-    def went_to(self, queue: str, group: str, client_id: str) -> None:
+    def move_to_end(self, queue: str, group: str, client_id: str) -> None:
         """Let the other clients of a group come first the next time."""
-        clients = self.clients(queue, group)
+        clients = self.clients_of(queue, group)
         clients[client_id] = clients.pop(client_id)
 
-    def of_group(self, group: str) -> list[str]:
+    def clients_of_group(self, group: str) -> list[str]:
         """Return the clients of a group."""
-        return [name for name, each in self._of_client.items() if each.group == group]
+        return [name for name, each in self._by_client.items() if each.group == group]
 
-    def silent_since(self, before_ms: int) -> Iterator[str]:
+    def silent_clients(self, before_ms: int) -> Iterator[str]:
         """Yield the clients without a change since a time, the oldest first."""
-        for client_id, each in list(self._of_client.items()):
+        for client_id, each in list(self._by_client.items()):
             if each.updated_ms >= before_ms:
                 return
             yield client_id

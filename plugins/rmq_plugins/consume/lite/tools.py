@@ -47,7 +47,7 @@ STORE_TYPE: Final = "default"
 UNSET: Final = "not set any response code"
 """Java's remark of answers to which it sets none."""
 
-OF_A_TURN: Final = 200
+TURN_SIZE: Final = 200
 
 
 class LiteTools:
@@ -77,7 +77,7 @@ class LiteTools:
         self._dispatch = dispatch
         self._sharding = sharding
 
-    async def broker(self, request: Command, connection: Connection) -> Command:
+    async def show_broker(self, request: Command, connection: Connection) -> Command:
         """Answer the sizes of the tables, parent topics and lite groups."""
         topics = {
             name: expiration_minutes(topic)
@@ -104,10 +104,10 @@ class LiteTools:
         )
         return request.reply(body=body.encode())
 
-    def parent(self, request: Command, connection: Connection) -> Command:
+    def show_parent(self, request: Command, connection: Connection) -> Command:
         """Answer the groups and the number of lite topics of a parent topic."""
         name = request.header(GetParentTopicInfoRequestHeader).topic
-        topic = self._rules.parent(name)
+        topic = self._rules.find_parent(name)
         groups = [
             group.group_name or ""
             for group in self._groups.all().values()
@@ -122,17 +122,17 @@ class LiteTools:
         )
         return request.reply(body=body.encode())
 
-    async def topic(self, request: Command, connection: Connection) -> Command:
+    async def show_topic(self, request: Command, connection: Connection) -> Command:
         """Answer the offsets and subscribers of a lite topic."""
         header = request.header(GetLiteTopicInfoRequestHeader)
         parent, lite = header.parent_topic or "", header.lite_topic or ""
-        self._rules.parent(parent)
+        self._rules.find_parent(parent)
         queue = lite_queue(parent, lite)
         end = self._queues.end(queue)
         body = GetLiteTopicInfoResponseBody(
             parent_topic=parent,
             lite_topic=lite,
-            subscriber=self._subscribers(queue),
+            subscriber=self._list_subscribers(queue),
             topic_offset=TopicOffset(
                 min_offset=self._messages.min_offset(queue, 0) if end else 0,
                 max_offset=end,
@@ -142,21 +142,21 @@ class LiteTools:
         )
         return request.reply(body=body.encode())
 
-    def _subscribers(self, queue: str) -> list[ClientGroup]:
+    def _list_subscribers(self, queue: str) -> list[ClientGroup]:
         found = []
-        for group in self._subscriptions.groups(queue):
-            clients = list(self._subscriptions.clients(queue, group))
+        for group in self._subscriptions.groups_of(queue):
+            clients = list(self._subscriptions.clients_of(queue, group))
             if self._rules.is_wildcard(group):
                 clients = ["*"]
             found += [ClientGroup(client_id=each, group=group) for each in clients]
         return found
 
-    def client(self, request: Command, connection: Connection) -> Command:
+    def show_client(self, request: Command, connection: Connection) -> Command:
         """Answer the lite topics of a client."""
         header = request.header(GetLiteClientInfoRequestHeader)
         parent, group = header.parent_topic or "", header.group or ""
-        self._rules.parent(parent)
-        if bound_topic(self._group(group)) != parent:
+        self._rules.find_parent(parent)
+        if bound_topic(self._find_group(group)) != parent:
             raise _invalid(f"Subscription [{group}]-[{parent}] not match.")
         client_id = header.client_id or ""
         mine = self._subscriptions.get(client_id)
@@ -168,24 +168,24 @@ class LiteTools:
             client_id=client_id,
             lite_topic_count=-1 if mine is None else len(mine.queues),
             lite_topic_set=None if mine is None else list(mine.queues)[:most],
-            last_access_time=-1 if events is None else events.asked_ms,
+            last_access_time=-1 if events is None else events.polled_ms,
         )
         return request.reply(body=body.encode())
 
-    async def group(self, request: Command, connection: Connection) -> Command:
+    async def show_group(self, request: Command, connection: Connection) -> Command:
         """Answer how far a group is behind, in one lite topic or in all of them."""
         header = request.header(GetLiteGroupInfoRequestHeader)
-        parent = self._lite_group(header.group)
+        parent = self._find_parent(header.group)
         body = GetLiteGroupInfoResponseBody(
             group=header.group, parent_topic=parent, lite_topic=header.lite_topic
         )
         if header.lite_topic:
-            self._show_one(body, lite_queue(parent, header.lite_topic))
+            self._show_lag(body, lite_queue(parent, header.lite_topic))
         else:
-            await self._show_most_behind(body, header)
+            await self._show_largest_lags(body, header)
         return request.reply(remark=UNSET, body=body.encode())
 
-    def _show_one(self, body: GetLiteGroupInfoResponseBody, queue: str) -> None:
+    def _show_lag(self, body: GetLiteGroupInfoResponseBody, queue: str) -> None:
         end = self._queues.end(queue)
         committed = self._offsets.query(body.group or "", queue, 0)
         if not end:
@@ -201,7 +201,7 @@ class LiteTools:
                 else 0,
             )
 
-    async def _show_most_behind(
+    async def _show_largest_lags(
         self,
         body: GetLiteGroupInfoResponseBody,
         header: GetLiteGroupInfoRequestHeader,
@@ -215,7 +215,7 @@ class LiteTools:
             if split_lite_queue(queue) is not None and committed >= 0 and lag > 0:
                 body.total_lag_count += lag
                 behind.append((-lag, queue, committed))
-            if number % OF_A_TURN == 0:
+            if number % TURN_SIZE == 0:
                 await self._next_turn()
         body.lag_count_top_k = [
             LiteLagInfo(
@@ -227,10 +227,12 @@ class LiteTools:
         ]
         body.lag_timestamp_top_k = []
 
-    async def trigger(self, request: Command, connection: Connection) -> Command:
+    async def trigger_dispatch(
+        self, request: Command, connection: Connection
+    ) -> Command:
         """Look at all lite topics of a client, or of all clients of a group."""
         header = request.header(TriggerLiteDispatchRequestHeader)
-        self._lite_group(header.group)
+        self._find_parent(header.group)
         if header.client_id:
             await self._dispatch.dispatch(header.client_id, header.group)
         else:
@@ -241,7 +243,7 @@ class LiteTools:
         """Return when a message was stored, -1 if it is not there."""
         return self._messages.store_time_at(queue, 0, QueueOffset(offset))
 
-    def _group(self, name: str) -> SubscriptionGroupConfig:
+    def _find_group(self, name: str) -> SubscriptionGroupConfig:
         group = self._groups.find(name)
         if group is None:
             raise RequestRejected(
@@ -249,9 +251,9 @@ class LiteTools:
             )
         return group
 
-    def _lite_group(self, name: str) -> str:
+    def _find_parent(self, name: str) -> str:
         """Return the parent topic of a lite group; RequestRejected if it is none."""
-        parent = bound_topic(self._group(name))
+        parent = bound_topic(self._find_group(name))
         if not parent:
             raise _invalid(f"Group [{name}] is not a LITE group.")
         return parent

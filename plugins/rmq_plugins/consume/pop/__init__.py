@@ -26,33 +26,33 @@ def rmq_setup(broker: BrokerContext, register: Register) -> None:
     register.table(orders)
     pop = PopOnUse(broker, orders)
     register.handlers(
-        pop.made,
+        pop.get_parts,
         {
             RequestCode.POP_MESSAGE: "pop",
             RequestCode.PEEK_MESSAGE: "peek",
             RequestCode.NOTIFICATION: "notify",
-            RequestCode.POLLING_INFO: "polling_info",
+            RequestCode.POLLING_INFO: "report_polling",
         },
         ports=("main",),
     )
     register.handlers(
-        pop.made,
+        pop.get_parts,
         {
             RequestCode.ACK_MESSAGE: "ack",
             RequestCode.BATCH_ACK_MESSAGE: "ack_batch",
-            RequestCode.CHANGE_MESSAGE_INVISIBLETIME: "change",
+            RequestCode.CHANGE_MESSAGE_INVISIBLETIME: "change_invisible_time",
             RequestCode.POP_ROLLBACK: "roll_back",
         },
     )
-    register.native(RequestCode.ACK_MESSAGE, pop.compiled)
+    register.native(RequestCode.ACK_MESSAGE, pop.create_ack_path)
     register.on_config(pop.config_changed)
     register.arrivals(pop.on_arrivals)
     register.on_close(pop.drop)
     register.on_stop(pop.stop)
-    register.service(pop.hold, masters_only=True)
+    register.service(pop.serve_held_pops, masters_only=True)
     register.service(pop.revive, masters_only=True)
     register.facts("pop", pop.facts)
-    register.pop_progress(pop.progress)
+    register.pop_progress(pop.find_popped_offset)
 
 
 class PopOnUse:
@@ -65,52 +65,52 @@ class PopOnUse:
         self._broker = broker
         self._orders = orders
         self._parts: PopParts | None = None
-        self._acks = AckTable(broker.queues.tails, self._acked)
-        self._wanted = trio.Event()
+        self._acks = AckTable(broker.queues.tails, self._apply_acks)
+        self._first_use = trio.Event()
         self._revive_topic = revive_topic(broker.config)
         if self._has_records():
-            self.made()
+            self.get_parts()
 
     def _has_records(self) -> bool:
         """Whether the revive topic ever had a record."""
         return bool(self._broker.queues.of_topic(self._revive_topic))
 
-    def made(self) -> "PopParts":
+    def get_parts(self) -> "PopParts":
         """Return the parts; the first call makes them."""
         if self._parts is None:
             from rmq_plugins.consume.pop.parts import PopParts
 
             self._parts = PopParts(self._broker, self._orders, self._acks)
-            self._wanted.set()
+            self._first_use.set()
         return self._parts
 
-    def compiled(self) -> AckPath:
+    def create_ack_path(self) -> AckPath:
         """Return the handler of acks of checkpoints in memory."""
         return AckPath(self._acks, self._broker.config.broker_name, WIRE_VERSION)
 
-    def _acked(self, acks: list[tuple["Key", int]]) -> None:
-        self.made().reviver.acked_compiled(acks)
+    def _apply_acks(self, acks: list[tuple["Key", int]]) -> None:
+        self.get_parts().reviver.apply_acks(acks)
 
     def config_changed(self, keys: Collection[str]) -> None:
         """Leave all acks to Python if each is to be written from now on."""
         if "enablePopBufferMerge" in keys:
             self._acks.unregister_all()
 
-    async def hold(self) -> None:
+    async def serve_held_pops(self) -> None:
         """Answer POPs that wait, until cancelled."""
-        await self._wanted.wait()
-        await self.made().held.run()
+        await self._first_use.wait()
+        await self.get_parts().held.run()
 
     async def revive(self) -> None:
         """Revive what nobody acked in time, until cancelled."""
-        await self._wanted.wait()
-        await self.made().reviver.run()
+        await self._first_use.wait()
+        await self.get_parts().reviver.run()
 
     def on_arrivals(self, touched: Mapping[tuple[str, int], int]) -> None:
         """Wake POPs that wait for these queues, and the reviver for its own."""
         if self._parts is None and not self._has_records():
             return
-        parts = self.made()
+        parts = self.get_parts()
         parts.held.on_arrivals(touched)
         parts.reviver.on_arrivals(touched)
 
@@ -126,11 +126,11 @@ class PopOnUse:
             if self._broker.role.is_master:
                 self._parts.reviver.stop()
 
-    def progress(self, group: str, topic: str, queue_id: int) -> int:
+    def find_popped_offset(self, group: str, topic: str, queue_id: int) -> int:
         """Return the offset after the last message that a group popped, or -1."""
         if self._parts is None:
             return -1
-        return self._parts.reached(group, topic, queue_id)
+        return self._parts.find_popped_offset(group, topic, queue_id)
 
     def facts(self) -> dict[str, Any]:
         """Return the facts for tools and metrics."""

@@ -28,7 +28,7 @@ from rmq_plugins.consume.pop.checkpoints import Checkpoint, Checkpoints, PopQueu
 from rmq_plugins.consume.pop.orders import Orders
 from rmq_plugins.consume.pop.records import PopRecords
 from rmq_plugins.consume.pop.revive import Reviver
-from rmq_plugins.consume.queue_order import ANOTHER_POP, NOT_THERE
+from rmq_plugins.consume.queue_order import ANOTHER_POP, NOT_POPPED
 
 MAX_BITS: Final = 1 << 13
 """Of the set of an ack of several messages: a checkpoint has at most 32."""
@@ -69,8 +69,8 @@ class AckHandler:
     def ack(self, request: Command, connection: Connection) -> Command:
         """Ack one message."""
         header = request.header(AckMessageRequestHeader)
-        handle = self._checked(header, connection)
-        low, high = self._bounds(header.topic, header.queue_id)
+        handle = self._check_handle(header, connection)
+        low, high = self._offset_range(header.topic, header.queue_id)
         if not low <= header.offset <= high:
             raise _no_message(header, low, high)
         if handle.revive_queue == ORDERED_REVIVE_QUEUE:
@@ -98,8 +98,8 @@ class AckHandler:
         config = self._topics.get(topic)
         if config is None or not 0 <= ack.queue_id < config.read_queue_nums:
             return
-        low, high = self._bounds(topic, ack.queue_id)
-        offsets = [ack.start + bit for bit in _bits(ack.bits)]
+        low, high = self._offset_range(topic, ack.queue_id)
+        offsets = [ack.start + bit for bit in _decode_bits(ack.bits)]
         offsets = [offset for offset in offsets if low <= offset <= high]
         if not offsets:
             return
@@ -128,16 +128,18 @@ class AckHandler:
         is_stored = True
         if checkpoint is not None:
             for offset in offsets:
-                is_stored &= self._reviver.acked(checkpoint, offset)
+                is_stored &= self._reviver.ack(checkpoint, offset)
         elif self._clock.now_ms() < handle.pop_ms + handle.invisible_ms + GRACE_MS:
-            result = self._records.put_acks(self._unknown(header, handle), offsets)
+            result = self._records.put_acks(
+                self._rebuild_checkpoint(header, handle), offsets
+            )
             is_stored = result.status in (PutStatus.PUT_OK, PutStatus.MESSAGE_ILLEGAL)
         if not is_stored:
             raise RequestRejected(
                 ResponseCode.SYSTEM_ERROR, "the ack is not stored: the store is busy"
             )
 
-    def _unknown(
+    def _rebuild_checkpoint(
         self, header: AckMessageRequestHeader, handle: PopHandle
     ) -> Checkpoint:
         """Return what a handle says of a checkpoint that is not in memory."""
@@ -168,30 +170,34 @@ class AckHandler:
         following = self._orders.ack(
             topic, group, queue_id, header.offset, handle.pop_ms
         )
-        if following == NOT_THERE and is_strict:
+        if following == NOT_POPPED and is_strict:
             raise RequestRejected(
                 ResponseCode.MESSAGE_ILLEGAL,
                 f"offset is illegal, key:{topic}@{group}@{queue_id}, {header.offset}",
             )
-        if following in (NOT_THERE, ANOTHER_POP):
+        if following in (NOT_POPPED, ANOTHER_POP):
             return
         if not self._offsets.is_reset(group, topic, queue_id):
-            queue = self._checkpoints.queue(topic, group, queue_id)
+            queue = self._checkpoints.find_queue(topic, group, queue_id)
             if queue is None:
-                queue = self._checkpoints.begin(topic, group, queue_id, following)
-            queue.next = max(queue.next, following)
+                queue = self._checkpoints.begin_queue(topic, group, queue_id, following)
+            queue.next_offset = max(queue.next_offset, following)
             self._checkpoints.commit(queue)
-        free_at = self._orders.free_at(topic, group, queue_id, attempt=None, wait_ms=0)
+        free_at = self._orders.blocked_until_ms(
+            topic, group, queue_id, attempt=None, wait_ms=0
+        )
         if free_at <= self._clock.now_ms():
             self._held.wake(topic, group, queue_id)
 
     # -- another invisible time
 
-    def change(self, request: Command, connection: Connection) -> Command:
+    def change_invisible_time(
+        self, request: Command, connection: Connection
+    ) -> Command:
         """Make a message visible again at another time."""
         header = request.header(ChangeInvisibleTimeRequestHeader)
-        handle = self._checked(header, connection)
-        low, high = self._bounds(header.topic, header.queue_id)
+        handle = self._check_handle(header, connection)
+        low, high = self._offset_range(header.topic, header.queue_id)
         if not low <= header.offset < high:
             raise _no_message(header, low, high)
         invisible_ms = header.invisible_time
@@ -202,14 +208,14 @@ class AckHandler:
             )
         if handle.revive_queue == ORDERED_REVIVE_QUEUE:
             return self._change_in_order(request, header, handle)
-        pop_ms = self._move(header, handle)
+        pop_ms = self._replace_checkpoint(header, handle)
         if pop_ms is None:
             raise RequestRejected(
                 ResponseCode.SYSTEM_ERROR, "append checkpoint error: the store is busy"
             )
         return _changed(request, pop_ms, invisible_ms, handle.revive_queue)
 
-    def _move(
+    def _replace_checkpoint(
         self, header: ChangeInvisibleTimeRequestHeader, handle: PopHandle
     ) -> int | None:
         """Replace a message's place in its checkpoint by a checkpoint of its own.
@@ -224,7 +230,11 @@ class AckHandler:
         old = self._checkpoints.by_key.get(key)
         if old is not None and header.offset not in old.marks.open_offsets():
             return pop_ms  # acked, or revived: nothing to move
-        queue = old.queue if old is not None else self._unknown(header, handle).queue
+        queue = (
+            old.queue
+            if old is not None
+            else self._rebuild_checkpoint(header, handle).queue
+        )
         while self._checkpoints.is_taken(queue, header.offset, pop_ms):
             pop_ms += 1
         new = Checkpoint(
@@ -238,7 +248,11 @@ class AckHandler:
             suspend=header.suspend,
         )
         in_memory = old is not None and not old.is_written
-        keep = self._reviver.popped if in_memory else self._reviver.write
+        keep = (
+            self._reviver.add_checkpoint
+            if in_memory
+            else self._reviver.write_checkpoint
+        )
         if not keep(new):
             return None
         self._ack_one(header, handle, [header.offset])
@@ -260,7 +274,7 @@ class AckHandler:
 
     # -- checks
 
-    def _checked(
+    def _check_handle(
         self, header: AckMessageRequestHeader, connection: Connection
     ) -> PopHandle:
         topic = self._topics.get(header.topic)
@@ -289,7 +303,7 @@ class AckHandler:
             )
         return handle
 
-    def _bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
+    def _offset_range(self, topic: str, queue_id: int) -> tuple[int, int]:
         return (
             self._messages.min_offset(topic, queue_id),
             self._messages.max_offset(topic, queue_id),
@@ -327,7 +341,7 @@ def _changed(
     return request.reply(header=header, remark=CHANGED)
 
 
-def _bits(text: str | None) -> list[int]:
+def _decode_bits(text: str | None) -> list[int]:
     """Return the numbers of the bits in Java's `BitSet`, from Base64."""
     try:
         data = base64.b64decode((text or "").encode(), validate=True)

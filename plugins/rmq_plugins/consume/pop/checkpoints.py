@@ -28,7 +28,7 @@ MAX_OF_QUEUE: Final = 20_000
 SLACK: Final = 1_000
 """Ended checkpoints that a heap may hold besides as many as it needs."""
 
-Place = tuple[str, str, int]
+GroupQueue = tuple[str, str, int]
 """Topic, group, queue."""
 
 Key = tuple[str, str, int, int, int]
@@ -41,7 +41,7 @@ class PopQueue(msgspec.Struct, eq=False):
     topic: str
     group: str
     queue_id: int
-    next: int
+    next_offset: int
     """Where the next POP reads."""
 
     open: list[tuple[int, int, "Checkpoint"]] = msgspec.field(default_factory=list)
@@ -110,15 +110,15 @@ class Checkpoints:
         self._config = broker.config
         self._acks = acks
         self._positions = broker.positions
-        self.queues: dict[Place, PopQueue] = {}
-        self._places_of: dict[str, set[Place]] = {}
+        self.queues: dict[GroupQueue, PopQueue] = {}
+        self._queues_by_name: dict[str, set[GroupQueue]] = {}
         """By the name of a topic, and by that of a group."""
 
         self.by_key: dict[Key, Checkpoint] = {}
         self.is_stopping = False
         self.due: list[tuple[int, int, Checkpoint]] = []
         self._serial = 0
-        self._unsettled: dict[PopQueue, None] = {}
+        self._delayed_commits: dict[PopQueue, None] = {}
         """Queues whose committed offset waits for disk and group."""
 
         self.on_due: Callable[[int], None] = lambda _at_ms: None
@@ -128,16 +128,18 @@ class Checkpoints:
 
     # -- queues
 
-    def queue(self, topic: str, group: str, queue_id: int) -> PopQueue | None:
+    def find_queue(self, topic: str, group: str, queue_id: int) -> PopQueue | None:
         """Return what is known of a queue since the start; None if it is nothing."""
         return self.queues.get((topic, group, queue_id))
 
-    def reached(self, group: str, topic: str, queue_id: int) -> int:
+    def find_popped_offset(self, group: str, topic: str, queue_id: int) -> int:
         """Return the offset after the last message that was popped, or -1."""
-        queue = self.queue(topic, group, queue_id)
-        return -1 if queue is None else queue.next
+        queue = self.find_queue(topic, group, queue_id)
+        return -1 if queue is None else queue.next_offset
 
-    def begin(self, topic: str, group: str, queue_id: int, offset: int) -> PopQueue:
+    def begin_queue(
+        self, topic: str, group: str, queue_id: int, offset: int
+    ) -> PopQueue:
         """Begin to pop a queue at an offset."""
         place, queue = (
             (topic, group, queue_id),
@@ -145,33 +147,35 @@ class Checkpoints:
         )
         self.queues[place] = queue
         for name in (topic, group):
-            self._places_of.setdefault(name, set()).add(place)
+            self._queues_by_name.setdefault(name, set()).add(place)
         return queue
 
     def reset(self, queue: PopQueue, offset: int) -> PopQueue:
         """Go on at an offset that a tool set; the old checkpoints serve acks only."""
         queue.is_gone = True
-        return self.begin(queue.topic, queue.group, queue.queue_id, offset)
+        return self.begin_queue(queue.topic, queue.group, queue.queue_id, offset)
 
     def _topic_changed(self, name: str, topic: object) -> None:
-        if name in self._places_of:
+        if name in self._queues_by_name:
             self._acks.unregister_all()
         if topic is None:
-            self._forget(name, 0)
+            self._drop_queues(name, 0)
 
     def _group_changed(self, name: str) -> None:
         if self._groups.get(name) is None:
-            self._forget(name, 1)
+            self._drop_queues(name, 1)
 
-    def _forget(self, name: str, part: int) -> None:
+    def _drop_queues(self, name: str, part: int) -> None:
         """Forget the queues of a topic or group; their checkpoints end when due."""
-        gone = [each for each in self._places_of.get(name, ()) if each[part] == name]
+        gone = [
+            each for each in self._queues_by_name.get(name, ()) if each[part] == name
+        ]
         for place in gone:
             self.queues.pop(place).is_gone = True
             for each in place[:2]:
-                self._places_of[each].discard(place)
-                if not self._places_of[each]:
-                    del self._places_of[each]
+                self._queues_by_name[each].discard(place)
+                if not self._queues_by_name[each]:
+                    del self._queues_by_name[each]
 
     # -- checkpoints
 
@@ -180,7 +184,7 @@ class Checkpoints:
         """Whether checkpoints and acks may stay in memory for some time."""
         return self._config.enable_pop_buffer_merge and not self.is_stopping
 
-    def write_through(self) -> None:
+    def stop_buffering(self) -> None:
         """Have everything written at once, because the broker stops."""
         self.is_stopping = True
         self._acks.unregister_all()
@@ -211,10 +215,10 @@ class Checkpoints:
         if not checkpoint.is_adopted:
             heapq.heappush(queue.open, (checkpoint.start, self._serial, checkpoint))
             if len(queue.open) > 2 * queue.count + SLACK:
-                self._tidy(queue)
+                self._compact(queue)
         self.on_due(checkpoint.due_ms)
 
-    def _tidy(self, queue: PopQueue) -> None:
+    def _compact(self, queue: PopQueue) -> None:
         """Remove ended checkpoints after an open one, which hold no offset."""
         kept = self._positions.stable.value
         queue.open = [
@@ -231,7 +235,7 @@ class Checkpoints:
         heapq.heappush(checkpoint.queue.open, entry)
         self.commit(checkpoint.queue)
 
-    def again_at(self, at_ms: int, checkpoint: Checkpoint) -> None:
+    def postpone(self, at_ms: int, checkpoint: Checkpoint) -> None:
         """Look at a checkpoint again later."""
         self._serial += 1
         heapq.heappush(self.due, (at_ms, self._serial, checkpoint))
@@ -283,20 +287,20 @@ class Checkpoints:
                 break
             heapq.heappop(heap)
         if waits:
-            self._unsettled[queue] = None
-        offset = heap[0][0] if heap else queue.next
+            self._delayed_commits[queue] = None
+        offset = heap[0][0] if heap else queue.next_offset
         if self._offsets.query(queue.group, queue.topic, queue.queue_id) != offset:
             with suppress(RequestRejected):  # the table is full: popped again later
                 where = queue.group, queue.topic, queue.queue_id
                 self._offsets.commit("a POP", *where, offset)
 
     @property
-    def has_unsettled(self) -> bool:
+    def has_delayed_commits(self) -> bool:
         """Whether committed offsets wait for disk and group."""
-        return bool(self._unsettled)
+        return bool(self._delayed_commits)
 
-    def settle(self) -> None:
+    def commit_delayed(self) -> None:
         """Move the offsets that waited for disk and group."""
-        waiting, self._unsettled = self._unsettled, {}
+        waiting, self._delayed_commits = self._delayed_commits, {}
         for queue in waiting:
             self.commit(queue)

@@ -60,7 +60,9 @@ class PopChecks:
         self._unserved = broker.store.unserved_topics
         self._name = broker.config.broker_ip1 or broker.address
 
-    def pop(self, header: PopMessageRequestHeader, connection: Connection) -> PopPlan:
+    def plan_pop(
+        self, header: PopMessageRequestHeader, connection: Connection
+    ) -> PopPlan:
         """Return what a POP may read, or reject it."""
         self._check_broker("consumer")
         if header.max_msg_nums > MAX_MESSAGES:
@@ -81,7 +83,7 @@ class PopChecks:
             )
         return self._plan(header, connection, header.exp, header.exp_type)
 
-    def other(
+    def plan_query(
         self,
         header: PopHeader,
         connection: Connection,
@@ -105,7 +107,7 @@ class PopChecks:
         expression: str | None,
         kind: str | None,
     ) -> PopPlan:
-        topic = self._topic(header, connection)
+        topic = self._find_topic(header, connection)
         name = header.consumer_group
         group = self._groups.find(name, connection.remote_address)
         if group is None:
@@ -118,9 +120,9 @@ class PopChecks:
                 ResponseCode.NO_PERMISSION,
                 f"subscription group no permission, {name}",
             )
-        return PopPlan(topic, group, self._filter(expression, kind))
+        return PopPlan(topic, group, self._build_filter(expression, kind))
 
-    def _topic(self, header: PopHeader, connection: Connection) -> TopicConfig:
+    def _find_topic(self, header: PopHeader, connection: Connection) -> TopicConfig:
         name = header.topic
         topic = self._topics.get(name)
         if topic is None:
@@ -146,7 +148,7 @@ class PopChecks:
             )
         return topic
 
-    def _filter(self, expression: str | None, kind: str | None) -> PopFilter:
+    def _build_filter(self, expression: str | None, kind: str | None) -> PopFilter:
         if not expression or is_tag_type(kind):
             return PopFilter(tag_codes(expression) if expression else None)
         if kind != _SQL92:

@@ -21,9 +21,14 @@ from rmq.protocol.headers.pop import (
 from rmq_plugins.consume.held_pops import HeldPop, HeldPops
 from rmq_plugins.consume.pop.checkpoints import Checkpoint, Checkpoints
 from rmq_plugins.consume.pop.checks import PopChecks, PopFilter, PopPlan
-from rmq_plugins.consume.pop.notification import FOUND, NOTHING, QuestionHandler
+from rmq_plugins.consume.pop.notification import FOUND, NOTHING, QueryHandler
 from rmq_plugins.consume.pop.orders import Orders
-from rmq_plugins.consume.pop.reading import FROM_NEWEST, Found, PopReader, under_topic
+from rmq_plugins.consume.pop.reading import (
+    FROM_NEWEST,
+    Found,
+    PopReader,
+    readdress_retry,
+)
 from rmq_plugins.consume.pop.revive import Reviver
 from rmq_plugins.consume.pop.sources import PopSources, Source
 
@@ -33,7 +38,7 @@ MAX_INVISIBLE_MS: Final = 12 * 3_600_000 * 2
 _PRIORITY: Final = "PRIORITY"
 
 
-class _Answer:
+class _Collected:
     """What a POP has collected."""
 
     def __init__(self, pop_ms: int, revive_queue: int, most: int) -> None:
@@ -44,7 +49,7 @@ class _Answer:
         self.starts: list[str] = []
         self.offsets: list[str] = []
         self.counts: list[str] = []
-        self.rest = 0
+        self.remaining = 0
 
     def add(self, flag: str, queue_id: int, start: int, found: Found) -> None:
         self.starts.append(f"{flag} {queue_id} {start}")
@@ -77,10 +82,10 @@ class PopHandler:
         self._revive_queues = itertools.count()
         self._revive_count = broker.config.revive_queue_nums
         self.held = HeldPops(broker)
-        self.questions = QuestionHandler(
+        self.queries = QueryHandler(
             broker, self._checks, self._reader, self._sources_of, orders, self.held
         )
-        orders.on_free = self._wake_later
+        orders.on_blocked = self._wake_later
 
     # -- POP
 
@@ -88,14 +93,16 @@ class PopHandler:
         """Answer with messages, or keep the request until there are some."""
         header = request.header(PopMessageRequestHeader)
         try:
-            plan = self._checks.pop(header, connection)
+            plan = self._checks.plan_pop(header, connection)
         except RequestRejected as refusal:
-            return _refused(request, refusal)
+            return _refuse(request, refusal)
         answer = self._collect(header, plan)
         if answer.records or request.is_oneway:
-            return self._found(request, header, answer)
+            return self._answer_found(request, header, answer)
         if header.poll_time <= 0:
-            return self._nothing(request, header, answer, ResponseCode.POLLING_TIMEOUT)
+            return self._answer_nothing(
+                request, header, answer, ResponseCode.POLLING_TIMEOUT
+            )
         held = HeldPop(
             request,
             connection,
@@ -104,9 +111,9 @@ class PopHandler:
             self._resume_pop,
             self._sources_of.retry_topics(header.topic, header.consumer_group),
         )
-        if self.held.hold(held):
+        if self.held.hold_pop(held):
             return None
-        return self._nothing(request, header, answer, ResponseCode.POLLING_FULL)
+        return self._answer_nothing(request, header, answer, ResponseCode.POLLING_FULL)
 
     def _resume_pop(self, held: HeldPop, is_over: bool) -> Command | None:
         """Run a POP that waited again."""
@@ -114,32 +121,36 @@ class PopHandler:
         header = request.header(PopMessageRequestHeader)
         try:
             self._broker.rights.check_request(request, held.connection)
-            plan = self._checks.pop(header, held.connection)
+            plan = self._checks.plan_pop(header, held.connection)
         except RequestRejected as refusal:
-            return _refused(request, refusal)
+            return _refuse(request, refusal)
         answer = self._collect(header, plan)
         if answer.records:
-            return self._found(request, header, answer)
+            return self._answer_found(request, header, answer)
         if not is_over:
             return None
-        return self._nothing(request, header, answer, ResponseCode.POLLING_TIMEOUT)
+        return self._answer_nothing(
+            request, header, answer, ResponseCode.POLLING_TIMEOUT
+        )
 
-    def _collect(self, header: PopMessageRequestHeader, plan: PopPlan) -> _Answer:
+    def _collect(self, header: PopMessageRequestHeader, plan: PopPlan) -> _Collected:
         """Read queue after queue until the answer is full."""
         revive_queue = ORDERED_REVIVE_QUEUE
         if not header.order:
             revive_queue = next(self._revive_queues) % self._revive_count
-        answer = _Answer(self._clock.now_ms(), revive_queue, header.max_msg_nums)
-        for source in self._sources(header, plan):
+        answer = _Collected(self._clock.now_ms(), revive_queue, header.max_msg_nums)
+        for source in self._order_sources(header, plan):
             if header.order:
                 self._pop_in_order(source, header, plan, answer)
             else:
                 self._pop_queue(source, header, plan, answer)
-        if answer.rest > 0 and answer.records:
+        if answer.remaining > 0 and answer.records:
             self.held.wake(header.topic, header.consumer_group, header.queue_id)
         return answer
 
-    def _sources(self, header: PopMessageRequestHeader, plan: PopPlan) -> list[Source]:
+    def _order_sources(
+        self, header: PopMessageRequestHeader, plan: PopPlan
+    ) -> list[Source]:
         """Return the queues in the order in which they are read."""
         start = random.randrange(100)
         config, count = self._config, plan.topic.read_queue_nums
@@ -147,7 +158,7 @@ class PopHandler:
         if (
             plan.topic.attributes.get("message.type") == _PRIORITY
             and not header.order
-            and start < _factor(plan.group.attributes)
+            and start < _priority_factor(plan.group.attributes)
         ):
             start, chance = 0, config.pop_from_retry_probability_for_priority
         if header.queue_id >= 0:
@@ -157,7 +168,7 @@ class PopHandler:
         own = [Source(header.topic, queue_id, "0") for queue_id in queues]
         if header.order:
             return own
-        again = self._sources_of.retry(header.topic, header.consumer_group)
+        again = self._sources_of.retry_sources(header.topic, header.consumer_group)
         return again + own if start < chance else own + again
 
     def _pop_queue(
@@ -165,20 +176,20 @@ class PopHandler:
         source: Source,
         header: PopMessageRequestHeader,
         plan: PopPlan,
-        answer: _Answer,
+        answer: _Collected,
     ) -> None:
         """Take messages of one queue, and leave a checkpoint."""
         topic, queue_id, flag = source
         is_newest = header.init_mode == FROM_NEWEST and flag == "0"
         group = header.consumer_group
         if not answer.room:
-            position = self._sources_of.position(topic, group, queue_id)
-            answer.rest += self._reader.rest(topic, queue_id, position)
+            position = self._sources_of.find_start(topic, group, queue_id)
+            answer.remaining += self._reader.count_remaining(topic, queue_id, position)
             return
-        queue = self._reader.queue(topic, group, queue_id, from_newest=is_newest)
-        start = queue.next
+        queue = self._reader.open_queue(topic, group, queue_id, from_newest=is_newest)
+        start = queue.next_offset
         if self._checkpoints.is_taken(queue, start, answer.pop_ms):
-            answer.rest += self._reader.rest(topic, queue_id, start)
+            answer.remaining += self._reader.count_remaining(topic, queue_id, start)
             return
         wanted = plan.filter if flag == "0" else PopFilter()
         found = self._reader.read(topic, queue_id, start, answer.room, wanted)
@@ -192,22 +203,24 @@ class PopHandler:
                 AckMarks(tuple(found.offsets), (1 << len(found.offsets)) - 1),
                 self._broker.log.end_offset,
             )
-            before, queue.next = queue.next, found.next
-            if not self._reviver.popped(checkpoint):
-                queue.next = before
-                answer.rest += self._reader.rest(topic, queue_id, before)
+            before, queue.next_offset = queue.next_offset, found.next_offset
+            if not self._reviver.add_checkpoint(checkpoint):
+                queue.next_offset = before
+                answer.remaining += self._reader.count_remaining(
+                    topic, queue_id, before
+                )
                 return
-            self._take(source, header, answer, start, found)
-        elif found.next != queue.next:
-            queue.next = found.next
+            self._add_found(source, header, answer, start, found)
+        elif found.next_offset != queue.next_offset:
+            queue.next_offset = found.next_offset
             self._checkpoints.commit(queue)
-        answer.rest += found.rest
+        answer.remaining += found.remaining
 
-    def _take(
+    def _add_found(
         self,
         source: Source,
         header: PopMessageRequestHeader,
-        answer: _Answer,
+        answer: _Collected,
         start: int,
         found: Found,
     ) -> None:
@@ -226,8 +239,10 @@ class PopHandler:
                 self._broker_name,
             )
             answer.records += [
-                under_topic(record, header.topic, handle.encode(queue_id, offset))
-                for offset, record in zip(found.offsets, found.separate(), strict=True)
+                readdress_retry(record, header.topic, handle.encode(queue_id, offset))
+                for offset, record in zip(
+                    found.offsets, found.split_records(), strict=True
+                )
             ]
         self._statistics.count_get(
             header.consumer_group,
@@ -236,7 +251,7 @@ class PopHandler:
             1,
             len(found.offsets),
             sum(map(len, found.records)),
-            found.next,
+            found.next_offset,
         )
 
     def _pop_in_order(
@@ -244,17 +259,20 @@ class PopHandler:
         source: Source,
         header: PopMessageRequestHeader,
         plan: PopPlan,
-        answer: _Answer,
+        answer: _Collected,
     ) -> None:
         """Take messages of one queue if nothing before them is open."""
         topic, queue_id, flag = source
         group, now_ms = header.consumer_group, answer.pop_ms
         is_newest = header.init_mode == FROM_NEWEST
-        was_known = self._checkpoints.queue(topic, group, queue_id) is not None
-        queue = self._reader.queue(topic, group, queue_id, from_newest=is_newest)
-        if was_known and self._checkpoints.queue(topic, group, queue_id) is not queue:
+        was_known = self._checkpoints.find_queue(topic, group, queue_id) is not None
+        queue = self._reader.open_queue(topic, group, queue_id, from_newest=is_newest)
+        if (
+            was_known
+            and self._checkpoints.find_queue(topic, group, queue_id) is not queue
+        ):
             self._orders.reset(topic, group, queue_id)
-        free_at = self._orders.free_at(
+        free_at = self._orders.blocked_until_ms(
             topic,
             group,
             queue_id,
@@ -265,76 +283,76 @@ class PopHandler:
             return
         committed = self._position_in_order(queue.topic, group, queue_id)
         found = self._reader.read(topic, queue_id, committed, answer.room, plan.filter)
-        queue.next = found.offsets[0] if found.offsets else found.next
+        queue.next_offset = found.offsets[0] if found.offsets else found.next_offset
         self._checkpoints.commit(queue)
         if found.offsets:
-            counts = self._orders.popped(
+            counts = self._orders.record_pop(
                 (topic, group, queue_id),
                 found.offsets,
                 attempt=header.attempt_id,
                 pop_ms=now_ms,
                 invisible_ms=header.invisible_time,
             )
-            self._take(source, header, answer, committed, found)
+            self._add_found(source, header, answer, committed, found)
             answer.counts += [
                 f"{flag} qo{queue_id}%{offset} {count}"
                 for offset, count in counts.items()
             ]
             least = min((counts.get(each, 0) for each in found.offsets), default=0)
             answer.counts.append(f"{flag} {queue_id} {least}")
-        answer.rest += found.rest
+        answer.remaining += found.remaining
 
     def _position_in_order(self, topic: str, group: str, queue_id: int) -> int:
-        queue = self._checkpoints.queue(topic, group, queue_id)
+        queue = self._checkpoints.find_queue(topic, group, queue_id)
         assert queue is not None, "a POP has begun the queue"
-        return queue.next
+        return queue.next_offset
 
     # -- answers
 
-    def _header(
-        self, header: PopMessageRequestHeader, answer: _Answer
+    def _build_header(
+        self, header: PopMessageRequestHeader, answer: _Collected
     ) -> PopMessageResponseHeader:
         return PopMessageResponseHeader(
             pop_time=answer.pop_ms,
             invisible_time=header.invisible_time,
             revive_qid=answer.revive_queue,
-            rest_num=answer.rest,
+            rest_num=answer.remaining,
             start_offset_info=";".join(answer.starts),
             msg_offset_info=";".join(answer.offsets),
             order_count_info=";".join(answer.counts) if header.order else None,
         )
 
-    def _found(
-        self, request: Command, header: PopMessageRequestHeader, answer: _Answer
+    def _answer_found(
+        self, request: Command, header: PopMessageRequestHeader, answer: _Collected
     ) -> Command:
         return request.reply(
-            header=self._header(header, answer),
+            header=self._build_header(header, answer),
             body=b"".join(answer.records),
             remark=FOUND,
         )
 
-    def _nothing(
+    def _answer_nothing(
         self,
         request: Command,
         header: PopMessageRequestHeader,
-        answer: _Answer,
+        answer: _Collected,
         code: ResponseCode,
     ) -> Command:
-        return request.reply(code, NOTHING, header=self._header(header, answer))
+        return request.reply(code, NOTHING, header=self._build_header(header, answer))
 
     def _wake_later(self, topic: str, group: str, queue_id: int, at_ms: int) -> None:
         """Wake a POP when a queue in order gives messages again."""
         delay_ms = at_ms - self._clock.now_ms()
-        self.held.wake_in(delay_ms, topic, group, queue_id)
+        self.held.wake_later(delay_ms, topic, group, queue_id)
 
 
-def _refused(request: Command, refusal: RequestRejected) -> Command:
+def _refuse(request: Command, refusal: RequestRejected) -> Command:
     header = PopMessageResponseHeader(
         pop_time=0, invisible_time=0, revive_qid=0, rest_num=0
     )
     return request.reply(refusal.code, refusal.remark, header=header)
 
 
-def _factor(attributes: dict[str, str]) -> int:
+def _priority_factor(attributes: dict[str, str]) -> int:
     text = attributes.get("priority.factor", "100")
     return int(text) if text.isdecimal() and len(text) < 4 else 100

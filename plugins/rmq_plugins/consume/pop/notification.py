@@ -23,7 +23,7 @@ NOTHING: Final = "NO_MESSAGE_IN_QUEUE"
 FOUND: Final = "FOUND"
 
 
-class QuestionHandler:
+class QueryHandler:
     """Known in Java as `NotificationProcessor`, `PeekMessageProcessor` and others."""
 
     def __init__(
@@ -46,11 +46,13 @@ class QuestionHandler:
     def notify(self, request: Command, connection: Connection) -> Command | None:
         """Answer whether there are messages, or wait for some."""
         header = request.header(NotificationRequestHeader)
-        plan = self._checks.other(header, connection, (header.exp, header.exp_type))
+        plan = self._checks.plan_query(
+            header, connection, (header.exp, header.exp_type)
+        )
         if self._has_messages(header, plan):
-            return _notified(request, has_msg=True)
+            return _answer_notification(request, has_msg=True)
         if header.poll_time <= 0:
-            return _notified(request)
+            return _answer_notification(request)
         held = HeldPop(
             request,
             connection,
@@ -59,9 +61,9 @@ class QuestionHandler:
             self._resume_notify,
             self._sources.retry_topics(header.topic, header.consumer_group),
         )
-        if self._held.hold(held):
+        if self._held.hold_pop(held):
             return None
-        return _notified(request, polling_full=True)
+        return _answer_notification(request, polling_full=True)
 
     def _resume_notify(self, held: HeldPop, is_over: bool) -> Command | None:
         request = held.request
@@ -69,34 +71,36 @@ class QuestionHandler:
         try:
             self._broker.rights.check_request(request, held.connection)
             expression = header.exp, header.exp_type
-            plan = self._checks.other(header, held.connection, expression)
+            plan = self._checks.plan_query(header, held.connection, expression)
         except RequestRejected as refusal:
             return request.reply(refusal.code, refusal.remark)
         if self._has_messages(header, plan):
-            return _notified(request, has_msg=True)
-        return _notified(request) if is_over else None
+            return _answer_notification(request, has_msg=True)
+        return _answer_notification(request) if is_over else None
 
     def _has_messages(self, header: NotificationRequestHeader, plan: PopPlan) -> bool:
         group = header.consumer_group
         queues = range(plan.topic.read_queue_nums)
         for queue_id in [header.queue_id] if header.queue_id >= 0 else queues:
-            position = self._sources.position(header.topic, group, queue_id)
-            if not self._reader.rest(header.topic, queue_id, position):
+            position = self._sources.find_start(header.topic, group, queue_id)
+            if not self._reader.count_remaining(header.topic, queue_id, position):
                 continue
             if header.order:
-                free_at = self._orders.free_at(
+                free_at = self._orders.blocked_until_ms(
                     header.topic, group, queue_id,
                     attempt=header.attempt_id, wait_ms=0,
                 )  # fmt: skip
                 if free_at > self._clock.now_ms():
                     continue
             return True
-        return not header.order and bool(self._sources.retry(header.topic, group))
+        return not header.order and bool(
+            self._sources.retry_sources(header.topic, group)
+        )
 
-    def polling_info(self, request: Command, connection: Connection) -> Command:
+    def report_polling(self, request: Command, connection: Connection) -> Command:
         """Answer how many POPs wait."""
         header = request.header(PollingInfoRequestHeader)
-        self._checks.other(header, connection)
+        self._checks.plan_query(header, connection)
         key = header.topic, header.consumer_group, max(header.queue_id, -1)
         answer = PollingInfoResponseHeader(polling_num=self._held.count(key))
         return request.reply(header=answer)
@@ -104,24 +108,24 @@ class QuestionHandler:
     def peek(self, request: Command, connection: Connection) -> Command:
         """Answer messages without taking them."""
         header = request.header(PeekMessageRequestHeader)
-        plan = self._checks.other(header, connection)
+        plan = self._checks.plan_query(header, connection)
         most, rest = max(1, min(header.max_msg_nums, MAX_MESSAGES)), 0
         queues = range(plan.topic.read_queue_nums)
         own = [header.queue_id] if header.queue_id >= 0 else queues
         sources = [Source(header.topic, queue_id, "0") for queue_id in own]
         records: list[bytes] = []
         room = most
-        for source in sources + self._sources.retry(
+        for source in sources + self._sources.retry_sources(
             header.topic, header.consumer_group
         ):
             topic, queue_id, _flag = source
-            position = self._sources.position(topic, header.consumer_group, queue_id)
+            position = self._sources.find_start(topic, header.consumer_group, queue_id)
             if room:
                 found = self._reader.read(topic, queue_id, position, room, PopFilter())
                 records += found.records
                 room -= len(found.offsets)
-                position = found.next
-            rest += self._reader.rest(topic, queue_id, position)
+                position = found.next_offset
+            rest += self._reader.count_remaining(topic, queue_id, position)
         shown = PopMessageResponseHeader(
             pop_time=0, invisible_time=0, revive_qid=0, rest_num=rest
         )
@@ -135,7 +139,7 @@ class QuestionHandler:
         return request.reply()
 
 
-def _notified(
+def _answer_notification(
     request: Command, *, has_msg: bool = False, polling_full: bool = False
 ) -> Command:
     header = NotificationResponseHeader(has_msg=has_msg, polling_full=polling_full)

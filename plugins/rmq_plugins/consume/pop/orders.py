@@ -31,7 +31,7 @@ class Orders(JsonTable):
         broker.topics.on_change.append(self._topic_changed)
         broker.groups.on_change.append(self._group_changed)
         self._groups = broker.groups
-        self.on_free: Callable[[str, str, int, int], None] = lambda *_: None
+        self.on_blocked: Callable[[str, str, int, int], None] = lambda *_: None
         """Called with topic, group, queue and the time when it gives messages again."""
 
     def _read(self, value: dict[str, Any]) -> None:
@@ -68,7 +68,7 @@ class Orders(JsonTable):
     def _get(self, topic: str, group: str, queue_id: int) -> QueueOrder | None:
         return self._orders.get(f"{topic}@{group}", {}).get(queue_id)
 
-    def free_at(
+    def blocked_until_ms(
         self,
         topic: str,
         group: str,
@@ -81,9 +81,9 @@ class Orders(JsonTable):
         order = self._get(topic, group, queue_id)
         if order is None or (attempt is not None and attempt == order.attempt_id):
             return 0
-        return order.free_at(wait_ms)
+        return order.blocked_until_ms(wait_ms)
 
-    def popped(
+    def record_pop(
         self,
         where: tuple[str, str, int],
         offsets: list[int],
@@ -94,7 +94,7 @@ class Orders(JsonTable):
     ) -> dict[int, int]:
         """Note a POP; return how often each offset was popped before."""
         topic, group, queue_id = where
-        order = QueueOrder.of_pop(
+        order = QueueOrder.from_pop(
             offsets,
             self._get(topic, group, queue_id),
             attempt_id=attempt,
@@ -107,7 +107,7 @@ class Orders(JsonTable):
             raise RequestRejected(2, f"{MAX_QUEUES} queues are popped in order already")
         queues[queue_id] = order
         self.touch()
-        self.on_free(topic, group, queue_id, pop_ms + invisible_ms)
+        self.on_blocked(topic, group, queue_id, pop_ms + invisible_ms)
         return order.counts
 
     def ack(
@@ -129,7 +129,7 @@ class Orders(JsonTable):
         order = self._get(*where)
         if order is not None and order.extend(offset, pop_ms, until_ms):
             self.touch()
-            self.on_free(*where, until_ms)
+            self.on_blocked(*where, until_ms)
 
     def reset(self, topic: str, group: str, queue_id: int) -> None:
         """Forget what was popped of a queue, because its offset was set."""

@@ -15,7 +15,7 @@ class PopParts:
 
     def __init__(self, broker: BrokerContext, orders: Orders, acks: AckTable) -> None:
         checkpoints, records = Checkpoints(broker, acks), PopRecords(broker)
-        self.reached = checkpoints.reached
+        self.find_popped_offset = checkpoints.find_popped_offset
         self.reviver = Reviver(broker, checkpoints, records)
         pops = PopHandler(broker, checkpoints, self.reviver, orders)
         self.held = pops.held
@@ -23,10 +23,10 @@ class PopParts:
             broker, checkpoints, self.reviver, records, orders, self.held
         )
         self.pop = pops.pop
-        self.peek = pops.questions.peek
-        self.notify = pops.questions.notify
-        self.polling_info = pops.questions.polling_info
-        self.roll_back = pops.questions.roll_back
+        self.peek = pops.queries.peek
+        self.notify = pops.queries.notify
+        self.report_polling = pops.queries.report_polling
+        self.roll_back = pops.queries.roll_back
         self.ack = handler.ack
         self.ack_batch = handler.ack_batch
-        self.change = handler.change
+        self.change_invisible_time = handler.change_invisible_time

@@ -42,15 +42,15 @@ class Found(NamedTuple):
     records: list[bytes]
     """One by one, or all of them joined."""
 
-    next: int
-    rest: int
+    next_offset: int
+    remaining: int
 
-    def separate(self) -> list[bytes]:
+    def split_records(self) -> list[bytes]:
         """Return the records one by one."""
         if len(self.records) == len(self.offsets):
             return self.records
         (body,) = self.records
-        return [record for _, record in _split(body, 0, len(self.offsets))]
+        return [record for _, record in _split_messages(body, 0, len(self.offsets))]
 
 
 class PopReader:
@@ -62,34 +62,34 @@ class PopReader:
         self._offsets = broker.offsets
         self._checkpoints = checkpoints
 
-    def queue(
+    def open_queue(
         self, topic: str, group: str, queue_id: int, *, from_newest: bool
     ) -> PopQueue:
         """Return the queue, with the offset to go on from."""
-        known = self._checkpoints.queue(topic, group, queue_id)
+        known = self._checkpoints.find_queue(topic, group, queue_id)
         reset = self._offsets.take_reset(group, topic, queue_id)
         if reset is not None and known is not None:
             return self._checkpoints.reset(known, reset)
         if known is not None:
             committed = self._offsets.query(group, topic, queue_id)
-            if committed > known.next:
+            if committed > known.next_offset:
                 return self._checkpoints.reset(known, committed)
             return known
         offset = reset
         if offset is None:
             offset = self._offsets.query(group, topic, queue_id)
         if offset < 0:
-            offset = self._first(topic, queue_id, from_newest)
+            offset = self._initial_offset(topic, queue_id, from_newest)
             self._offsets.commit("a POP", group, topic, queue_id, offset)
-        return self._checkpoints.begin(topic, group, queue_id, offset)
+        return self._checkpoints.begin_queue(topic, group, queue_id, offset)
 
-    def position(self, topic: str, group: str, queue_id: int) -> int:
+    def find_position(self, topic: str, group: str, queue_id: int) -> int:
         """Return where a POP would read; nothing is noted."""
-        known = self._checkpoints.queue(topic, group, queue_id)
+        known = self._checkpoints.find_queue(topic, group, queue_id)
         committed = self._offsets.query(group, topic, queue_id)
-        return max(committed, -1 if known is None else known.next)
+        return max(committed, -1 if known is None else known.next_offset)
 
-    def _first(self, topic: str, queue_id: int, from_newest: bool) -> int:
+    def _initial_offset(self, topic: str, queue_id: int, from_newest: bool) -> int:
         low = self._messages.min_offset(topic, queue_id)
         if not from_newest:
             return low
@@ -97,7 +97,7 @@ class PopReader:
             return 0
         return max(self._messages.max_offset(topic, queue_id) - 1, 0)
 
-    def rest(self, topic: str, queue_id: int, offset: int) -> int:
+    def count_remaining(self, topic: str, queue_id: int, offset: int) -> int:
         """Return how many messages a queue has from an offset on."""
         return max(0, self._messages.max_offset(topic, queue_id) - offset)
 
@@ -121,18 +121,18 @@ class PopReader:
                 ):
                     offsets, records = [*range(begin, at)], [found.body]
                     break
-                for each, record in _split(found.body, offset, most):
+                for each, record in _split_messages(found.body, offset, most):
                     if len(offsets) == most:  # the rest of an inner batch
                         at = each
                         break
-                    if _takes(wanted, record):
+                    if _matches(wanted, record):
                         offsets.append(each)
                         records.append(record)
             elif found.status not in _MOVED:
                 break
             if offsets:
                 break
-        return Found(offsets, records, at, self.rest(topic, queue_id, at))
+        return Found(offsets, records, at, self.count_remaining(topic, queue_id, at))
 
     def _is_plain(self, topic: str, queue_id: int, wanted: PopFilter) -> bool:
         """Whether each record is one message, whatever it says."""
@@ -141,7 +141,7 @@ class PopReader:
         return wanted.predicate is None and not queue.is_batch
 
 
-def _split(body: bytes, first: int, most: int) -> Iterator[tuple[int, bytes]]:
+def _split_messages(body: bytes, first: int, most: int) -> Iterator[tuple[int, bytes]]:
     """Yield the messages of an answer with their queue offsets, from `first` on.
 
     Of an inner batch they are one more than `most`: nobody takes those after them.
@@ -160,14 +160,14 @@ def _split(body: bytes, first: int, most: int) -> Iterator[tuple[int, bytes]]:
         position += size
 
 
-def _takes(wanted: PopFilter, record: bytes) -> bool:
+def _matches(wanted: PopFilter, record: bytes) -> bool:
     if wanted.predicate is None:
         return True
     text = RecordView(record, 0).properties.decode("utf-8", "replace")
     return wanted.predicate(decode_properties(text))
 
 
-def under_topic(data: bytes, topic: str, handle: str) -> bytes:
+def readdress_retry(data: bytes, topic: str, handle: str) -> bytes:
     """Return a record of a retry topic as one of the topic, with its handle."""
     record = decode_stored_at(data, 0)
     properties = dict(record.properties)

@@ -74,7 +74,7 @@ class PopRecords:
             topic=queue.topic,
         )
         at_ms = checkpoint.due_ms - CK_EARLIER_MS
-        key = self._key(checkpoint, checkpoint.start, CK)
+        key = self._build_key(checkpoint, checkpoint.start, CK)
         return self._put_timed(checkpoint.revive_queue, body, CK, key, at_ms)
 
     def put_acks(self, checkpoint: Checkpoint, offsets: list[int]) -> PutResult:
@@ -91,11 +91,11 @@ class PopRecords:
             topic=queue.topic,
         )
         kind = ACK if is_one else BATCH_ACK
-        key = self._key(checkpoint, body.offset, ACK)
+        key = self._build_key(checkpoint, body.offset, ACK)
         at_ms = checkpoint.due_ms
         return self._put_timed(checkpoint.revive_queue, body, kind, key, at_ms)
 
-    def _key(self, checkpoint: Checkpoint, offset: int, kind: str) -> str:
+    def _build_key(self, checkpoint: Checkpoint, offset: int, kind: str) -> str:
         queue = checkpoint.queue
         numbers = queue.queue_id, offset
         parts = queue.topic, *map(str, numbers), queue.group, str(checkpoint.pop_ms)
@@ -104,7 +104,7 @@ class PopRecords:
     def _put_timed(
         self, revive_queue: int, body: Body, tags: str, key: str, at_ms: int
     ) -> PutResult:
-        message = self._message(self.revive_topic, revive_queue, body.encode())
+        message = self._build_message(self.revive_topic, revive_queue, body.encode())
         message.properties = {
             names.TAGS: tags,
             names.TIMER_DELIVER_MS: str(at_ms),
@@ -117,7 +117,7 @@ class PopRecords:
                 return PutResult(PutStatus.MESSAGE_ILLEGAL)
             return PutResult(PutStatus.SERVICE_NOT_AVAILABLE)
 
-    def _message(self, topic: str, queue_id: int, body: bytes) -> Message:
+    def _build_message(self, topic: str, queue_id: int, body: bytes) -> Message:
         flags = BORN_HOST_V6 if len(self._host) == _IPV6_HOST_SIZE else 0
         now_ms = self._clock.now_ms()
         return Message(topic, queue_id, body, 0, flags, now_ms, self._host)

@@ -89,23 +89,23 @@ class Reviver:
         self._alarm = Alarm(broker.clock.now_ms)
         checkpoints.on_due = self._alarm.wake_at
         self._young: deque[Checkpoint] = deque()
-        self._acked: dict[Checkpoint, None] = {}
-        self._places = {
-            queue_id: _Place(self._first(queue_id))
+        self._unwritten_acks: dict[Checkpoint, None] = {}
+        self._progress = {
+            queue_id: _QueueProgress(self._first_offset(queue_id))
             for queue_id in range(broker.config.revive_queue_nums)
         }
         self.revived = 0
-        for queue_id in self._places:
-            if self._behind(queue_id):
+        for queue_id in self._progress:
+            if self._find_lag(queue_id):
                 self._alarm.wake_at(0)
 
-    def _first(self, queue_id: int) -> int:
+    def _first_offset(self, queue_id: int) -> int:
         topic = self._records.revive_topic
         return self._offsets.query(GROUP, topic, queue_id) + 1
 
     # -- what handlers tell
 
-    def popped(self, checkpoint: Checkpoint) -> bool:
+    def add_checkpoint(self, checkpoint: Checkpoint) -> bool:
         """Keep a new checkpoint, or write it at once; False if the store refuses."""
         checkpoints = self._checkpoints
         at_once = not checkpoints.is_buffered
@@ -122,7 +122,7 @@ class Reviver:
             self._alarm.wake_at(checkpoint.pop_ms + STAY_MS)
         return True
 
-    def write(self, checkpoint: Checkpoint) -> bool:
+    def write_checkpoint(self, checkpoint: Checkpoint) -> bool:
         """Write a new checkpoint at once; False if the store refuses."""
         if not self._write(checkpoint):
             return False
@@ -136,16 +136,16 @@ class Reviver:
             "checkpoints": len(self._checkpoints.by_key),
             "queues": len(self._checkpoints.queues),
             "revived": self.revived,
-            "reviveBehind": sum(map(self._behind, self._places)),
+            "reviveBehind": sum(map(self._find_lag, self._progress)),
         }
 
-    def acked(self, checkpoint: Checkpoint, offset: int) -> bool:
+    def ack(self, checkpoint: Checkpoint, offset: int) -> bool:
         """Note an ack of a checkpoint in memory; False if the log must have it at once,
         and the store refuses.
         """
         if checkpoint.marks.clear(offset):
             if checkpoint.is_written:
-                self._note(checkpoint, offset)
+                self._record_ack(checkpoint, offset)
             if checkpoint.is_acked:
                 self._checkpoints.end(checkpoint)
         if self._checkpoints.is_buffered or not checkpoint.acked:
@@ -153,31 +153,31 @@ class Reviver:
         self._write_acks()
         return not checkpoint.acked
 
-    def acked_compiled(self, acks: list[tuple[Key, int]]) -> None:
+    def apply_acks(self, acks: list[tuple[Key, int]]) -> None:
         """Note acks of a poll whose bits are cleared."""
         checkpoints = [(self._checkpoints.by_key[key], offset) for key, offset in acks]
         for checkpoint, offset in checkpoints:
             if checkpoint.is_written:
-                self._note(checkpoint, offset)
+                self._record_ack(checkpoint, offset)
         for checkpoint, _ in checkpoints:
             if checkpoint.is_acked:
                 self._checkpoints.end(checkpoint)
 
-    def _note(self, checkpoint: Checkpoint, offset: int) -> None:
+    def _record_ack(self, checkpoint: Checkpoint, offset: int) -> None:
         """Have the log learn of an ack of a written checkpoint."""
         checkpoint.acked.append(offset)
-        self._acked[checkpoint] = None
+        self._unwritten_acks[checkpoint] = None
         self._alarm.wake_at(self._clock.now_ms() + TICK_MS)
 
     def on_arrivals(self, touched: Mapping[tuple[str, int], int]) -> None:
         """Wake the task when the timer has delivered records."""
         queues = self._queues.of_topic(self._records.revive_topic)
-        if any(self._behind(queue.queue_id) for queue in queues):
+        if any(self._find_lag(queue.queue_id) for queue in queues):
             self._alarm.wake_at(0)
 
     def stop(self) -> None:
         """Write what is in memory, because the broker stops."""
-        self._checkpoints.write_through()
+        self._checkpoints.stop_buffering()
         for checkpoint in list(self._checkpoints.all()):
             if not checkpoint.is_written and not checkpoint.is_acked:
                 self._write(checkpoint)
@@ -192,22 +192,22 @@ class Reviver:
         """Revive, write and read until cancelled."""
         try:
             while True:
-                await self._turn()
+                await self._run_turn()
         finally:
-            self._checkpoints.settle()  # replicas have got what `stop` wrote
+            self._checkpoints.commit_delayed()  # replicas have got what `stop` wrote
 
-    async def _turn(self) -> None:
-        self._ask_next()
+    async def _run_turn(self) -> None:
+        self._set_alarm()
         await self._alarm.wait()
-        for queue_id in self._places:
-            while self.read(queue_id):
+        for queue_id in self._progress:
+            while self.read_batch(queue_id):
                 await self._next_turn()
         self.tick()
         await self._revive_due()
         self._arrivals.flush()
         await self._next_turn()
 
-    def _ask_next(self) -> None:
+    def _set_alarm(self) -> None:
         due_ms = self._checkpoints.next_due_ms()
         if due_ms is not None:
             self._alarm.wake_at(due_ms)
@@ -215,8 +215,8 @@ class Reviver:
             self._young.popleft()
         if self._young:
             self._alarm.wake_at(self._young[0].pop_ms + STAY_MS)
-        is_waiting = self._checkpoints.has_unsettled or self._acked
-        if is_waiting or any(place.open for place in self._places.values()):
+        is_waiting = self._checkpoints.has_delayed_commits or self._unwritten_acks
+        if is_waiting or any(place.open for place in self._progress.values()):
             self._alarm.wake_at(self._clock.now_ms() + TICK_MS)
 
     def tick(self) -> None:
@@ -230,8 +230,8 @@ class Reviver:
                 self._young.appendleft(checkpoint)
                 break
         self._write_acks()
-        self._checkpoints.settle()
-        self._settle()
+        self._checkpoints.commit_delayed()
+        self._commit_progress()
 
     def _write(self, checkpoint: Checkpoint) -> bool:
         result = self._records.put_checkpoint(checkpoint)
@@ -243,7 +243,7 @@ class Reviver:
 
     def _write_acks(self) -> None:
         """Write the acks of each checkpoint together."""
-        waiting, self._acked = self._acked, {}
+        waiting, self._unwritten_acks = self._unwritten_acks, {}
         for checkpoint in waiting:
             if not checkpoint.acked:
                 continue
@@ -251,22 +251,22 @@ class Reviver:
             if result.status is PutStatus.PUT_OK:
                 checkpoint.acked = []
             else:
-                self._acked[checkpoint] = None
+                self._unwritten_acks[checkpoint] = None
 
     # -- out of memory
 
     async def _revive_due(self) -> None:
         checkpoints, count = self._checkpoints, 0
-        are_acks_written = not self._acked
+        are_acks_written = not self._unwritten_acks
         while (checkpoint := checkpoints.take_due(self._clock.now_ms())) is not None:
             if checkpoint.is_adopted and not (
                 are_acks_written and self._has_all_acks(checkpoint)
             ):
-                checkpoints.again_at(self._clock.now_ms() + TICK_MS, checkpoint)
+                checkpoints.postpone(self._clock.now_ms() + TICK_MS, checkpoint)
                 await self._next_turn()
                 continue
             if not self.revive(checkpoint):
-                checkpoints.again_at(self._clock.now_ms() + RETRY_MS, checkpoint)
+                checkpoints.postpone(self._clock.now_ms() + RETRY_MS, checkpoint)
                 return
             count += 1
             if count % BATCH == 0:
@@ -279,7 +279,7 @@ class Reviver:
         delivered_ms = timer.read_slot * timer.precision_ms
         if delivered_ms <= checkpoint.due_ms + timer.precision_ms:
             return False
-        is_read = not any(self._behind(queue_id) for queue_id in self._places)
+        is_read = not any(self._find_lag(queue_id) for queue_id in self._progress)
         return is_read or self._checkpoints.is_full
 
     def revive(self, checkpoint: Checkpoint) -> bool:
@@ -291,7 +291,7 @@ class Reviver:
                 return False
             checkpoint.marks.clear(offset)
             if checkpoint.is_written:
-                self._note(checkpoint, offset)
+                self._record_ack(checkpoint, offset)
         self._checkpoints.end(checkpoint)
         return True
 
@@ -339,43 +339,47 @@ class Reviver:
 
     # -- the revive topic
 
-    def _behind(self, queue_id: int) -> int:
-        if queue_id not in self._places:
+    def _find_lag(self, queue_id: int) -> int:
+        if queue_id not in self._progress:
             return 0
         end = self._messages.max_offset(self._records.revive_topic, queue_id)
-        return max(0, end - self._places[queue_id].next)
+        return max(0, end - self._progress[queue_id].next_offset)
 
-    def read(self, queue_id: int) -> bool:
+    def read_batch(self, queue_id: int) -> bool:
         """Read one batch of a queue of the revive topic; whether there was one."""
-        place = self._places[queue_id]
+        place = self._progress[queue_id]
         topic = self._records.revive_topic
-        if not self._behind(queue_id) or self._checkpoints.is_full:
+        if not self._find_lag(queue_id) or self._checkpoints.is_full:
             return False
-        found = self._messages.get(topic, queue_id, QueueOffset(place.next), BATCH)
+        found = self._messages.get(
+            topic, queue_id, QueueOffset(place.next_offset), BATCH
+        )
         if found.status is GetStatus.FOUND:
             for record in decode_stored(found.body):
-                place.open.append((record.queue_offset, self._take(record, queue_id)))
-        if found.next_begin_offset <= place.next:
+                place.open.append(
+                    (record.queue_offset, self._read_record(record, queue_id))
+                )
+        if found.next_begin_offset <= place.next_offset:
             return False
-        place.next = found.next_begin_offset
+        place.next_offset = found.next_begin_offset
         return True
 
-    def _take(self, record: StoredMessage, queue_id: int) -> Checkpoint | None:
+    def _read_record(self, record: StoredMessage, queue_id: int) -> Checkpoint | None:
         """Look at a record; return the checkpoint that must be settled before it."""
         tags = record.properties.get(names.TAGS)
         if tags == CK:
             found = read_checkpoint(record.body)
             if found is not None:
-                return self._adopt(found, queue_id, record)
+                return self._adopt_checkpoint(found, queue_id, record)
         elif tags in (ACK, BATCH_ACK):
             acks = read_acks(record.body)
             if acks is not None:
-                self._take_acks(acks)
+                self._apply_ack_record(acks)
                 return None
         logger.error("the record at %d of POP is unknown", record.physical_offset)
         return None
 
-    def _adopt(
+    def _adopt_checkpoint(
         self, found: CheckpointRecord, queue_id: int, record: StoredMessage
     ) -> Checkpoint | None:
         """Return the checkpoint of a record: one in memory, or a new one."""
@@ -389,7 +393,7 @@ class Reviver:
         bits = (1 << len(offsets)) - 1 & ~found.bits
         if not bits or self._topics.get(topic) is None:
             return None
-        queue = self._checkpoints.queue(topic, group, found.queue_id)
+        queue = self._checkpoints.find_queue(topic, group, found.queue_id)
         if queue is None:  # of no POP of this run: it has no offset to move
             queue = PopQueue(topic, group, found.queue_id, 0, is_gone=True)
         retries = found.retries or "0"
@@ -408,7 +412,7 @@ class Reviver:
         self._checkpoints.add(checkpoint)
         return checkpoint
 
-    def _take_acks(self, acks: AckRecord) -> None:
+    def _apply_ack_record(self, acks: AckRecord) -> None:
         key = acks.topic or "", acks.group or "", acks.queue_id, acks.start, acks.pop_ms
         checkpoint = self._checkpoints.by_key.get(key)
         if checkpoint is None:
@@ -418,10 +422,10 @@ class Reviver:
         if checkpoint.is_acked:
             self._checkpoints.end(checkpoint)
 
-    def _settle(self) -> None:
+    def _commit_progress(self) -> None:
         """Commit how far all records of the revive topic are settled."""
         kept = self._positions.stable.value
-        for queue_id, place in self._places.items():
+        for queue_id, place in self._progress.items():
             settled = None
             while place.open:
                 offset, checkpoint = place.open[0]
@@ -437,9 +441,9 @@ class Reviver:
                     self._offsets.commit("a POP", GROUP, topic, queue_id, settled)
 
 
-class _Place:
+class _QueueProgress:
     """How far one queue of the revive topic is read, and what is not settled."""
 
     def __init__(self, start: int) -> None:
-        self.next = start
+        self.next_offset = start
         self.open: deque[tuple[int, Checkpoint | None]] = deque()

@@ -34,7 +34,7 @@ class PopSources:
             return second, pop_retry_topic(topic, group, 1)
         return (second,)
 
-    def retry(self, topic: str, group: str) -> list[Source]:
+    def retry_sources(self, topic: str, group: str) -> list[Source]:
         """Return the queues with messages to be consumed again, of one retry topic.
 
         An answer has one entry for a queue of retries.
@@ -48,15 +48,15 @@ class PopSources:
                 Source(name, queue_id, flag)
                 for queue_id in range(config.read_queue_nums)
             ]
-            if any(self.rest(each, group) for each in sources):
+            if any(self.count_remaining(each, group) for each in sources):
                 return sources
         return []
 
-    def rest(self, source: Source, group: str) -> int:
+    def count_remaining(self, source: Source, group: str) -> int:
         """Return how many messages of a queue a group has not popped."""
-        position = self.position(source.topic, group, source.queue_id)
-        return self._reader.rest(source.topic, source.queue_id, position)
+        position = self.find_start(source.topic, group, source.queue_id)
+        return self._reader.count_remaining(source.topic, source.queue_id, position)
 
-    def position(self, topic: str, group: str, queue_id: int) -> int:
+    def find_start(self, topic: str, group: str, queue_id: int) -> int:
         """Return where a POP of a queue would begin."""
-        return max(0, self._reader.position(topic, group, queue_id))
+        return max(0, self._reader.find_position(topic, group, queue_id))

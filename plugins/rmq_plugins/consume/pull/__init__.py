@@ -22,6 +22,8 @@ def rmq_setup(broker: BrokerContext, register: Register) -> None:
     register.on_close(pulls.drop)
     register.on_stop(pulls.end_all)
     register.on_config(pulls.config_changed)
-    register.native(RequestCode.PULL_MESSAGE, pulls.compiled, ports=_MAIN_ONLY)
+    register.native(RequestCode.PULL_MESSAGE, pulls.enable_native, ports=_MAIN_ONLY)
     if broker.config.lite_pull_message_enable:
-        register.native(RequestCode.LITE_PULL_MESSAGE, pulls.compiled, ports=_MAIN_ONLY)
+        register.native(
+            RequestCode.LITE_PULL_MESSAGE, pulls.enable_native, ports=_MAIN_ONLY
+        )

@@ -58,12 +58,12 @@ class PullChecks:
     ) -> PullPlan:
         """Return what to read, or reject the pull."""
         self._check_broker(request)
-        group = self._group(header.consumer_group, connection)
-        topic = self._topic(header, connection)
+        group = self._find_group(header.consumer_group, connection)
+        topic = self._find_topic(header, connection)
         if header.sys_flag & PULL_SUBSCRIPTION:
-            wanted = self._filter(header.subscription, header.expression_type)
+            wanted = self._build_filter(header.subscription, header.expression_type)
         else:
-            wanted = self._registered_filter(header, group)
+            wanted = self._find_registered_filter(header, group)
         if self._config.filter_support_retry and is_retry_topic(header.topic):
             select = select_retries(header.topic, self._filters)
             wanted = wanted._replace(predicate=select)
@@ -89,7 +89,7 @@ class PullChecks:
                 f"the broker[{self._name}] for lite pull consumer is forbidden",
             )
 
-    def _group(self, name: str, connection: Connection) -> SubscriptionGroupConfig:
+    def _find_group(self, name: str, connection: Connection) -> SubscriptionGroupConfig:
         group = self._groups.find(name, connection.remote_address)
         if group is None:
             raise RequestRejected(
@@ -102,7 +102,7 @@ class PullChecks:
             )
         return group
 
-    def _topic(
+    def _find_topic(
         self, header: PullMessageRequestHeader, connection: Connection
     ) -> TopicConfig:
         name = header.topic
@@ -130,7 +130,7 @@ class PullChecks:
             )
         return topic
 
-    def _registered_filter(
+    def _find_registered_filter(
         self, header: PullMessageRequestHeader, settings: SubscriptionGroupConfig
     ) -> PullFilter:
         """Return the filter that the group's heartbeats announced.
@@ -166,7 +166,9 @@ class PullChecks:
         if subscription.sub_version >= header.sub_version:
             if not is_tag_type(subscription.expression_type):
                 self._check_selector(header)
-            return self._filter(subscription.sub_string, subscription.expression_type)
+            return self._build_filter(
+                subscription.sub_string, subscription.expression_type
+            )
         if is_tag_type(subscription.expression_type):
             return PullFilter()
         raise RequestRejected(
@@ -189,7 +191,7 @@ class PullChecks:
                 "the consumer's consumer filter data not latest",
             )
 
-    def _filter(self, expression: str | None, kind: str | None) -> PullFilter:
+    def _build_filter(self, expression: str | None, kind: str | None) -> PullFilter:
         return build_filter(
             expression, kind, allows_sql=self._config.enable_property_filter
         )

@@ -64,7 +64,7 @@ _PLAIN: Final = GetStatus.FOUND, GetStatus.OFFSET_OVERFLOW_ONE
 """After these the compiled path serves the next pull like it."""
 
 
-class Ran(NamedTuple):
+class PullOutcome(NamedTuple):
     """A pull's answer; without a result the pull was refused."""
 
     answer: Command
@@ -101,7 +101,7 @@ class PullHandler:
         config = self._config
         return None if config.long_polling_enable else config.short_polling_time_mills
 
-    def compiled(self) -> PullPath:
+    def enable_native(self) -> PullPath:
         """Show what is plain to compiled handlers from the first call on."""
         if self._native is None:
             self._native = NativePulls(self._broker, self._wake_service)
@@ -111,7 +111,7 @@ class PullHandler:
     def config_changed(self, _keys: object) -> None:
         """Hear that keys of the configuration have new values."""
         if self._native is not None:
-            self._native.forget_all()
+            self._native.remove_all()
             self._limit_compiled(self._native)
 
     def _limits(self) -> HeldPullLimits:
@@ -162,7 +162,7 @@ class PullHandler:
             self.held.sweep()
             self._sweep_compiled()
             for returned in self.take_returned():
-                self.go_on(returned)
+                self.resume_returned(returned)
                 await self._next_turn()
             while self.held.has_more:
                 await self._next_turn()
@@ -188,7 +188,7 @@ class PullHandler:
         """Return the pulls that the compiled path gave back."""
         return [] if self._native is None else self._native.table.held.take_returned()
 
-    def go_on(self, returned: ReturnedPull) -> None:
+    def resume_returned(self, returned: ReturnedPull) -> None:
         """Run a pull that the compiled path could not answer."""
         connection = self._broker.connection_of(returned.token)
         if connection is None:
@@ -199,8 +199,8 @@ class PullHandler:
         deadline_ms = self._now_ms() + returned.left_ms
         pull = HeldPull(request, header, connection, deadline_ms)
         answer = self.resume(pull, returned.left_ms == 0)
-        if answer is None and not self.held.hold(pull):
-            answer = self._busy(request, header)
+        if answer is None and not self.held.hold_pull(pull):
+            answer = self._refuse_to_hold(request, header)
         if answer is not None:
             connection.send_nowait(answer)
 
@@ -240,7 +240,7 @@ class PullHandler:
 
     def _finish(
         self,
-        ran: Ran,
+        ran: PullOutcome,
         request: Command,
         header: PullMessageRequestHeader,
         connection: Connection,
@@ -258,13 +258,13 @@ class PullHandler:
             return answer
         if view is not None:
             assert self._native is not None, "views are its own"
-            if self._native.keep(view, request, header, connection.token):
+            if self._native.hold_pull(view, request, header, connection.token):
                 return None
         deadline_ms = self._now_ms() + self._suspend_ms(header)
         pull = HeldPull(request, header, connection, deadline_ms, tag_codes)
-        if self.held.hold(pull):
+        if self.held.hold_pull(pull):
             return None
-        return self._busy(request, header)
+        return self._refuse_to_hold(request, header)
 
     def resume(self, pull: HeldPull, is_over: bool) -> Command | None:
         """Run a held pull again; None if it may wait on, and nothing it takes came."""
@@ -292,7 +292,7 @@ class PullHandler:
         *,
         may_wait: bool = True,
         held: HeldPull | None = None,
-    ) -> Ran:
+    ) -> PullOutcome:
         """Check and read; a held pull goes on after what was tested meanwhile."""
         try:
             if held is not None:
@@ -304,11 +304,11 @@ class PullHandler:
             result = self._read(header, plan, may_wait=may_wait)
         except PullForbidden as refusal:
             forbidden = {"forbiddenType": str(int(refusal.forbidden_type))}
-            return Ran(
+            return PullOutcome(
                 request.reply(refusal.code, refusal.remark, ext_fields=forbidden)
             )
         except RequestRejected as refusal:
-            return Ran(request.reply(refusal.code, refusal.remark))
+            return PullOutcome(request.reply(refusal.code, refusal.remark))
         if result.message_count:
             self._statistics.count_get(
                 header.consumer_group,
@@ -327,9 +327,9 @@ class PullHandler:
         view = None
         is_plain = result.status in _PLAIN and not header.lite_topic
         if self._native is not None and is_plain and not may_leave:
-            view = self._native.show(header, plan)
-        answer = _answer(request, header, plan, result, suggested)
-        return Ran(answer, result, tag_codes, view)
+            view = self._native.register_view(header, plan)
+        answer = _build_answer(request, header, plan, result, suggested)
+        return PullOutcome(answer, result, tag_codes, view)
 
     def _read(
         self, header: PullMessageRequestHeader, plan: PullPlan, *, may_wait: bool
@@ -348,7 +348,7 @@ class PullHandler:
             max_bytes = None
         try:
             if plan.filter.predicate is not None:
-                return self._select(header, plan.filter, max_bytes, may_wait)
+                return self._read_matching(header, plan.filter, max_bytes, may_wait)
             return self._messages.get(
                 *where,
                 QueueOffset(header.queue_offset),
@@ -362,7 +362,7 @@ class PullHandler:
                 ResponseCode.SYSTEM_ERROR, f"store getMessage return null: {error}"
             ) from error
 
-    def _select(
+    def _read_matching(
         self,
         header: PullMessageRequestHeader,
         wanted: PullFilter,
@@ -392,9 +392,13 @@ class PullHandler:
             except NotInMemory:
                 if found is None:
                     raise
-                return _none(found, offset)
+                return _build_no_match(found, offset)
             if found.status is not GetStatus.FOUND:
-                return found if offset == header.queue_offset else _none(found, offset)
+                return (
+                    found
+                    if offset == header.queue_offset
+                    else _build_no_match(found, offset)
+                )
             offset = found.next_begin_offset
             records = list(matching_records(found.body, wanted.predicate))
             if records:
@@ -402,7 +406,7 @@ class PullHandler:
                     message_count=len(records), body=b"".join(records)
                 )
             if offset >= min(end, found.max_offset):
-                return _none(found, offset)
+                return _build_no_match(found, offset)
 
     def _commit(self, header: PullMessageRequestHeader, connection: Connection) -> None:
         """Store the group's offset, which travels with the pull."""
@@ -421,11 +425,13 @@ class PullHandler:
         if queue is not None:
             queue.is_watched = is_watched
 
-    def _busy(self, request: Command, header: PullMessageRequestHeader) -> Command:
+    def _refuse_to_hold(
+        self, request: Command, header: PullMessageRequestHeader
+    ) -> Command:
         """Refuse to hold a pull: clients wait for a while before the next one."""
         reason = (
             "the broker stops"
-            if self.held.is_over
+            if self.held.is_stopping
             else "too many pulls wait in this broker, or of this connection, of group "
             f"{header.consumer_group}, or of {header.topic} queue {header.queue_id}"
         )
@@ -439,7 +445,7 @@ class PullHandler:
         return min(header.suspend_timeout_millis, MAX_SUSPEND_MS)
 
 
-def _none(result: GetResult, offset: QueueOffset) -> GetResult:
+def _build_no_match(result: GetResult, offset: QueueOffset) -> GetResult:
     """Say that nothing before `offset` matched."""
     return result._replace(
         status=GetStatus.NO_MATCHED_MESSAGE,
@@ -454,7 +460,7 @@ def _is_reset(result: GetResult) -> bool:
     return result.status is GetStatus.OFFSET_RESET
 
 
-def _answer(
+def _build_answer(
     request: Command,
     header: PullMessageRequestHeader,
     plan: PullPlan,

@@ -148,7 +148,7 @@ class _Queue(msgspec.Struct):
             if not pulls:
                 self.by_code.pop(code, None)
 
-    def take(self, codes: Iterable[int]) -> Pulls:
+    def take_woken(self, codes: Iterable[int]) -> Pulls:
         """Remove and return the pulls that entries with these codes wake."""
         tagged = {pull: None for code in codes for pull in self.by_code.get(code, ())}
         woken = self.untagged | tagged
@@ -193,10 +193,10 @@ class HeldPulls:
         self._by_queue: dict[QueueKey, _Queue] = {}
         self._by_connection: dict[Connection, Pulls] = {}
         self._by_tick: dict[int, Pulls] = {}
-        self._of_group: Counter[str] = Counter()
+        self._count_by_group: Counter[str] = Counter()
         self._to_run: deque[HeldPull] = deque()
         self._last_tick = 0
-        self.is_over = False
+        self.is_stopping = False
         """Whether no pulls are kept any more, because the broker stops."""
 
         self._waiting = self._size = self._held = self._refused = 0
@@ -204,10 +204,10 @@ class HeldPulls:
         self.alarm = Alarm(now_ms)
         """Wakes who calls `sweep` and `run_turn` when there is something to do."""
 
-    def hold(self, pull: HeldPull) -> bool:
+    def hold_pull(self, pull: HeldPull) -> bool:
         """Keep a pull; False if there is no room, or the broker stops."""
         assert not pull.is_done, f"a pull of {pull.queue} was answered already"
-        if self.is_over or not self._has_room(pull):
+        if self.is_stopping or not self._has_room(pull):
             self._refused += 1
             return False
         queue = self._by_queue.get(pull.queue)
@@ -216,11 +216,11 @@ class HeldPulls:
             self._access.watch(pull.queue, True)
         queue.count += 1
         self._by_connection.setdefault(pull.connection, {})[pull] = None
-        self._of_group[pull.header.consumer_group] += 1
+        self._count_by_group[pull.header.consumer_group] += 1
         self._waiting += 1
         self._size += pull.size
         self._held += 1
-        self._wait(pull)
+        self._register(pull)
         return True
 
     def _has_room(self, pull: HeldPull) -> bool:
@@ -229,7 +229,7 @@ class HeldPulls:
             self._waiting < limits.total
             and len(self._by_connection.get(pull.connection, ()))
             < limits.per_connection
-            and self._of_group[pull.header.consumer_group] < limits.per_group
+            and self._count_by_group[pull.header.consumer_group] < limits.per_group
             and (queue is None or queue.count < limits.per_queue)
             and self._size + pull.size <= MAX_SIZE
         )
@@ -242,7 +242,7 @@ class HeldPulls:
         for key, end in queues.items():
             queue = self._by_queue.get(key)
             if queue is not None:
-                woken += self._test(key, queue, end)
+                woken += self._find_woken(key, queue, end)
         if woken:
             self._run_soon(woken)
 
@@ -261,7 +261,7 @@ class HeldPulls:
 
     def end_all(self) -> None:
         """Answer every pull and take no others, because the broker stops."""
-        self.is_over = True
+        self.is_stopping = True
         for pulls in list(self._by_connection.values()):
             self._to_run.extend(pulls)
         while self._to_run:
@@ -299,7 +299,7 @@ class HeldPulls:
             dropped=self._dropped,
         )
 
-    def _test(self, key: QueueKey, queue: _Queue, end: int) -> Iterable[HeldPull]:
+    def _find_woken(self, key: QueueKey, queue: _Queue, end: int) -> Iterable[HeldPull]:
         """Return the pulls that an arrival wakes; its entries are read once."""
         first, queue.tested_offset = queue.tested_offset, end
         codes: Iterable[int] = ()
@@ -309,7 +309,7 @@ class HeldPulls:
             codes = self._access.tag_codes(*key, *entries) if is_known else ()
             if not is_known or min(codes, default=0) < ANY_TAG_BELOW:
                 codes = list(queue.by_code)
-        woken = queue.take(codes)
+        woken = queue.take_woken(codes)
         for pull in woken:
             pull.tested_offset = min(first, end)
         return woken
@@ -326,30 +326,30 @@ class HeldPulls:
     def _run(self, pull: HeldPull) -> None:
         if pull.connection not in self._by_connection:
             self._dropped += 1
-            self._forget(pull)
+            self._remove(pull)
             return
         if pull.is_waiting:
             tested = self._by_queue[pull.queue].tested_offset
             pull.tested_offset = min(tested, self._access.end(*pull.queue))
-        is_over = self.is_over or pull.deadline_ms <= self._now_ms()
+        is_over = self.is_stopping or pull.deadline_ms <= self._now_ms()
         answer = self._resume(pull, is_over)
         if answer is None:
             assert not is_over, f"a pull of {pull.queue} must end"
-            self._wait(pull)
+            self._register(pull)
             return
         self._expired += is_over
         self._woken += not is_over
-        self._forget(pull)
+        self._remove(pull)
         if pull.connection.is_open:
             pull.connection.send_nowait(answer)
 
-    def _wait(self, pull: HeldPull) -> None:
+    def _register(self, pull: HeldPull) -> None:
         """Put a pull where arrivals and time find it."""
         self._by_queue[pull.queue].add(pull)
         self._by_tick.setdefault(pull.tick, {})[pull] = None
         self.alarm.wake_at(pull.tick * TICK_MS)
 
-    def _forget(self, pull: HeldPull) -> None:
+    def _remove(self, pull: HeldPull) -> None:
         """Take a pull out of all tables; empty places go away."""
         assert not pull.is_done, "a pull was forgotten twice"
         pull.is_done = True
@@ -360,9 +360,9 @@ class HeldPulls:
             del self._by_queue[pull.queue]
             self._access.watch(pull.queue, False)
         group = pull.header.consumer_group
-        self._of_group[group] -= 1
-        if not self._of_group[group]:
-            del self._of_group[group]
+        self._count_by_group[group] -= 1
+        if not self._count_by_group[group]:
+            del self._count_by_group[group]
         _discard(self._by_connection, pull.connection, pull)
         _discard(self._by_tick, pull.tick, pull)
         self._waiting -= 1

@@ -36,7 +36,7 @@ class NativePulls:
         self._mappings = broker.queue_mappings
         self._consumers = broker.consumers
         self._statistics = broker.statistics
-        broker.statistics.sources.append(self._count)
+        broker.statistics.sources.append(self._count_all_served)
         self.table: PullTable = broker.messages.pull_table(
             version=WIRE_VERSION,
             commits=broker.offsets.commit_table,
@@ -46,13 +46,15 @@ class NativePulls:
         self._views: dict[ViewKey, PullView] = {}
         self._by_topic: dict[str, set[ViewKey]] = {}
         self._by_group: dict[str, set[ViewKey]] = {}
-        broker.topics.on_change.append(self._forget_topic)
-        broker.groups.on_change.append(self._forget_group)
-        broker.consumers.on_change.append(self._forget_group)
-        broker.offsets.on_reset.append(self._forget_group)
-        broker.rights.on_change.append(self.forget_all)
+        broker.topics.on_change.append(self._remove_topic)
+        broker.groups.on_change.append(self._remove_group)
+        broker.consumers.on_change.append(self._remove_group)
+        broker.offsets.on_reset.append(self._remove_group)
+        broker.rights.on_change.append(self.remove_all)
 
-    def show(self, header: PullMessageRequestHeader, plan: PullPlan) -> PullView | None:
+    def register_view(
+        self, header: PullMessageRequestHeader, plan: PullPlan
+    ) -> PullView | None:
         """Let later pulls like this one take the short way; None if they cannot.
 
         It found messages, or came to the end of its queue; pulls that are declined for
@@ -75,7 +77,7 @@ class NativePulls:
             return None
         view = self._views.get(key)
         if view is None:
-            view = self._add(key, plan, sub_version)
+            view = self._add_view(key, plan, sub_version)
         if view is None or queue is None:
             return None
         offset = QueueOffset(header.queue_offset)
@@ -83,7 +85,7 @@ class NativePulls:
         view.register(queue, None if source is None else source[1])
         return view
 
-    def keep(
+    def hold_pull(
         self, view: PullView, request: Command, header: PullMessageRequestHeader,
         token: int,
     ) -> bool:  # fmt: skip
@@ -101,7 +103,9 @@ class NativePulls:
             suspend_ms=header.suspend_timeout_millis,
         )
 
-    def _add(self, key: ViewKey, plan: PullPlan, sub_version: int) -> PullView | None:
+    def _add_view(
+        self, key: ViewKey, plan: PullPlan, sub_version: int
+    ) -> PullView | None:
         group, topic, expression = key
         config = self._topics.get(topic)
         if config is None:
@@ -109,7 +113,7 @@ class NativePulls:
         if len(self._views) >= VIEW_LIMIT:
             view = self.table.pick_victim()
             assert view is not None, "the table has the views that are known here"
-            self._forget((view.group, view.topic, view.expression))
+            self._remove_view((view.group, view.topic, view.expression))
         view = self._views[key] = PullView(
             group,
             topic,
@@ -126,34 +130,34 @@ class NativePulls:
         self._by_group.setdefault(group, set()).add(key)
         return view
 
-    def forget_all(self) -> None:
+    def remove_all(self) -> None:
         """Leave all pulls to the Python handler until they are shown again."""
         for key in list(self._views):
-            self._forget(key)
+            self._remove_view(key)
 
-    def _forget(self, key: ViewKey) -> None:
+    def _remove_view(self, key: ViewKey) -> None:
         view = self._views.pop(key)
-        self._count_view(view)
+        self._count_served(view)
         self.table.remove(view)
         for keys, name in ((self._by_group, key[0]), (self._by_topic, key[1])):
             keys[name].discard(key)
             if not keys[name]:
                 del keys[name]
 
-    def _forget_topic(self, name: str, _topic: TopicConfig | None) -> None:
+    def _remove_topic(self, name: str, _topic: TopicConfig | None) -> None:
         for key in list(self._by_topic.get(name, ())):
-            self._forget(key)
+            self._remove_view(key)
 
-    def _forget_group(self, name: str) -> None:
+    def _remove_group(self, name: str) -> None:
         for key in list(self._by_group.get(name, ())):
-            self._forget(key)
+            self._remove_view(key)
 
-    def _count(self) -> None:
+    def _count_all_served(self) -> None:
         """Tell the statistics what was served since the last time."""
         for view in self._views.values():
             if view.has_served:
-                self._count_view(view)
+                self._count_served(view)
 
-    def _count_view(self, view: PullView) -> None:
+    def _count_served(self, view: PullView) -> None:
         for queue_id, *served in view.take_served():
             self._statistics.count_get(view.group, view.topic, queue_id, *served)

@@ -56,7 +56,7 @@ class Broker:
 
     @property
     def parts(self):
-        return self.caller.find(LiteOnUse).made()
+        return self.caller.find(LiteOnUse).get_parts()
 
     def run(self, work):
         """What a task does when it wakes up."""
@@ -64,7 +64,7 @@ class Broker:
 
     def pass_ms(self, duration_ms):
         self.clock.ms += duration_ms
-        self.run(self.parts.dispatch.make_due)
+        self.run(self.parts.dispatch.dispatch_due)
 
     def run_held(self):
         """Answer the POPs that were woken, or whose time is over."""

@@ -458,7 +458,7 @@ def test_a_silent_client_is_forgotten(lite):
     lite.clock.ms += 100_000
     other.subscribe("a")
     lite.clock.ms += 80_001
-    lite.run(lite.parts.subscribing.forget_silent)
+    lite.run(lite.parts.subscribing.drop_silent)
     assert info(lite)["liteSubscriptionCount"] == 1
     assert bodies(other.pop()) == [b"1"]
 

@@ -120,14 +120,14 @@ class Popping:
 
         async def run():
             for _ in range(3):
-                while timer.take():
+                while timer.enqueue_batch():
                     pass
                 while (slot := timer.due_slot()) is not None:
                     await timer.deliver(slot)
-                timer.take()
+                timer.enqueue_batch()
                 self.caller.broker.store.durability.flush()
-                for queue_id in reviver._places:
-                    while reviver.read(queue_id):
+                for queue_id in reviver._progress:
+                    while reviver.read_batch(queue_id):
                         pass
                 await reviver._revive_due()
                 reviver.tick()

@@ -119,7 +119,9 @@ def adopt(popping, kind="ck", **fields):
     }  # fmt: skip
     broker = popping.caller.broker
     broker.topics.ensure(REVIVE, queues=1, perm=6)
-    message = popping.reviver._records._message(REVIVE, 0, json.dumps(value).encode())
+    message = popping.reviver._records._build_message(
+        REVIVE, 0, json.dumps(value).encode()
+    )
     message.properties = {"TAGS": kind}
     assert broker.put.append(message).end_offset
     popping.work()

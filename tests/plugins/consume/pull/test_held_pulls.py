@@ -376,7 +376,7 @@ class Work:
             pull = held_pulls.HeldPull(
                 Command(11), header, self.connection, 15_000, tag_codes
             )
-            assert self.held.hold(pull)
+            assert self.held.hold_pull(pull)
 
 
 class Peer:
