@@ -6,6 +6,7 @@ the code.
 
 import dataclasses
 import os
+import textwrap
 from collections.abc import Iterable, Iterator
 
 from rmq.config.keys import unused_keys
@@ -32,9 +33,8 @@ SIGHUP, or use `mqadmin updateBrokerConfig` (request 25) and `updateNamesrvConfi
 (318), which also rewrite the file and save the old one as `.bak`. rmq refuses the whole
 change if a key is not live or out of its limits, and the answer names the key. The name
 server refuses unknown keys, too; the broker ignores them as Java does, with a line in
-its log.
-At a SIGHUP, rmq logs the changed keys that are not live; they take effect at the next
-start.
+its log. At a SIGHUP, rmq logs the changed keys that are not live; they take effect at
+the next start.
 
 A ` #` after a value, and the text after it, are part of the value: a comment needs a
 line of its own. rmq reports every such value, and every unknown key with the most
@@ -97,4 +97,8 @@ def _unused_items() -> Iterator[str]:
     for (reason, is_missed), keys in by_reason.items():
         mark = " (missing)" if is_missed else ""
         names = " ".join(f"`{key}`" for key in keys)
-        yield f"- {reason}{mark}: {names}"
+        item = f"- {reason}{mark}: {names}"
+        yield textwrap.fill(
+            item, 88, subsequent_indent="  ",
+            break_long_words=False, break_on_hyphens=False,
+        )  # fmt: skip

@@ -13,7 +13,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.meta.markdown import paragraphs_of
+
 ROOT = Path(__file__).resolve().parents[2]
+PAGES = [
+    *sorted(ROOT.glob("*.md")),
+    *sorted(ROOT.glob("docs/**/*.md")),
+    ROOT / "examples/README.md",
+]
+"""All pages for people, except the news fragments."""
+
 WORD_LIMIT = 25
 
 BANNED = {
@@ -92,6 +101,9 @@ FUNCTION = re.compile(
 )
 SKIPPED = re.compile(r"^\s*(?:[|+]|>>>|\$ |\.\. |```|rmq |make |#!)")
 SENTENCE_END = re.compile(r"(?<=[.!?:;])(?=\s+[A-Z`\"(*]|\s*$)")
+CODE_LIST = re.compile(r"(?:`[^`]*`(?:,? |, (?:and|or) | (?:and|or) )){2,}`[^`]*`")
+"""Names one after the other count as one word."""
+
 CODE = re.compile(r"`[^`]*`|``[^`]*``|\"[^\"\n]*\"|https?://\S+")
 
 
@@ -190,23 +202,39 @@ def sentences_of(text: str) -> Iterator[str]:
             is_literal = True
             paragraphs.append("")
     for paragraph in paragraphs:
-        for sentence in SENTENCE_END.split(paragraph):
-            if sentence.strip():
-                yield sentence.strip()
+        yield from _split(paragraph)
+
+
+def _split(paragraph: str) -> Iterator[str]:
+    for sentence in SENTENCE_END.split(paragraph):
+        if sentence.strip():
+            yield sentence.strip()
 
 
 def problems_of_text(path: Path, text: Text) -> Iterator[Problem]:
     """Yield what is wrong with the sentences of one text."""
     for sentence in sentences_of(text.text):
-        plain = CODE.sub("x", sentence)
-        if len(plain.split()) > WORD_LIMIT:
-            yield Problem(path, text.line, f"over {WORD_LIMIT} words", sentence)
-        if CLAUSE_FIRST.match(plain) and not plain.endswith("?"):
-            yield Problem(path, text.line, "begins with a clause", sentence)
-        for pattern, instead in BANNED.items():
-            if match := re.search(pattern, plain):
-                rule = f"banned word {match[0]!r} ({instead})"
-                yield Problem(path, text.line, rule, sentence)
+        yield from _problems_of_sentence(path, text.line, sentence)
+
+
+def problems_of_page(path: Path) -> Iterator[Problem]:
+    """Yield what is wrong with the prose of a Markdown page."""
+    for line, paragraph in paragraphs_of(path.read_text()):
+        text = re.sub(r"\]\([^)]*\)", "]", paragraph)
+        for sentence in _split(CODE_LIST.sub("`x`", text)):
+            yield from _problems_of_sentence(path, line, sentence)
+
+
+def _problems_of_sentence(path: Path, line: int, sentence: str) -> Iterator[Problem]:
+    plain = CODE.sub("x", sentence)
+    if len(plain.split()) > WORD_LIMIT:
+        yield Problem(path, line, f"over {WORD_LIMIT} words", sentence)
+    if CLAUSE_FIRST.match(plain) and not plain.endswith("?"):
+        yield Problem(path, line, "begins with a clause", sentence)
+    for pattern, instead in BANNED.items():
+        if match := re.search(pattern, plain):
+            rule = f"banned word {match[0]!r} ({instead})"
+            yield Problem(path, line, rule, sentence)
 
 
 def problems_of_names(path: Path) -> Iterator[Problem]:
@@ -236,17 +264,11 @@ def problems_of_names(path: Path) -> Iterator[Problem]:
 def problems_of(path: Path) -> list[Problem]:
     """Return everything in one file that breaks a rule."""
     if path.suffix == ".md":
-        return list(problems_of_text(path, Text(1, _prose(path.read_text()))))
+        return list(problems_of_page(path))
     found = [
         problem for text in texts_of(path) for problem in problems_of_text(path, text)
     ]
     return found + list(problems_of_names(path))
-
-
-def _prose(page: str) -> str:
-    page = re.sub(r"```.*?```", "", page, flags=re.DOTALL)
-    page = re.sub(r"^\s*(?:\||#|<!--|!\[|\[).*$", "", page, flags=re.MULTILINE)
-    return re.sub(r"\]\([^)]*\)", "]", page)
 
 
 def files_below(folder: Path) -> list[Path]:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.meta.language import (
+    PAGES,
     ROOT,
     Text,
     files_below,
@@ -27,7 +28,7 @@ SHARES = 16
 
 
 def files() -> list[Path]:
-    return [path for room in ROOMS for path in files_below(ROOT / room)]
+    return [path for room in ROOMS for path in files_below(ROOT / room)] + PAGES
 
 
 def counts(paths: list[Path]) -> dict[str, int]:

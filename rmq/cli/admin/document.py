@@ -39,14 +39,14 @@ ELSEWHERE: Final = {
 HEAD: Final = """\
 # Administration
 
-`mqadmin` of RocketMQ works against rmq unmodified, and `rmq admin` has its commands
-by the same names and flags. `rmq admin` prints tables, or one document with `--json`;
-its exit codes are 0 success, 1 refused or failed, 2 usage, 3 unreachable. `-B`
-takes the name of a broker where `-b` takes its address. On a terminal tables fit its
-width and times are local; in a pipe columns are separated by tabs, times are ISO in
-UTC, and the header (`-H` leaves it out) has the keys of `--json`. `--mqadmin` prints
-the raw values of mqadmin's columns, for scripts that read them. `rmq doctor` checks
-configuration, machine and running brokers, and gives a remedy for each problem.
+`mqadmin` of RocketMQ works against rmq unmodified, and `rmq admin` has its commands by
+the same names and flags. `rmq admin` prints tables, or one document with `--json`; its
+exit codes are 0 success, 1 refused or failed, 2 usage, 3 unreachable. `-B` takes the
+name of a broker where `-b` takes its address. On a terminal tables fit its width and
+times are local; in a pipe columns are separated by tabs, times are ISO in UTC, and the
+header (`-H` leaves it out) has the keys of `--json`. `--mqadmin` prints the raw values
+of mqadmin's columns, for scripts that read them. `rmq doctor` checks configuration,
+machine and running brokers, and gives a remedy for each problem.
 
 `python -m rmq.cli.admin.document` prints this page.
 
@@ -83,21 +83,21 @@ of that file.
     rmq consume Hello --from 2026-11-21T03:00 -e --json
     rmq consume Hello -g billing -c 2 -f '%q:%o %k %v\\n'
 
-`rmq consume` without `-g` joins no group and commits nothing. With `-g` it is a
-member of the group: it gets its share of the queues, commits what it has written, and
-leaves the group at the end; another member gets the messages that it received but did
-not write. A new group begins at the first message. `--delay` uses a level of
+`rmq consume` without `-g` joins no group and commits nothing. With `-g` it is a member
+of the group: it gets its share of the queues, commits what it has written, and leaves
+the group at the end; another member gets the messages that it received but did not
+write. A new group begins at the first message. `--delay` uses a level of
 `messageDelayLevel` if its default has one, and else a timer, which not every broker
 serves.
 
 On a terminal a message is one line. In a pipe it has columns separated by tabs, which
-stay as they are: topic, queue, offset, message id and time for `rmq send`; time,
-queue, offset, keys, tags and body for `rmq consume`. Control characters and marks of
-direction in bodies, keys and tags are written as escapes; `--raw` writes bodies as
-they are, but not to a terminal. Ctrl-C ends `rmq consume` with exit code 0, and `rmq
-send --lines` with 130 after it has printed the number of sent messages. If a broker
-stops, `rmq consume` reports it, waits until it is back, and continues; with `-e` it
-ends with exit code 3.
+stay as they are: topic, queue, offset, message id and time for `rmq send`; time, queue,
+offset, keys, tags and body for `rmq consume`. Control characters and marks of direction
+in bodies, keys and tags are written as escapes; `--raw` writes bodies as they are, but
+not to a terminal. Ctrl-C ends `rmq consume` with exit code 0, and `rmq send --lines`
+with 130 after it has printed the number of sent messages. If a broker stops,
+`rmq consume` reports it, waits until it is back, and continues; with `-e` it ends with
+exit code 3.
 
 `queryMsgById` and `queryMsgByUniqueKey` show which groups have consumed a message;
 `queryMsgByOffset` and the prints do not ask for that.
@@ -109,9 +109,9 @@ names of topics, groups and brokers, which it asks the name server (zsh and fish
 ## Statistics and live keys
 
 Request 25 (`updateBrokerConfig`) changes keys that are marked live in
-[configuration.md](configuration.md), in the process and in its file; others are
-refused by name. A key that rmq does not have is ignored, as by Java; the broker's log
-and the remark of the answer name it, and `rmq admin` fails with the remark. Statistics
+[configuration.md](configuration.md), in the process and in its file; others are refused
+by name. A key that rmq does not have is ignored, as by Java; the broker's log and the
+remark of the answer name it, and `rmq admin` fails with the remark. Statistics
 (`statsAll`, 315) hold sums and rates over the last minute, hour and day:
 `TOPIC_PUT_NUMS`, `TOPIC_PUT_SIZE`, `QUEUE_PUT_NUMS`, `QUEUE_PUT_SIZE`,
 `GROUP_GET_NUMS`, `GROUP_GET_SIZE`, `QUEUE_GET_NUMS`, `QUEUE_GET_SIZE`,
