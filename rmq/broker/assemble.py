@@ -11,18 +11,19 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from rmq.broker.arrivals import Arrivals
-from rmq.broker.audit import AuditTable
 from rmq.broker.clients import ConsumerTable, ProducerTable
 from rmq.broker.context import BrokerContext
 from rmq.broker.nameservers import NameServers
 from rmq.broker.put import PutPipeline
 from rmq.broker.queue_locks import QueueLocks
+from rmq.broker.tables.audit import AuditTable
 from rmq.broker.tables.filters import FilterTable
 from rmq.broker.tables.groups import GroupTable
 from rmq.broker.tables.offsets import MAX_ENTRIES, OffsetTable
 from rmq.broker.tables.queue_mappings import QueueMappings
 from rmq.broker.tables.topics import TopicTable
 from rmq.cluster.config import ReplicationConfig
+from rmq.cluster.directory import Directory
 from rmq.cluster.group_role import GroupRole
 from rmq.cluster.local_commits import LocalCommits
 from rmq.cluster.replication import Replication
@@ -37,7 +38,6 @@ from rmq.plugin.registry import PluginSet
 from rmq.protocol.bodies.queue_mapping import CopiedMappings
 from rmq.protocol.bodies.topics import TopicConfig
 from rmq.protocol.codes import RequestCode
-from rmq.remoting.client import RemotingClient
 from rmq.remoting.server import RemotingServer
 from rmq.store.message_store import MessageStore
 from rmq.store.service import StoreService
@@ -57,20 +57,17 @@ def assemble(  # noqa: PLR0913  # tidy: long — one line for each part
     store: MessageStore,
     *,
     clock: Clock,
-    client: RemotingClient,
-    address: str,
+    directory: Directory,
+    server: RemotingServer,
     store_host: bytes,
-    name_servers: tuple[str, ...] = (),
-    credentials: tuple[str, str] | None = None,
-    server: RemotingServer | None = None,
-    replication: ReplicationConfig | None = None,
+    ha_address: str,
+    replication: ReplicationConfig,
     link_tls: "LinkTls | None" = None,
     membership: "Membership | None" = None,
 ) -> BrokerContext:
-    """Return the context of a broker that is reached at `address`, "host:port".
+    """Return the context of a broker; plugins are not set up yet.
 
-    `credentials`, an access key and its secret, sign its requests to name servers.
-    Plugins are not set up yet.
+    Slaves read its log at `ha_address`, "host:port".
     """
     folder = store.directory.config
     local_commits = LocalCommits(folder, clock)
@@ -80,7 +77,7 @@ def assemble(  # noqa: PLR0913  # tidy: long — one line for each part
     _load(store, topics, offsets, groups, filters, audit, mappings)
     role = _role(config, store, topics, membership)
     names = NameServers(
-        config, role, topics, client, credentials, mappings, name_servers, address
+        config, role, topics, directory, mappings, ha_address=ha_address
     )
     context = BrokerContext(
         config=config,
@@ -111,19 +108,25 @@ def assemble(  # noqa: PLR0913  # tidy: long — one line for each part
             config,
             role,
             store,
-            names,
+            directory,
             link_tls,
             membership,
-            None if server is None else server.leave_to_replicas,
+            server.leave_to_replicas,
         ),
         store_host=store_host,
-        address=address,
+        address=directory.own_address,
         boot_ms=clock.now_ms(),
         statistics=BrokerStatistics(store, clock, config.broker_cluster_name),
-        monitor=Monitor(clock),
+        monitor=Monitor(clock, server.connection_count, server.rpc_times),
+        native_counts=server.native_counts,
+        next_turn=server.next_turn,
+        poll_soon=server.poll_soon,
+        connection_of=server.connection_of,
     )
     _follow_master(context)
-    return _connected(server, context)
+    topics.on_change += partial(_set_form, store), names.topic_changed
+    context.monitor.attach(context)
+    return context
 
 
 def _make_tables(
@@ -226,6 +229,7 @@ def _follow_master(context: BrokerContext) -> None:
     context.local_commits.load()
     context.replication.become_slave(
         context.store_service,
+        context.name_servers.register_soon,
         context.arrivals.flush,
         partial(_forget_lost, context.offsets, context.store),
     )
@@ -272,21 +276,6 @@ def _set_form(store: MessageStore, name: str, topic: TopicConfig | None) -> None
     """Let the store know of which type the queues of a topic are."""
     is_batch = topic is not None and topic.has_batch_queues
     store.queues.set_form(name, is_batch=is_batch)
-
-
-def _connected(server: RemotingServer | None, context: BrokerContext) -> BrokerContext:
-    """Let the parts reach each other, and plugins what only the server knows."""
-    context.topics.on_change.append(partial(_set_form, context.store))
-    context.topics.on_change.append(context.name_servers.topic_changed)
-    context.monitor.attach(context)
-    if server is not None:
-        context.native_counts = server.native_counts
-        context.next_turn = server.next_turn
-        context.poll_soon = server.poll_soon
-        context.connection_of = server.connection_of
-        context.monitor.connection_count = server.connection_count
-        context.monitor.rpc_times = server.rpc_times
-    return context
 
 
 def set_up_plugins(

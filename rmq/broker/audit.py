@@ -1,129 +1,30 @@
-"""Audit: the changes by requests of administration, in the log and in a table.
+"""Audit: finds what a request of administration changes, and reports it.
 
-The table has the newest MAX_CHANGES of the last KEPT_MS. File: `config/rmqAudit.json`.
-Passwords are in neither.
+The changes go to the log and to the `AuditTable`.  Passwords are in neither.
 """
 
-import logging
-from collections import deque
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable
+from typing import Final
 
 import msgspec
-import trio
 
-from rmq.config.json_table import JsonTable
+from rmq.broker.context import BrokerContext
 from rmq.config.option import describe
-from rmq.core.clock import Clock
-from rmq.core.logs import Foreign
-from rmq.protocol import fastjson
 from rmq.protocol.bodies import Body
 from rmq.protocol.bodies.auth import UserInfo
 from rmq.protocol.bodies.groups import SubscriptionGroupConfig, SubscriptionGroupList
 from rmq.protocol.codes import OwnRequestCode as OwnCode
 from rmq.protocol.codes import RequestCode as Code
 from rmq.protocol.command import Command
-from rmq.protocol.encoded_members import FILE_LINE, PER_TURN
-from rmq.remoting.changes import NOT_SHOWN, Change, State, report_changes
+from rmq.remoting.changes import NOT_SHOWN, State, report_changes
 from rmq.remoting.dispatch import Handler
-
-if TYPE_CHECKING:
-    from rmq.broker.context import BrokerContext
-
-logger = logging.getLogger(__name__)
-
-MAX_CHANGES: Final = 10_000
-"""About 3 MB of text in the file."""
 
 DETAILED_TOPICS: Final = 64
 """Topics of one request whose old and new state is kept; of more only names."""
 
-KEPT_MS: Final = 7 * 86_400_000
 
-
-class AuditTable(JsonTable):
-    """The last changes, the oldest first."""
-
-    def __init__(self, folder: Path, clock: Clock) -> None:
-        super().__init__(folder / "rmqAudit.json", clock)
-        self._changes: deque[Change] = deque(maxlen=MAX_CHANGES)
-        self._texts: deque[bytes] = deque()
-        """Those of the newest changes, as the file has them, each after a comma."""
-
-        self.on_add: list[Callable[[Change], None]] = []
-
-    def _read(self, value: dict[str, Any]) -> None:
-        found = msgspec.convert(value.get("changes") or [], list[Change])
-        self._changes = deque(found, MAX_CHANGES)
-        self._texts.clear()
-
-    def _content(self) -> object:
-        return {"changes": []}
-
-    def snapshot(self) -> list[bytes]:
-        """Return the text to save in pieces, see `JsonTable`."""
-        self._expire()
-        while self._encode_next():
-            pass
-        [text] = super().snapshot()
-        if not self._texts:
-            return [text]
-        head, tail = text.split(b"[]")
-        first, *others = self._texts
-        return [head, b"[", first[1:], *others, FILE_LINE[:-1], b"]", tail]
-
-    async def _encode(self) -> None:
-        """Encode the changes of the file that was loaded; other tasks run meanwhile."""
-        while self._encode_next():
-            if len(self._texts) % PER_TURN == 0:
-                await trio.lowlevel.checkpoint()
-
-    def _encode_next(self) -> bool:
-        """Encode the newest change without a text; False if each has one."""
-        lacking = len(self._changes) - len(self._texts)
-        if lacking:
-            self._texts.appendleft(_encoded(self._changes[lacking - 1]))
-        return lacking > 0
-
-    def add(self, change: Change) -> None:
-        """Keep a change, and log it."""
-        self._changes.append(change)
-        self._texts.append(_encoded(change))
-        if len(self._texts) > len(self._changes):
-            self._texts.popleft()
-        self.touch()
-        for listener in self.on_add:
-            listener(change)
-        logger.info(
-            "%s from %s: %s %s: %s",
-            Foreign(change.user or "somebody"),
-            change.source,
-            change.action,
-            Foreign(change.subject),
-            Foreign(change.change or "nothing differs", 1_000),
-        )
-
-    def all(self) -> Iterator[Change]:
-        """Yield the changes of the last week."""
-        self._expire()
-        yield from self._changes
-
-    def _expire(self) -> None:
-        oldest_ms = self._clock.now_ms() - KEPT_MS
-        while self._changes and self._changes[0].time_ms < oldest_ms:
-            self._changes.popleft()
-            if len(self._texts) > len(self._changes):
-                self._texts.popleft()
-
-
-def _encoded(change: Change) -> bytes:
-    content = msgspec.structs.asdict(change)
-    return b"," + FILE_LINE + fastjson.dumps_part(content, FILE_LINE)
-
-
-def audited(context: "BrokerContext", code: int, handler: Handler) -> Handler:
-    """Return the handler of a code; if it changes something, one that tells it."""
+def add_audit(context: BrokerContext, code: int, handler: Handler) -> Handler:
+    """Return the handler; with an audit of its changes if the code may make some."""
     state_of = _STATES.get(code)
     if state_of is None:
         return handler
@@ -136,7 +37,7 @@ def audited(context: "BrokerContext", code: int, handler: Handler) -> Handler:
     )
 
 
-def _topics(context: "BrokerContext", names: list[str | None]) -> State:
+def _topics(context: BrokerContext, names: list[str | None]) -> State:
     return {
         f"topic {name}": _content_of(context.topics.get(name)) for name in names if name
     }
@@ -152,7 +53,7 @@ class _NamedTopics(Body, kw_only=True):
     topic_config_list: list[_NamedTopic] = msgspec.field(default_factory=list)
 
 
-def _topic_list(context: "BrokerContext", request: Command) -> State:
+def _topic_list(context: BrokerContext, request: Command) -> State:
     """Return the topics of a list, only their names if they are many."""
     topics = _NamedTopics.decode(request.body).topic_config_list
     names = [topic.topic_name for topic in topics]
@@ -162,7 +63,7 @@ def _topic_list(context: "BrokerContext", request: Command) -> State:
     return {f"{len(names)} topics: {shown}, …": None}
 
 
-def _groups(context: "BrokerContext", names: list[str | None]) -> State:
+def _groups(context: BrokerContext, names: list[str | None]) -> State:
     return {
         f"group {name}": _content_of(context.groups.get(name)) for name in names if name
     }
@@ -172,13 +73,13 @@ def _content_of(body: Body | None) -> dict[str, object] | None:
     return None if body is None else msgspec.to_builtins(body)
 
 
-def _offsets(context: "BrokerContext", group: str, topic: str) -> State:
+def _offsets(context: BrokerContext, group: str, topic: str) -> State:
     queues = context.offsets.queues(group, topic)
     content = {f"queue {queue}": offset for queue, offset in sorted(queues.items())}
     return {f"offsets of {group} in {topic}": content}
 
 
-def _keys(context: "BrokerContext", request: Command) -> State:
+def _keys(context: BrokerContext, request: Command) -> State:
     """Return the values of the keys that request 25 names."""
     lines = request.body.decode("utf-8", "replace").splitlines()
     wanted = {line.partition("=")[0].strip() for line in lines}
@@ -191,7 +92,7 @@ def _keys(context: "BrokerContext", request: Command) -> State:
     return {"configuration": content}
 
 
-def _fields(_: "BrokerContext", request: Command) -> State:
+def _fields(_: BrokerContext, request: Command) -> State:
     """Return the fields of a request whose old state nobody keeps."""
     shown = [
         f"{name}={value}"
@@ -201,7 +102,7 @@ def _fields(_: "BrokerContext", request: Command) -> State:
     return {" ".join(shown): None}
 
 
-def _user(_: "BrokerContext", request: Command) -> State:
+def _user(_: BrokerContext, request: Command) -> State:
     user = UserInfo.decode(request.body) if request.body else UserInfo()
     name = request.ext_fields.get("username") or user.username
     parts = ("type", user.user_type), ("status", user.user_status)
@@ -209,13 +110,13 @@ def _user(_: "BrokerContext", request: Command) -> State:
     return {f"user {name}{shown}": None}
 
 
-def _policy(_: "BrokerContext", request: Command) -> State:
+def _policy(_: BrokerContext, request: Command) -> State:
     fields = request.ext_fields
     rules = request.body.decode("utf-8", "replace")
     return {f"{fields.get('subject')} {fields.get('resource', '')} {rules}": None}
 
 
-_STATES: Final[dict[int, Callable[["BrokerContext", Command], State]]] = {
+_STATES: Final[dict[int, Callable[[BrokerContext, Command], State]]] = {
     Code.UPDATE_AND_CREATE_TOPIC: lambda c, r: _topics(c, [r.ext_fields.get("topic")]),
     Code.UPDATE_AND_CREATE_TOPIC_LIST: _topic_list,
     Code.DELETE_TOPIC_IN_BROKER: lambda c, r: _topics(c, [r.ext_fields.get("topic")]),

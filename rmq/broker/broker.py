@@ -20,12 +20,12 @@ import trio
 from rmq._fastpath import Grants
 from rmq.access.config import AuthConfig
 from rmq.broker import housekeeping
-from rmq.broker.advertise import Advertised, choose_address
 from rmq.broker.assemble import assemble, copy_last_offsets, set_up_plugins
-from rmq.broker.audit import audited
+from rmq.broker.audit import add_audit
 from rmq.broker.context import BrokerContext
 from rmq.cluster.config import ReplicationConfig
-from rmq.cluster.directory import signed_ask
+from rmq.cluster.directory import Directory, signed_ask
+from rmq.config.advertise import Advertised, choose_address
 from rmq.config.broker import BrokerConfig
 from rmq.config.json_table import JsonTable
 from rmq.config.option import build
@@ -52,7 +52,6 @@ from rmq.store.message_store import MessageStore
 if TYPE_CHECKING:
     from rmq.cluster.link_tls import LinkTls
     from rmq.cluster.membership import Membership
-    from rmq.cluster.recovery import ReplicaRecovery
 
 logger = logging.getLogger(__name__)
 
@@ -113,28 +112,26 @@ async def open_broker(  # noqa: PLR0913  # tidy: long — the order of a start
         saved: list[JsonTable] = []
         try:
             credentials = build(AuthConfig, values).inner_credentials()
+            ask, address = signed_ask(client, credentials), ports.advertised.address
+            directory = Directory(ask, name_servers, config, address)
             if is_copy:
-                ask = signed_ask(client, credentials)
-                back = _take_back(config, replication, name_servers, link_tls)
-                await back.run(store, ask, ports.advertised.address)
+                # imported on use: a master without slaves has no log to recover
+                from rmq.cluster.recovery import ReplicaRecovery
+
+                await ReplicaRecovery(replication, directory, link_tls).run(store)
+            ha_address = Address(config.broker_ip2 or host, ports.for_replicas)
             context = assemble(
                 config,
                 store,
                 clock=clock,
-                client=client,
-                address=ports.advertised.address,
-                store_host=store_host,
-                name_servers=name_servers,
-                credentials=credentials,
+                directory=directory,
                 server=server,
+                store_host=store_host,
+                ha_address=ha_address.java_text,
                 replication=replication,
                 link_tls=link_tls,
                 membership=membership,
             )
-            host = config.broker_ip2 or host
-            context.name_servers.ha_address = Address(
-                host, ports.for_replicas
-            ).java_text
             saved += context.topics, context.groups, context.filters, context.offsets
             saved += context.audit, context.local_commits, context.queue_mappings
             if context.role.is_master:
@@ -164,18 +161,6 @@ def _link_tls(config: ReplicationConfig, values: Mapping[str, str]) -> "LinkTls 
     from rmq.cluster.link_tls import LinkTls
 
     return LinkTls(config.ha_tls, read_tls_config(values))
-
-
-def _take_back(
-    config: BrokerConfig,
-    replication: ReplicationConfig,
-    name_servers: tuple[str, ...],
-    link_tls: "LinkTls | None",
-) -> "ReplicaRecovery":
-    # imported on use: a master without slaves has nobody to ask
-    from rmq.cluster.recovery import ReplicaRecovery
-
-    return ReplicaRecovery(config, replication, name_servers, link_tls)
 
 
 async def _take_offsets(context: BrokerContext, membership: "Membership") -> None:
@@ -242,7 +227,7 @@ class Broker:
         for claim in registered.claims.values():
             tables[claim.port].register(
                 claim.code,
-                audited(self.context, claim.code, registered.served_by(claim)),
+                add_audit(self.context, claim.code, registered.served_by(claim)),
                 max_running=claim.max_running,
                 max_waiting=claim.max_waiting,
                 owner=claim.plugin,

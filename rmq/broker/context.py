@@ -8,17 +8,16 @@ import itertools
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from pathlib import Path
 
-import trio
 from msgspec import Struct, field
 
 from rmq.broker.arrivals import Arrivals
-from rmq.broker.audit import AuditTable
 from rmq.broker.clients import ConsumerTable, ProducerTable
 from rmq.broker.nameservers import NameServers
 from rmq.broker.put import PutPipeline
 from rmq.broker.queue_locks import QueueLocks
 from rmq.broker.replicas import Replicas
 from rmq.broker.rights import AllRights
+from rmq.broker.tables.audit import AuditTable
 from rmq.broker.tables.filters import FilterTable
 from rmq.broker.tables.groups import GroupTable
 from rmq.broker.tables.offsets import OffsetTable
@@ -85,16 +84,16 @@ class BrokerContext(Struct, eq=False, kw_only=True):
     boot_ms: int
     statistics: BrokerStatistics
     monitor: Monitor
-    rights: RequestRights = field(default_factory=AllRights)
-    """The rights of users, for handlers; a guard brings them."""
-    native_counts: Callable[[], NativeCounts] = dict
+    native_counts: Callable[[], NativeCounts]
     """Requests that compiled handlers served and declined, by port and code."""
-    next_turn: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint
+    next_turn: Callable[[], Awaitable[None]]
     """A long task awaits it now and then, so that other tasks can run."""
-    poll_soon: Callable[[], None] = lambda: None
-    """Have compiled handlers go on with what the caller made."""
-    connection_of: Callable[[int], Connection | None] = lambda _token: None
+    poll_soon: Callable[[], None]
+    """Let compiled handlers continue with the objects that the caller made."""
+    connection_of: Callable[[int], Connection | None]
     """Return an open connection by the token that compiled handlers know."""
+    rights: RequestRights = field(default_factory=AllRights)
+    """The rights of users, for handlers; a plugin registers them."""
     registered: Registrations = field(default_factory=Registrations)
     """The plugins' registrations, for the broker itself; complete after the start."""
     _turns: Iterator[int] = field(default_factory=itertools.count)

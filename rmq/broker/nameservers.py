@@ -27,7 +27,7 @@ import trio
 from rmq._fastpath import body_crc
 from rmq.broker.tables.queue_mappings import QueueMappings
 from rmq.broker.tables.topics import TopicTable
-from rmq.cluster.directory import Directory, group_addresses, signed_ask
+from rmq.cluster.directory import Directory
 from rmq.cluster.group_role import GroupRole
 from rmq.config.broker import BrokerConfig
 from rmq.config.json_table import encode_in_turns
@@ -52,7 +52,6 @@ from rmq.protocol.headers.route import (
     UnRegisterBrokerRequestHeader,
 )
 from rmq.protocol.topics import SELF_TEST_TOPIC
-from rmq.remoting.client import RemotingClient
 
 logger = logging.getLogger(__name__)
 
@@ -132,25 +131,22 @@ class NameServers:
         config: BrokerConfig,
         role: GroupRole,
         topics: TopicTable,
-        client: RemotingClient,
-        credentials: tuple[str, str] | None = None,
-        mappings: QueueMappings | None = None,
-        addresses: tuple[str, ...] | None = None,
-        address: str = "",
+        directory: Directory,
+        mappings: QueueMappings,
+        *,
+        ha_address: str,
     ) -> None:
-        """Sign requests with these `credentials`, an access key and its secret.
+        """`ha_address` is where slaves read the log.
 
-        Topics in `mappings` are registered as static ones.  `addresses` replace the
-        name servers of `config`; `address` is that of this broker.
+        Topics in `mappings` are registered as static ones.
         """
-        self.addresses = config.name_servers if addresses is None else addresses
-        self.address = address
-        self.ha_address = ""
+        self.directory = directory
+        self.send_request = directory.send_request
+        self.address = directory.own_address
+        self.ha_address = ha_address
         self._config = config
         self._role = role
         self._topics = topics
-        self._client = client
-        self._credentials = credentials
         self._mappings = mappings
         self._servers: list[_ServerState] = []
         self._untold: dict[str, int] = {}
@@ -161,14 +157,13 @@ class NameServers:
         """Counter of the version with the latest change that is sent soon."""
 
         self._progress = trio.Event()
-        self.directory = Directory(self.send_request, lambda: self.addresses, config)
 
     async def run(
         self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> None:
         """Register now, on each change, and periodically."""
         assert not self._servers, "it runs already"
-        self._servers = [_ServerState(address) for address in self.addresses]
+        self._servers = [_ServerState(each) for each in self.directory.name_servers]
         async with trio.open_nursery() as nursery:
             for server in self._servers:
                 nursery.start_soon(self._keep_registered, server)
@@ -481,19 +476,3 @@ class NameServers:
                 server.address,
                 Foreign(error),
             )
-
-    async def group_members(self) -> list[str]:
-        """Ask for the addresses of the other brokers of this group.
-
-        PeerError if no name server answers.
-        """
-        found = await group_addresses(self.send_request, self.addresses, self._config)
-        return [address for address in found.values() if address != self.address]
-
-    async def send_request(
-        self, address: str, request: Command, timeout_ms: int
-    ) -> Command:
-        """Send a request as this broker, signed if it has credentials."""
-        return await signed_ask(self._client, self._credentials)(
-            address, request, timeout_ms
-        )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 import trio
 
 from rmq.access.signature import ACCESS_KEY
-from rmq.broker.audit import audited
+from rmq.broker.audit import add_audit
 from rmq.core.address import Address
 from rmq.core.errors import RequestRejected
 from rmq.protocol.codes import ResponseCode
@@ -51,7 +51,7 @@ async def serve(
             f"no plugin serves request {request.code}",
         )
     handler = broker.registered.served_by(claim)
-    result = audited(broker, request.code, handler)(request, caller)
+    result = add_audit(broker, request.code, handler)(request, caller)
     answer = result
     if isinstance(result, Coroutine):
         with trio.CancelScope(shield=True):  # else a change would miss the audit log

@@ -40,10 +40,15 @@ class Directory:
     """Asks the name servers of one broker."""
 
     def __init__(
-        self, ask: Ask, addresses: Callable[[], Collection[str]], config: BrokerConfig
+        self,
+        ask: Ask,
+        name_servers: Collection[str],
+        config: BrokerConfig,
+        own_address: str,
     ) -> None:
-        self._ask = ask
-        self._addresses = addresses
+        self.send_request = ask
+        self.name_servers = name_servers
+        self.own_address = own_address
         self._config = config
         self._asking = trio.Lock()
         self._masters: dict[str, str] = {}
@@ -59,11 +64,9 @@ class Directory:
             age_s = trio.current_time() - self._masters_since
             limit_s = MASTERS_KNOWN_S if broker_name in self._masters else ASK_AGAIN_S
             if age_s >= limit_s:
-                timeout_ms = self._config.register_broker_timeout_ms
-                found = await _fetch_brokers(self._ask, self._addresses(), timeout_ms)
                 self._masters = {
                     name: group.broker_addrs[MASTER]
-                    for name, group in found.items()
+                    for name, group in (await self._fetch_brokers()).items()
                     if MASTER in group.broker_addrs
                 }
                 self._masters_since = trio.current_time()
@@ -81,15 +84,42 @@ class Directory:
             header = GetRouteInfoRequestHeader(topic=topic)
             request = Command.request(RequestCode.GET_ROUTEINFO_BY_TOPIC, header)
             answer = _check_success(
-                address, await self._ask(address, request, timeout_ms)
+                address, await self.send_request(address, request, timeout_ms)
             )
             return TopicRouteData.decode(answer.body)
 
         try:
-            return await _first_answer(self._addresses(), ask_one)
+            return await _first_answer(self.name_servers, ask_one)
         except PeerError as error:
             logger.info("route of %s: %s", Foreign(topic), Foreign(error))
         raise ConnectFailed(f"no name server has a route of topic {topic}")
+
+    async def other_members(self) -> Mapping[int, str]:
+        """Return the addresses of the other brokers of this group, by their ids.
+
+        PeerError if no name server answers.  (901 would say less, but only 5.x has it.)
+        """
+        group = (await self._fetch_brokers()).get(self._config.broker_name)
+        if group is None or group.cluster != self._config.broker_cluster_name:
+            return {}
+        return {
+            int(broker_id): address
+            for broker_id, address in group.broker_addrs.items()
+            if address != self.own_address
+        }
+
+    async def _fetch_brokers(self) -> Mapping[str, BrokerData]:
+        """Ask for all brokers by name; PeerError if no name server answers."""
+        timeout_ms = self._config.register_broker_timeout_ms
+
+        async def ask_one(address: str) -> Mapping[str, BrokerData]:
+            request = Command.request(RequestCode.GET_BROKER_CLUSTER_INFO)
+            answer = _check_success(
+                address, await self.send_request(address, request, timeout_ms)
+            )
+            return ClusterInfo.decode(answer.body).broker_addr_table
+
+        return await _first_answer(self.name_servers, ask_one)
 
 
 def signed_ask(client: RemotingClient, credentials: tuple[str, str] | None) -> Ask:
@@ -101,33 +131,6 @@ def signed_ask(client: RemotingClient, credentials: tuple[str, str] | None) -> A
         return await client.invoke(address, request, timeout_ms)
 
     return send
-
-
-async def group_addresses(
-    ask: Ask, name_servers: Collection[str], config: BrokerConfig
-) -> Mapping[int, str]:
-    """Ask for the brokers of the group in `config`, by their ids.
-
-    PeerError if no name server answers.  (901 would say less, but only 5.x has it.)
-    """
-    brokers = await _fetch_brokers(ask, name_servers, config.register_broker_timeout_ms)
-    group = brokers.get(config.broker_name)
-    if group is None or group.cluster != config.broker_cluster_name:
-        return {}
-    return {int(id_): each for id_, each in group.broker_addrs.items()}
-
-
-async def _fetch_brokers(
-    ask: Ask, name_servers: Collection[str], timeout_ms: int
-) -> Mapping[str, BrokerData]:
-    """Ask for all brokers by name; PeerError if no name server answers."""
-
-    async def ask_one(address: str) -> Mapping[str, BrokerData]:
-        request = Command.request(RequestCode.GET_BROKER_CLUSTER_INFO)
-        answer = _check_success(address, await ask(address, request, timeout_ms))
-        return ClusterInfo.decode(answer.body).broker_addr_table
-
-    return await _first_answer(name_servers, ask_one)
 
 
 def _check_success(address: str, answer: Command) -> Command:

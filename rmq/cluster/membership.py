@@ -29,7 +29,6 @@ import trio
 
 from rmq._fastpath import Watermark
 from rmq.access.config import AuthConfig
-from rmq.broker.advertise import choose_address
 from rmq.cluster import role
 from rmq.cluster.config import ReplicationConfig
 from rmq.cluster.controllers import Controllers
@@ -41,6 +40,7 @@ from rmq.cluster.role import Refused, RoleState, Term
 from rmq.cluster.sync_set import SyncSet
 from rmq.cluster.term_state import TermState
 from rmq.cluster.wire import Epoch, Greeting
+from rmq.config.advertise import choose_address
 from rmq.config.broker import BrokerConfig
 from rmq.config.option import build
 from rmq.core.clock import Clock

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from rmq.broker.nameservers import NameServers
-from rmq.cluster.directory import group_addresses
+from rmq.cluster.directory import Directory
 from rmq.cluster.group_role import GroupRole
 from rmq.config.broker import BrokerConfig
 from rmq.core.errors import PeerError
@@ -34,13 +33,13 @@ class ReadSuggestion:
         config: BrokerConfig,
         role: GroupRole,
         store: MessageStore,
-        name_servers: NameServers,
+        directory: Directory,
     ) -> None:
         self._config = config
         self._role = role
         self._log = store.log
         self._window = memory_window(store.config.memory_ratio)
-        self._name_servers = name_servers
+        self._directory = directory
         self._serving: frozenset[int] = frozenset()
         self._wanted = trio.Event()
 
@@ -70,11 +69,9 @@ class ReadSuggestion:
         # imported on use: most groups of brokers have one
         from rmq.cluster.remote_broker import RemoteBroker
 
-        ask = self._name_servers.send_request
+        ask = self._directory.send_request
         try:
-            members = await group_addresses(
-                ask, self._name_servers.addresses, self._config
-            )
+            members = await self._directory.other_members()
         except PeerError:
             members = {}
         found = set()

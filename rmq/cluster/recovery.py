@@ -17,11 +17,10 @@ from functools import partial
 import trio
 
 from rmq.cluster.config import RecoverFromReplicas, ReplicationConfig
-from rmq.cluster.directory import Ask, group_addresses
+from rmq.cluster.directory import Directory
 from rmq.cluster.fetcher import ReplicaFetcher
 from rmq.cluster.link_tls import LinkTls
 from rmq.cluster.remote_broker import RemoteBroker
-from rmq.config.broker import BrokerConfig
 from rmq.core.errors import PeerError
 from rmq.core.logs import Foreign
 from rmq.core.threads import in_thread
@@ -56,26 +55,24 @@ class ReplicaRecovery:
 
     def __init__(
         self,
-        config: BrokerConfig,
         replication: ReplicationConfig,
-        name_servers: tuple[str, ...],
+        directory: Directory,
         tls: LinkTls | None = None,
     ) -> None:
-        self._config = config
-        self._tls = tls
         self._replication = replication
-        self._name_servers = name_servers
+        self._directory = directory
+        self._tls = tls
 
     @property
     def _recovery_mode(self) -> RecoverFromReplicas:
         return self._replication.recover_from_replicas
 
-    async def run(self, store: MessageStore, ask: Ask, address: str) -> None:
+    async def run(self, store: MessageStore) -> None:
         """Recover what slaves have, then open `store`, which was opened as a copy.
 
-        `address` is this broker's own.  With REQUIRED only a success ends it.
+        With REQUIRED only a success ends it.
         """
-        while problem := await self._try_recovery(store, ask, address):
+        while problem := await self._try_recovery(store):
             if self._recovery_mode is not RecoverFromReplicas.REQUIRED:
                 logger.warning("%s; this broker opens without", Foreign(problem, 400))
                 break
@@ -83,14 +80,13 @@ class ReplicaRecovery:
             await trio.sleep(AGAIN_S)
         store.become_master()
 
-    async def _try_recovery(self, store: MessageStore, ask: Ask, address: str) -> str:
+    async def _try_recovery(self, store: MessageStore) -> str:
         """Return why something may be missing; empty if all is here."""
         try:
-            members = await group_addresses(ask, self._name_servers, self._config)
+            members = await self._directory.other_members()
         except PeerError as error:
             return f"the slaves of this group are unknown: {error}"
-        members = {id_: at for id_, at in members.items() if at != address}
-        ends, problem = await self._find_ends(members, ask)
+        ends, problem = await self._find_ends(members)
         wanted = self._replication.in_sync_replicas - 1
         if len(ends) < wanted and not problem:
             problem = f"{len(ends)} of {wanted} slaves are registered"
@@ -102,7 +98,7 @@ class ReplicaRecovery:
         return problem
 
     async def _find_ends(
-        self, members: Mapping[int, str], ask: Ask
+        self, members: Mapping[int, str]
     ) -> tuple[dict[SlaveSource, int], str]:
         """Return where the logs of the slaves end, and why one is unknown."""
         ends: dict[SlaveSource, int] = {}
@@ -111,7 +107,7 @@ class ReplicaRecovery:
             if broker_id == MASTER_ID:
                 problem = f"{address} is registered as the master of this group"
                 continue
-            upstream = SlaveSource(address, ask)
+            upstream = SlaveSource(address, self._directory.send_request)
             try:
                 bounds = await upstream.find_bounds()
                 upstream.ha_address = await upstream.find_log_address()

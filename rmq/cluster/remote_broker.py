@@ -3,9 +3,10 @@
 `RemoteBroker` is any broker at an address; a slave finds its master by name servers.
 """
 
+from collections.abc import Callable
+
 import trio
 
-from rmq.broker.nameservers import NameServers
 from rmq.cluster.config import ReplicationConfig
 from rmq.cluster.directory import Ask
 from rmq.cluster.group_role import GroupRole
@@ -119,11 +120,17 @@ class MasterSource:
     """The master of a slave."""
 
     def __init__(
-        self, config: ReplicationConfig, role: GroupRole, name_servers: NameServers
+        self,
+        config: ReplicationConfig,
+        role: GroupRole,
+        ask: Ask,
+        register_soon: Callable[[], None],
     ) -> None:
+        """`register_soon` has name servers name the master again."""
         self._config = config
         self._role = role
-        self._name_servers = name_servers
+        self._ask = ask
+        self._register_soon = register_soon
         self._found = trio.Event()
         role.on_change.append(self._found.set)
         self._look_up_s = LOOK_UP_PAUSE_S
@@ -149,12 +156,12 @@ class MasterSource:
         if now - self._asked_s >= self._look_up_s:
             self._asked_s = now
             self._look_up_s = min(2 * self._look_up_s, LOOK_UP_LIMIT_S)
-            self._name_servers.register_soon()
+            self._register_soon()
 
     def _remote_master(self) -> RemoteBroker:
         if not self._role.master_address:
             raise ConnectFailed("no name server names the master")
-        return RemoteBroker(self._role.master_address, self._name_servers.send_request)
+        return RemoteBroker(self._role.master_address, self._ask)
 
     async def find_bounds(self) -> LogBounds:
         """Ask where its log begins and ends."""

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import trio
 
 from rmq._fastpath import Watermark
-from rmq.broker.nameservers import NameServers
 from rmq.cluster.config import ReplicationConfig
+from rmq.cluster.directory import Directory
 from rmq.cluster.group_role import GroupRole
 from rmq.cluster.log_server import LogServer
 from rmq.cluster.read_suggestion import ReadSuggestion
@@ -40,28 +40,28 @@ class Replication:
 
     def __init__(
         self,
-        config: ReplicationConfig | None,
+        config: ReplicationConfig,
         broker: BrokerConfig,
         role: GroupRole,
         store: MessageStore,
-        name_servers: NameServers,
+        directory: Directory,
         tls: "LinkTls | None" = None,
         membership: "Membership | None" = None,
         on_sessions_changed: Callable[[bool, float], None] | None = None,
     ) -> None:
         """`on_sessions_changed` is that of `LogServer`."""
-        self.config = config = config or ReplicationConfig()
+        self.config = config
         self.role = role
         self.fetcher: ReplicaFetcher | None = None
         self.synchronizer = SlaveSynchronizer(
             role,
-            name_servers.send_request,
+            directory.send_request,
             is_copy=lambda: self.fetcher is not None and self.fetcher.is_copy,
             safe_offset=lambda: store.positions.safe_offset,
         )
-        self.read_suggestion = ReadSuggestion(broker, role, store, name_servers)
+        self.read_suggestion = ReadSuggestion(broker, role, store, directory)
         self._store = store
-        self._name_servers = name_servers
+        self._directory = directory
         self._tls = tls
         self._membership = membership
         self.term_state: TermState | None = None
@@ -156,12 +156,14 @@ class Replication:
     def become_slave(
         self,
         service: StoreService,
+        register_soon: Callable[[], None],
         on_append: Callable[[], None],
         on_cut: Callable[[], None],
     ) -> None:
         """Have `run` follow the master; `on_append` wakes held pulls.
 
-        The store is open; `on_cut` is called when its log has become shorter or empty.
+        `register_soon` has name servers name the master again.  `on_cut` is called
+        when the log of the open store has become shorter or empty.
         """
         # imported on use: a master has no fetcher
         from rmq.cluster.fetcher import ReplicaFetcher
@@ -186,10 +188,13 @@ class Replication:
 
         source: LogSource
         if self.term_state is None:
-            source = MasterSource(self.config, self.role, self._name_servers)
+            source = MasterSource(
+                self.config, self.role, self._directory.send_request, register_soon
+            )
         else:
-            master, ask = self.role.master_address, self._name_servers.send_request
-            source = AppointedMaster(master, ask)
+            source = AppointedMaster(
+                self.role.master_address, self._directory.send_request
+            )
         is_sync = self._store.config.is_sync_flush
         self.fetcher = ReplicaFetcher(
             self.config,
@@ -205,6 +210,6 @@ class Replication:
 
     async def _group_members(self) -> Collection[str]:
         """Return the addresses of the other brokers of the group."""
-        members = await self._name_servers.group_members()
+        members = list((await self._directory.other_members()).values())
         master = self.role.master_address
         return [*members, master] if master and master not in members else members

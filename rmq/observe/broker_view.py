@@ -273,9 +273,9 @@ class NameServersView(Protocol):
         """Return the state of each."""
         ...
 
-    async def send_request(
-        self, address: str, request: Command, timeout_ms: int
-    ) -> Command:
+    def send_request(
+        self, address: str, request: Command, timeout_ms: int, /
+    ) -> Awaitable[Command]:
         """Send a request as this broker."""
         ...
 

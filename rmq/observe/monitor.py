@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
-from rmq.core.clock import Clock
 from rmq.observe.monitor_state import MonitoredBroker, MonitorState
 
 if TYPE_CHECKING:
@@ -24,9 +23,7 @@ TURN_S: Final = 0.0003
 class Monitor(MonitorState):
     """Samples one broker, and answers views of it."""
 
-    def __init__(self, clock: Clock) -> None:
-        super().__init__(clock)
-        self._broker: MonitoredBroker | None = None
+    _broker: MonitoredBroker
 
     def attach(self, broker: MonitoredBroker) -> None:
         """Watch this broker."""
@@ -52,12 +49,8 @@ class Monitor(MonitorState):
             began = trio.current_time()
             for _ in self._sample():
                 if trio.current_time() - began >= TURN_S:
-                    await self._pause()
+                    await self._broker.next_turn()
                     began = trio.current_time()
-
-    async def _pause(self) -> None:
-        assert self._broker is not None, "attach it first"
-        await self._broker.next_turn()
 
     def sample(self) -> None:
         """Take a sample at once."""
@@ -66,13 +59,11 @@ class Monitor(MonitorState):
 
     def explain_group(self, name: str) -> "Generator[None, None, GroupFacts]":
         """Return the facts about a group; the caller may pause at each step."""
-        assert self._broker is not None, "attach it first"
         from rmq.observe.snapshot import group_facts
 
         return group_facts(self._broker, self, name)
 
     def _sample(self) -> Iterator[None]:
-        assert self._broker is not None, "attach it first"
         # imported on use: the first sample comes seconds after the start
         from rmq.observe.sampling import sample
 
@@ -82,7 +73,6 @@ class Monitor(MonitorState):
         self, name: str, query: Mapping[str, str], require: Callable[[str], object]
     ) -> dict[str, Any]:
         """Return a view; `require` is asked for the right to topics."""
-        assert self._broker is not None, "attach it first"
         from rmq.observe.views import show_view
 
         return await show_view(self._broker, name, query, require)
@@ -91,7 +81,6 @@ class Monitor(MonitorState):
         self, query: Mapping[str, str], may_read: Callable[[str], bool]
     ) -> dict[str, Any]:
         """Return what came to the log, and events."""
-        assert self._broker is not None, "attach it first"
         from rmq.observe.log_follower import follow_log
 
         return await follow_log(self._broker, query, may_read)

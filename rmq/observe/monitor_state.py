@@ -35,8 +35,15 @@ MAX_SINCE: Final = 1_000
 class MonitorState:
     """The problems of one broker; everything belongs to the trio thread."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        connection_count: Callable[[], int],
+        rpc_times: Callable[[], list[RpcTime]],
+    ) -> None:
         self._clock = clock
+        self.connection_count = connection_count
+        self.rpc_times = rpc_times
         self.departures = Departures(clock)
         self.progress = GroupProgress()
         self.log_growth = LogGrowth()
@@ -76,8 +83,6 @@ class MonitorState:
         self.flush_times = RollingPercentile(
             [bound * 1_000 for bound in FLUSH_BOUNDS_S]
         )
-        self.connection_count: Callable[[], int] = lambda: 0
-        self.rpc_times: Callable[[], list[RpcTime]] = list
         self._since: dict[tuple[str, str], int] = {}
         self._urgent: set[tuple[str, str]] = set()
         """Problems of the last list with a level above `note`."""

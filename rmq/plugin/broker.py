@@ -129,9 +129,9 @@ class NameServers(Protocol):
     def directory(self) -> Directory:
         """Other brokers, as they know them."""
 
-    async def send_request(
-        self, address: str, request: Command, timeout_ms: int
-    ) -> Command:
+    def send_request(
+        self, address: str, request: Command, timeout_ms: int, /
+    ) -> Awaitable[Command]:
         """Send a request to another broker, signed if this one has credentials."""
 
     def is_propagated(self, name: str) -> bool:

@@ -12,7 +12,9 @@ from rmq.broker.nameservers import (
     TOPICS_ONE_BY_ONE,
     NameServers,
 )
+from rmq.broker.tables.queue_mappings import QueueMappings
 from rmq.broker.tables.topics import TopicTable
+from rmq.cluster.directory import Directory, signed_ask
 from rmq.cluster.group_role import GroupRole
 from rmq.config.broker import BrokerConfig
 from rmq.core.errors import ConnectFailed, RequestRejected
@@ -154,11 +156,17 @@ def topics(config, tmp_path):
     return topics
 
 
+def name_servers_of(config, topics, direct, folder):
+    """The name servers of a broker whose requests go to `direct`."""
+    ask, role = signed_ask(direct, None), GroupRole(config, StoreConfig())
+    directory = Directory(ask, config.name_servers, config, "10.0.0.1:10911")
+    mappings = QueueMappings(folder, ManualClock(), config.broker_name)
+    return NameServers(config, role, topics, directory, mappings, ha_address="")
+
+
 @pytest.fixture
-def names(config, topics, direct):
-    names = NameServers(config, GroupRole(config, StoreConfig()), topics, direct)
-    names.address = "10.0.0.1:10911"
-    return names
+def names(config, topics, direct, tmp_path):
+    return name_servers_of(config, topics, direct, tmp_path)
 
 
 @pytest.fixture
@@ -251,8 +259,7 @@ async def test_what_the_broker_may_not_do_is_taken_from_every_topic(
     config = BrokerConfig(broker_name="b", namesrv_addr="n:1", broker_permission=4)
     topics = TopicTable(tmp_path, ManualClock(), config)
     topics.load()
-    names = NameServers(config, GroupRole(config, StoreConfig()), topics, direct)
-    names.address = "10.0.0.1:10911"
+    names = name_servers_of(config, topics, direct, tmp_path)
     await nursery.start(names.run)
     (queues,) = direct.routes.route(SELF_TEST_TOPIC).queue_datas
     assert queues.perm == 4

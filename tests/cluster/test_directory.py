@@ -3,7 +3,7 @@
 import pytest
 import trio
 
-from rmq.cluster.directory import Directory, group_addresses
+from rmq.cluster.directory import Directory
 from rmq.config.broker import BrokerConfig
 from rmq.core.errors import ConnectFailed
 from rmq.protocol.bodies.route import BrokerData, ClusterInfo, TopicRouteData
@@ -19,6 +19,9 @@ class NameServers:
     def __init__(self, **moods):
         self.moods = moods
         self.asked = []
+
+    def directory(self, config=CONFIG):
+        return Directory(self.ask, self.moods, config, MEMBERS[0])
 
     async def ask(self, address, request, timeout_ms):
         self.asked.append(address)
@@ -39,11 +42,9 @@ class NameServers:
 
 async def test_one_that_is_cut_off_costs_a_moment(autojump_clock):
     """It was asked alone for 24 s: no slave could follow a new master for so long."""
-    servers = NameServers(a="silent", b="well")
-    found = await group_addresses(servers.ask, ["a", "b"], CONFIG)
-    assert found == MEMBERS
+    directory = NameServers(a="silent", b="well").directory()
+    assert await directory.other_members() == {2: "h:2"}
     assert trio.current_time() < 1
-    directory = Directory(servers.ask, lambda: ["a", "b"], CONFIG)
     assert await directory.master_of("b") == "h:1"
     assert await directory.route("T") == TopicRouteData()
     assert trio.current_time() < 2
@@ -51,24 +52,24 @@ async def test_one_that_is_cut_off_costs_a_moment(autojump_clock):
 
 async def test_the_next_one_is_not_asked_for_nothing(autojump_clock):
     servers = NameServers(a="well", b="well")
-    await group_addresses(servers.ask, ["a", "b"], CONFIG)
+    await servers.directory().other_members()
     assert servers.asked == ["a"]
     servers = NameServers(a="away", b="well")
-    await group_addresses(servers.ask, ["a", "b"], CONFIG)
+    await servers.directory().other_members()
     assert trio.current_time() == pytest.approx(0, abs=0.01)
 
 
 async def test_nobody_answers(autojump_clock):
     servers = NameServers(a="silent", b="away")
     with pytest.raises(ConnectFailed, match="a did not answer"):
-        await group_addresses(servers.ask, ["a", "b"], CONFIG)
+        await servers.directory().other_members()
     with pytest.raises(ConnectFailed, match="there is no name server"):
-        await group_addresses(servers.ask, [], CONFIG)
+        await NameServers().directory().other_members()
 
 
 async def test_a_route_that_only_one_knows(autojump_clock):
     servers = NameServers(a="none", b="well")
-    directory = Directory(servers.ask, lambda: ["a", "b"], CONFIG)
+    directory = servers.directory()
     assert await directory.route("T") == TopicRouteData()
     servers.moods["b"] = "none"
     with pytest.raises(ConnectFailed, match="no name server has a route of topic T"):
@@ -78,4 +79,4 @@ async def test_a_route_that_only_one_knows(autojump_clock):
 async def test_a_group_of_another_cluster_is_none():
     servers = NameServers(a="well")
     other = BrokerConfig(broker_name="b", broker_cluster_name="D")
-    assert await group_addresses(servers.ask, ["a"], other) == {}
+    assert await servers.directory(other).other_members() == {}

@@ -25,6 +25,8 @@ import rmq_plugins.timer
 import rmq_plugins.transaction
 from rmq.broker.assemble import assemble, set_up_plugins
 from rmq.broker.context import BrokerContext
+from rmq.cluster.config import ReplicationConfig
+from rmq.cluster.directory import Directory, signed_ask
 from rmq.config.broker import BrokerConfig
 from rmq.core.clock import Clock
 from rmq.core.errors import InvokeTimeout, RequestRejected
@@ -37,6 +39,7 @@ from rmq.protocol.hosts import host_bytes
 from rmq.protocol.records import decode_stored
 from rmq.remoting.client import RemotingClient
 from rmq.remoting.dispatch import Held
+from rmq.remoting.server import RemotingServer
 from rmq.store.config import StoreConfig
 from rmq.store.message_store import MessageStore
 from rmq.testing import ManualClock
@@ -259,9 +262,13 @@ def build_context(
         config,
         store,
         clock=clock,
-        client=RemotingClient(),
-        address="127.0.0.1:10911",
+        directory=Directory(
+            signed_ask(RemotingClient(), None), (), config, "127.0.0.1:10911"
+        ),
+        server=RemotingServer(),
         store_host=host_bytes("127.0.0.1", 10_911),
+        ha_address="127.0.0.1:10912",
+        replication=ReplicationConfig(),
     )
 
 

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 import trio
 
-from rmq.broker.audit import KEPT_MS, MAX_CHANGES, AuditTable
+from rmq.broker.tables.audit import KEPT_MS, MAX_CHANGES, AuditTable
 from rmq.protocol import fastjson
 from rmq.remoting.changes import Change
 from rmq.testing import running_node

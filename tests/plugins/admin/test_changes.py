@@ -249,11 +249,9 @@ def test_end_of_the_log_without_replicas(caller):
 
 
 def test_a_replica_is_told_where_the_log_is(caller):
-    names = caller.broker.name_servers
-    names.address, names.ha_address = "10.0.0.1:10911", "10.0.0.1:10912"
     assert caller.call(RequestCode.EXCHANGE_BROKER_HA_INFO).ext_fields == {
-        "masterHaAddress": "10.0.0.1:10912",
-        "masterAddress": "10.0.0.1:10911",
+        "masterHaAddress": "127.0.0.1:10912",
+        "masterAddress": "127.0.0.1:10911",
         "masterFlushOffset": "0",
     }
     fields = {"masterHaAddress": "10.0.0.2:10912", "masterAddress": "10.0.0.2:10911"}

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from rmq.broker.audit import DETAILED_TOPICS, audited
+from rmq.broker.audit import DETAILED_TOPICS, add_audit
 from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.command import Command
 from rmq.protocol.fastjson import load_json
@@ -177,7 +177,7 @@ def test_the_audit_of_a_long_list_has_names_only(caller):
 def audited_list(caller):
     """A handler of request 18 that changes nothing, as the broker registers it."""
     broker = caller.broker
-    handler = audited(
+    handler = add_audit(
         broker,
         RequestCode.UPDATE_AND_CREATE_TOPIC_LIST,
         lambda request, _: request.reply(),

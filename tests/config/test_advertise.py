@@ -2,7 +2,7 @@
 
 import pytest
 
-from rmq.broker.advertise import choose_address
+from rmq.config.advertise import choose_address
 from rmq.config.broker import BrokerConfig
 from rmq.core.errors import ConfigError
 
