@@ -3,6 +3,8 @@
 A module is loaded when one of its names is first asked for. So a client loads nothing
 of what serves a broker, and runs where that cannot be compiled. Only `columns` is not
 here: Spark reads with it, a broker has no use for it.
+
+The stubs (`.pyi`) have signatures only; the docstrings are in the `.pyx`.
 """
 
 import importlib

@@ -491,7 +491,7 @@ class Measured(NamedTuple):
 
 
 class Walked(NamedTuple):
-    """Outcome of `walk_chain`."""
+    """Outcome of `walk_chain`. Without records `least_ms` is above `greatest_ms`."""
 
     status: RecordStatus
     position: int
@@ -502,7 +502,13 @@ class Walked(NamedTuple):
 
 @cython.final
 cdef class ColumnReader:
-    """Decodes log bytes to the selected columns, batch by batch."""
+    """Decodes log bytes to the selected columns, batch by batch.
+
+    `wants_topic` selects topics; its results are cached.  `open_body` returns a
+    decompressed body, or raises a ValueError with the reason; without it bodies stay as
+    stored.  `unwrap` makes rows of the items of an inner batch.  `skip_unqueued` skips
+    prepared and rolled-back records, which consumers never get.
+    """
 
     cdef Row *rows
     cdef int64_t row_count
@@ -580,7 +586,13 @@ cdef class ColumnReader:
         int64_t max_rows=16384,
         int64_t max_bytes=1 << 24,
     ):
-        """Read records of data[position:end] until one of the limits is reached."""
+        """Read records of data[position:end] until one of the limits is reached.
+
+        `base_offset` is the physical offset of data[0]; negative: not compared.  The
+        status is OK at a record boundary.  Else it is the reason why the records end at
+        `position`, with details in `reason`.  `sizes` has the bytes of the buffers to
+        allocate for each column, in the order of the module's head.
+        """
         cdef RecordParts parts
         cdef RecordStatus status = OK
         cdef int64_t start = position, records = 0

@@ -195,7 +195,12 @@ cdef void *resize_table(void *old, size_t size) except NULL:
 
 @cython.final
 cdef class ItemWriter:
-    """Encodes rows to items, batch by batch."""
+    """Encodes rows to items, batch by batch.
+
+    `names` are the properties of the text columns.  `task` has 20 digits, from which
+    rows get a UNIQ_KEY with their number.  `known` has names that a map may not have:
+    True refuses the row, False drops the pair.
+    """
 
     cdef Named *named
     cdef int64_t named_count
@@ -377,6 +382,7 @@ cdef class ItemWriter:
 
         `order` is the address of a u64 array of row numbers; 0: rows in their order.
         The body ends before `end`, and before `limit` bytes unless one row is larger.
+        ValueError for a row with a fault.
         """
         cdef const uint64_t *rows = <const uint64_t *>order
         cdef int64_t at, size = 0, stop = start

@@ -10,8 +10,6 @@ ANSWER_TO_PULL: Final[int]
 
 @final
 class SendTemplate:
-    """The fields that all sends of a group to a queue share, with the queue."""
-
     group: str
     topic: str
     queue_id: int
@@ -32,8 +30,6 @@ class SendTemplate:
 
 @final
 class PullTemplate:
-    """The fields that all pulls of a group from a queue share."""
-
     group: str
     topic: str
     queue_id: int
@@ -54,8 +50,6 @@ class PullTemplate:
 
 @final
 class PullResult:
-    """The answer to a pull; `body` has the records."""
-
     code: int
     next_offset: int
     min_offset: int
@@ -66,8 +60,6 @@ class PullResult:
 
 @final
 class ClientCodec:
-    """The bytes of one connection of a client. Belongs to the connection's thread."""
-
     next_deadline_ms: int
     answers: int
     late_answers: int
@@ -90,13 +82,7 @@ class ClientCodec:
         *,
         born_ms: int,
         sys_flag: int = 0,
-    ) -> int:
-        """Write a send; return its number. Without a waiter it is oneway.
-
-        The waiter gets a SendResult, a list of them for a batch, or the Command of a
-        refusal.
-        """
-
+    ) -> int: ...
     def pull(
         self,
         template: PullTemplate,
@@ -107,9 +93,7 @@ class ClientCodec:
         count: int,
         hold_ms: int,
         sys_flag: int,
-    ) -> int:
-        """Write a pull; return its number. The waiter gets a PullResult."""
-
+    ) -> int: ...
     def request(
         self,
         command: Command,
@@ -119,37 +103,14 @@ class ClientCodec:
         kind: int = ...,
         queue: object = None,
         msg_ids: str | list[str] | None = None,
-    ) -> int:
-        """Write any request; return its number. Without a waiter it is oneway."""
-
-    def respond(self, command: Command) -> None:
-        """Write the answer to a request of the server."""
-
-    def take_output(self) -> bytes:
-        """Remove and return the bytes to send."""
-
-    @property
-    def has_output(self) -> bool:
-        """Whether `take_output` would return anything."""
-
-    @property
-    def pending_count(self) -> int:
-        """How many requests wait for their answers."""
-
-    def cancel(self, number: int) -> None:
-        """End a request; the codec drops its answer."""
-
-    def expire(self, now_ms: int) -> list[Any]:
-        """End the requests whose deadline has passed; return their waiters."""
-
-    def close(self) -> list[Any]:
-        """End all requests; return their waiters."""
-
+    ) -> int: ...
+    def respond(self, command: Command) -> None: ...
+    def take_output(self) -> bytes: ...
+    has_output: bool
+    pending_count: int
+    def cancel(self, number: int) -> None: ...
+    def expire(self, now_ms: int) -> list[Any]: ...
+    def close(self) -> list[Any]: ...
     def feed(
         self, data: bytes
-    ) -> list[tuple[Any, SendResult | list[SendResult] | PullResult | Command]]:
-        """Read received bytes; return pairs of a waiter and its answer.
-
-        A request of the server has None in place of a waiter. After a
-        RemoteProtocolError the stream cannot be used.
-        """
+    ) -> list[tuple[Any, SendResult | list[SendResult] | PullResult | Command]]: ...

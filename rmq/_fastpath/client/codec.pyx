@@ -244,7 +244,7 @@ cdef str _text(const Text *text):
 
 @cython.final
 cdef class ClientCodec:
-    """See above. Belongs to the thread of its connection."""
+    """The bytes of one connection of a client. Belongs to the connection's thread."""
 
     cdef Buffer out
     cdef Buffer partial

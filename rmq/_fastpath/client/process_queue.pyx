@@ -23,6 +23,10 @@ cdef struct Slot:
     bint is_acked
 
 MAX_SPAN = 2_000
+"""Most offsets between the first and the last pending message.
+
+All of them would come again after a crash. Java's `consumeConcurrentlyMaxSpan`.
+"""
 
 
 @cython.final

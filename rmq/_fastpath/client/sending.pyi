@@ -8,38 +8,18 @@ from rmq._fastpath.client.packing import PackedMessage
 from rmq.outgoing.wire import Waiter
 
 class _Waiting(Protocol):
-    """A waiter for room."""
-
-    def done(self) -> bool:
-        """Whether it has been cancelled."""
-
-    def set_result(self, value: None, /) -> None:
-        """Wake its task."""
+    def done(self) -> bool: ...
+    def set_result(self, value: None, /) -> None: ...
 
 @final
 class SendBudget:
-    """A semaphore of messages and bytes: `try_acquire` or `wait`, then `release`."""
-
     def __init__(self, max_count: int, max_bytes: int) -> None: ...
-    @property
-    def count(self) -> int:
-        """Messages in flight."""
-
-    @property
-    def bytes(self) -> int:
-        """Their bytes."""
-
-    def try_acquire(self, size: int, count: int = 1) -> bool:
-        """Acquire room; False if it is full, or if other tasks wait."""
-
-    def wait(self, waiter: _Waiting, size: int, count: int = 1) -> None:
-        """Acquire room for the waiter in its turn; then it gets its result."""
-
-    def release(self, size: int, count: int = 1) -> None:
-        """Release room for the tasks that wait."""
-
-    def serve(self) -> None:
-        """Wake the waiters that have room now; also after a waiter was cancelled."""
+    count: int
+    bytes: int
+    def try_acquire(self, size: int, count: int = 1) -> bool: ...
+    def wait(self, waiter: _Waiting, size: int, count: int = 1) -> None: ...
+    def release(self, size: int, count: int = 1) -> None: ...
+    def serve(self) -> None: ...
 
 class _Queue(Protocol):
     @property
@@ -47,69 +27,33 @@ class _Queue(Protocol):
 
 @final
 class RoundRobin:
-    """Chooses one queue after another, starting at index `first` modulo their count.
-
-    `next_index` is the index of the next queue. A changed route starts there, so that
-    the change does not send twice in a row to one queue.
-    """
-
     def __init__(self, queues: Sequence[_Queue], first: int) -> None: ...
-    @property
-    def next_index(self) -> int:
-        """The index of the next queue."""
-
-    def next(self, avoid: str | None = None) -> int:
-        """Return the index of the next queue; if possible not on the broker `avoid`."""
+    next_index: int
+    def next(self, avoid: str | None = None) -> int: ...
 
 @disjoint_base
 class DirectSends:
-    """The base of `Sender`: targets by topic, and open connections by address."""
-
     targets_by_topic: dict[str, Any]
     connections: dict[str, Any]
 
-    def ready(self, topic: str) -> tuple[Any, Any] | None:
-        """Return the next target and its open connection; None without one."""
-
+    def ready(self, topic: str) -> tuple[Any, Any] | None: ...
     def deliver(
         self, delivery: Delivery, retry: Callable[[Delivery], None], timeout_ms: int
-    ) -> bool:
-        """Send an enqueued message at once; False without an open connection.
-
-        After a failure `retry` makes the other attempts.
-        """
+    ) -> bool: ...
 
 @final
 class Accumulator:
-    """One batch that fills, and the time when it leaves at the latest."""
-
     def __init__(self, limits: tuple[int, int], linger_ms: float) -> None: ...
-    @property
-    def leaves_at_ms(self) -> float | None:
-        """None while it is empty."""
-
+    leaves_at_ms: float | None
     def add(
         self, item: object, size: int, now_ms: Callable[[], float]
-    ) -> Sequence[list[Any]]:
-        """Add a message; return the batches that leave now."""
-
-    def withdraw(self, item: object, size: int) -> bool:
-        """Remove a message; False if it has left."""
-
-    def pop_due(self, now_ms: float) -> list[Any]:
-        """Remove and return the batch if its time has come."""
-
-    def pop(self) -> list[Any]:
-        """Remove and return the batch, also if it is not full."""
+    ) -> Sequence[list[Any]]: ...
+    def withdraw(self, item: object, size: int) -> bool: ...
+    def pop_due(self, now_ms: float) -> list[Any]: ...
+    def pop(self) -> list[Any]: ...
 
 @final
 class PendingDeliveries:
-    """The deliveries of `enqueue` that have not ended; each holds room in the budget.
-
-    `on_failure` gets the error of each that fails. `on_idle` is called after the last
-    one has ended.
-    """
-
     def __init__(
         self,
         budget: SendBudget,
@@ -117,63 +61,35 @@ class PendingDeliveries:
         on_failure: Callable[[Any], object],
         on_idle: Callable[[], object],
     ) -> None: ...
-    @property
-    def count(self) -> int:
-        """Deliveries that have not ended."""
-
-    def begin(self, packed: PackedMessage) -> Delivery:
-        """Return the delivery of a message that holds its room."""
-
-    def on_end(self, delivery: Delivery) -> None:
-        """Count one delivery as ended; pass its error on."""
-
-    def end_many(self, count: int, size: int) -> None:
-        """Count deliveries as ended, and release their room."""
+    count: int
+    def begin(self, packed: PackedMessage) -> Delivery: ...
+    def on_end(self, delivery: Delivery) -> None: ...
+    def end_many(self, count: int, size: int) -> None: ...
 
 @final
 class FirstAttempt:
-    """The waiter of an enqueued message that was sent at once.
-
-    It ends the delivery. After a failure `retry` makes the other attempts.
-    """
-
     def __init__(
         self, delivery: Delivery, retry: Callable[[Delivery], None]
     ) -> None: ...
-    def done(self) -> bool:
-        """Return False: no task waits here that could be cancelled."""
-
-    def set_result(self, answer: object) -> None:
-        """End the delivery; after a refusal try again."""
-
-    def set_exception(self, _error: BaseException) -> None:
-        """Try again: there is no answer."""
+    def done(self) -> bool: ...
+    def set_result(self, answer: object) -> None: ...
+    def set_exception(self, _error: BaseException) -> None: ...
 
 @final
 class EndCounter:
-    """Counts ended messages; `on_first` is called for the first one after `reset`."""
-
     def __init__(self, on_first: Callable[[], object]) -> None: ...
-    def reset(self) -> int:
-        """Return how many messages have ended since the last call."""
+    def reset(self) -> int: ...
 
 @final
 class ThreadDelivery:
-    """A message that a thread has enqueued; `await_end` waits for its end."""
-
     def __init__(
         self,
         await_end: Callable[[ThreadDelivery, float | None], bool],
         ends: EndCounter,
     ) -> None: ...
-    def done(self) -> bool:
-        """Whether the broker has answered, or all attempts have failed."""
-
-    def result(self, timeout_s: float | None = None) -> SendResult:
-        """Wait for the result; raises TimeoutError or the error of the message."""
-
-    def end(self, inner: Delivery | BaseException) -> None:
-        """End it with its delivery, or an error before the send; for the producer."""
+    def done(self) -> bool: ...
+    def result(self, timeout_s: float | None = None) -> SendResult: ...
+    def end(self, inner: Delivery | BaseException) -> None: ...
 
 async def send_packed(
     sender: DirectSends,
@@ -181,9 +97,4 @@ async def send_packed(
     packed: PackedMessage,
     wait_for_room: Callable[[int], Awaitable[None]],
     timeout_ms: int,
-) -> SendResult:
-    """Send a message to any queue; `wait_for_room` waits if the budget has no room.
-
-    The first attempt is nearly always the only one. It is made here, without the calls
-    for routes and connections, if the connection is open.
-    """
+) -> SendResult: ...

@@ -9,6 +9,4 @@ REASONS: tuple[str, ...]
 
 @final
 class AckPath(NativeHandler):
-    """Serves request 200051 ACK_MESSAGE."""
-
     def __init__(self, table: AckTable, broker_name: str, version: int) -> None: ...

@@ -9,6 +9,4 @@ REASONS: tuple[str, ...]
 
 @final
 class CommitPath(NativeHandler):
-    """Serves request 15 UPDATE_CONSUMER_OFFSET."""
-
     def __init__(self, table: CommitTable, version: int) -> None: ...

@@ -55,6 +55,10 @@ cdef class CommitTable:
     """State that the handlers of all codes with offsets share."""
 
     def __cinit__(self, on_commits not None, int32_t commit_limit=COMMIT_LIMIT):
+        """`on_commits` gets those of a poll: [(group, topic, queue id, offset)].
+
+        It gets at most `commit_limit` per poll; Python serves the others.
+        """
         if commit_limit < 1:
             raise ValueError(f"commit_limit is {commit_limit}")
         self.commit_limit = commit_limit

@@ -9,8 +9,6 @@ REASONS: tuple[str, ...]
 
 @final
 class PullPath(NativeHandler):
-    """Serves one of the pull codes."""
-
     def __init__(self, table: PullTable) -> None: ...
     def hold_pull(
         self,
@@ -25,11 +23,5 @@ class PullPath(NativeHandler):
         max_messages: int,
         max_bytes: int,
         suspend_ms: int,
-    ) -> bool:
-        """Hold a pull that Python has found at the end of its queue.
-
-        False if it is no longer at the end, or if there is no room: Python holds it.
-        """
-
-    def end_all(self, now_ms: int) -> None:
-        """Reply to every held pull and hold no more, because the broker stops."""
+    ) -> bool: ...
+    def end_all(self, now_ms: int) -> None: ...

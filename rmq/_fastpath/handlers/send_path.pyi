@@ -10,8 +10,6 @@ REASONS: tuple[str, ...]
 
 @final
 class SendPath(NativeHandler):
-    """Serves one of the send codes."""
-
     takes_batches: bool
     def __init__(
         self,
@@ -19,5 +17,4 @@ class SendPath(NativeHandler):
         *,
         has_short_names: bool,
         takes_batches: bool = False,
-    ) -> None:
-        """`takes_batches` if every body is a batch, without the batch flag."""
+    ) -> None: ...

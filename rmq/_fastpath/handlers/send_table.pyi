@@ -9,14 +9,10 @@ from rmq._fastpath.log.tail import LogTail
 
 @final
 class SendTopic:
-    """A topic as the Python handler has registered it."""
-
     def __new__(cls, key: bytes, flags: int, queue_count: int) -> Self: ...
 
 @final
 class SendTable:
-    """State that the handlers of all send codes share."""
-
     waits_for_disk: bool
     max_body_size: int
     def __new__(
@@ -36,29 +32,10 @@ class SendTable:
         waits_for_disk: bool,
         max_body_size: int,
         version: int,
-    ) -> Self:
-        """`facts` are ext fields of every reply, `added` properties of every message.
-
-        Python serves messages with one of the `declined_properties`, and batches with
-        an item whose properties contain `declined_text`, unless that is empty. `timed`
-        decides about messages with one of the `time_properties`.
-        """
-
+    ) -> Self: ...
     def register(
         self, topic: str, flags: int, queue_count: int, queue: QueueTail | None
-    ) -> None:
-        """Serve sends to this queue of the topic, if its name and id are in the limits.
-
-        Without a queue serve only messages that have a time. A change or deletion of
-        the topic calls `unregister`, so that the table has at most the topics of the
-        broker.
-        """
-
-    def has_queue(self, topic: str, queue_id: int) -> bool:
-        """Return whether sends to this queue are served."""
-
-    def unregister(self, topic: str) -> None:
-        """Leave the topic to the Python handler until it is registered again."""
-
-    def unregister_all(self) -> None:
-        """Leave every topic to the Python handler until it is registered again."""
+    ) -> None: ...
+    def has_queue(self, topic: str, queue_id: int) -> bool: ...
+    def unregister(self, topic: str) -> None: ...
+    def unregister_all(self) -> None: ...

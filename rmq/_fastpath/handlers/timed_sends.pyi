@@ -7,8 +7,6 @@ ADDRESS_NAMES: tuple[str, ...]
 
 @final
 class TimedSends:
-    """The compiled form of the timer's interceptor."""
-
     max_delay_ms: int
     most_in_slot: int
     queue: QueueTail | None
@@ -20,11 +18,5 @@ class TimedSends:
         precision_ms: int,
         max_delay_ms: int,
         most_in_slot: int,
-    ) -> None:
-        """`count_of(slot)` returns how many messages wait there.
-
-        The two limits may change at any time.
-        """
-
-    def register(self, queue: QueueTail) -> None:
-        """Register the timer's queue, and serve from now on."""
+    ) -> None: ...
+    def register(self, queue: QueueTail) -> None: ...

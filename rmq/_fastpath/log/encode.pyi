@@ -6,8 +6,6 @@ __pyx_capi__: dict[str, object]
 
 @final
 class RecordEncoder:
-    """The staging buffer of one store."""
-
     staged_size: int
     tags_code: int
     store_host: bytes
@@ -27,22 +25,11 @@ class RecordEncoder:
         prepared_offset: int,
         body: bytes,
         properties: bytes,
-    ) -> int:
-        """Encode one record after the staged ones and return its size. Sets
-        `tags_code`.
-        """
-
-    def stage_blank(self, rest: int) -> None:
-        """Stage the blank record of a file whose last `rest` bytes stay unused."""
-
-    def staged_bytes(self) -> bytes:
-        """Return a copy of the staged bytes."""
-
-    def commit(self, file: MappedFile, use_pwrite: bool) -> None:
-        """Move the staged bytes to the file's write position and empty the buffer."""
-
-    def discard(self) -> None:
-        """Drop the staged bytes."""
+    ) -> int: ...
+    def stage_blank(self, rest: int) -> None: ...
+    def staged_bytes(self) -> bytes: ...
+    def commit(self, file: MappedFile, use_pwrite: bool) -> None: ...
+    def discard(self) -> None: ...
 
 def record_size(
     topic_size: int,
@@ -50,5 +37,4 @@ def record_size(
     properties_size: int,
     born_host_size: int = 8,
     store_host_size: int = 8,
-) -> int:
-    """Return the size of a record with parts of these sizes."""
+) -> int: ...

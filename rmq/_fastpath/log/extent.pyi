@@ -6,12 +6,9 @@ __pyx_capi__: dict[str, object]
 
 @disjoint_base
 class Extent:
-    """A range of bytes in memory; only compiled code creates one."""
-
     path: str
     size: int
     base_offset: int
     holders: int
     def __new__(cls) -> Self: ...
-    def read(self, position: int, size: int) -> bytes:
-        """Return a copy of `size` bytes."""
+    def read(self, position: int, size: int) -> bytes: ...

@@ -1,8 +1,6 @@
 from enum import IntEnum
 
 class RecordLayout(IntEnum):
-    """Positions and sizes inside a commit-log record (IPv4 hosts)."""
-
     SIZE_AT = 0
     MAGIC_AT = 4
     BODY_CRC_AT = 8
@@ -24,15 +22,11 @@ class RecordLayout(IntEnum):
     PROPERTIES_LIMIT = 32767
 
 class RecordMagic(IntEnum):
-    """Magic codes of records."""
-
     MAGIC_V1 = 0xDAA320A7
     MAGIC_V2 = 0xDAA320AB
     MAGIC_BLANK = 0xCBD43194
 
 class RecordFlag(IntEnum):
-    """Bits of a record's system flag that the store itself reads."""
-
     TRANSACTION_MASK = 0xC
     TRANSACTION_PREPARED = 0x4
     TRANSACTION_ROLLBACK = 0xC
@@ -40,8 +34,6 @@ class RecordFlag(IntEnum):
     STORE_HOST_V6 = 0x20
 
 class QueueEntryLayout(IntEnum):
-    """Positions and sizes inside a consume-queue entry."""
-
     ENTRY_OFFSET_AT = 0
     ENTRY_SIZE_AT = 8
     ENTRY_TAGS_AT = 12

@@ -8,8 +8,6 @@ from rmq._fastpath.log.watermark import Watermark
 
 @final
 class LogWriter:
-    """Writes the files of a log that has a ring."""
-
     ring: TailRing
     is_durable: bool
     is_direct: bool
@@ -28,29 +26,10 @@ class LogWriter:
         is_durable: bool,
         is_direct: bool,
         interval_ms: int,
-    ) -> Self:
-        """`find_file` returns the file of an offset.
-
-        `on_buffered` is called when writes become buffered.
-
-        If writes are durable, the writer advances `durable` and adds the duration of
-        each to `times`. Requests to `durable` wake the thread.
-        """
-
-    def wake_when_written(self, descriptor: int) -> None:
-        """Signal this eventfd when waiting senders may retry; -1 stops that."""
-
-    def run(self) -> None:
-        """Write until `durable.end_wait`; OSError if the log cannot be written."""
-
-    def write_out(self) -> int:
-        """Write all that was appended before the call and return the written offset."""
-
-    def open_file(self, offset: int) -> None:
-        """Write to the file of `offset` from now on."""
-
-    def close_file(self) -> None:
-        """Release the file."""
-
-    def disable_direct(self) -> None:
-        """Write through the page cache from now on."""
+    ) -> Self: ...
+    def wake_when_written(self, descriptor: int) -> None: ...
+    def run(self) -> None: ...
+    def write_out(self) -> int: ...
+    def open_file(self, offset: int) -> None: ...
+    def close_file(self) -> None: ...
+    def disable_direct(self) -> None: ...

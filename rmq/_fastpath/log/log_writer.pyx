@@ -156,7 +156,7 @@ cdef class LogWriter:
         return self.ring.load_appended() - self.ring.load_written()
 
     def run(self):
-        """Write until `durable.end_demand`; OSError if the log cannot be written."""
+        """Write until `durable.end_wait`; OSError if the log cannot be written."""
         cdef int error = 0
         with nogil:
             while error == 0 and not self.durable._is_over:

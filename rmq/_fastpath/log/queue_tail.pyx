@@ -30,6 +30,7 @@ cdef enum:
     RETAINED_ENTRIES = 8        # in memory after a flush, and room of a new queue
     CACHE_LINE = 64
 
+# bounds of Java's histogram of message sizes, in bytes
 SIZE_BOUNDS = (1 << 10, 4 << 10, 512 << 10, 1 << 20, 2 << 20, 4 << 20)
 
 cdef int64_t[SIZE_CLASSES - 1] _BOUNDS

@@ -10,15 +10,11 @@ from rmq._fastpath.log.mapped_file import MappedFile
 __pyx_capi__: dict[str, object]
 
 class ScanStop(IntEnum):
-    """Why a queue scan ended."""
-
     SCAN_END = 0
     SCAN_FULL = 1
     SCAN_LIMIT = 2
 
 class QueueScan(NamedTuple):
-    """Outcome of `scan_queue`."""
-
     runs: list[tuple[int, int]]
     message_count: int
     byte_count: int
@@ -27,8 +23,6 @@ class QueueScan(NamedTuple):
     stop: ScanStop
 
 class WalkedRecord(NamedTuple):
-    """The fields of one record that recovery needs."""
-
     physical_offset: int
     size: int
     store_ms: int
@@ -48,14 +42,7 @@ def scan_queue(
     max_examined: int,
     confirm_offset: int,
     min_physical_offset: int = 0,
-) -> QueueScan:
-    """Collect records for a pull from `entries`, 20 bytes each.
-
-    The first matching record is always taken. It skips entries below
-    `min_physical_offset` and fillers, and counts them as `removed`. The scan ends
-    before an entry that reaches beyond `confirm_offset` or was never written.
-    """
-
+) -> QueueScan: ...
 def walk_log(
     file: Extent,
     position: int,
@@ -63,13 +50,7 @@ def walk_log(
     *,
     check_crc: bool = True,
     limit: int = 4096,
-) -> tuple[RecordStatus, int, list[WalkedRecord]]:
-    """Check records from `position` on, at most `limit` of them.
-
-    Returns (status, position, records). The status is OK at the limit or the end, else
-    the reason why there is no valid record at the position.
-    """
-
+) -> tuple[RecordStatus, int, list[WalkedRecord]]: ...
 def survey_log(
     file: Extent,
     position: int,
@@ -77,16 +58,6 @@ def survey_log(
     rows: Buffer,
     *,
     check_crc: bool = True,
-) -> tuple[RecordStatus, int, int]:
-    """Check records from `position` on into `rows`, without the GIL.
-
-    A row: physical offset, size, store ms, queue id, queue offset, system flag, tags
-    code, FNV-1a of the topic. Returns (status, position, rows filled); OK if the rows
-    or the range ended after a record.
-    """
-
-def topic_hash(topic: Buffer) -> int:
-    """Hash a topic as `survey_log` does."""
-
-def read_entry(file: MappedFile, position: int) -> tuple[int, int, int]:
-    """Return (physical offset, size, tags code) of the queue entry at `position`."""
+) -> tuple[RecordStatus, int, int]: ...
+def topic_hash(topic: Buffer) -> int: ...
+def read_entry(file: MappedFile, position: int) -> tuple[int, int, int]: ...

@@ -5,8 +5,6 @@ from rmq._fastpath.reactor.native_table import NativeTable
 
 @final
 class Intake:
-    """From the sockets of `connections` to the handlers of `natives`, or to events."""
-
     def __new__(
         cls, connections: Connections, natives: NativeTable, max_frame_size: int
     ) -> Self: ...

@@ -2,8 +2,6 @@ from typing_extensions import disjoint_base
 
 @disjoint_base
 class NativeHandler:
-    """Serves frames of one request code, or declines them."""
-
     fields: tuple[str, ...]
     varying: tuple[str, ...]
     reasons: tuple[str, ...]

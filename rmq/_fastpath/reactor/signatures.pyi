@@ -1,4 +1,3 @@
 __pyx_capi__: dict[str, object]
 
-def hmac_sha1(secret: bytes, content: bytes, *, plain: bool = False) -> bytes:
-    """Sign as `hmac.digest` does; `plain` does not use the CPU's SHA instructions."""
+def hmac_sha1(secret: bytes, content: bytes, *, plain: bool = False) -> bytes: ...
