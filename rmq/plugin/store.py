@@ -364,7 +364,7 @@ class Timer(Protocol):
         """The first slot that is not delivered."""
 
     @property
-    def waiting(self) -> dict[int, int]:
+    def waiting_counts(self) -> dict[int, int]:
         """Messages that wait, by the hash of their topic."""
 
     @property

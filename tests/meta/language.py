@@ -47,7 +47,7 @@ CLAUSE_FIRST = re.compile(r"^(?:What|Who|Whom|Whose|Whoever|Whatever|Of) ")
 ONE_WORD = frozenset(
     """
     abort accept ack acknowledge acquire add address admit advance align all allocate
-    allows append appended apply arm around arrivals assemble assign assignment attach
+    allows append apply arm around arrivals assemble assign assignment attach
     attempt
     authenticate authorize batches begin bind brokers build call campaign cancel
     capacity choose clean clear clip clone close collect column columns command commit
@@ -82,7 +82,17 @@ ONE_WORD = frozenset(
 )
 """Verbs and nouns that are clear alone; other functions have two words or more."""
 
-PARTICIPLE = re.compile(r"\w+ed|kept|told|made|given|taken|held|known|shown|found|sent")
+NOT_NOUNS = re.compile(
+    r"\w+(?:ed|ing)|kept|told|made|given|taken|held|known|shown|found|sent|written|gone"
+    r"|after|again|ahead|alone|already|among|apart|around|away|back|before|behind|below"
+    r"|beside|between|beyond|down|ever|forward|here|how|later|now|off|on|once|only|out"
+    r"|over|soon|then|there|through|together|under|until|up|when|where|with|within"
+    r"|without"
+)
+"""Participles, adverbs and prepositions: no names, also not of properties."""
+
+POSITIONS = frozenset("appended written replicated acknowledged".split())  # noqa: SIM905
+"""Positions of one log, which `rmq/store/positions.py` defines."""
 
 FOREIGN = frozenset(
     """
@@ -245,14 +255,16 @@ def problems_of_names(path: Path) -> Iterator[Problem]:
         for node in ast.walk(ast.parse(source)):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 decorators = [ast.unparse(each) for each in node.decorator_list]
-                if "property" not in decorators or PARTICIPLE.fullmatch(node.name):
+                if "property" not in decorators or NOT_NOUNS.fullmatch(
+                    node.name.strip("_")
+                ):
                     found.append((node.lineno, node.name))
     else:
         for match in FUNCTION.finditer(source):
             found.append((source.count("\n", 0, match.start(1)) + 1, match[1]))
     for line, name in found:
         word = name.strip("_")
-        if "_" in word or word in ONE_WORD or word in FOREIGN:
+        if "_" in word or word in ONE_WORD | FOREIGN | POSITIONS:
             continue
         if name.startswith("__") and name.endswith("__"):
             continue

@@ -80,6 +80,14 @@ def test_a_name_of_one_word_must_be_on_the_list(tmp_path):
     assert [each.text for each in problems_of_names(path)] == ["take"]
 
 
+def test_a_property_is_a_noun(tmp_path):
+    path = tmp_path / "module.py"
+    names = "disk", "behind", "kept", "waiting", "written"
+    path.write_text("\n".join(f"@property\ndef {name}(): ..." for name in names))
+    found = [each.text for each in problems_of_names(path)]
+    assert found == ["behind", "kept", "waiting"]
+
+
 if __name__ == "__main__":
     ALLOWED.write_text(
         "".join(f"{n} {path}\n" for path, n in sorted(counts(files()).items()))

@@ -26,7 +26,7 @@ class TimerMetrics(JsonTable):
 
     def __init__(self, broker: BrokerContext, deliveries: Deliveries) -> None:
         super().__init__(broker.config_folder / "timermetrics", broker.clock)
-        self._waiting = broker.timer.waiting
+        self._waiting = broker.timer.waiting_counts
         self._topics = broker.topics
         self._names = deliveries.topic_names
 

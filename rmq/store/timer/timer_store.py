@@ -92,7 +92,7 @@ class TimerStore:
         self.wheel = TimerWheel()
         self.is_open = False
         self.checkpoint = TimerCheckpoint()
-        self.waiting: dict[int, int] = {}
+        self.waiting_counts: dict[int, int] = {}
         """Waiting messages by the hash of their topic."""
 
         self.read_slot = 0
@@ -139,7 +139,11 @@ class TimerStore:
     def _build(self, notes: list[str]) -> tuple[int, TimerUnit] | None:
         """Fill the wheel; return the newest unit."""
         log_end, read_slot = self._commit_log.end_offset, self.read_slot
-        precision_ms, wheel, waiting = self.precision_ms, self.wheel, self.waiting
+        precision_ms, wheel, waiting = (
+            self.precision_ms,
+            self.wheel,
+            self.waiting_counts,
+        )
         end, newest = self.log.first_offset, None
         for position, unit in self.log.read_units():
             if unit.offset < 0 or unit.offset + unit.size > log_end:
@@ -219,7 +223,9 @@ class TimerStore:
         recalls = is_recall(unit_bits)
         self.wheel.add(slot, position, recalls=recalls)
         change = -1 if recalls else 1
-        self.waiting[topic_hash] = self.waiting.get(topic_hash, 0) + change
+        self.waiting_counts[topic_hash] = (
+            self.waiting_counts.get(topic_hash, 0) + change
+        )
         self._signals.timer_changed()
 
     def add_plain(
@@ -250,7 +256,9 @@ class TimerStore:
             return None
         following, queue_offset, topics = added
         for _, topic_hash, count in topics:
-            self.waiting[topic_hash] = self.waiting.get(topic_hash, 0) + count
+            self.waiting_counts[topic_hash] = (
+                self.waiting_counts.get(topic_hash, 0) + count
+            )
         self.move(queue_offset=queue_offset)
         return following, [(topic, count) for topic, _, count in topics]
 
@@ -284,11 +292,11 @@ class TimerStore:
 
     def count_delivered(self, topic_hash: int, messages: int = 1) -> None:
         """Count messages that left their slot."""
-        count = self.waiting.get(topic_hash, 0) - messages
+        count = self.waiting_counts.get(topic_hash, 0) - messages
         if count > 0:
-            self.waiting[topic_hash] = count
+            self.waiting_counts[topic_hash] = count
         else:
-            self.waiting.pop(topic_hash, None)
+            self.waiting_counts.pop(topic_hash, None)
 
     def read_chain(self, slot: int, after: int) -> Generator["array[int]"]:
         """Yield the positions of a slot's units after one, newest first, in parts."""

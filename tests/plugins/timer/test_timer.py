@@ -206,7 +206,7 @@ def test_a_far_message_is_stored_again_on_the_way(make_caller):
     for _ in range(120):
         work(caller, 1_000)
     assert bodies(caller) == [b"later", b"far"]
-    assert caller.broker.store.timer.waiting == {}
+    assert caller.broker.store.timer.waiting_counts == {}
 
 
 def test_a_topic_that_is_no_topic_blocks_nobody(caller, caplog):
@@ -330,7 +330,7 @@ def test_a_recalled_message_is_not_delivered(recalling):
     work(recalling, 10_000)
     assert bodies(recalling) == [b"kept"]
     assert recall(recalling, kept.ext_fields["recallHandle"]).code == 604
-    assert recalling.broker.store.timer.waiting == {}
+    assert recalling.broker.store.timer.waiting_counts == {}
 
 
 def test_a_recall_that_disk_or_slaves_do_not_have_in_time_is_no_success(recalling):
