@@ -34,7 +34,7 @@ class QueueLocks:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._groups: dict[str, dict[MessageQueue, _Lock]] = {}
-        self._quota = Quota(MAX_LOCKS, "queue locks", "spread groups over brokers")
+        self.quota = Quota(MAX_LOCKS, "queue locks", "spread groups over brokers")
 
     def lock(
         self,
@@ -58,7 +58,7 @@ class QueueLocks:
         for queue in queues:
             lock = locks.get(queue)
             if lock is not None and lock.client_id == client_id:
-                self._quota.give_back(lock.peer)
+                self.quota.give_back(lock.peer)
                 del locks[queue]
         if not locks:
             self._groups.pop(group, None)
@@ -78,14 +78,14 @@ class QueueLocks:
             if lock.client_id == wanted.client_id or lock.peer == wanted.peer:
                 lock.client_id, lock.expires_ms = wanted.client_id, wanted.expires_ms
                 return True
-        if not self._quota.has_room(wanted.peer):
+        if not self.quota.has_room(wanted.peer):
             self._forget_expired(now_ms)
         lock = self._groups.get(group, {}).get(queue)
-        if not self._quota.has_room(wanted.peer):
+        if not self.quota.has_room(wanted.peer):
             return False
         if lock is not None:
-            self._quota.give_back(lock.peer)
-        self._quota.add(wanted.peer, 1)
+            self.quota.give_back(lock.peer)
+        self.quota.add(wanted.peer, 1)
         self._groups.setdefault(group, {})[queue] = msgspec.structs.replace(wanted)
         return True
 
@@ -93,7 +93,7 @@ class QueueLocks:
         for group, locks in list(self._groups.items()):
             for queue, lock in list(locks.items()):
                 if lock.expires_ms <= now_ms:
-                    self._quota.give_back(lock.peer)
+                    self.quota.give_back(lock.peer)
                     del locks[queue]
             if not locks:
                 del self._groups[group]

@@ -72,7 +72,7 @@ class Controller:
         self._credentials = auth.inner_credentials()
         self._engine = _open_engine(config)
         self._liveness = Liveness(trio.current_time)
-        self._lead = Lead(self._engine, self._liveness.begin_to_lead)
+        self.lead = Lead(self._engine, self._liveness.begin_to_lead)
         folder = Path(auth.auth_config_path or config.folder / "auth")
         self._gate = ControllerGate(
             config, auth, folder, clock, lambda caller: client.is_own(caller.peer)
@@ -80,7 +80,7 @@ class Controller:
         self._handlers = ControllerHandlers(
             ControllerParts(
                 config,
-                self._lead,
+                self.lead,
                 self._liveness,
                 self._gate,
                 lambda: self.address,
@@ -97,16 +97,16 @@ class Controller:
     @property
     def is_leading(self) -> bool:
         """Whether this controller leads."""
-        return self._lead.is_leading
+        return self.lead.is_leading
 
     def statistics(self) -> ControllerStatistics:
         """Return what this controller knows and has done, all of one moment."""
         return ControllerStatistics(
             self.is_leading,
             self._handlers.leader_address(),
-            self._lead.view.controllers,
+            self.lead.view.controllers,
             msgspec.structs.replace(self._handlers.counts),
-            tuple(groups_of(self._lead, self._liveness)),
+            tuple(groups_of(self.lead, self._liveness)),
         )
 
     async def run(
@@ -130,7 +130,7 @@ class Controller:
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             self._server.start_accepting(LISTENER, self._on_close)
-            nursery.start_soon(self._engine.campaign, self.address, self._lead.set_term)
+            nursery.start_soon(self._engine.campaign, self.address, self.lead.set_term)
             nursery.start_soon(self._watch)
             nursery.start_soon(self._search)
             task_status.started()
@@ -141,7 +141,7 @@ class Controller:
 
     async def _watch(self) -> None:
         async for view in self._engine.watch():
-            self._lead.view = view
+            self.lead.view = view
 
     # -- dead masters
 
@@ -153,9 +153,9 @@ class Controller:
             await trio.sleep(pause_s)
             if trio.current_time() - due_s > LATE_S:
                 self._liveness.resume()
-            known = [stored.group for stored in self._lead.groups.values()]
+            known = [stored.group for stored in self.lead.groups.values()]
             self._liveness.keep_only(known)
-            if self._lead.is_leading:
+            if self.lead.is_leading:
                 for group in known:
                     if needs_election(group, self._liveness.alive_members(group)):
                         await self._replace_master(group.name)
@@ -177,7 +177,7 @@ class Controller:
         """Bury a broker when its port is closed, unless it comes back before."""
         name, broker_id = key
         for _ in range(KNOCKS):
-            group = self._lead.known_group(name)
+            group = self.lead.known_group(name)
             address = group.address_of(broker_id) if group else None
             if address is None or self._liveness.is_new_since(key, connection):
                 return
@@ -187,8 +187,8 @@ class Controller:
                 where = Foreign(f"{broker_id} of {name} at {address}")
                 logger.warning("broker %s is dead: its port is closed", where)
                 self._liveness.mark_dead(key)
-                group = self._lead.known_group(name)
-                if self._lead.is_leading and group and group.master_id == broker_id:
+                group = self.lead.known_group(name)
+                if self.lead.is_leading and group and group.master_id == broker_id:
                     await self._replace_master(name)
                 return
             await trio.sleep(KNOCK_S)
@@ -228,7 +228,7 @@ class Controller:
             else:
                 return
             await trio.sleep(NOTICE_PAUSE_S)
-            newest = self._lead.known_group(group.name)
+            newest = self.lead.known_group(group.name)
             if newest is None or newest.master_epoch != group.master_epoch:
                 return
 

@@ -371,15 +371,15 @@ class BrokerStatistics:
                         await trio.sleep(COUNT_PAUSE_S)
                     for source in self.sources:
                         source()
-            for _ in self._sample_parts():
+            for _ in self.sample_parts():
                 await trio.lowlevel.checkpoint()
 
     def sample(self) -> None:
         """Take a sample of every item; remove items that were idle for a day."""
-        for _ in self._sample_parts():
+        for _ in self.sample_parts():
             pass
 
-    def _sample_parts(self) -> Iterator[None]:
+    def sample_parts(self) -> Iterator[None]:
         """Sample, some items at a time, so that other tasks can run."""
         for source in self.sources:
             source()

@@ -46,9 +46,9 @@ class Connections:
         self._on_lost = on_lost
         self._on_deadline = on_deadline
         self._greeting: set[Connection] = set()
-        self._locks: dict[str, _AddressLock] = {}
+        self.locks: dict[str, _AddressLock] = {}
         self._wires: Wires | None = None
-        self._failures: dict[str, tuple[int, float]] = {}
+        self.failures: dict[str, tuple[int, float]] = {}
 
     def list_all(self) -> list[Connection]:
         """Return the open connections, and those that wait for their greeting."""
@@ -61,9 +61,9 @@ class Connections:
             return found
         # Held across the connect: two callers must not open two connections.
         wires = self._wires = self._wires or current_wires()
-        lock = self._locks.get(address)
+        lock = self.locks.get(address)
         if lock is None:
-            lock = self._locks[address] = _AddressLock(wires.lock())
+            lock = self.locks[address] = _AddressLock(wires.lock())
         lock.users += 1
         try:
             async with lock.lock:
@@ -73,7 +73,7 @@ class Connections:
         finally:
             lock.users -= 1
             if not lock.users:
-                del self._locks[address]
+                del self.locks[address]
         return found
 
     async def _open(
@@ -92,7 +92,7 @@ class Connections:
         return found
 
     async def _connect(self, wires: Wires, address: str) -> Connection:
-        count, until = self._failures.get(address, (0, 0.0))
+        count, until = self.failures.get(address, (0, 0.0))
         if count and wires.now() < until:
             raise ConnectFailed(f"{address} could not be reached a moment ago")
         connection = Connection(
@@ -115,7 +115,7 @@ class Connections:
             self._record_failure(address, count + 1, wires.now(), pause_s)
             reason = str(error) or f"no answer in {self._connect_timeout_s:g} s"
             raise ConnectFailed(f"cannot connect to {address}: {reason}") from error
-        self._failures.pop(address, None)
+        self.failures.pop(address, None)
         connection.wire = wire
         connection.sign = self.sign
         return connection
@@ -123,10 +123,10 @@ class Connections:
     def _record_failure(
         self, address: str, count: int, now: float, pause_s: float
     ) -> None:
-        if len(self._failures) >= MAX_FAILURES:  # addresses come from name servers
-            left = {a: f for a, f in self._failures.items() if f[1] > now}
-            self._failures = left if len(left) < MAX_FAILURES else {}
-        self._failures[address] = count, now + pause_s
+        if len(self.failures) >= MAX_FAILURES:  # addresses come from name servers
+            left = {a: f for a, f in self.failures.items() if f[1] > now}
+            self.failures = left if len(left) < MAX_FAILURES else {}
+        self.failures[address] = count, now + pause_s
 
     def _on_wire_lost(self, connection: Connection, reason: str) -> None:
         if self.open.get(connection.address) is connection:

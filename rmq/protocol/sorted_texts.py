@@ -48,8 +48,8 @@ class SortedTexts:
     """Texts by name; the names are compared as bytes."""
 
     def __init__(self) -> None:
-        self._blocks: list[_Block] = []
-        self._firsts: list[bytes] = []
+        self.blocks: list[_Block] = []
+        self.firsts: list[bytes] = []
         """First name of each block."""
 
         self._count = 0
@@ -60,10 +60,10 @@ class SortedTexts:
 
     def put(self, name: bytes, text: bytes) -> None:
         """Add or replace a text."""
-        if not self._blocks:
+        if not self.blocks:
             self._insert_block(0, _Block([], [], b""), name)
-        at = max(0, bisect_right(self._firsts, name) - 1)
-        block = self._blocks[at]
+        at = max(0, bisect_right(self.firsts, name) - 1)
+        block = self.blocks[at]
         index = bisect_left(block.names, name)
         if index < len(block.names) and block.names[index] == name:
             block.replace(index, block.sizes[index], text)
@@ -72,17 +72,17 @@ class SortedTexts:
             block.replace(index, 0, text)
             block.names.insert(index, name)
             block.sizes.insert(index, len(text))
-            self._firsts[at] = block.names[0]
+            self.firsts[at] = block.names[0]
             self._count += 1
         if block.is_large:
             self._divide(at, self._split_index(at, index))
 
     def discard(self, name: bytes) -> None:
         """Remove a text if there is one of this name."""
-        at = bisect_right(self._firsts, name) - 1
+        at = bisect_right(self.firsts, name) - 1
         if at < 0:
             return
-        block = self._blocks[at]
+        block = self.blocks[at]
         index = bisect_left(block.names, name)
         if index == len(block.names) or block.names[index] != name:
             return
@@ -90,20 +90,20 @@ class SortedTexts:
         del block.names[index], block.sizes[index]
         self._count -= 1
         if block.names:
-            self._firsts[at] = block.names[0]
+            self.firsts[at] = block.names[0]
             self._merge_small(at)
         else:
-            del self._blocks[at], self._firsts[at]
+            del self.blocks[at], self.firsts[at]
 
     def joined_texts(self) -> list[bytes]:
         """Return all texts in the order of their names, joined in blocks."""
-        return [block.text for block in self._blocks]
+        return [block.text for block in self.blocks]
 
     def text_parts(self, limit: int) -> Iterator[list[bytes]]:
         """Yield the texts, joined in blocks, of up to `limit` members at a time."""
         part: list[bytes] = []
         room = limit
-        for block in self._blocks:
+        for block in self.blocks:
             text, sizes = block.text, block.sizes
             while len(sizes) >= room:
                 size = sum(sizes[:room])
@@ -118,8 +118,8 @@ class SortedTexts:
             yield part
 
     def _insert_block(self, at: int, block: _Block, first: bytes) -> None:
-        self._blocks.insert(at, block)
-        self._firsts.insert(at, first)
+        self.blocks.insert(at, block)
+        self.firsts.insert(at, first)
 
     def _split_index(self, at: int, index: int) -> int:
         """Return where to divide a block in which the member `index` is new.
@@ -127,24 +127,24 @@ class SortedTexts:
         Names that come in order, from a file, fill blocks to their limit. At both ends
         of all blocks, only the new member is cut off.
         """
-        count = len(self._blocks[at].names)
-        if at == len(self._blocks) - 1 and index == count - 1:
+        count = len(self.blocks[at].names)
+        if at == len(self.blocks) - 1 and index == count - 1:
             return index
         return 1 if at == index == 0 else count // 2
 
     def _divide(self, at: int, middle: int) -> None:
         """Divide a block until no part of it is large."""
-        rest = self._blocks[at].cut_at(middle)
+        rest = self.blocks[at].cut_at(middle)
         self._insert_block(at + 1, rest, rest.names[0])
         for part in (at + 1, at):
-            if self._blocks[part].is_large:
-                self._divide(part, len(self._blocks[part].names) // 2)
+            if self.blocks[part].is_large:
+                self._divide(part, len(self.blocks[part].names) // 2)
 
     def _merge_small(self, at: int) -> None:
         """Join a small block with the next one, if that is small, too."""
-        if at + 1 == len(self._blocks):
+        if at + 1 == len(self.blocks):
             return
-        block, other = self._blocks[at : at + 2]
+        block, other = self.blocks[at : at + 2]
         count = len(block.names) + len(other.names)
         size = len(block.text) + len(other.text)
         if count > BLOCK_MEMBERS // 2 or size > BLOCK_SIZE // 2:
@@ -152,4 +152,4 @@ class SortedTexts:
         block.names += other.names
         block.sizes += other.sizes
         block.text += other.text
-        del self._blocks[at + 1], self._firsts[at + 1]
+        del self.blocks[at + 1], self.firsts[at + 1]

@@ -28,7 +28,7 @@ class RemotingClient:
         self.plain_addresses: set[str] = set()
         self._tls = client_context(tls or TlsConfig())
         self._own_ends: set[Address] = set()
-        self._connections = Connections(
+        self.connections = Connections(
             connect_timeout_ms=connect_timeout_ms,
             tls_to=self._tls_to,
             on_request=_pass_over,
@@ -46,11 +46,11 @@ class RemotingClient:
                 await self._tls.follow()
             await trio.sleep_forever()
         finally:
-            await self._connections.close()
+            await self.connections.close()
 
     async def invoke(self, address: str, command: Command, timeout_ms: int) -> Command:
         """Send a request; ConnectFailed, InvokeTimeout or PeerClosed if no answer."""
-        connection = await self._connections.get(address, self._register_own)
+        connection = await self.connections.get(address, self._register_own)
         with trio.move_on_after(timeout_ms / 1_000):
             await connection.wire.wait_drained()
             return await connection.request(command, NO_LIMIT_MS)
@@ -61,7 +61,7 @@ class RemotingClient:
     async def oneway(self, address: str, command: Command, timeout_ms: int) -> None:
         """Send a request without an answer."""
         with trio.move_on_after(timeout_ms / 1_000):
-            connection = await self._connections.get(address, self._register_own)
+            connection = await self.connections.get(address, self._register_own)
             await connection.wire.wait_drained()
             connection.oneway(command)
 

@@ -85,7 +85,7 @@ class FileAllocator:
                 with self._lock:
                     start = file.allocated
                     stop = min(end, start + ZEROED_SIZE)
-                    _write_zeros(descriptor, start, stop)
+                    write_zeros(descriptor, start, stop)
                     os.fdatasync(descriptor)
                     file.allocate(stop)
         except OSError as error:
@@ -114,7 +114,8 @@ class FileAllocator:
         return file.size - file.write_position < min(self._window_size, file.size // 2)
 
 
-def _write_zeros(descriptor: int, start: int, stop: int) -> None:
+def write_zeros(descriptor: int, start: int, stop: int) -> None:
+    """Overwrite a range of a file."""
     zeros = bytes(stop - start)
     while start < stop:
         start += os.pwrite(descriptor, zeros[: stop - start], start)

@@ -5,6 +5,7 @@ import json
 import pytest
 import trio
 
+from rmq.broker.tables import filters as module
 from rmq.broker.tables.filters import FilterTable, FilterWrapper, TopicFilters
 from rmq.config.broker import BrokerConfig
 from rmq.protocol import fastjson
@@ -19,8 +20,8 @@ def wants(text, version, topic="T"):
     )
 
 
-def table(tmp_path):
-    made = FilterTable(tmp_path, ManualClock(), BrokerConfig())
+def table(tmp_path, clock=None):
+    made = FilterTable(tmp_path, clock or ManualClock(), BrokerConfig())
     made.load()
     return made
 
@@ -51,8 +52,8 @@ def test_the_dead_are_kept_and_come_back(tmp_path):
 
 
 def test_one_host_takes_at_most_half_of_the_table(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "MAX_FILTERS", 4)
     filters = table(tmp_path)
-    monkeypatch.setattr(filters._quota, "limit", 4)
     for number in range(6):
         filters.register(f"G{number}", [wants("a > 1", 1)], "10.0.0.1:1")
     assert [bool(filters.get("T", f"G{n}")) for n in range(6)] == [True] * 2 + [
@@ -96,14 +97,15 @@ async def test_the_parts_make_up_the_same_text_as_the_whole(tmp_path):
 
 
 async def test_groups_that_are_offline_for_long_are_dropped_in_their_order(tmp_path):
-    filters = table(tmp_path)
+    clock = ManualClock()
+    filters = table(tmp_path, clock)
     for name in "ABC":
         filters.register(name, [wants("a > 1", 1)])
     for name in "BAC":
         filters.unregister(name)
-        filters._clock.ms += 1_000
+        clock.ms += 1_000
     filters.register("A", [wants("a > 1", 1)])
-    filters._clock.ms += filters._keep_ms - 1_500
+    clock.ms += BrokerConfig().filter_data_clean_time_span_ms - 1_500
     filters.touch()
     await filters.save()
     kept = [name for name in "ABC" if filters.get("T", name)]

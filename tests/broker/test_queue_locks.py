@@ -2,6 +2,7 @@
 
 import pytest
 
+from rmq.broker import queue_locks
 from rmq.broker.queue_locks import LOCK_TIME_MS, QueueLocks
 from rmq.protocol.bodies.common import MessageQueue
 from rmq.testing import ManualClock
@@ -16,9 +17,8 @@ def clock():
 
 @pytest.fixture
 def locks(clock, monkeypatch):
-    made = QueueLocks(clock)
-    monkeypatch.setattr(made._quota, "limit", 8)
-    return made
+    monkeypatch.setattr(queue_locks, "MAX_LOCKS", 8)
+    return QueueLocks(clock)
 
 
 def queues(count):
@@ -39,4 +39,4 @@ def test_expired_locks_count_for_nobody(locks, clock):
     assert locks.lock("G", "greedy", queues(4), GREEDY) == []
     locks.unlock("G", "honest", queues(20))
     assert len(locks.lock("G", "greedy", queues(4), GREEDY)) == 4
-    assert locks._quota.taken == 4
+    assert locks.quota.taken == 4

@@ -124,20 +124,30 @@ def test_lines_share_messages_and_those_of_the_topic_are_not_traced(broker, loop
     assert all(any(msg_id in text for text in texts) for msg_id in msg_ids)
 
 
-def test_waiting_lines_have_a_limit(monkeypatch):
+def traced(broker, loop, *messages):
+    """Trace sends that end at once; return the trace and the texts that it sent."""
+    before = set(bodies(broker))
+
+    async def scenario():
+        async with MessageTrace(broker.name_server) as trace:
+            _, after = trace.before_send("g", messages)
+            result = SimpleNamespace(msg_id=loop.name, offset_msg_id="", status=0)
+            after([result] * len(messages))
+        return trace
+
+    trace = loop(scenario)
+    return trace, [each for each in bodies(broker) if each not in before]
+
+
+def test_waiting_lines_have_a_limit(broker, loop, monkeypatch):
     monkeypatch.setattr(module, "MAX_WAITING", 3)
-    trace = MessageTrace("127.0.0.1:1")
-    trace._begun = SimpleNamespace(set=lambda: None)
-    _, after = trace.before_send("g", [Message("T", b"x")] * 5)
-    result = SimpleNamespace(msg_id="1", offset_msg_id="", status=0)
-    after([result] * 5)
+    trace, texts = traced(broker, loop, *[Message("T", b"x")] * 5)
     assert trace.dropped == 2
+    assert sum(text.count("\x02") for text in texts) == 3
 
 
-@pytest.mark.parametrize("count", [1, 60])
-def test_keys_fit_into_a_message(count):
-    trace = MessageTrace("127.0.0.1:1")
-    keys = tuple(f"{number}" * 300 for number in range(count))
-    trace._waiting.extend([module.TraceLine("x\x02", keys)] * 2)
-    message = trace._next_message()
-    assert message.body.count(b"\x02") == (2 if count == 1 else 1)
+@pytest.mark.parametrize("count", [1, 35])
+def test_keys_fit_into_a_message(broker, loop, count):
+    keys = [f"{number}" * 300 for number in range(count)]
+    _, texts = traced(broker, loop, *[Message("T", b"x", keys=keys)] * 2)
+    assert [text.count("\x02") for text in texts] == ([2] if count == 1 else [1, 1])

@@ -169,21 +169,21 @@ class FixedUpstream:
     """A master at a port; its log ends far away unless `bounds` says where."""
 
     def __init__(self, port, bounds=None, is_promised=True, records=None):
-        self._port = port
+        self.port = port
         self._bounds = bounds
         self._is_promised = is_promised
-        self._records = records
+        self.records = records
         self.asked = 0
 
     async def find(self):
-        return f"{LOCAL}:{self._port}"
+        return f"{LOCAL}:{self.port}"
 
     async def find_bounds(self):
         return self._bounds() if self._bounds else LogBounds(0, 1 << 62)
 
     async def fetch_record(self, offset):
         self.asked += 1
-        return self._records(offset)
+        return self.records(offset)
 
     async def awaits_slaves(self):
         return self._is_promised

@@ -303,7 +303,7 @@ async def test_a_master_that_did_not_answer_once_is_followed(store, slave_store)
     ReplicaWriter(slave_store).append(0, bytes_of(store))
     async with serving(store) as (_, port):
         upstream, answers = java(store, port), records_of(store)
-        upstream._records = lambda at: answers(at) if upstream.asked > 1 else None
+        upstream.records = lambda at: answers(at) if upstream.asked > 1 else None
         async with following(slave_store, port, upstream=upstream, cuts=True) as copy:
             await until(lambda: copy.is_following)
     assert slave_store.log.end_offset == end
@@ -376,11 +376,11 @@ async def test_it_begins_anew_once_in_a_run(store, slave_store, open_store):
     async with following(
         slave_store, 0, upstream=upstream, cuts=True, may_reseed=True
     ) as copy:
-        async with serving(store) as (_, upstream._port):
+        async with serving(store) as (_, upstream.port):
             end = store.log.end_offset
             await until(lambda: copy.is_following and copy.end_offset == end)
         master, before = other, bytes_of(slave_store)
-        async with serving(other) as (_, upstream._port):
+        async with serving(other) as (_, upstream.port):
             await until(lambda: "begin with an empty one here" in copy.state)
     assert bytes_of(slave_store) == before
     assert len(list((slave_store.directory.root / "aside").iterdir())) == 1

@@ -15,8 +15,8 @@ from rmq.protocol.headers import controller as headers
 from .engines import MemoryEngine, Shared
 
 
-def leader(shared):
-    one = Lead(MemoryEngine(shared), lambda: None)
+def leader(shared, engine=None):
+    one = Lead(engine or MemoryEngine(shared), lambda: None)
     one.set_term(shared.begin_term())
     return one
 
@@ -81,9 +81,10 @@ async def test_a_term_ends_by_itself(autojump_clock):
 
 async def test_a_write_whose_answer_is_lost_is_seen_by_the_next_request():
     shared = Shared()
-    one = leader(shared)
+    engine = MemoryEngine(shared)
+    one = leader(shared, engine)
     await one.change_group("b", applying(1))
-    one._engine.loses = ["after"]
+    engine.loses = ["after"]
     with pytest.raises(EngineAway):
         await one.change_group("b", electing(1))
     outcome = await one.change_group("b", electing(1, 1))
@@ -93,8 +94,9 @@ async def test_a_write_whose_answer_is_lost_is_seen_by_the_next_request():
 
 async def test_an_engine_that_is_away_leaves_everything_as_it_was():
     shared = Shared()
-    one = leader(shared)
-    one._engine.loses = ["before"]
+    engine = MemoryEngine(shared)
+    one = leader(shared, engine)
+    engine.loses = ["before"]
     with pytest.raises(EngineAway):
         await one.change_group("b", applying(1))
     assert shared.groups == {}
@@ -133,14 +135,15 @@ STEP = st.tuples(
 def test_two_controllers_that_both_believe_never_name_two_masters(steps):
     async def main():
         shared = Shared()
-        both = [Lead(MemoryEngine(shared), lambda: None) for _ in range(2)]
+        engines = MemoryEngine(shared), MemoryEngine(shared)
+        both = [Lead(engine, lambda: None) for engine in engines]
         masters = {}
         for who, what, broker_id, living, lost in steps:
             one = both[who]
             if what == "lead":
                 one.set_term(shared.begin_term())
                 continue
-            one._engine.loses = [lost] if lost else []
+            engines[who].loses = [lost] if lost else []
             act = applying(broker_id)
             if what == "elect":
                 act = electing(broker_id, *living)

@@ -95,8 +95,8 @@ async def test_health_and_readiness(tmp_path):
                 if await get(node, "/readyz") == ("200 OK", "ready\n"):
                     break
                 await trio.sleep(0.01)
-        node.controller._lead.set_term(None)
-        node.controller._lead.view.leader = None
+        node.controller.lead.set_term(None)
+        node.controller.lead.view.leader = None
         status, body = await get(node, "/readyz")
         assert status == "503 Service Unavailable"
         assert body.startswith("no controller leads")

@@ -75,6 +75,10 @@ class Server:
         """SIGCONT."""
         self._process.send_signal(signal.SIGCONT)
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def _ended(self) -> int:
         code = self._process.wait(20)
         self._reader.join(5)

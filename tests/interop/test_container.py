@@ -47,7 +47,7 @@ def container(file_of):
 
 def pid_of(container, name):
     """The process of a broker."""
-    parent = container._process.pid
+    parent = container.pid
     with open(f"/proc/{parent}/task/{parent}/children") as children:
         for pid in children.read().split():
             with open(f"/proc/{pid}/cmdline") as words:

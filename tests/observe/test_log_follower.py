@@ -1,6 +1,7 @@
 """The log as it grows, against the messages that were sent; clients, changes."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -152,10 +153,18 @@ async def test_a_problem_is_an_event_once(incident):  # noqa: F811
     assert of_group[0]["message"].startswith("Nobody consumes")
 
 
+def quiet_broker(clock):
+    """What events ask a broker for; nobody joins, leaves or changes anything."""
+    consumers = SimpleNamespace(on_join=[], on_leave=[])
+    return SimpleNamespace(
+        clock=clock, consumers=consumers, audit=SimpleNamespace(on_add=[])
+    )
+
+
 @given(st.integers(0, 3 * MAX_EVENTS), st.integers(0, 4 * MAX_EVENTS))
 def test_since_gives_what_is_newer_and_kept(count, since):
     events = Events()
-    events._broker = type("Broker", (), {"clock": ManualClock(1)})()
+    events.attach(quiet_broker(ManualClock(1)))
     for n in range(count):
         events.add_problem(
             Problem(level="bad", kind="x", subject="p", message=f"{n + 1}", action="")

@@ -101,7 +101,7 @@ def test_a_sample_counts_many_queues_in_parts(store, statistics, monkeypatch):
     for number in range(5):
         put(store, "T", number)
     end_poll(store, statistics)
-    parts = statistics._sample_parts()
+    parts = statistics.sample_parts()
     assert [next(parts, "end") for _ in range(2)] == [None, None]
     assert store.queues.tails.uncounted_count == 1
     for _ in parts:

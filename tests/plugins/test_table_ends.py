@@ -141,7 +141,7 @@ def test_views_of_pulls(sides, monkeypatch):
     served = sum(played(compiled, turn) for turn in turns[4:])
     assert served > 0.7 * 4 * len(groups)
     handler = compiled.caller.find(PullHandler)
-    assert len(handler._native.table) == 100
+    assert len(handler.native.table) == 100
 
 
 def test_pairs_of_commits():

@@ -21,10 +21,10 @@ def check(texts, model):
     """The texts are those of the model, in blocks within their limits."""
     assert len(texts) == len(model)
     assert b"".join(texts.joined_texts()) == whole(model)
-    names = [name for block in texts._blocks for name in block.names]
+    names = [name for block in texts.blocks for name in block.names]
     assert names == sorted(model)
-    assert texts._firsts == [block.names[0] for block in texts._blocks]
-    for block in texts._blocks:
+    assert texts.firsts == [block.names[0] for block in texts.blocks]
+    for block in texts.blocks:
         assert sum(block.sizes) == len(block.text)
         assert not block.is_large
 

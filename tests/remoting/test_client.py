@@ -258,8 +258,8 @@ async def test_a_caller_that_gives_up_leaves_the_connect_to_the_next(
                     await peer.send((await peer.next()).reply())
                 for call in calls:
                     await call.end()
-    assert len(client._connections.open) == 1
-    assert not client._connections._locks
+    assert len(client.connections.open) == 1
+    assert not client.connections.locks
 
 
 async def test_a_refused_address_is_left_alone_for_a_moment(client, mock_clock):
@@ -284,8 +284,8 @@ async def test_what_is_kept_of_dead_addresses_has_a_limit(client, monkeypatch):
     for number in range(30):
         with pytest.raises(ConnectFailed):
             await client.invoke(f"127.0.1.{number}:1", Command.request(CODE), 1_000)
-    assert len(client._connections._failures) <= 10
-    assert not client._connections._locks
+    assert len(client.connections.failures) <= 10
+    assert not client.connections.locks
 
 
 async def test_an_address_is_reached_again_after_the_moment(

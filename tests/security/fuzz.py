@@ -82,7 +82,7 @@ class Conversation:
         host, _, port = address.rpartition(":")
         self._socket = socket.create_connection((host, int(port)), ANSWER_LIMIT_S)
         self._decoder = FrameDecoder()
-        self._tail = b""
+        self.tail = b""
         self._mark = 0
         self._is_ended = False
         self.batches = 0
@@ -113,7 +113,7 @@ class Conversation:
                 data = self._socket.recv(1 << 18)
                 if not data:
                     return False
-                self._look(data)
+                self.count_secrets(data)
                 for answer in self._decoder.feed(data):
                     self.answers[answer.code] += answer.is_response
                     if self._identities is not None and answer.is_response:
@@ -129,10 +129,10 @@ class Conversation:
             return False
         return True
 
-    def _look(self, data: bytes) -> None:
+    def count_secrets(self, data: bytes) -> None:
         """Count secrets, also those that come in two parts."""
-        self.secrets += SECRET.encode() in self._tail + data
-        self._tail = data[-len(SECRET) + 1 :]
+        self.secrets += SECRET.encode() in self.tail + data
+        self.tail = data[-len(SECRET) + 1 :]
 
     def ask(self, request: Command) -> Command:
         self._socket.sendall(encode(request))

@@ -77,11 +77,11 @@ def test_what_leaves_the_store_is_seen(fuzz, tmp_path):
 
 def test_a_secret_in_two_parts_is_seen(fuzz):
     talk = fuzz.Conversation.__new__(fuzz.Conversation)
-    talk._tail, talk.secrets = b"", 0
-    talk._look(b"password=" + fuzz.SECRET.encode()[:4])
+    talk.tail, talk.secrets = b"", 0
+    talk.count_secrets(b"password=" + fuzz.SECRET.encode()[:4])
     assert talk.secrets == 0
-    talk._look(fuzz.SECRET.encode()[4:] + b"1")
-    talk._look(b"more")
+    talk.count_secrets(fuzz.SECRET.encode()[4:] + b"1")
+    talk.count_secrets(b"more")
     assert talk.secrets == 1
 
 

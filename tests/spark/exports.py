@@ -80,9 +80,9 @@ def killing(monkeypatch, chance, table_format="parquet", draft=DiskDraft):
     """Make one of the steps of a batch the last one."""
     steps = {
         "plan": (ExportLog, "write_plan"),
-        "write": (task._FileWriter, "add"),
+        "write": (task.FileWriter, "add"),
         "publish": (draft, "publish"),
-        "finish": (task._FileWriter, "finish"),
+        "finish": (task.FileWriter, "finish"),
         "commit": (KINDS[table_format], "commit"),
         "manifest": (ExportLog, "write_manifest"),
     }
@@ -102,4 +102,4 @@ def killing(monkeypatch, chance, table_format="parquet", draft=DiskDraft):
     monkeypatch.setattr(owner, method, step)
     if draft is DiskDraft:
         # what a kill leaves; the drafts of objects go with their process
-        monkeypatch.setattr(task._FileWriter, "discard", lambda _: None)
+        monkeypatch.setattr(task.FileWriter, "discard", lambda _: None)

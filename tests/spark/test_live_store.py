@@ -72,8 +72,8 @@ def told(owner, method, step):
     setattr(owner, method, run)
 
 told(ExportLog, "write_plan", b"p")
-told(task._FileWriter, "add", b"w")
-told(task._FileWriter, "finish", b"l")
+told(task.FileWriter, "add", b"w")
+told(task.FileWriter, "finish", b"l")
 of = committers
 for kind in of.ParquetCommitter, of.DeltaCommitter, of.IcebergCommitter:
     told(kind, "commit", b"t")

@@ -157,7 +157,7 @@ def test_new_queues_and_new_topics_start_at_their_beginning(broker, fill, reader
     broker.create_topic("grows-2", 2)
     fill(100, 400, "grows-1")
     fill(400, 500, "grows-2")
-    reader._client.forget_routes()
+    reader.client.forget_routes()
     batches, end = run(reader, start)
     assert sorted(*batches) == list(range(100, 500))
     assert len(end["grows-1"][BROKER]) == 3
@@ -170,7 +170,7 @@ def test_a_topic_that_goes_away_keeps_its_position(broker, fill, topic, reader_o
     with AdminClient([broker.name_server]) as admin:
         admin.request(broker.address, 215, {"topic": topic})
         admin.request_name_server(216, {"topic": topic})
-    reader._client.forget_routes()
+    reader.client.forget_routes()
     assert reader.latestOffset(start, ReadMaxRows(10)) == start
 
 

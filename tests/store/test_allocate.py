@@ -150,13 +150,13 @@ def test_file_of_another_length_is_left_alone(tmp_path, allocator):
 def test_the_worker_writes_zeros_and_the_writer_does_not_wait(tmp_path, monkeypatch):
     monkeypatch.setattr(allocate, "ZEROED_SIZE", 4096)
     written = []
-    original = allocate._write_zeros
+    original = allocate.write_zeros
 
     def noted(descriptor, start, stop):
         written.append((start, stop))
         original(descriptor, start, stop)
 
-    monkeypatch.setattr(allocate, "_write_zeros", noted)
+    monkeypatch.setattr(allocate, "write_zeros", noted)
     allocator = FileAllocator(WINDOW, zeroes=True)
     file = allocator.create(tmp_path, 0, SIZE)
     assert (file.allocated, written) == (4096, [])
@@ -176,7 +176,7 @@ def test_a_full_disk_shows_when_zeros_are_written(tmp_path, monkeypatch):
 
     allocator = FileAllocator(4 << 20, zeroes=True)
     file = allocator.create(tmp_path, 0, 8 << 20)
-    monkeypatch.setattr(allocate, "_write_zeros", full)
+    monkeypatch.setattr(allocate, "write_zeros", full)
     with pytest.raises(DiskFull):
         allocator.run_ahead(file)
     assert file.allocated == 1 << 20

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from types import SimpleNamespace
 
 import pytest
 
@@ -46,7 +47,7 @@ def disk(monkeypatch):
     """Say how full the disk is."""
 
     def set_(percent):
-        usage = shutil._ntuple_diskusage(100, percent, 100 - percent)
+        usage = SimpleNamespace(total=100, used=percent, free=100 - percent)
         monkeypatch.setattr(shutil, "disk_usage", lambda _path: usage)
 
     set_(10)

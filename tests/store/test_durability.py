@@ -3,6 +3,7 @@
 import errno
 import shutil
 import threading
+from types import SimpleNamespace
 
 import pytest
 
@@ -53,7 +54,7 @@ def test_a_nearly_full_disk_is_refused_by_its_ratio(open_store, make_message):
 
 def test_a_disk_that_does_not_tell_its_size_is_not_full(open_store, monkeypatch):
     """Such as ramfs."""
-    nothing = shutil._ntuple_diskusage(0, 0, 0)
+    nothing = SimpleNamespace(total=0, used=0, free=0)
     monkeypatch.setattr(shutil, "disk_usage", lambda _path: nothing)
     store = open_store()
     store.disk.update_refusal()

@@ -188,20 +188,33 @@ def test_file_rolled_to_while_it_was_prepared_is_kept(
     assert data.startswith(b"acknowledged")
 
 
-def test_stale_prepared_file_is_never_removed(tmp_path, queue, allocator):
+@pytest.fixture
+def stale(queue, allocator, monkeypatch):
+    """A file that the worker prepared while the writer rolled to it."""
     queue.roll().write_position = SIZE - 1
-    queue.roll()
-    queue._next = allocator.create(tmp_path, SIZE, SIZE)
+    create, prepared = allocator.create, []
+
+    def create_late(*given):
+        monkeypatch.undo()
+        queue.roll()
+        prepared.append(create(*given))
+        return prepared[0]
+
+    monkeypatch.setattr(allocator, "create", create_late)
+    queue.prepare_next()
+    return prepared[0]
+
+
+def test_stale_prepared_file_is_never_removed(tmp_path, queue, stale):
     queue.close()
-    assert names(tmp_path) == [0, SIZE]
-
-
-def test_stale_prepared_file_is_not_rolled_to(tmp_path, queue, allocator):
-    queue.roll()
-    stale = queue._next = allocator.create(tmp_path, 0, SIZE)
-    assert queue.roll().base_offset == SIZE
     assert stale.is_closed
     assert names(tmp_path) == [0, SIZE]
+
+
+def test_stale_prepared_file_is_not_rolled_to(tmp_path, queue, stale):
+    assert queue.roll().base_offset == 2 * SIZE
+    assert stale.is_closed
+    assert names(tmp_path) == [0, SIZE, 2 * SIZE]
 
 
 def test_roll_without_room_can_be_tried_again(tmp_path, queue, allocator, monkeypatch):

@@ -24,9 +24,10 @@ def all_bodies(store, queue_id=0):
 
 def crash(store):
     """End as a kill does: what was written is in the files, `abort` stays."""
-    text = store.directory.abort._path.read_text()
+    mark = store.directory.root / "abort"
+    text = mark.read_text()
     store.close()
-    store.directory.abort._path.write_text(text)
+    mark.write_text(text)
 
 
 def fill(store, make_message, count=100, size=900):

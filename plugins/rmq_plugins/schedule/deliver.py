@@ -71,7 +71,7 @@ class Deliveries:
             broker.durability.flush,
         )
         self._targets: dict[bytes, QueueTail] = {}
-        self._due_ms: dict[int, int] = {}
+        self.due_ms: dict[int, int] = {}
         self._expected: set[int] = set()
         self._woken = trio.Event()
 
@@ -100,8 +100,8 @@ class Deliveries:
         arrived = {n for n in self._expected if (SCHEDULE_TOPIC, n - 1) in touched}
         self._expected -= arrived
         now_ms = self._clock.now_ms()
-        for level in arrived - self._due_ms.keys():
-            self._due_ms[level] = now_ms
+        for level in arrived - self.due_ms.keys():
+            self.due_ms[level] = now_ms
             self._woken.set()
 
     # -- on the way out
@@ -111,7 +111,7 @@ class Deliveries:
         self.find_pending()
         while True:
             now_ms = self._clock.now_ms()
-            due = (level for level, at_ms in self._due_ms.items() if at_ms <= now_ms)
+            due = (level for level, at_ms in self.due_ms.items() if at_ms <= now_ms)
             level = next(due, None)
             if level is None:
                 await self._sleep(now_ms)
@@ -126,8 +126,8 @@ class Deliveries:
         Longer turns with pauses between them made senders wait longer.
         """
         self.deliver(level)
-        if level in self._due_ms:
-            self._due_ms[level] = self._due_ms.pop(level)
+        if level in self.due_ms:
+            self.due_ms[level] = self.due_ms.pop(level)
 
     def find_pending(self) -> None:
         """Find the due time of every level, as at the start.
@@ -144,17 +144,17 @@ class Deliveries:
             if not low <= offset <= high:
                 self.offsets.set(level, max(low, min(offset, high)))
             if offset < visible:
-                self._due_ms[level] = 0
+                self.due_ms[level] = 0
             if visible < high:
                 self._expected.add(level)
 
     async def _sleep(self, now_ms: int) -> None:
         """Sleep until something is due, arrives, or the clock may have been set."""
         self._woken = trio.Event()
-        if not self._due_ms:
+        if not self.due_ms:
             await self._woken.wait()
             return
-        pause_ms = min(min(self._due_ms.values()) - now_ms, MAX_SLEEP_MS)
+        pause_ms = min(min(self.due_ms.values()) - now_ms, MAX_SLEEP_MS)
         with trio.move_on_after(max(pause_ms, 1) / 1_000):
             await self._woken.wait()
 
@@ -168,7 +168,7 @@ class Deliveries:
             self._skip_missing(level, offset, found.next_begin_offset, found.max_offset)
             return 0
         now_ms, delay_ms = self._clock.now_ms(), self._delays_ms[level - 1]
-        self._due_ms[level] = now_ms
+        self.due_ms[level] = now_ms
         records, position = found.body, 0
         while position < len(records):
             copied = self._copies.put_again(
@@ -180,10 +180,10 @@ class Deliveries:
             record = decode_stored_at(records, position)
             due_ms = record.store_timestamp + delay_ms
             if now_ms < due_ms <= now_ms + delay_ms:
-                self._due_ms[level] = due_ms
+                self.due_ms[level] = due_ms
                 break
             if not self._store_again(record):
-                self._due_ms[level] = now_ms + RETRY_MS
+                self.due_ms[level] = now_ms + RETRY_MS
                 break
             offset = record.queue_offset + 1
             position += record.size
@@ -198,7 +198,7 @@ class Deliveries:
         if following != offset:
             self.offsets.set(level, following)
         if following >= high:
-            self._due_ms.pop(level, None)
+            self.due_ms.pop(level, None)
 
     def _store_again(self, record: StoredMessage) -> bool:
         """Store a message in its own topic; True also if it has no valid topic."""

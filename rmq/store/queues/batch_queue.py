@@ -71,7 +71,7 @@ class BatchEntry(NamedTuple):
 class BatchQueue(ConsumeQueue):
     """The entries of one topic and queue. Known in Java as `BatchConsumeQueue`."""
 
-    __slots__ = ("_end", "_first", "_flushed", "_low", "_tail")
+    __slots__ = ("_end", "_first", "_flushed", "_low", "tail")
 
     entry_size = BATCH_ENTRY_SIZE
     is_batch = True
@@ -85,7 +85,7 @@ class BatchQueue(ConsumeQueue):
         tails: TailSet | None = None,
     ) -> None:
         super().__init__(topic, queue_id, folder, files, tails)
-        self._tail = bytearray()
+        self.tail = bytearray()
         self._low = self._first = self._flushed = self._end = 0
 
     # -- start
@@ -118,7 +118,7 @@ class BatchQueue(ConsumeQueue):
 
     def _end_before(self, number: int) -> None:
         """End before an entry."""
-        del self._tail[max(0, number - self._first) * BATCH_ENTRY_SIZE :]
+        del self.tail[max(0, number - self._first) * BATCH_ENTRY_SIZE :]
         self._end = number
         self._first = min(self._first, number)
         self._flushed = min(self._flushed, number)
@@ -136,13 +136,13 @@ class BatchQueue(ConsumeQueue):
 
     def unflushed_entries(self) -> bytes:
         """Copy the entries that are only in memory."""
-        return bytes(self._tail[(self._flushed - self._first) * BATCH_ENTRY_SIZE :])
+        return bytes(self.tail[(self._flushed - self._first) * BATCH_ENTRY_SIZE :])
 
     def mark_flushed(self, end: int) -> None:
         """Note that files have the entries before `end`, and free their memory."""
         self._flushed = self._number_from(end)
         dropped = max(0, self._flushed - KEPT_ENTRIES - self._first)
-        del self._tail[: dropped * BATCH_ENTRY_SIZE]
+        del self.tail[: dropped * BATCH_ENTRY_SIZE]
         self._first += dropped
         self._note_end(self.next_offset, self.end_physical)
 
@@ -163,7 +163,7 @@ class BatchQueue(ConsumeQueue):
         assert 0 < count <= MAX_INNER_ITEMS, count
         first = self.next_offset
         entry = BatchEntry(physical_offset, size, tags_code, store_ms, first, count)
-        self._tail += _ENTRY.pack(*entry)
+        self.tail += _ENTRY.pack(*entry)
         if self.low_offset == first:
             self.low_physical = physical_offset
         self._end += 1
@@ -185,7 +185,7 @@ class BatchQueue(ConsumeQueue):
         """Return the entry with this number."""
         if number >= self._first:
             position = (number - self._first) * BATCH_ENTRY_SIZE
-            return BatchEntry(*_ENTRY.unpack_from(self._tail, position))
+            return BatchEntry(*_ENTRY.unpack_from(self.tail, position))
         byte, size = number * BATCH_ENTRY_SIZE, self._files.file_size
         base = byte // size * size
         file = self._files.open(self._path(base), base)
@@ -356,7 +356,7 @@ class BatchQueue(ConsumeQueue):
         """Drop all entries, as `ConsumeQueue.start_over`."""
         dropped = self._end - self._low
         super().start_over()
-        self._tail.clear()
+        self.tail.clear()
         self._low = self._first = self._flushed = self._end = 0
         self.set_ends(0, 0, -1)
         return dropped

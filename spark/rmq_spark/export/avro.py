@@ -56,8 +56,8 @@ class AvroDecoder:
         self._registry = (
             source if urlsplit(source).scheme in ("http", "https") else None
         )
-        self._by_id: dict[int, Any] = {}
-        self._by_fingerprint: dict[int, Any] = {}
+        self.by_id: dict[int, Any] = {}
+        self.by_fingerprint: dict[int, Any] = {}
         self._unknown: set[int] = set()
         if self._registry is None:
             self._read_folder(Path(source))
@@ -97,7 +97,7 @@ class AvroDecoder:
         """Return the schema of a body, and the index where its value starts."""
         if body.startswith(_SINGLE_OBJECT) and len(body) >= 10:
             (print_,) = _FINGERPRINT.unpack_from(body, 2)
-            schema = self._by_fingerprint.get(print_)
+            schema = self.by_fingerprint.get(print_)
             if schema is None:
                 raise _Unreadable(
                     f"Avro schema with fingerprint {print_:016x} is unknown"
@@ -109,7 +109,7 @@ class AvroDecoder:
         raise _Unreadable("the body starts with neither framing of Avro, C3 01 or 00")
 
     def _schema_by_id(self, number: int) -> Any:  # noqa: ANN401 - a parsed schema
-        schema = self._by_id.get(number)
+        schema = self.by_id.get(number)
         if schema is None and self._registry and number not in self._unknown:
             schema = self._request_schema(number)
         if schema is None:
@@ -138,7 +138,7 @@ class AvroDecoder:
             return None
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise ConnectFailed(f"cannot reach the registry: {url}: {error}") from error
-        self._by_id[number] = schema
+        self.by_id[number] = schema
         return schema
 
     def _read_folder(self, folder: Path) -> None:
@@ -154,9 +154,9 @@ class AvroDecoder:
             canonical = to_parsing_canonical_form(json.loads(text))
             # fastavro returns the bytes in the order of the framing
             digits = bytes.fromhex(fingerprint(canonical, "CRC-64-AVRO"))
-            self._by_fingerprint[_FINGERPRINT.unpack(digits)[0]] = schema
+            self.by_fingerprint[_FINGERPRINT.unpack(digits)[0]] = schema
             if path.stem.isdecimal():
-                self._by_id[int(path.stem)] = schema
+                self.by_id[int(path.stem)] = schema
 
 
 class _Unreadable(Exception):

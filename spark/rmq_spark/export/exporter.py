@@ -171,7 +171,7 @@ class Exporter:
             return sum(
                 table.compact(_utc_day(now)) for table in delta_tables(committer)
             )
-        manifest = self._merge(partial(_small_merges, today=_utc_day(now)))
+        manifest = self._merge(partial(small_merges, today=_utc_day(now)))
         return 0 if manifest is None else len(manifest.removed)
 
     def _merge(
@@ -415,7 +415,7 @@ def _full_merges(files: Iterable[DataFile], today: str) -> Iterator[list[str]]:
             yield _describe_merge(group)
 
 
-def _small_merges(files: Iterable[DataFile], today: str) -> Iterator[list[str]]:
+def small_merges(files: Iterable[DataFile], today: str) -> Iterator[list[str]]:
     """Yield merges of consecutive small files."""
     runs = chain.from_iterable(_small_runs(group) for group in _partitions(files))
     chosen = (_choose_merge(run, today) for run in runs)

@@ -89,7 +89,7 @@ class LiveSource:
         self._settings = settings._replace(brokers=frozenset([broker]))
         self._broker = broker
         self._limits = limits
-        self._client = LiveClient(self._settings)
+        self.client = LiveClient(self._settings)
 
     @property
     def name(self) -> str:
@@ -147,7 +147,7 @@ class LiveSource:
 
     def close(self) -> None:
         """Close connections."""
-        self._client.close()
+        self.client.close()
 
     def _read_positions(self, last: Manifest | None) -> "_QueuePositions":
         """Request the bounds of each queue, and compare them with the last batch."""
@@ -155,7 +155,7 @@ class LiveSource:
         known = _positions(last)
         for queue, bounds in self._read_bounds(is_begun=last is not None).items():
             position = known.get(queue, bounds.first)
-            if self._client.is_ahead_of_slave(queue, position, bounds):
+            if self.client.is_ahead_of_slave(queue, position, bounds):
                 continue  # read from a slave that lags
             start, problem = check_position(position, bounds, queue, fails=False)
             seen.starts[queue], seen.stops[queue] = start, bounds.end
@@ -165,13 +165,13 @@ class LiveSource:
 
     def _read_bounds(self, *, is_begun: bool) -> dict[MessageQueue, Bounds]:
         try:
-            found = self._client.find_bounds(fails=True)
+            found = self.client.find_bounds(fails=True)
         except PeerError:
-            self._client.forget_routes()
+            self.client.forget_routes()
             raise
         if found:
             return found
-        self._client.forget_routes()
+        self.client.forget_routes()
         text = f"broker {self._broker} has no registered queue of these topics"
         # after the first batch the broker is unavailable; before it a name is wrong
         raise ConnectFailed(text) if is_begun else RmqError(text)

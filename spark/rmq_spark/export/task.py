@@ -152,7 +152,7 @@ def export_range(job: ExportJob, part: Part) -> TaskResult:
 def _write_range(job: ExportJob, part: Part, *, adopts: bool = False) -> TaskResult:
     """Write the files; with `adopts` accept existing files with other rows."""
     name = range_name(job.settings, part.start, part.end)
-    writers: dict[tuple[str, str, str], _FileWriter] = {}
+    writers: dict[tuple[str, str, str], FileWriter] = {}
     reading = job.read_settings
     router = _RowRouter(job)
     try:
@@ -162,7 +162,7 @@ def _write_range(job: ExportJob, part: Part, *, adopts: bool = False) -> TaskRes
                     writer = writers.get((prefix, topic, day))
                     if writer is None:
                         _check_count(len(writers), part)
-                        writer = _FileWriter(
+                        writer = FileWriter(
                             job, prefix, topic, day, name, adopts=adopts
                         )
                         writers[prefix, topic, day] = writer
@@ -255,7 +255,7 @@ def _day_text(number: int) -> str:
     return date.fromordinal(min(max(ordinal, 1), date.max.toordinal())).isoformat()
 
 
-class _FileWriter:
+class FileWriter:
     """Writes one file, which is a draft until `finish`."""
 
     def __init__(
@@ -281,6 +281,7 @@ class _FileWriter:
             raise StoreError(f"topic {topic[:40]}... is too long for a folder name")
 
     def add(self, rows: pa.RecordBatch) -> None:
+        """Append rows to the file."""
         self._summary.add(rows)
         if not self._keeps_topic:
             rows = rows.drop_columns(["topic"])

@@ -92,14 +92,14 @@ class LiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: Options, task: LiveReadSettings) -> None:
         self._options = options
         self._task = task
-        self._client: LiveClient | None = None
+        self.client: LiveClient | None = None
         self._frozen_ends: Positions | None = None
         self._reported: Positions = {}
         self._bounds: dict[MessageQueue, Bounds] = {}
 
     def __getstate__(self) -> dict[str, object]:
         """Return the state without the connections of the driver."""
-        return self.__dict__ | {"_client": None}
+        return self.__dict__ | {"client": None}
 
     def initialOffset(self) -> Offset:
         """Return the start of a new query: the ends of the queues by default."""
@@ -157,9 +157,9 @@ class LiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def stop(self) -> None:
         """Close the connections of the driver."""
-        if self._client is not None:
-            self._client.close()
-            self._client = None
+        if self.client is not None:
+            self.client.close()
+            self.client = None
 
     def _next_ranges(
         self, positions: Positions, bounds: dict[MessageQueue, Bounds]
@@ -204,9 +204,9 @@ class LiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._bounds
 
     def _get_client(self) -> LiveClient:
-        if self._client is None:
-            self._client = LiveClient(self._task.pulls.live)
-        return self._client
+        if self.client is None:
+            self.client = LiveClient(self._task.pulls.live)
+        return self.client
 
 
 def _partitions(options: Options, ranges: list[QueueRange]) -> list[BundlePartition]:

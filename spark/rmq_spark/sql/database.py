@@ -85,7 +85,7 @@ class Database:
     ) -> None:
         self._origin = origin
         self._archive = archive
-        self._timeout_s = timeout_s
+        self.timeout_s = timeout_s
         self._deadline_s: float | None = None
         self._own = _OWN + (_ARCHIVED if archive is not None else ())
         self._tables: set[str] = set()
@@ -135,8 +135,8 @@ class Database:
 
     def run(self, statement: str) -> Result | None:
         """Run one statement; returns None if it has no rows, such as CREATE TABLE."""
-        if self._timeout_s is not None:
-            self._deadline_s = time.monotonic() + self._timeout_s
+        if self.timeout_s is not None:
+            self._deadline_s = time.monotonic() + self.timeout_s
         self._freeze()
         with self._convert_errors():
             parsed = self._connection.extract_statements(statement)
@@ -208,7 +208,7 @@ class Database:
         if not finished:
             self._interrupt_statement(done)
             raise SqlError(
-                f"the statement was stopped after {self._timeout_s:g} s, --timeout"
+                f"the statement was stopped after {self.timeout_s:g} s, --timeout"
             )
         return done.result()
 

@@ -98,10 +98,10 @@ class MessageDataset(ds.Dataset):  # type: ignore[misc] # pyarrow has no types
         self, wanted: list[str], rows: pc.Expression | None
     ) -> list[str]:
         """Return the columns that must be decoded."""
-        names = [*wanted, *(n for n in self._used_by(rows) if n not in wanted)]
+        names = [*wanted, *(n for n in self.used_columns(rows) if n not in wanted)]
         return names or [_NO_COLUMN]
 
-    def _used_by(self, rows: pc.Expression | None) -> list[str]:
+    def used_columns(self, rows: pc.Expression | None) -> list[str]:
         """Return the columns that the filter uses."""
         if rows is None:
             return []

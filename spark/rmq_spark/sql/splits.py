@@ -70,13 +70,13 @@ class SplitCache:
     def __init__(self, store: Path, folder: Path | None = None) -> None:
         name = hashlib.sha256(os.fsencode(store.resolve())).hexdigest()[:32]
         self._path = (folder or cache_folder()) / f"{name}.json"
-        self._table = self._read()
+        self.table = self._read()
         self._is_changed = False
 
     def splits_of(self, segment: Segment) -> list[Split] | Iterator[Split]:
         """Return the splits of a closed segment: a list if they are cached."""
         state = _file_state(segment)
-        kept = self._table.get(segment.path)
+        kept = self.table.get(segment.path)
         if (
             kept is not None
             and kept.state == state
@@ -99,7 +99,7 @@ class SplitCache:
         if at < segment.end_offset:
             yield Split(at, segment.end_offset)
         else:
-            self._table[segment.path] = _CachedSegment(state, splits)
+            self.table[segment.path] = _CachedSegment(state, splits)
             self._is_changed = True
 
     def save(self) -> None:
@@ -107,7 +107,7 @@ class SplitCache:
         if not self._is_changed:
             return
         self._is_changed = False
-        table = {path: k for path, k in self._table.items() if os.path.exists(path)}
+        table = {path: k for path, k in self.table.items() if os.path.exists(path)}
         draft = self._path.with_suffix(f".{os.getpid()}")
         with contextlib.suppress(OSError):
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

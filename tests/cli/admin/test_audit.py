@@ -1,16 +1,16 @@
 """`rmq admin auditLog`: who changed what, from where, old and new."""
 
 import json
-from collections import deque
 
 import msgspec
 import pytest
 import trio
 
+from rmq.broker.tables import audit as module
 from rmq.broker.tables.audit import KEPT_MS, MAX_CHANGES, AuditTable
 from rmq.protocol import fastjson
 from rmq.remoting.changes import Change
-from rmq.testing import running_node
+from rmq.testing import ManualClock, running_node
 
 
 async def changes(command, environment, *where):
@@ -80,13 +80,7 @@ async def test_it_outlives_a_start(command, environment, tmp_path):
 
 @pytest.fixture
 def table(tmp_path):
-    class Clock:
-        ms = 0
-
-        def now_ms(self):
-            return self.ms
-
-    clock = Clock()
+    clock = ManualClock(0)
     return AuditTable(tmp_path, clock), clock
 
 
@@ -118,11 +112,15 @@ def test_the_file_is_what_a_whole_document_would_be(table, tmp_path, count):
     assert (tmp_path / "rmqAudit.json").read_bytes() == wanted
 
 
-def test_the_file_has_what_is_kept_after_any_ends(table, monkeypatch):
+def test_the_file_has_what_is_kept_after_any_ends(table, tmp_path, monkeypatch):
     """Changes that leave the table before they were encoded, and after."""
-    audit, clock = table
-    monkeypatch.setattr(audit, "_changes", deque(maxlen=7))
-    audit._changes.extend(Change(n, "", "a:1", "X", str(n), "") for n in range(5))
+    monkeypatch.setattr(module, "MAX_CHANGES", 7)
+    before, clock = table
+    for number in range(5):
+        before.add(Change(number, "", "a:1", "X", str(number), ""))
+    before.write(before.snapshot())
+    audit = AuditTable(tmp_path, clock)
+    audit.load()
     for number in range(5, 30):
         clock.ms = KEPT_MS + number - 3
         audit.add(Change(number, "", "a:1", "X", str(number), ""))

@@ -147,7 +147,7 @@ def test_they_end_where_the_file_ends(tmp_path):
     assert side.add_plain(records, position) is None
     side.add(150, (1, 100, 0))
     assert side.add_plain(records, position)[1] == 7 + 8
-    assert walk_units(side.log._files.files, side.wheel.last_of(150), -1, 99)[1] == -1
+    assert walk_units(side.log.files, side.wheel.last_of(150), -1, 99)[1] == -1
     side.close()
 
 

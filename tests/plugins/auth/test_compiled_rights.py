@@ -99,7 +99,7 @@ class Estate:
         """How many pulls wait, in Python and compiled."""
         services = self.node.broker.context.registered.services
         (pulls,) = (each.run.__self__ for each in services if each.plugin == "pull")
-        compiled = pulls._native.table.held.waiting if pulls._native else 0
+        compiled = pulls.native.table.held.waiting if pulls.native else 0
         return pulls.held.statistics().waiting + compiled
 
 

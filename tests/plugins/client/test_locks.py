@@ -81,7 +81,7 @@ def test_retry_message_of_an_orderly_group_is_dead(caller):
 
 
 def test_locks_are_limited_and_expired_ones_make_room(caller, clock, monkeypatch):
-    monkeypatch.setattr(caller.broker.queue_locks._quota, "limit", 6)  # 3 a host
+    monkeypatch.setattr(caller.broker.queue_locks.quota, "limit", 6)  # 3 a host
     assert lock(caller, "one", 0, 1, 2, 3) == [0, 1, 2]
     assert lock(caller, "two", 0, group="H") == []
     assert lock(caller, "one", 2) == [2]

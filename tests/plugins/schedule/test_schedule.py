@@ -12,7 +12,6 @@ from rmq.protocol.codes import RequestCode
 from rmq.protocol.records import decode_stored
 from rmq.store.config import FlushDiskType
 from rmq.store.durability import RefusalKind
-from rmq.store.results import PutResult, PutStatus
 from rmq.testing import TrioClock
 from rmq_plugins.schedule.deliver import (
     BATCH,
@@ -138,7 +137,7 @@ def test_a_refused_message_is_tried_again(caller, clock, monkeypatch):
     caller.broker.store.durability.refuse(RefusalKind.DISK_FULL, "the disk is full")
     assert deliver(caller) == 0
     assert deliveries.offsets.get(1) == 0
-    assert deliveries._due_ms[1] == clock.ms + RETRY_MS
+    assert deliveries.due_ms[1] == clock.ms + RETRY_MS
     caller.broker.store.disk.update_refusal()
     assert deliver(caller) == 1
     assert bodies(caller) == [b"later"]
@@ -235,10 +234,10 @@ def test_what_a_start_finds_and_nobody_may_see_yet_is_delivered_later(
     again.find_pending()
     clock.ms += 1_000
     arrivals.flush()
-    assert not again._due_ms
+    assert not again.due_ms
     broker.store.durability.flush()
     arrivals.flush()
-    assert again._due_ms.keys() == {1}
+    assert again.due_ms.keys() == {1}
     assert again.deliver(1) == 1
 
 
@@ -328,16 +327,14 @@ def test_messages_of_all_levels_come_at_their_time(live):
 def test_delivery_goes_on_after_a_refusal(live, monkeypatch):
     async def main():
         caller = live()
-        deliveries = caller.find(Deliveries)
-        refused = PutResult(PutStatus.SERVICE_NOT_AVAILABLE)
+        deliveries, store = caller.find(Deliveries), caller.broker.store
         async with trio.open_nursery() as nursery:
             nursery.start_soon(deliveries.run)
             send_delayed(caller, 1)
             caller.report_arrivals()
-            append = deliveries._append
-            deliveries._append = lambda _: refused
+            store.durability.refuse(RefusalKind.DISK_FULL, "the disk is full")
             await trio.sleep(5)
-            deliveries._append = append
+            store.disk.update_refusal()
             assert bodies(caller) == []
             await trio.sleep(7)
             assert bodies(caller) == [b"later"]

@@ -2,6 +2,7 @@
 
 import pytest
 
+from rmq.broker.put import PutPipeline
 from rmq.plugin import Held
 from rmq.protocol.batch import BatchItem, encode_batch
 from rmq.protocol.codes import ResponseCode
@@ -89,11 +90,10 @@ def test_batch_without_a_body(caller):
     assert (answer.code, answer.remark) == (1, "the batch has no body")
 
 
-def test_failed_put_is_answered(caller, broker):
+def test_failed_put_is_answered(make_caller, monkeypatch):
     result = BatchPutResult(PutStatus.CREATE_MAPPED_FILE_FAILED)
-    handler = caller.handlers[320].__self__
-    handler._batch._put_batch = lambda *_given: result
-    assert batch(caller).code == ResponseCode.SYSTEM_ERROR
+    monkeypatch.setattr(PutPipeline, "put_batch", lambda *_given: result)
+    assert batch(make_caller()).code == ResponseCode.SYSTEM_ERROR
 
 
 def test_sync_flush_holds_the_answer(make_caller):

@@ -188,7 +188,7 @@ class TransactionMachine(RuleBasedStateMachine):
     @rule()
     def save(self):
         """The table of consumer offsets reaches the disk."""
-        self.saved_offsets = copy.deepcopy(self.broker.offsets._offsets)
+        self.saved_offsets = self.broker.offsets.all()
         self.model.save()
 
     @rule()

@@ -73,8 +73,8 @@ def folder(tmp_path):
 
 def single_object(texts, schema_number, data):
     """Framed with the fingerprint that the reader knows for a schema of the folder."""
-    wanted = texts._by_id[schema_number]
-    (key,) = (k for k, v in texts._by_fingerprint.items() if v is wanted)
+    wanted = texts.by_id[schema_number]
+    (key,) = (k for k, v in texts.by_fingerprint.items() if v is wanted)
     return b"\xc3\x01" + struct.pack("<Q", key) + data
 
 

@@ -460,7 +460,7 @@ def merged_as(files, today="2025-11-14"):
     numbers = {file.path: file.min_offset for file in files}
     return [
         [numbers[path] for path in sources]
-        for _, *sources in exporter_module._small_merges(files, today)
+        for _, *sources in exporter_module.small_merges(files, today)
     ]
 
 

@@ -64,13 +64,16 @@ class Told:
             self.follower.stop()
 
 
-def following(one, told, report=lambda _: None, clock=None, interval_s=0.0):
+def following(
+    one, told, report=lambda _: None, clock=None, interval_s=0.0, maintain=None
+):
     told.follower = ExportService(
         one,
         interval_s=interval_s,
         report=report,
         write_line=told,
         clock=clock or ManualClock(),
+        maintain=maintain,
     )
     return told.follower
 
@@ -190,8 +193,7 @@ async def test_small_files_are_merged_while_there_is_nothing_to_export(writer, o
         clock.ms += MAINTENANCE_MS // 2
 
     told = Told(later, later, later, later)
-    follower = following(one, told, clock=clock)
-    follower._maintain = maintain
+    follower = following(one, told, clock=clock, maintain=maintain)
     begun = clock.ms
     await follower.run()
     merged = [line["merged"] for line in told.lines]
@@ -241,25 +243,25 @@ async def test_several_tables_are_filled_together_and_the_last_one_holds_the_log
     writer.append(orders(1_000))
     outs, clock, reported, told = [out, tmp_path / "two"], ManualClock(), [], []
     reports = LowWatermark(2, reported.append)
+
+    def two_rounds_each(line):
+        told.append(line)
+        if min(each.progress.rounds for each in followers) > 1:
+            for each in followers:
+                each.stop()
+
     followers = [
         ExportService(
             exporter(writer, each),
             interval_s=0.0,
             report=partial(reports.report_position, str(each)),
-            write_line=told.append,
+            write_line=two_rounds_each,
             clock=clock,
             table=str(each),
         )
         for each in outs
     ]
 
-    def two_rounds_each():
-        if min(each.progress.rounds for each in followers) > 1:
-            for each in followers:
-                each.stop()
-
-    for each in followers:
-        each._write_line = lambda line: (told.append(line), two_rounds_each())
     failures = []
     await run_all(followers, failures)
     assert failures == []

@@ -203,9 +203,9 @@ def test_messages_removed_after_the_plan(
 def kill_after(step):
     """What to replace, so that a step is the last one."""
     from rmq_spark.export.manifest import ExportLog
-    from rmq_spark.export.task import _FileWriter
+    from rmq_spark.export.task import FileWriter
 
-    owner = _FileWriter if step == "finish" else ExportLog
+    owner = FileWriter if step == "finish" else ExportLog
     real = getattr(owner, step)
 
     def last(*arguments):
@@ -340,7 +340,7 @@ def test_a_follower_waits_for_a_broker_that_is_away(tmp_path, export, out):
         assert lines[-1]["problem"]
         with BrokerThread(folder, settings):
             send(names.address, "T", 500, 600)
-            one.source._client.forget_routes()
+            one.source.client.forget_routes()
             rounds(one, lines, 1)
         assert lines[-1]["problem"] is None
     check_numbers(out, range(600))

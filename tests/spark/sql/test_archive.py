@@ -162,5 +162,5 @@ def test_a_statement_that_takes_too_long_is_stopped(writer, opened):
     database = opened(timeout_s=0.05, a=writer.root)
     with pytest.raises(RmqError, match=r"stopped after 0.05 s, --timeout"):
         rows(database, "SELECT sum(range) FROM range(1_000_000_000_000)")
-    database._timeout_s = 60
+    database.timeout_s = 60
     assert rows(database, "SELECT count(*) FROM messages") == [(10,)]

@@ -109,8 +109,8 @@ def test_only_splits_that_may_have_rows_are_read(dataset, monkeypatch):
 
 def test_only_the_columns_of_projection_and_filter_are_decoded(dataset):
     rows = (pc.field("queueId") == 1) & pc.field("tags").is_valid()
-    assert dataset._used_by(rows) == ["queueId", "tags"]
-    assert dataset._used_by(None) == []
+    assert dataset.used_columns(rows) == ["queueId", "tags"]
+    assert dataset.used_columns(None) == []
 
 
 def test_topics_that_a_filter_names_in_vain_are_remembered(log):

@@ -72,11 +72,11 @@ def test_splits_that_leave_a_gap_are_not_believed(store):
     first, *_ = find_segments(store)
     kept = SplitCache(store)
     whole = list(kept.splits_of(first))
-    (entry,) = kept._table.values()
+    (entry,) = kept.table.values()
     for wrong in (whole[1:], whole[:-1], [whole[0], *whole[2:]], []):
         entry.splits = wrong
         assert list(kept.splits_of(first)) == whole
-        (entry,) = kept._table.values()
+        (entry,) = kept.table.values()
 
 
 def test_a_cache_that_cannot_be_written_is_no_failure(store, cache):

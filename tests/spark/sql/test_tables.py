@@ -11,6 +11,7 @@ from rmq.core.errors import ConfigError, StoreError
 from rmq_spark.export.folder import MANIFESTS
 from rmq_spark.export.maintenance import vacuum
 from rmq_spark.export.manifest import ExportLog
+from rmq_spark.export.task import ExportJob
 from rmq_spark.sql import tables
 from rmq_spark.sql.archive import Archive
 from tests.spark.exports import exporter, settings_of
@@ -206,7 +207,8 @@ def test_files_outside_of_the_folder_are_refused(writer, out, one, table_format)
     if table_format == "delta":
         pytest.skip("deltalake has its paths below the table")
     export_in_turns(writer, one, turns=1)
-    table = tables.table_of(one._job(one._settings))
-    table.look()
+    settings = one.log.last_manifest().settings
+    table = tables.table_of(ExportJob(str(out), settings))
+    table.load_version()
     with pytest.raises(StoreError, match="not in its folder"):
         table._path("s3://elsewhere/x.parquet")

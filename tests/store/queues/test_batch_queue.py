@@ -89,9 +89,9 @@ def test_what_is_durable_leaves_memory(new_queue):
     queue = new_queue()
     fill(queue, 1_000)
     flush(queue)
-    assert len(queue._tail) == KEPT_ENTRIES * 46
+    assert len(queue.tail) == KEPT_ENTRIES * 46
     fill(queue, 5)
-    assert queue.unflushed_entries() == bytes(queue._tail[-5 * 46 :])
+    assert queue.unflushed_entries() == bytes(queue.tail[-5 * 46 :])
 
 
 STEPS = st.lists(

@@ -153,7 +153,7 @@ def test_a_folder_that_cannot_be_synced_confirms_nothing(queues, monkeypatch):
     assert unflushed(queues) == {0: 1}
 
 
-def test_without_a_descriptor_the_reserve_gives_one(queues, monkeypatch):
+def test_without_a_descriptor_the_reserve_gives_one(tmp_path, monkeypatch):
     short = [True]
     write = queue_flush.write_entries
 
@@ -162,13 +162,15 @@ def test_without_a_descriptor_the_reserve_gives_one(queues, monkeypatch):
             return [errno.EMFILE] * len(writes)
         return write(writes, folders, file_size)
 
-    queues._reserve._size = 1
-    queues._reserve.open_reserve()
+    reserve = DescriptorReserve(1)
+    reserve.open_reserve()
+    queues = ConsumeQueues(tmp_path, FILE_SIZE, reserve)
     fill(queues.get_or_create("Topic", 0), 1)
     monkeypatch.setattr(queue_flush, "write_entries", written)
     queues.flush()
     assert unflushed(queues) == {0: 0}
-    queues._reserve.close()
+    queues.close()
+    reserve.close()
 
 
 def test_cleaning_looks_only_at_queues_with_files_to_lose(tmp_path, queues):

@@ -56,7 +56,8 @@ def test_a_unit_needs_16_bytes_more(open_log, size, tmp_path):
     log = open_log(size)
     per_file = (size - 16) // UNIT_SIZE
     if size > 1 << 20:
-        log._files.roll().write_position = (per_file - 1) * UNIT_SIZE
+        log.append(unit(0))
+        log.files[0].write_position = (per_file - 1) * UNIT_SIZE
     else:
         for number in range(per_file - 1):
             log.append(unit(number))

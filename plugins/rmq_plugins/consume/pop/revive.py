@@ -84,7 +84,7 @@ class Reviver:
         self._next_turn = broker.next_turn
         self._broker_name = broker.config.broker_name
         self._config = broker.config
-        self._checkpoints = checkpoints
+        self.checkpoints = checkpoints
         self._records = records
         self._alarm = Alarm(broker.clock.now_ms)
         checkpoints.on_due = self._alarm.wake_at
@@ -107,7 +107,7 @@ class Reviver:
 
     def add_checkpoint(self, checkpoint: Checkpoint) -> bool:
         """Keep a new checkpoint, or write it at once; False if the store refuses."""
-        checkpoints = self._checkpoints
+        checkpoints = self.checkpoints
         at_once = not checkpoints.is_buffered
         at_once |= checkpoints.is_full or checkpoint.queue.count >= MAX_OF_QUEUE
         if at_once and not self._write(checkpoint):
@@ -126,15 +126,15 @@ class Reviver:
         """Write a new checkpoint at once; False if the store refuses."""
         if not self._write(checkpoint):
             return False
-        if not self._checkpoints.is_full:
-            self._checkpoints.add(checkpoint)
+        if not self.checkpoints.is_full:
+            self.checkpoints.add(checkpoint)
         return True
 
     def facts(self) -> dict[str, object]:
         """Return the facts for tools and metrics."""
         return {
-            "checkpoints": len(self._checkpoints.by_key),
-            "queues": len(self._checkpoints.queues),
+            "checkpoints": len(self.checkpoints.by_key),
+            "queues": len(self.checkpoints.queues),
             "revived": self.revived,
             "reviveBehind": sum(map(self._find_lag, self._progress)),
         }
@@ -147,21 +147,21 @@ class Reviver:
             if checkpoint.is_written:
                 self._record_ack(checkpoint, offset)
             if checkpoint.is_acked:
-                self._checkpoints.end(checkpoint)
-        if self._checkpoints.is_buffered or not checkpoint.acked:
+                self.checkpoints.end(checkpoint)
+        if self.checkpoints.is_buffered or not checkpoint.acked:
             return True
         self._write_acks()
         return not checkpoint.acked
 
     def apply_acks(self, acks: list[tuple[Key, int]]) -> None:
         """Note acks of a poll whose bits are cleared."""
-        checkpoints = [(self._checkpoints.by_key[key], offset) for key, offset in acks]
+        checkpoints = [(self.checkpoints.by_key[key], offset) for key, offset in acks]
         for checkpoint, offset in checkpoints:
             if checkpoint.is_written:
                 self._record_ack(checkpoint, offset)
         for checkpoint, _ in checkpoints:
             if checkpoint.is_acked:
-                self._checkpoints.end(checkpoint)
+                self.checkpoints.end(checkpoint)
 
     def _record_ack(self, checkpoint: Checkpoint, offset: int) -> None:
         """Have the log learn of an ack of a written checkpoint."""
@@ -177,14 +177,14 @@ class Reviver:
 
     def stop(self) -> None:
         """Write what is in memory, because the broker stops."""
-        self._checkpoints.stop_buffering()
-        for checkpoint in list(self._checkpoints.all()):
+        self.checkpoints.stop_buffering()
+        for checkpoint in list(self.checkpoints.all()):
             if not checkpoint.is_written and not checkpoint.is_acked:
                 self._write(checkpoint)
         self._write_acks()
         self._durability.flush()
-        for queue in self._checkpoints.queues.values():
-            self._checkpoints.commit(queue)
+        for queue in self.checkpoints.queues.values():
+            self.checkpoints.commit(queue)
 
     # -- the task
 
@@ -194,7 +194,7 @@ class Reviver:
             while True:
                 await self._run_turn()
         finally:
-            self._checkpoints.commit_delayed()  # replicas have got what `stop` wrote
+            self.checkpoints.commit_delayed()  # replicas have got what `stop` wrote
 
     async def _run_turn(self) -> None:
         self._set_alarm()
@@ -203,19 +203,19 @@ class Reviver:
             while self.read_batch(queue_id):
                 await self._next_turn()
         self.tick()
-        await self._revive_due()
+        await self.revive_due()
         self._arrivals.flush()
         await self._next_turn()
 
     def _set_alarm(self) -> None:
-        due_ms = self._checkpoints.next_due_ms()
+        due_ms = self.checkpoints.next_due_ms()
         if due_ms is not None:
             self._alarm.wake_at(due_ms)
         while self._young and self._young[0].is_done:
             self._young.popleft()
         if self._young:
             self._alarm.wake_at(self._young[0].pop_ms + STAY_MS)
-        is_waiting = self._checkpoints.has_delayed_commits or self._unwritten_acks
+        is_waiting = self.checkpoints.has_delayed_commits or self._unwritten_acks
         if is_waiting or any(place.open for place in self._progress.values()):
             self._alarm.wake_at(self._clock.now_ms() + TICK_MS)
 
@@ -230,7 +230,7 @@ class Reviver:
                 self._young.appendleft(checkpoint)
                 break
         self._write_acks()
-        self._checkpoints.commit_delayed()
+        self.checkpoints.commit_delayed()
         self._commit_progress()
 
     def _write(self, checkpoint: Checkpoint) -> bool:
@@ -238,7 +238,7 @@ class Reviver:
         if result.status is not PutStatus.PUT_OK:
             return False
         checkpoint.marks.is_written, checkpoint.stored_end = True, result.end_offset
-        self._checkpoints.commit(checkpoint.queue)
+        self.checkpoints.commit(checkpoint.queue)
         return True
 
     def _write_acks(self) -> None:
@@ -255,8 +255,9 @@ class Reviver:
 
     # -- out of memory
 
-    async def _revive_due(self) -> None:
-        checkpoints, count = self._checkpoints, 0
+    async def revive_due(self) -> None:
+        """Store what is due again, in turns."""
+        checkpoints, count = self.checkpoints, 0
         are_acks_written = not self._unwritten_acks
         while (checkpoint := checkpoints.take_due(self._clock.now_ms())) is not None:
             if checkpoint.is_adopted and not (
@@ -280,7 +281,7 @@ class Reviver:
         if delivered_ms <= checkpoint.due_ms + timer.precision_ms:
             return False
         is_read = not any(self._find_lag(queue_id) for queue_id in self._progress)
-        return is_read or self._checkpoints.is_full
+        return is_read or self.checkpoints.is_full
 
     def revive(self, checkpoint: Checkpoint) -> bool:
         """Store the open messages again; False if the store takes nothing now."""
@@ -292,7 +293,7 @@ class Reviver:
             checkpoint.marks.clear(offset)
             if checkpoint.is_written:
                 self._record_ack(checkpoint, offset)
-        self._checkpoints.end(checkpoint)
+        self.checkpoints.end(checkpoint)
         return True
 
     def _revive_one(self, checkpoint: Checkpoint, offset: int) -> bool:
@@ -349,7 +350,7 @@ class Reviver:
         """Read one batch of a queue of the revive topic; whether there was one."""
         place = self._progress[queue_id]
         topic = self._records.revive_topic
-        if not self._find_lag(queue_id) or self._checkpoints.is_full:
+        if not self._find_lag(queue_id) or self.checkpoints.is_full:
             return False
         found = self._messages.get(
             topic, queue_id, QueueOffset(place.next_offset), BATCH
@@ -385,7 +386,7 @@ class Reviver:
         """Return the checkpoint of a record: one in memory, or a new one."""
         topic, group = found.topic or "", found.group or ""
         key = topic, group, found.queue_id, found.start, found.pop_ms
-        known = self._checkpoints.by_key.get(key)
+        known = self.checkpoints.by_key.get(key)
         if known is not None:
             return known
         diffs = found.diffs or range(found.count)
@@ -393,7 +394,7 @@ class Reviver:
         bits = (1 << len(offsets)) - 1 & ~found.bits
         if not bits or self._topics.get(topic) is None:
             return None
-        queue = self._checkpoints.find_queue(topic, group, found.queue_id)
+        queue = self.checkpoints.find_queue(topic, group, found.queue_id)
         if queue is None:  # of no POP of this run: it has no offset to move
             queue = PopQueue(topic, group, found.queue_id, 0, is_gone=True)
         retries = found.retries or "0"
@@ -409,18 +410,18 @@ class Reviver:
             retries=int(retries) if retries.isdecimal() else 0,
             is_adopted=True,
         )
-        self._checkpoints.add(checkpoint)
+        self.checkpoints.add(checkpoint)
         return checkpoint
 
     def _apply_ack_record(self, acks: AckRecord) -> None:
         key = acks.topic or "", acks.group or "", acks.queue_id, acks.start, acks.pop_ms
-        checkpoint = self._checkpoints.by_key.get(key)
+        checkpoint = self.checkpoints.by_key.get(key)
         if checkpoint is None:
             return
         for offset in acks.offsets or [acks.offset]:
             checkpoint.marks.clear(offset)
         if checkpoint.is_acked:
-            self._checkpoints.end(checkpoint)
+            self.checkpoints.end(checkpoint)
 
     def _commit_progress(self) -> None:
         """Commit how far all records of the revive topic are settled."""

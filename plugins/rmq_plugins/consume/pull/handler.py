@@ -84,7 +84,7 @@ class PullHandler:
         self._broker = broker
         self._next_turn = broker.next_turn
         self._checks = PullChecks(broker)
-        self._native: NativePulls | None = None
+        self.native: NativePulls | None = None
         self._cold_readers = trio.CapacityLimiter(COLD_READERS)
         self._messages = messages
         self._queues = broker.queues
@@ -103,20 +103,20 @@ class PullHandler:
 
     def enable_native(self) -> PullPath:
         """Show what is plain to compiled handlers from the first call on."""
-        if self._native is None:
-            self._native = NativePulls(self._broker, self._wake_service)
-            self._limit_compiled(self._native)
-        return self._native.path
+        if self.native is None:
+            self.native = NativePulls(self._broker, self._wake_service)
+            self._limit_compiled(self.native)
+        return self.native.path
 
     def config_changed(self, _keys: object) -> None:
         """Hear that keys of the configuration have new values."""
-        if self._native is not None:
-            self._native.remove_all()
-            self._limit_compiled(self._native)
+        if self.native is not None:
+            self.native.remove_all()
+            self._limit_compiled(self.native)
 
     def _limits(self) -> HeldPullLimits:
         """Return how many pulls may wait here; compiled ones take their places."""
-        config, native = self._config, self._native
+        config, native = self._config, self.native
         compiled = 0 if native is None else native.table.held.waiting
         return HeldPullLimits(
             max(0, config.max_held_pulls - compiled),
@@ -140,19 +140,19 @@ class PullHandler:
     def on_arrivals(self, queues: Mapping[QueueKey, int]) -> None:
         """Wake the pulls of queues whose visible end moved."""
         self.held.on_arrivals(queues)
-        if self._native is not None and self._native.table.held.wants_turn:
+        if self.native is not None and self.native.table.held.wants_turn:
             self._broker.poll_soon()
 
     def drop(self, connection: Connection) -> None:
         """Forget the pulls of a connection that closed."""
         self.held.drop(connection)
-        if self._native is not None:
-            self._native.table.held.drop_connection(connection.token)
+        if self.native is not None:
+            self.native.table.held.drop_connection(connection.token)
 
     def end_all(self) -> None:
         """Answer every pull and take no others, because the broker stops."""
-        if self._native is not None:
-            self._native.path.end_all(self._now_ms())
+        if self.native is not None:
+            self.native.path.end_all(self._now_ms())
         self.held.end_all()
 
     async def serve_held_pulls(self) -> None:
@@ -171,9 +171,9 @@ class PullHandler:
 
     def _sweep_compiled(self) -> None:
         """Have the compiled path end the pulls whose time is over on its clock."""
-        if self._native is None:
+        if self.native is None:
             return
-        compiled = self._native.table.held
+        compiled = self.native.table.held
         left_ms = compiled.next_deadline(int(trio.current_time() * 1_000))
         if left_ms >= 0:
             self.held.alarm.wake_at(self._now_ms() + left_ms)
@@ -186,7 +186,7 @@ class PullHandler:
 
     def take_returned(self) -> list[ReturnedPull]:
         """Return the pulls that the compiled path gave back."""
-        return [] if self._native is None else self._native.table.held.take_returned()
+        return [] if self.native is None else self.native.table.held.take_returned()
 
     def resume_returned(self, returned: ReturnedPull) -> None:
         """Run a pull that the compiled path could not answer."""
@@ -257,8 +257,8 @@ class PullHandler:
         ):
             return answer
         if view is not None:
-            assert self._native is not None, "views are its own"
-            if self._native.hold_pull(view, request, header, connection.token):
+            assert self.native is not None, "views are its own"
+            if self.native.hold_pull(view, request, header, connection.token):
                 return None
         deadline_ms = self._now_ms() + self._suspend_ms(header)
         pull = HeldPull(request, header, connection, deadline_ms, tag_codes)
@@ -326,8 +326,8 @@ class PullHandler:
             may_leave = self._config.slave_read_enable
         view = None
         is_plain = result.status in _PLAIN and not header.lite_topic
-        if self._native is not None and is_plain and not may_leave:
-            view = self._native.register_view(header, plan)
+        if self.native is not None and is_plain and not may_leave:
+            view = self.native.register_view(header, plan)
         answer = _build_answer(request, header, plan, result, suggested)
         return PullOutcome(answer, result, tag_codes, view)
 

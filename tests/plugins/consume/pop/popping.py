@@ -126,10 +126,10 @@ class Popping:
                     await timer.deliver(slot)
                 timer.enqueue_batch()
                 self.caller.broker.store.durability.flush()
-                for queue_id in reviver._progress:
+                for queue_id in range(self.caller.broker.config.revive_queue_nums):
                     while reviver.read_batch(queue_id):
                         pass
-                await reviver._revive_due()
+                await reviver.revive_due()
                 reviver.tick()
                 self.caller.broker.store.durability.flush()
             reviver.tick()

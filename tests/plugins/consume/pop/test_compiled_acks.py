@@ -89,7 +89,7 @@ def state(side):
     reviver = side.caller.handlers[RequestCode.POP_MESSAGE].made().reviver
     checkpoints = {
         key: (each.marks.open_offsets(), each.is_written, each.acked)
-        for key, each in reviver._checkpoints.by_key.items()
+        for key, each in reviver.checkpoints.by_key.items()
     }
     records = side.broker.store.reads.max_offset(TIMER_TOPIC, 0)
     return checkpoints, json.loads(b"".join(side.broker.offsets.snapshot())), records

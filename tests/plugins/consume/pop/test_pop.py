@@ -115,7 +115,7 @@ def test_no_byte_is_written_for_what_is_acked_in_time(popping):
         assert popping.ack(message).code == 0
     popping.work(20_000)
     assert popping.caller.broker.store.log.end_offset == end
-    assert not popping.reviver._checkpoints.by_key
+    assert not popping.reviver.checkpoints.by_key
 
 
 def test_an_answer_has_at_most_as_many_as_wanted_and_the_rest(popping):
@@ -537,7 +537,7 @@ def test_more_checkpoints_than_fit_are_left_to_the_log(popping, monkeypatch):
     for _ in range(8):
         popping.clock.ms += 1
         messages += popping.pop(maxMsgNums=1)
-    assert len(popping.reviver._checkpoints.by_key) == 3
+    assert len(popping.reviver.checkpoints.by_key) == 3
     popping.work()
     for message in messages[::2]:
         assert popping.ack(message).code == 0
@@ -579,7 +579,7 @@ def test_queues_of_what_is_deleted_are_forgotten_alone(popping, code, fields, ke
     popping.pop()
     Popping(popping.caller, group="T", topic="Other").pop()
     popping.caller.call(code, fields)
-    found = {place[:2] for place in popping.reviver._checkpoints.queues}
+    found = {place[:2] for place in popping.reviver.checkpoints.queues}
     assert found >= kept
     part = 0 if "topic" in fields else 1
     assert not [place for place in found if place[part] == "T"]
@@ -876,7 +876,7 @@ def test_a_checkpoint_of_java_means_all_of_an_inner_batch(batches):
     """Java notes the offset of the record alone."""
     send_batch(batches.caller, [b"0", b"1", b"2"])
     assert len(batches.pop()) == 3
-    checkpoint = next(iter(batches.reviver._checkpoints.by_key.values()))
+    checkpoint = next(iter(batches.reviver.checkpoints.by_key.values()))
     checkpoint.marks, checkpoint.is_adopted = AckMarks((0,), 1), True
     assert batches.reviver.revive(checkpoint)
     assert bodies(batches.pop()) == [b"0", b"1", b"2"]

@@ -11,6 +11,7 @@ import pytest
 
 from rmq.plugin.native import AckMarks
 from rmq.protocol.codes import RequestCode, ResponseCode
+from rmq.protocol.message import Message
 from rmq.store.durability import RefusalKind
 from rmq_plugins.consume.pop import checkpoints as tables
 from rmq_plugins.consume.pop.revive import GROUP
@@ -83,7 +84,7 @@ def test_offsets_over_two_billion(popping):
     assert marks.open_offsets() == [start, start + 40]
     adopt(popping, so=start, d=[0, 1, 40], n=3)
     adopt(popping, kind="ack", so=start, ao=start + 1)
-    (checkpoint,) = popping.reviver._checkpoints.all()
+    (checkpoint,) = popping.reviver.checkpoints.all()
     assert checkpoint.marks.open_offsets() == [start, start + 40]
 
 
@@ -119,9 +120,8 @@ def adopt(popping, kind="ck", **fields):
     }  # fmt: skip
     broker = popping.caller.broker
     broker.topics.ensure(REVIVE, queues=1, perm=6)
-    message = popping.reviver._records._build_message(
-        REVIVE, 0, json.dumps(value).encode()
-    )
+    body = json.dumps(value).encode()
+    message = Message(REVIVE, 0, body, 0, 0, now_ms, broker.store_host)
     message.properties = {"TAGS": kind}
     assert broker.put.append(message).end_offset
     popping.work()
@@ -227,7 +227,7 @@ def test_200_001_open_checkpoints(make_caller):
         if number % 1_000 == 0:
             popping.clock.ms += 1
         handles += popping.pop(maxMsgNums=1, queueId=number % queues)
-    checkpoints = popping.reviver._checkpoints
+    checkpoints = popping.reviver.checkpoints
     assert len(handles) == count
     assert len(checkpoints.by_key) == tables.MAX_CHECKPOINTS
     popping.work()

@@ -49,7 +49,7 @@ class Waiter:
     @property
     def compiled(self):
         """What waits compiled; None on the Python side."""
-        native = self.pulls._native
+        native = self.pulls.native
         return None if native is None else native.table.held
 
     def pull(self, offset, queue=0, kind="plain", **fields):

@@ -248,10 +248,10 @@ def sweeps(caller, clock, monkeypatch):
         sweep()
 
     monkeypatch.setattr(held, "sweep", swept)
-    monkeypatch.setattr(
-        held, "_now_ms", lambda: zero_ms + round(trio.current_time() * 1_000)
-    )
-    monkeypatch.setattr(held.alarm, "_now_ms", held._now_ms)
+    for each in (held, held.alarm):
+        monkeypatch.setattr(
+            each, "_now_ms", lambda: zero_ms + round(trio.current_time() * 1_000)
+        )
     return times
 
 

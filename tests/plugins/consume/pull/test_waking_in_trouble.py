@@ -153,7 +153,7 @@ def test_a_full_table_of_views_answers_those_that_waited_for_one_that_went(
         waiter.send(1, tag="TagA")
         assert codes_of(waiter, opaques) == [ResponseCode.SUCCESS] * 12
     assert pair[0].answers() == pair[1].answers()
-    assert len(pair[1].pulls._native.table) <= 4
+    assert len(pair[1].pulls.native.table) <= 4
 
 
 # -- plugins
