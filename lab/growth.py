@@ -5,7 +5,7 @@ connection of its own, one each millisecond. CPU is that of the broker's process
 Sizes are options, so that a small run takes a minute; each kind of row has a broker of
 its own. With `--java` Java RocketMQ 5.5.0 has rows of names (with 1,000 topics),
 members, pulls and shapes, too; it is warmed up for 8 s. Prints the tables and writes
-JSON to bench/results/; `--document` puts them into docs/reference/performance.md.
+JSON to bench/results/; `--document` puts them into docs/internals/measurements.md.
 
     python lab/growth.py [--queues 4,10000,40000] [--parts queues,names,…]
 """
@@ -549,7 +549,7 @@ def main() -> int:
     print(f"written to {path.relative_to(ROOT)}")
     if options.document:
         found = [side_by_side.table_markdown(*table) for table in tables(result)]
-        document = ROOT / "docs" / "reference/performance.md"
+        document = ROOT / "docs" / "internals/measurements.md"
         side_by_side.replace_between(document, MARKS, "\n".join(found))
     return int(failed)
 

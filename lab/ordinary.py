@@ -7,7 +7,7 @@ process per message; a delivery costs what the process uses beyond the sends alo
 the same rate. Times of deliveries are from the start of the send to the receipt.
 Wake-ups are the process's voluntary switches a second. Java is warmed up for 60 s;
 without Java or Maven it does not take part. Prints the table and writes JSON to
-bench/results/; `--document` puts the table into docs/reference/performance.md.
+bench/results/; `--document` puts the table into docs/internals/measurements.md.
 
     python lab/ordinary.py [--rounds 3] [--seconds 4] [--document]
 """
@@ -303,7 +303,7 @@ def main() -> int:
     print(f"written to {path.relative_to(ROOT)}")
     if options.document:
         parts = [side_by_side.table_markdown(*table) for table in tables(result)]
-        document = ROOT / "docs" / "reference/performance.md"
+        document = ROOT / "docs" / "internals/measurements.md"
         side_by_side.replace_between(document, MARKS, "\n".join(parts))
     return 0
 

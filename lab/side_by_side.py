@@ -121,7 +121,7 @@ def table_text(title: str, head: tuple, body: list[tuple]) -> str:
 def markdown(result: dict) -> str:
     """The tables and the machine for docs/reference/performance.md."""
     names = ", ".join(LABELS[kind] for kind in kinds_of(result))
-    parts = [f"![rates and CPU of {names}]({PLOT})\n"]
+    parts = [f"![rates and CPU of {names}](../images/{PLOT})\n"]
     parts += [table_markdown(*table) for table in tables(result)]
     facts = "\n".join(f"| {k} | {v} |" for k, v in result["machine"].items())
     parts.append(f"### Machine\n\n| | |\n|---|---|\n{facts}\n")

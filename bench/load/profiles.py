@@ -139,9 +139,9 @@ def main() -> int:
             print(f"written to {path.relative_to(run.ROOT)}", flush=True)
     if options.document:
         text = side_by_side.table_markdown(TITLE, *head_and_rows(played))
-        pictures = (f"![{name}]({picture_of(name)})" for name in played)
+        pictures = (f"![{name}](../images/{picture_of(name)})" for name in played)
         text = "\n\n".join([text.strip(), *pictures, ""])
-        side_by_side.replace_between(DOCS / "reference/performance.md", MARKS, text)
+        side_by_side.replace_between(DOCS / "internals/measurements.md", MARKS, text)
     print(f"\n{side_by_side.table_text(TITLE, *head_and_rows(played))}")
     return 0
 
