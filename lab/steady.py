@@ -220,7 +220,8 @@ def main() -> int:
     print(f"written to {path.relative_to(ROOT)}")
     if options.document:
         document = ROOT / "docs" / "internals/measurements.md"
-        text = f"{result['when']}, {options.minutes:g} minutes.\n\n![samples](../images/{PLOT})\n"
+        text = f"{result['when']}, {options.minutes:g} minutes.\n\n"
+        text += f"![samples](../images/{PLOT})\n"
         text += f"\n{side_by_side.table_markdown(*table)}"
         side_by_side.replace_between(document, MARKS, text)
         (ROOT / "docs/images" / PLOT).write_text(svg(result))

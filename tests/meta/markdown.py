@@ -9,7 +9,7 @@ WIDTH = 88
 _FENCE = re.compile(r"\s*(```|~~~)")
 _COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
 _NOT_PROSE = re.compile(r"\s*\||!\[[^\]]*\]\([^)]*\)$|\[[^\]]+\]: |<|---$")
-_ITEM = re.compile(r"\s*(?:[*+-]|\d+[.)])\s+")
+_ITEM = re.compile(r"^\s*(?:[*+-]|\d+[.)])\s+")
 
 
 class Line(NamedTuple):
@@ -36,19 +36,16 @@ def lines_of(page: str) -> Iterator[Line]:
 
 
 def paragraphs_of(page: str) -> Iterator[Line]:
-    """Yield each heading, paragraph and item of a list as one line."""
+    """Yield each paragraph and each item of a list as one line, without headings."""
     first, words = 0, ""
     for number, line in [*lines_of(page), Line(0, "")]:
-        is_new = not line.strip() or bool(_ITEM.match(line)) or line.startswith("#")
-        if words and is_new:
+        is_heading = line.startswith("#")
+        if words and (is_heading or not line.strip() or _ITEM.match(line)):
             yield Line(first, words)
             words = ""
-        if line.strip():
+        if line.strip() and not is_heading:
             first = number if not words else first
-            words += " " * bool(words) + _ITEM.sub("", line, count=1).lstrip("#> ")
-            if line.startswith("#"):
-                yield Line(first, words)
-                words = ""
+            words += " " * bool(words) + _ITEM.sub("", line).lstrip("> ")
 
 
 def wide_lines_of(page: str) -> Iterator[Line]:
