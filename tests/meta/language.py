@@ -110,7 +110,7 @@ FUNCTION = re.compile(
     re.MULTILINE,
 )
 SKIPPED = re.compile(r"^\s*(?:[|+]|>>>|\$ |\.\. |```|rmq |make |#!)")
-SENTENCE_END = re.compile(r"(?<=[.!?:;])(?=\s+[A-Z`\"(*]|\s*$)")
+SENTENCE_END = re.compile(r"(?<=[.!?:;])(?=\s+(?:[A-Z0-9`\"(*\[]|rmq\b)|\s*$)")
 CODE_LIST = re.compile(r"(?:`[^`]*`(?:,? |, (?:and|or) | (?:and|or) )){2,}`[^`]*`")
 """Names one after the other count as one word."""
 
