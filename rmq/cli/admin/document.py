@@ -43,8 +43,8 @@ HEAD: Final = """\
 the same names and flags. `rmq admin` prints tables, or one document with `--json`; its
 exit codes are 0 success, 1 refused or failed, 2 usage, 3 unreachable. `-B` takes the
 name of a broker where `-b` takes its address. On a terminal tables fit its width and
-times are local; in a pipe columns are separated by tabs, times are ISO in UTC, and the
-header (`-H` leaves it out) has the keys of `--json`. `--mqadmin` prints the raw values
+times are local. In a pipe columns are separated by tabs, times are ISO in UTC, and the
+header has the keys of `--json` (`-H` leaves it out). `--mqadmin` prints the raw values
 of mqadmin's columns, for scripts that read them. `rmq doctor` checks configuration,
 machine and running brokers, and gives a remedy for each problem.
 
@@ -85,34 +85,34 @@ of that file.
 
 `rmq consume` without `-g` joins no group and commits nothing. With `-g` it is a member
 of the group: it gets its share of the queues, commits what it has written, and leaves
-the group at the end; another member gets the messages that it received but did not
+the group at the end. Another member then gets the messages that it received but did not
 write. A new group begins at the first message. `--delay` uses a level of
 `messageDelayLevel` if its default has one, and else a timer, which not every broker
 serves.
 
 On a terminal a message is one line. In a pipe it has columns separated by tabs, which
-stay as they are: topic, queue, offset, message id and time for `rmq send`; time, queue,
-offset, keys, tags and body for `rmq consume`. Control characters and marks of direction
-in bodies, keys and tags are written as escapes; `--raw` writes bodies as they are, but
-not to a terminal. Ctrl-C ends `rmq consume` with exit code 0, and `rmq send --lines`
-with 130 after it has printed the number of sent messages. If a broker stops,
-`rmq consume` reports it, waits until it is back, and continues; with `-e` it ends with
-exit code 3.
+stay as they are. The columns of `rmq send` are topic, queue, offset, message id and
+time. Those of `rmq consume` are time, queue, offset, keys, tags and body. Control
+characters and marks of direction in bodies, keys and tags are written as escapes;
+`--raw` writes bodies as they are, but not to a terminal. Ctrl-C ends `rmq consume` with
+exit code 0, and `rmq send --lines` with 130 after it has printed the number of sent
+messages. If a broker stops, `rmq consume` reports it, waits until it is back, and
+continues; with `-e` it ends with exit code 3.
 
 `queryMsgById` and `queryMsgByUniqueKey` show which groups have consumed a message;
 `queryMsgByOffset` and the prints do not ask for that.
 
-In bash, `eval "$(_RMQ_COMPLETE=bash_source rmq)"` completes commands, options, and the
-names of topics, groups and brokers, which it asks the name server (zsh and fish have
-`zsh_source`, `fish_source`).
+In bash, `eval "$(_RMQ_COMPLETE=bash_source rmq)"` completes commands and options (zsh
+and fish have `zsh_source`, `fish_source`). It also completes names of topics, groups
+and brokers, which it asks the name server.
 
 ## Statistics and live keys
 
 Request 25 (`updateBrokerConfig`) changes keys that are marked live in
 [configuration.md](configuration.md), in the process and in its file; others are refused
-by name. A key that rmq does not have is ignored, as by Java; the broker's log and the
-remark of the answer name it, and `rmq admin` fails with the remark. Statistics
-(`statsAll`, 315) hold sums and rates over the last minute, hour and day:
+by name. The broker ignores a key that rmq does not have, as Java's does. The broker's
+log and the remark of the answer name the key, and `rmq admin` fails with the remark.
+Statistics (`statsAll`, 315) hold sums and rates over the last minute, hour and day:
 `TOPIC_PUT_NUMS`, `TOPIC_PUT_SIZE`, `QUEUE_PUT_NUMS`, `QUEUE_PUT_SIZE`,
 `GROUP_GET_NUMS`, `GROUP_GET_SIZE`, `QUEUE_GET_NUMS`, `QUEUE_GET_SIZE`,
 `SNDBCK_PUT_NUMS`, `SNDBCK2DLQ_TIMES`, `COMMIT_NUMS`, `ROLLBACK_NUMS`,
