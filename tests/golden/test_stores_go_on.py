@@ -134,7 +134,7 @@ def test_open_transactions_are_checked_and_end(rows, caller, clock):
 def ask(caller):
     """Run a round of checks; the message and the request of each question by key."""
     caller.connection.sent.clear()
-    trio.run(caller.find(Checker).round)
+    trio.run(caller.find(Checker).check_round)
     found = {}
     for question in caller.connection.sent:
         (record,) = decode_stored(question.body)

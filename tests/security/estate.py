@@ -107,7 +107,7 @@ class Estate(Caller):
         self.send("Theirs", b"late", properties=HALF, sysFlag=4)
         log = self.half_log()
         (late,) = records_from(self.broker, TRANS_HALF_TOPIC, 1)
-        log.give_up(late)
+        log.discard_half(late)
         given_up = self.broker.store.reads.get("TRANS_CHECK_MAX_TIME_TOPIC", 0, 0, 1)
         self.given_up = int.from_bytes(given_up.body[28:36], "big")
         fields = {"consumerGroup": "TheirGroup", "topic": "Theirs", "queueId": 0}

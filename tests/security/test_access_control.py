@@ -172,12 +172,12 @@ def test_a_half_is_shown_to_producers_that_may_publish_to_its_topic(estate, cloc
     estate.beat("ann", estate.stranger, "spy@1", producers=["TheirProducers"])
     estate.producer.sent.clear()
     clock.ms += 3_600_000
-    trio.run(Checker(estate.broker, estate.half_log()).round)
+    trio.run(Checker(estate.broker, estate.half_log()).check_round)
     assert not estate.stranger.sent
     estate.broker.producers.on_close(estate.stranger)
     estate.beat("vera", estate.producer, "p@vera", producers=["TheirProducers"])
     clock.ms += 1_000
-    trio.run(Checker(estate.broker, estate.half_log()).round)
+    trio.run(Checker(estate.broker, estate.half_log()).check_round)
     assert {each.code for each in estate.producer.sent} == {39}
 
 

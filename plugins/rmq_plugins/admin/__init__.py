@@ -20,78 +20,78 @@ MAX_FOLLOWERS: Final = 16
 
 HANDLERS: Final[Mapping[tuple[str, str], Mapping[int, str]]] = {
     ("topics", "TopicHandler"): {
-        RequestCode.UPDATE_AND_CREATE_TOPIC: "update",
-        RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: "update_list",
-        RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC: "update_static",
-        RequestCode.GET_ALL_TOPIC_CONFIG: "all",
-        RequestCode.GET_TOPIC_CONFIG: "one",
-        RequestCode.GET_TOPIC_STATS_INFO: "stats",
-        RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: "system",
-        RequestCode.DELETE_TOPIC_IN_BROKER: "delete",
+        RequestCode.UPDATE_AND_CREATE_TOPIC: "update_topic",
+        RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: "update_topics",
+        RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC: "update_static_topic",
+        RequestCode.GET_ALL_TOPIC_CONFIG: "list_topics",
+        RequestCode.GET_TOPIC_CONFIG: "get_topic",
+        RequestCode.GET_TOPIC_STATS_INFO: "get_topic_stats",
+        RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: "list_system_topics",
+        RequestCode.DELETE_TOPIC_IN_BROKER: "delete_topic",
     },
     ("groups", "GroupHandler"): {
-        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: "update",
-        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: "update_list",
-        RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: "all",
-        RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: "one",
-        RequestCode.DELETE_SUBSCRIPTIONGROUP: "delete",
-        RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN: "forbid",
+        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: "update_group",
+        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: "update_groups",
+        RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: "list_groups",
+        RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: "get_group",
+        RequestCode.DELETE_SUBSCRIPTIONGROUP: "delete_group",
+        RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN: "forbid_topic",
     },
     ("offsets", "OffsetHandler"): {
-        RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: "by_time",
-        RequestCode.GET_MAX_OFFSET: "largest",
-        RequestCode.GET_MIN_OFFSET: "smallest",
-        RequestCode.GET_EARLIEST_MSG_STORETIME: "earliest_time",
-        RequestCode.GET_ALL_CONSUMER_OFFSET: "of_consumers",
-        RequestCode.GET_ALL_DELAY_OFFSET: "of_delays",
-        RequestCode.QUERY_CORRECTION_OFFSET: "correction",
-        RequestCode.CLONE_GROUP_OFFSET: "clone",
+        RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: "search_offset",
+        RequestCode.GET_MAX_OFFSET: "get_max_offset",
+        RequestCode.GET_MIN_OFFSET: "get_min_offset",
+        RequestCode.GET_EARLIEST_MSG_STORETIME: "get_earliest_time",
+        RequestCode.GET_ALL_CONSUMER_OFFSET: "get_consumer_offsets",
+        RequestCode.GET_ALL_DELAY_OFFSET: "get_delay_offsets",
+        RequestCode.QUERY_CORRECTION_OFFSET: "query_correction_offset",
+        RequestCode.CLONE_GROUP_OFFSET: "clone_offsets",
     },
     ("configuration", "ConfigurationHandler"): {
-        RequestCode.UPDATE_BROKER_CONFIG: "update",
-        RequestCode.GET_BROKER_CONFIG: "show",
+        RequestCode.UPDATE_BROKER_CONFIG: "update_config",
+        RequestCode.GET_BROKER_CONFIG: "get_config",
     },
     ("connections", "ConnectionHandler"): {
-        RequestCode.GET_CONSUMER_CONNECTION_LIST: "consumers",
-        RequestCode.GET_PRODUCER_CONNECTION_LIST: "producers",
-        RequestCode.GET_ALL_PRODUCER_INFO: "all_producers",
-        RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: "groups_of_topic",
-        RequestCode.QUERY_TOPICS_BY_CONSUMER: "topics_of_group",
-        RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER: "subscription",
+        RequestCode.GET_CONSUMER_CONNECTION_LIST: "list_consumers",
+        RequestCode.GET_PRODUCER_CONNECTION_LIST: "list_producers",
+        RequestCode.GET_ALL_PRODUCER_INFO: "list_all_producers",
+        RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: "list_groups_of_topic",
+        RequestCode.QUERY_TOPICS_BY_CONSUMER: "list_topics_of_group",
+        RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER: "get_subscription",
     },
     ("statistics", "StatisticsHandler"): {
-        RequestCode.GET_CONSUME_STATS: "group",
-        RequestCode.VIEW_BROKER_STATS_DATA: "view",
-        RequestCode.GET_BROKER_CONSUME_STATS: "broker",
+        RequestCode.GET_CONSUME_STATS: "get_consume_stats",
+        RequestCode.VIEW_BROKER_STATS_DATA: "view_broker_stats",
+        RequestCode.GET_BROKER_CONSUME_STATS: "list_consume_stats",
     },
     ("queues", "QueueHandler"): {
-        RequestCode.QUERY_CONSUME_TIME_SPAN: "time_span",
-        RequestCode.QUERY_CONSUME_QUEUE: "entries",
+        RequestCode.QUERY_CONSUME_TIME_SPAN: "query_time_spans",
+        RequestCode.QUERY_CONSUME_QUEUE: "query_entries",
     },
     ("cleaning", "CleaningHandler"): {
-        RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: "queue_files",
-        RequestCode.CLEAN_UNUSED_TOPIC: "unused_topics",
-        RequestCode.DELETE_EXPIRED_COMMITLOG: "log_files",
+        RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: "clean_queue_files",
+        RequestCode.CLEAN_UNUSED_TOPIC: "clean_unused_topics",
+        RequestCode.DELETE_EXPIRED_COMMITLOG: "clean_log_files",
     },
     ("cold_data", "ColdDataHandler"): {
-        RequestCode.UPDATE_COLD_DATA_FLOW_CTR_CONFIG: "update",
-        RequestCode.REMOVE_COLD_DATA_FLOW_CTR_CONFIG: "remove",
-        RequestCode.GET_COLD_DATA_FLOW_CTR_INFO: "show",
+        RequestCode.UPDATE_COLD_DATA_FLOW_CTR_CONFIG: "update_thresholds",
+        RequestCode.REMOVE_COLD_DATA_FLOW_CTR_CONFIG: "remove_threshold",
+        RequestCode.GET_COLD_DATA_FLOW_CTR_INFO: "get_thresholds",
         RequestCode.SET_COMMITLOG_READ_MODE: "set_read_mode",
     },
     ("replication", "ReplicationHandler"): {
-        RequestCode.EXCHANGE_BROKER_HA_INFO: "exchange",
-        RequestCode.GET_BROKER_HA_STATUS: "status",
-        RequestCode.RESET_MASTER_FLUSH_OFFSET: "reset",
-        RequestCode.GET_BROKER_EPOCH_CACHE: "epochs",
-        RequestCode.NOTIFY_BROKER_ROLE_CHANGED: "role_changed",
+        RequestCode.EXCHANGE_BROKER_HA_INFO: "exchange_ha_info",
+        RequestCode.GET_BROKER_HA_STATUS: "get_ha_status",
+        RequestCode.RESET_MASTER_FLUSH_OFFSET: "reset_master_flush_offset",
+        RequestCode.GET_BROKER_EPOCH_CACHE: "list_epochs",
+        RequestCode.NOTIFY_BROKER_ROLE_CHANGED: "check_role",
     },
     ("dead_letters", "DeadLetterHandler"): {
-        OwnRequestCode.RESEND_DEAD_LETTERS: "resend",
+        OwnRequestCode.RESEND_DEAD_LETTERS: "resend_dead_letters",
     },
-    ("audit", "AuditHandler"): {OwnRequestCode.GET_AUDIT_LOG: "show"},
-    ("plugins", "PluginHandler"): {OwnRequestCode.GET_LOADED_PLUGINS: "show"},
-    ("views", "ViewHandler"): {OwnRequestCode.GET_VIEW: "show"},
+    ("audit", "AuditHandler"): {OwnRequestCode.GET_AUDIT_LOG: "list_changes"},
+    ("plugins", "PluginHandler"): {OwnRequestCode.GET_LOADED_PLUGINS: "list_plugins"},
+    ("views", "ViewHandler"): {OwnRequestCode.GET_VIEW: "show_view"},
 }
 """Module and class, made at the first request: code and method."""
 
@@ -100,28 +100,32 @@ HANDLERS: Final[Mapping[tuple[str, str], Mapping[int, str]]] = {
 def rmq_setup(broker: BrokerContext, register: Register) -> None:
     """Register the handlers for tools, consoles and starting clients."""
     for (module, name), methods in HANDLERS.items():
-        register.handlers(partial(_made, broker, module, name), methods)
+        register.handlers(partial(_make_handler, broker, module, name), methods)
     register.handlers(
-        partial(_made, broker, "views", "ViewHandler"),
-        {OwnRequestCode.FOLLOW_LOG: "follow"},
+        partial(_make_handler, broker, "views", "ViewHandler"),
+        {OwnRequestCode.FOLLOW_LOG: "follow_log"},
         max_running=MAX_FOLLOWERS,
         max_waiting=MAX_FOLLOWERS,
     )
     modes = RequestModeHandler(broker)
     register.table(modes.table)
-    register.facts("requestModes", modes.table.facts)
-    register.copied_table(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE, modes.table.copy)
-    register.handler(RequestCode.SET_MESSAGE_REQUEST_MODE, modes.set)
-    register.handler(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE, modes.all)
+    register.facts("requestModes", modes.table.get_modes)
+    register.copied_table(
+        RequestCode.GET_ALL_MESSAGE_REQUEST_MODE, modes.table.replace_modes
+    )
+    register.handler(RequestCode.SET_MESSAGE_REQUEST_MODE, modes.set_mode)
+    register.handler(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE, modes.list_modes)
     rates = StoreRates(broker)
     register.service(rates.sample_every_second)
 
-    def runtime() -> object:
-        from rmq_plugins.admin.runtime import RuntimeInfo
+    def make_runtime() -> object:
+        from rmq_plugins.admin.runtime import RuntimeHandler
 
-        return RuntimeInfo(broker, rates)
+        return RuntimeHandler(broker, rates)
 
-    register.handlers(runtime, {RequestCode.GET_BROKER_RUNTIME_INFO: "show"})
+    register.handlers(
+        make_runtime, {RequestCode.GET_BROKER_RUNTIME_INFO: "get_runtime_info"}
+    )
     for code in ADVICE:
         register.handler(code, refuse)
     register.service(broker.statistics.sample_regularly)
@@ -129,6 +133,6 @@ def rmq_setup(broker: BrokerContext, register: Register) -> None:
     register.service(broker.monitor.run, restart=True)
 
 
-def _made(broker: BrokerContext, module: str, name: str) -> object:
+def _make_handler(broker: BrokerContext, module: str, name: str) -> object:
     """Import a module of this package, and make its handler."""
     return getattr(import_module(f"rmq_plugins.admin.{module}"), name)(broker)

@@ -57,7 +57,7 @@ def change_attributes(
     current: Mapping[str, str] | None, text: str | None
 ) -> dict[str, str]:
     """Return the attributes after the change; `current` None means a new topic."""
-    return _change(current, _parse(text or ""), TOPIC_ATTRIBUTES)
+    return _apply_changes(current, _parse_changes(text or ""), TOPIC_ATTRIBUTES)
 
 
 def change_group_attributes(
@@ -68,17 +68,17 @@ def change_group_attributes(
     Java refuses that one; a tool that puts back what it has read need not know.
     """
     if sum(len(name) + len(text) for name, text in signed.items()) > MAX_TEXT_LENGTH:
-        raise _rejected(f"attributes of more than {MAX_TEXT_LENGTH} characters")
+        raise _system_error(f"attributes of more than {MAX_TEXT_LENGTH} characters")
     changes: dict[str, str | None] = {}
     for name, value in signed.items():
         plain = name.lstrip("+-") if name[:1] in ("+", "-") else name
         if plain in changes:
-            raise _rejected(f"alter duplication key. key: {plain}")
+            raise _system_error(f"alter duplication key. key: {plain}")
         changes[plain] = None if name.startswith("-") else value
-    return _change(current, changes, GROUP_ATTRIBUTES)
+    return _apply_changes(current, changes, GROUP_ATTRIBUTES)
 
 
-def _change(
+def _apply_changes(
     current: Mapping[str, str] | None,
     changes: Mapping[str, str | None],
     known: Mapping[str, Attribute],
@@ -87,54 +87,56 @@ def _change(
     for name, value in changes.items():
         attribute = known.get(name)
         if attribute is None:
-            raise _rejected(f"unsupported key: {name}")
+            raise _system_error(f"unsupported key: {name}")
         if value is None and current is None:
-            raise _rejected(
+            raise _system_error(
                 f"only add attribute is supported while creating topic. key: {name}"
             )
         if current is not None and not attribute.is_changeable:
-            raise _rejected(f"attempt to update an unchangeable attribute. key: {name}")
+            raise _system_error(
+                f"attempt to update an unchangeable attribute. key: {name}"
+            )
         if value is None:
             changed.pop(name, None)
         else:
-            changed[name] = _checked(name, attribute, value)
+            changed[name] = _check_value(name, attribute, value)
     return changed
 
 
-def _parse(text: str) -> dict[str, str | None]:
+def _parse_changes(text: str) -> dict[str, str | None]:
     """Return new values by name; None removes the attribute."""
     if len(text) > MAX_TEXT_LENGTH:
-        raise _rejected(f"attributes of more than {MAX_TEXT_LENGTH} characters")
+        raise _system_error(f"attributes of more than {MAX_TEXT_LENGTH} characters")
     changes: dict[str, str | None] = {}
     for item in filter(None, (part.strip() for part in text.split(","))):
         name, is_addition, value = (part.strip() for part in item.partition("="))
         wanted_sign, what = ("+", "add/alter") if is_addition else ("-", "delete")
         if not name.startswith(wanted_sign):
-            raise _rejected(f"{what} attribute format is wrong: {name}")
+            raise _system_error(f"{what} attribute format is wrong: {name}")
         name = name[1:]
         if name in changes:
-            raise _rejected(f"key duplication: {name}")
+            raise _system_error(f"key duplication: {name}")
         changes[name] = value if is_addition else None
     return changes
 
 
-def _checked(name: str, attribute: Attribute, value: str) -> str:
+def _check_value(name: str, attribute: Attribute, value: str) -> str:
     assert attribute.unserved <= attribute.values, f"{name}: {attribute}"
     if value in attribute.unserved:
-        raise _rejected(f"{name}={value} is not supported by this broker")
+        raise _system_error(f"{name}={value} is not supported by this broker")
     if attribute.is_text:
         return value
     if not attribute.values:
         if not value.removeprefix("-").isdecimal():
-            raise _rejected(f"{name}={value}: it must be a whole number")
+            raise _system_error(f"{name}={value}: it must be a whole number")
         if not attribute.least <= int(value) <= attribute.most:
-            raise _rejected(
+            raise _system_error(
                 f"value is not in range({attribute.least}, {attribute.most})"
             )
     elif value not in attribute.values:
-        raise _rejected(f"value is not in set: {sorted(attribute.values)}")
+        raise _system_error(f"value is not in set: {sorted(attribute.values)}")
     return value
 
 
-def _rejected(remark: str) -> RequestRejected:
+def _system_error(remark: str) -> RequestRejected:
     return RequestRejected(ResponseCode.SYSTEM_ERROR, remark)

@@ -21,7 +21,7 @@ class AuditHandler:
     def __init__(self, broker: BrokerContext) -> None:
         self._broker = broker
 
-    def show(self, request: Command, connection: Connection) -> Command:
+    def list_changes(self, request: Command, connection: Connection) -> Command:
         """Answer the newest changes."""
         text = request.ext_fields.get("maxNum", str(DEFAULT_COUNT))
         if not text.isdecimal() or not 0 < len(text) < 10:

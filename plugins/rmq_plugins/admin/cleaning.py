@@ -20,29 +20,33 @@ class CleaningHandler:
         self._cleaner = broker.cleaner
         self._topics = broker.topics
 
-    def log_files(self, request: Command, connection: Connection) -> Command:
+    def clean_log_files(self, request: Command, connection: Connection) -> Command:
         """Let the next cleanings delete expired log files at any hour."""
         self._cleaner.request()
         return request.reply()
 
-    async def queue_files(self, request: Command, connection: Connection) -> Command:
+    async def clean_queue_files(
+        self, request: Command, connection: Connection
+    ) -> Command:
         """Unlink queue files whose messages the log no longer has."""
         self._cleaner.request_queues()
         for step in self._cleaner.clean_queues():
             await trio.to_thread.run_sync(step)
         return request.reply()
 
-    async def unused_topics(self, request: Command, connection: Connection) -> Command:
+    async def clean_unused_topics(
+        self, request: Command, connection: Connection
+    ) -> Command:
         """Remove the queues of topics that are not in the table."""
         unused = self._store.unused_topics(self._topics.all())
-        await note_deletion(self._broker, unused)
+        await record_deletion(self._broker, unused)
         for topic in unused:
             if self._topics.get(topic) is None:
                 await trio.to_thread.run_sync(self._store.delete_topic(topic))
         return request.reply()
 
 
-async def note_deletion(broker: BrokerContext, topics: set[str]) -> None:
+async def record_deletion(broker: BrokerContext, topics: set[str]) -> None:
     """Save that topics are deleted, before that is done.
 
     RequestRejected, and nothing changed, if it cannot be saved.

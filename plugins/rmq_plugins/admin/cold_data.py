@@ -44,10 +44,10 @@ class ColdDataHandler:
         self._broker = broker
         self._thresholds: dict[str, int] = {}
 
-    def update(self, request: Command, connection: Connection) -> Command:
+    def update_thresholds(self, request: Command, connection: Connection) -> Command:
         """Set the thresholds of groups: lines `group=bytes`; other texts are passed."""
         if len(request.body) > MAX_TEXT_SIZE:
-            raise _refused(f"more than {MAX_TEXT_SIZE} bytes of groups")
+            raise _invalid(f"more than {MAX_TEXT_SIZE} bytes of groups")
         try:
             wanted = parse_properties(request.body)
         except ConfigError as error:
@@ -56,7 +56,7 @@ class ColdDataHandler:
             ) from error
         numbers = {name: text for name, text in wanted.items() if _is_number(text)}
         if len(self._thresholds.keys() | numbers.keys()) > MAX_GROUPS:
-            raise _refused(f"at most {MAX_GROUPS} groups have a threshold; remove some")
+            raise _invalid(f"at most {MAX_GROUPS} groups have a threshold; remove some")
         self._thresholds.update((name, int(text)) for name, text in numbers.items())
         logger.warning(
             "%s sets thresholds of %d groups for old messages; rmq slows no consumer "
@@ -66,12 +66,12 @@ class ColdDataHandler:
         )
         return request.reply()
 
-    def remove(self, request: Command, connection: Connection) -> Command:
+    def remove_threshold(self, request: Command, connection: Connection) -> Command:
         """Forget the threshold of the group in the body, which may have none."""
         self._thresholds.pop(request.body.decode(errors="replace"), None)
         return request.reply()
 
-    def show(self, request: Command, connection: Connection) -> Command:
+    def get_thresholds(self, request: Command, connection: Connection) -> Command:
         """Answer the thresholds; nobody is slowed down."""
         return request.reply(
             body=msgspec.json.encode(
@@ -93,7 +93,7 @@ class ColdDataHandler:
                 ResponseCode.SYSTEM_ERROR, "set commitlog readahead mode failed"
             )
         if mode not in (NORMAL, RANDOM):
-            raise _refused("set commitlog readahead mode param value error")
+            raise _invalid("set commitlog readahead mode param value error")
         self._broker.log.set_read_ahead(enabled=mode == NORMAL)
         return request.reply(
             remark=f"set commitlog readahead mode success, mode: {mode}"
@@ -105,5 +105,5 @@ def _is_number(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) < 19
 
 
-def _refused(remark: str) -> RequestRejected:
+def _invalid(remark: str) -> RequestRejected:
     return RequestRejected(ResponseCode.INVALID_PARAMETER, remark)

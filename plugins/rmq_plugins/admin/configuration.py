@@ -40,12 +40,12 @@ class ConfigurationHandler:
         self._broker = broker
         self._version = DataVersion(timestamp=broker.boot_ms)
 
-    def show(self, request: Command, connection: Connection) -> Command:
+    def get_config(self, request: Command, connection: Connection) -> Command:
         """Answer every key with its value, without secret keys."""
         header = GetBrokerConfigResponseHeader(version=self._version.encode().decode())
         return request.reply(header=header, body=as_properties(self._configs()))
 
-    def update(self, request: Command, connection: Connection) -> Command:
+    def update_config(self, request: Command, connection: Connection) -> Command:
         """Change keys, if all of them may change and all values are in range."""
         if len(request.body) > MAX_TEXT_SIZE:
             raise RequestRejected(

@@ -24,7 +24,7 @@ class ConnectionHandler:
         self._offsets = broker.offsets
         self._address = broker.address
 
-    def consumers(self, request: Command, connection: Connection) -> Command:
+    def list_consumers(self, request: Command, connection: Connection) -> Command:
         """Answer the members of a consumer group and their subscriptions."""
         name = request.header(GetConsumerConnectionListRequestHeader).consumer_group
         group = self._consumers.group(name)
@@ -34,7 +34,9 @@ class ConnectionHandler:
                 f"the consumer group[{name}] not online",
             )
         body = bodies.ConsumerConnection(
-            connection_set=[_shown(*each) for each in group.members.items()],
+            connection_set=[
+                _describe_connection(*each) for each in group.members.items()
+            ],
             subscription_table=dict(group.subscriptions),
             consume_type=group.consume_type,
             message_model=group.message_model,
@@ -42,7 +44,7 @@ class ConnectionHandler:
         )
         return request.reply(body=body.encode())
 
-    def producers(self, request: Command, connection: Connection) -> Command:
+    def list_producers(self, request: Command, connection: Connection) -> Command:
         """Answer the members of a producer group."""
         name = request.header(GetProducerConnectionListRequestHeader).producer_group
         members = self._producers.members(name)
@@ -51,11 +53,11 @@ class ConnectionHandler:
                 ResponseCode.SYSTEM_ERROR, f"the producer group[{name}] not exist"
             )
         body = bodies.ProducerConnection(
-            connection_set=[_shown(*each) for each in members.items()]
+            connection_set=[_describe_connection(*each) for each in members.items()]
         )
         return request.reply(body=body.encode())
 
-    def all_producers(self, request: Command, connection: Connection) -> Command:
+    def list_all_producers(self, request: Command, connection: Connection) -> Command:
         """Answer every producer by group."""
         body = bodies.ProducerTableInfo()
         for group, peer, member in self._producers.all():
@@ -63,14 +65,14 @@ class ConnectionHandler:
                 bodies.ProducerInfo(
                     client_id=member.client_id,
                     remote_ip=f"/{peer.remote_address}",
-                    language=_language(member),
+                    language=_language_of(member),
                     version=member.version,
                     last_update_timestamp=member.last_heartbeat_ms,
                 )
             )
         return request.reply(body=body.encode())
 
-    def groups_of_topic(self, request: Command, connection: Connection) -> Command:
+    def list_groups_of_topic(self, request: Command, connection: Connection) -> Command:
         """Answer the groups that consume a topic now or have offsets in it."""
         topic = request.header(QueryTopicConsumeByWhoRequestHeader).topic
         online = {
@@ -81,14 +83,14 @@ class ConnectionHandler:
         groups = online | set(self._offsets.groups_of(topic))
         return request.reply(body=GroupList(group_list=sorted(groups)).encode())
 
-    def topics_of_group(self, request: Command, connection: Connection) -> Command:
+    def list_topics_of_group(self, request: Command, connection: Connection) -> Command:
         """Answer the topics in which a group has offsets."""
         group = request.header(QueryTopicsByConsumerRequestHeader).group
         topics = sorted(self._offsets.topics_of(group))
         body = TopicList(broker_addr=self._address, topic_list=topics)
         return request.reply(body=body.encode())
 
-    def subscription(self, request: Command, connection: Connection) -> Command:
+    def get_subscription(self, request: Command, connection: Connection) -> Command:
         """Answer the subscription of an online group to a topic."""
         header = request.header(QuerySubscriptionByConsumerRequestHeader)
         body = QuerySubscriptionResponseBody(
@@ -101,16 +103,16 @@ class ConnectionHandler:
         return request.reply(body=body.encode())
 
 
-def _shown(peer: Connection, member: Member) -> bodies.Connection:
+def _describe_connection(peer: Connection, member: Member) -> bodies.Connection:
     return bodies.Connection(
         client_id=member.client_id,
         client_addr=peer.remote_address,
-        language=_language(member),
+        language=_language_of(member),
         version=member.version,
     )
 
 
-def _language(member: Member) -> str:
+def _language_of(member: Member) -> str:
     """Return the name of a client's language, in whichever form the client sent it."""
     language = member.language
     if isinstance(language, str):

@@ -47,37 +47,39 @@ class DeadLetterHandler:
         self._broker = broker
         self._messages = broker.messages
 
-    async def resend(self, request: Command, _connection: Connection) -> Command:
+    async def resend_dead_letters(
+        self, request: Command, _connection: Connection
+    ) -> Command:
         """Store the chosen dead letters again."""
         fields = request.ext_fields
         group = fields.get("group", "")
         settings = self._broker.groups.get(group)
         dead = dlq_topic(group)
         if settings is None or self._broker.topics.get(dead) is None:
-            raise _refused(f"the group {group} has no dead letters")
+            raise _invalid(f"the group {group} has no dead letters")
         if settings.retry_queue_nums <= 0:
-            raise _refused(f"retryQueueNums of {group} is 0: raise it first")
+            raise _invalid(f"retryQueueNums of {group} is 0: raise it first")
         retry = retry_topic(group)
         perm = PERM_READ | PERM_WRITE
         self._broker.topics.ensure(retry, queues=settings.retry_queue_nums, perm=perm)
         counts = {"resent": 0, "looked": 0, "skipped": 0}
         resent: set[int] = set()
-        for offset in self._chosen(fields, dead):
+        for offset in self._choose_offsets(fields, dead):
             if counts["looked"] % MESSAGES_OF_A_TURN == 0:
                 self._broker.arrivals.flush()
                 await self._broker.next_turn()
-            record = self._record(dead, offset)
+            record = self._read_record(dead, offset)
             counts["looked"] += 1
             if record is not None and not _is_wanted(record, fields):
                 continue
-            message = None if record is None else _again(record, retry)
+            message = None if record is None else _build_retry(record, retry)
             if message is None:
                 counts["skipped"] += 1
                 continue
             message.queue_id = random.randrange(settings.retry_queue_nums)
             status = self._broker.put.put(message, without=names.TRAN_MSG).status
             if status is not PutStatus.PUT_OK:
-                raise _refused(
+                raise _invalid(
                     f"{counts['resent']} were sent again, then {status.name}"
                 )
             counts["resent"] += 1
@@ -86,7 +88,7 @@ class DeadLetterHandler:
         self._broker.monitor.dead_letters.exclude_resent(group, resent)
         return request.reply(body=msgspec.json.encode(counts))
 
-    def _chosen(self, fields: dict[str, str], dead: str) -> Iterable[int]:
+    def _choose_offsets(self, fields: dict[str, str], dead: str) -> Iterable[int]:
         low, end = (
             self._messages.min_offset(dead, 0),
             self._messages.max_offset(dead, 0),
@@ -94,15 +96,15 @@ class DeadLetterHandler:
         if fields.get("offsets"):
             texts = fields["offsets"].split(",", MAX_RESENT + 1)
             if len(texts) > MAX_RESENT:
-                raise _refused(f"more than {MAX_RESENT} offsets in one request")
+                raise _invalid(f"more than {MAX_RESENT} offsets in one request")
             if not all(t.isascii() and t.isdecimal() and len(t) < 19 for t in texts):
-                raise _refused("offsets must be numbers with commas between")
+                raise _invalid("offsets must be numbers with commas between")
             return dict.fromkeys(map(int, texts))
         if fields.get("all") != "true" and not {"topic", "tag"} <= fields.keys():
-            raise _refused("say which: offsets, topic and tag, or all=true")
+            raise _invalid("say which: offsets, topic and tag, or all=true")
         return range(low, min(end, low + MAX_RESENT))
 
-    def _record(self, dead: str, offset: int) -> StoredMessage | None:
+    def _read_record(self, dead: str, offset: int) -> StoredMessage | None:
         physical = self._messages.physical_at(dead, 0, QueueOffset(offset))
         if physical < 0:
             return None
@@ -116,7 +118,7 @@ def _is_wanted(record: StoredMessage, fields: dict[str, str]) -> bool:
     return (record.origin_topic, tag) == (fields["topic"], fields["tag"])
 
 
-def _again(record: StoredMessage, retry: str) -> Message | None:
+def _build_retry(record: StoredMessage, retry: str) -> Message | None:
     """Return the message as a first attempt; None without the name of its topic."""
     origin = record.origin_topic
     if not origin:
@@ -130,5 +132,5 @@ def _again(record: StoredMessage, retry: str) -> Message | None:
     return message
 
 
-def _refused(reason: str) -> RequestRejected:
+def _invalid(reason: str) -> RequestRejected:
     return RequestRejected(ResponseCode.INVALID_PARAMETER, reason)

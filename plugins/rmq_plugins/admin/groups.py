@@ -37,15 +37,15 @@ class GroupHandler:
         self._statistics = broker.statistics
         self._next_turn = broker.next_turn
 
-    def update(self, request: Command, connection: Connection) -> Later:
+    def update_group(self, request: Command, connection: Connection) -> Later:
         """Create a group or change it; no body changes nothing, as in Java."""
         if request.body:
             config = SubscriptionGroupConfig.decode(request.body)
             with self._statistics.group_creations.time_block():
-                self._update([config])
+                self._store_configs([config])
         return self._groups.wait_saved(request.reply())
 
-    def update_list(self, request: Command, connection: Connection) -> Later:
+    def update_groups(self, request: Command, connection: Connection) -> Later:
         """Create or change several groups; an invalid one refuses all of them."""
         configs = SubscriptionGroupList.decode(request.body).group_config_list
         if len(configs) > MAX_GROUPS_AT_ONCE:
@@ -54,20 +54,20 @@ class GroupHandler:
                 f"more than {MAX_GROUPS_AT_ONCE} groups in one request",
             )
         with self._statistics.group_creations.time_block():
-            self._update(configs)
+            self._store_configs(configs)
         return self._groups.wait_saved(request.reply())
 
-    def _update(self, configs: list[SubscriptionGroupConfig]) -> None:
+    def _store_configs(self, configs: list[SubscriptionGroupConfig]) -> None:
         for config in configs:
             validate_group(config.group_name)
-            _check(config)
+            _check_retry_queues(config)
             known = self._groups.get(config.group_name or "")
             current = {} if known is None else known.attributes
             config.attributes = change_group_attributes(current, config.attributes)
         for config in configs:
             self._groups.update(config)
 
-    async def delete(self, request: Command, connection: Connection) -> Command:
+    async def delete_group(self, request: Command, connection: Connection) -> Command:
         """Delete a group, with its offsets if the request asks for it."""
         header = request.header(DeleteSubscriptionGroupRequestHeader)
         self._groups.delete(header.group_name)
@@ -77,7 +77,7 @@ class GroupHandler:
             await self._next_turn()
         return await self._groups.wait_saved(request.reply())
 
-    def forbid(self, request: Command, connection: Connection) -> Command:
+    def forbid_topic(self, request: Command, connection: Connection) -> Command:
         """Forbid or allow a topic to a group, and answer the present state."""
         header = request.header(UpdateGroupForbiddenRequestHeader)
         group, topic = header.group, header.topic
@@ -88,7 +88,7 @@ class GroupHandler:
         body = GroupForbidden(group=group, topic=topic, readable=readable)
         return request.reply(body=body.encode())
 
-    async def all(self, request: Command, connection: Connection) -> Command:
+    async def list_groups(self, request: Command, connection: Connection) -> Command:
         """Answer the table of groups, or the page of it that the header asks for."""
         groups: Mapping[str, SubscriptionGroupConfig] = self._groups.all()
         if not groups:
@@ -112,7 +112,7 @@ class GroupHandler:
             body=text,
         )
 
-    def one(self, request: Command, connection: Connection) -> Command:
+    def get_group(self, request: Command, connection: Connection) -> Command:
         """Answer one group; the request may create it, like one of a consumer."""
         name = request.header(GetSubscriptionGroupConfigRequestHeader).group
         config = self._groups.find(name)
@@ -124,7 +124,7 @@ class GroupHandler:
         return request.reply(body=config.encode())
 
 
-def _check(config: SubscriptionGroupConfig) -> None:
+def _check_retry_queues(config: SubscriptionGroupConfig) -> None:
     if not 0 <= config.retry_queue_nums <= MAX_RETRY_QUEUES:
         raise RequestRejected(
             ResponseCode.INVALID_PARAMETER,

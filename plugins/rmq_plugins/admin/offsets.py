@@ -45,7 +45,7 @@ class OffsetHandler:
         self._consumers = broker.consumers
         self._facts = broker.facts
 
-    def by_time(self, request: Command, connection: Connection) -> Command:
+    def search_offset(self, request: Command, connection: Connection) -> Command:
         """Answer the offset stored around a time."""
         header = request.header(SearchOffsetRequestHeader)
         topic, offset = header.topic, 0
@@ -61,19 +61,19 @@ class OffsetHandler:
             )
         return request.reply(header=SearchOffsetResponseHeader(offset=offset))
 
-    def largest(self, request: Command, connection: Connection) -> Command:
+    def get_max_offset(self, request: Command, connection: Connection) -> Command:
         """Answer the offset after the last visible message."""
         header = request.header(GetMaxOffsetRequestHeader)
         offset = self._messages.max_offset(header.topic, header.queue_id)
         return request.reply(header=GetMaxOffsetResponseHeader(offset=offset))
 
-    def smallest(self, request: Command, connection: Connection) -> Command:
+    def get_min_offset(self, request: Command, connection: Connection) -> Command:
         """Answer the offset of the first message."""
         header = request.header(GetMinOffsetRequestHeader)
         offset = self._messages.min_offset(header.topic, header.queue_id)
         return request.reply(header=GetMinOffsetResponseHeader(offset=offset))
 
-    def earliest_time(self, request: Command, connection: Connection) -> Command:
+    def get_earliest_time(self, request: Command, connection: Connection) -> Command:
         """Answer the store time of the first message, -1 without one."""
         header = request.header(GetEarliestMsgStoretimeRequestHeader)
         where = header.topic, header.queue_id
@@ -82,7 +82,9 @@ class OffsetHandler:
             header=GetEarliestMsgStoretimeResponseHeader(timestamp=at_ms)
         )
 
-    async def of_consumers(self, request: Command, connection: Connection) -> Command:
+    async def get_consumer_offsets(
+        self, request: Command, connection: Connection
+    ) -> Command:
         """Answer the table of committed offsets."""
         wrapper = ConsumerOffsetSerializeWrapper
         if self._offsets.has_lmq:
@@ -93,7 +95,7 @@ class OffsetHandler:
         )
         return request.reply(body=await self._offsets.fill_document(body))
 
-    def of_delays(self, request: Command, connection: Connection) -> Command:
+    def get_delay_offsets(self, request: Command, connection: Connection) -> Command:
         """Answer how far each delay level has been delivered."""
         told = self._facts(DELAY_OFFSETS)
         if told is None:
@@ -102,7 +104,9 @@ class OffsetHandler:
             )
         return request.reply(body=fastjson.dump_json(told))
 
-    def correction(self, request: Command, connection: Connection) -> Command:
+    def query_correction_offset(
+        self, request: Command, connection: Connection
+    ) -> Command:
         """Answer by queue the least offset of all groups of a topic.
 
         If the compared group is behind it, the answer is the largest number. Unlike in
@@ -126,7 +130,7 @@ class OffsetHandler:
         body = QueryCorrectionOffsetBody(correction_offsets=least)
         return request.reply(body=body.encode())
 
-    def clone(self, request: Command, connection: Connection) -> Command:
+    def clone_offsets(self, request: Command, connection: Connection) -> Command:
         """Copy the offsets of one group to another, in one topic or in all."""
         header = request.header(CloneGroupOffsetRequestHeader)
         source, target = header.src_group, header.dest_group

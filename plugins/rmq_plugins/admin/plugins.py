@@ -11,7 +11,7 @@ class PluginHandler:
     def __init__(self, broker: BrokerContext) -> None:
         self._broker = broker
 
-    def show(self, request: Command, connection: Connection) -> Command:
+    def list_plugins(self, request: Command, connection: Connection) -> Command:
         """Answer every plugin in the order of loading."""
         body = LoadedPluginsBody(
             plugins=[

@@ -42,7 +42,7 @@ class QueueHandler:
         self._now_ms = broker.clock.now_ms
         self._name = broker.config.broker_name
 
-    def time_span(self, request: Command, connection: Connection) -> Command:
+    def query_time_spans(self, request: Command, connection: Connection) -> Command:
         """Answer first and last store time of each queue, and a group's position."""
         header = request.header(QueryConsumeTimeSpanRequestHeader)
         topic = self._topics.get(header.topic)
@@ -52,13 +52,13 @@ class QueueHandler:
             )
         body = QueryConsumeTimeSpanBody(
             consume_time_span_set=[
-                self._span(header.topic, queue_id, header.group)
+                self._read_time_span(header.topic, queue_id, header.group)
                 for queue_id in range(topic.write_queue_nums)
             ]
         )
         return request.reply(body=body.encode())
 
-    def _span(self, topic: str, queue_id: int, group: str) -> QueueTimeSpan:
+    def _read_time_span(self, topic: str, queue_id: int, group: str) -> QueueTimeSpan:
         messages = self._messages
         where = topic, queue_id
         first_ms = messages.store_time_at(*where, messages.min_offset(*where))
@@ -83,12 +83,12 @@ class QueueHandler:
             max_time_stamp=last_ms,
             consume_time_stamp=consumed_ms,
             delay_time=delay_ms,
-            min_time_stamp_str=_as_text(first_ms),
-            max_time_stamp_str=_as_text(last_ms),
-            consume_time_stamp_str=_as_text(consumed_ms),
+            min_time_stamp_str=_format_time(first_ms),
+            max_time_stamp_str=_format_time(last_ms),
+            consume_time_stamp_str=_format_time(consumed_ms),
         )
 
-    def entries(self, request: Command, connection: Connection) -> Command:
+    def query_entries(self, request: Command, connection: Connection) -> Command:
         """Answer entries of a queue from an index on."""
         header = request.header(QueryConsumeQueueRequestHeader)
         topic, index = header.topic or "", header.index
@@ -112,7 +112,7 @@ class QueueHandler:
         body = QueryConsumeQueueResponseBody(
             min_queue_index=queue.min_offset,
             max_queue_index=end,
-            queue_data=[_shown(queue, place) for place in places],
+            queue_data=[_read_entry(queue, place) for place in places],
         )
         if header.consumer_group:
             wanted = self._consumers.subscription(header.consumer_group, topic)
@@ -125,14 +125,14 @@ class QueueHandler:
         return request.reply(remark=NOT_SET, body=body.encode())
 
 
-def _shown(queue: ConsumeQueue, offset: int) -> ConsumeQueueData:
+def _read_entry(queue: ConsumeQueue, offset: int) -> ConsumeQueueData:
     physical_offset, size, tags_code = queue.entry_at(offset)
     return ConsumeQueueData(
         physic_offset=physical_offset, physic_size=size, tags_code=tags_code
     )
 
 
-def _as_text(at_ms: int) -> str:
+def _format_time(at_ms: int) -> str:
     """Return a time as Java's tools write it, in the zone of this machine."""
     at = datetime.fromtimestamp(max(0, at_ms) / 1_000)
     return f"{at:%Y-%m-%d#%H:%M:%S}:{at_ms % 1_000:03}"

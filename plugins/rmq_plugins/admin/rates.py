@@ -58,11 +58,13 @@ class Rates:
             )
         self._samples.append(counts)
 
-    def text(self, name: str, now: Counts) -> str:
+    def format_rates(self, name: str, now: Counts) -> str:
         """Return a counter's rates per second over each window, as Java writes them."""
-        return " ".join(str(self._rate(name, now, seconds)) for seconds in WINDOWS_S)
+        return " ".join(
+            str(self._compute_rate(name, now, seconds)) for seconds in WINDOWS_S
+        )
 
-    def _rate(self, name: str, now: Counts, seconds: int) -> float:
+    def _compute_rate(self, name: str, now: Counts, seconds: int) -> float:
         before = self._samples[max(0, len(self._samples) - seconds)]
         elapsed_ms = now.at_ms - before.at_ms
         if elapsed_ms <= 0:
@@ -77,7 +79,7 @@ class StoreRates(Rates):
     def __init__(self, broker: BrokerContext) -> None:
         self._statistics = broker.store.statistics
         self._clock = broker.clock
-        super().__init__(self.counts())
+        super().__init__(self.read_counts())
 
     async def sample_every_second(self) -> None:
         """Run until cancelled: the service that feeds the rates."""
@@ -87,9 +89,9 @@ class StoreRates(Rates):
 
     def sample(self) -> None:
         """Take one sample."""
-        self.add(self.counts())
+        self.add(self.read_counts())
 
-    def counts(self) -> Counts:
+    def read_counts(self) -> Counts:
         """Return the counters as they are now."""
         stats = self._statistics()
         return Counts(

@@ -31,7 +31,7 @@ class ReplicationHandler:
         self._name_servers = broker.name_servers
         self._end_at_start = broker.log.end_offset
 
-    def exchange(self, request: Command, connection: Connection) -> Command:
+    def exchange_ha_info(self, request: Command, connection: Connection) -> Command:
         """Answer with the address of a master's log; refuse another master's."""
         header = request.header(ExchangeHAInfoRequestHeader)
         if header.master_ha_address is not None:
@@ -49,7 +49,7 @@ class ReplicationHandler:
             )
         return request.reply(header=answer)
 
-    def status(self, request: Command, connection: Connection) -> Command:
+    def get_ha_status(self, request: Command, connection: Connection) -> Command:
         """Answer the end of the log, the replicas that follow it, and the master."""
         body = HARuntimeInfo(
             master=self._role.is_master,
@@ -70,10 +70,10 @@ class ReplicationHandler:
             body.in_sync_slave_nums += each.is_in_sync
         link = self._replicas.link()
         if link is not None:
-            body.ha_client_runtime_info = self._link_info(link)
+            body.ha_client_runtime_info = self._describe_link(link)
         return request.reply(body=body.encode())
 
-    def _link_info(self, link: MasterLink) -> HAClientRuntimeInfo:
+    def _describe_link(self, link: MasterLink) -> HAClientRuntimeInfo:
         """Return the link of a slave; with the reason if it does not follow."""
         return HAClientRuntimeInfo(
             last_read_timestamp=link.last_read_ms,
@@ -85,7 +85,7 @@ class ReplicationHandler:
             transferred_byte_in_second=link.bytes_per_second,
         )
 
-    def epochs(self, request: Command, connection: Connection) -> Command:
+    def list_epochs(self, request: Command, connection: Connection) -> Command:
         """Answer the epochs of the log, in a group with a controller."""
         epochs = self._replicas.epoch_starts()
         if epochs is None:
@@ -105,12 +105,14 @@ class ReplicationHandler:
         )
         return request.reply(body=body.encode())
 
-    def role_changed(self, request: Command, connection: Connection) -> Command:
+    def check_role(self, request: Command, connection: Connection) -> Command:
         """Have the controller asked who is the master: anybody may say that."""
         self._replicas.check_role()
         return request.reply()
 
-    def reset(self, request: Command, connection: Connection) -> Command:
+    def reset_master_flush_offset(
+        self, request: Command, connection: Connection
+    ) -> Command:
         """Store the offset up to which the master had flushed; only 907 shows it."""
         offset = request.header(ResetMasterFlushOffsetHeader).master_flush_offset
         if not self._role.is_master and offset >= 0:

@@ -34,7 +34,7 @@ class RequestModes(JsonTable):
     def _content(self) -> MessageRequestModeSerializeWrapper:
         return MessageRequestModeSerializeWrapper(message_request_mode_map=self._modes)
 
-    def copy(self, body: bytes) -> None:
+    def replace_modes(self, body: bytes) -> None:
         """Become the table that a master answered; RequestRejected if it is none."""
         theirs = MessageRequestModeSerializeWrapper.decode(body)
         if sum(map(len, theirs.message_request_mode_map.values())) > MAX_MODES:
@@ -45,11 +45,11 @@ class RequestModes(JsonTable):
             self._modes = theirs.message_request_mode_map
             self.touch()
 
-    def facts(self) -> dict[str, dict[str, SetMessageRequestModeRequestBody]]:
+    def get_modes(self) -> dict[str, dict[str, SetMessageRequestModeRequestBody]]:
         """Return the modes by topic and group."""
         return self._modes
 
-    def set(self, mode: SetMessageRequestModeRequestBody) -> None:
+    def set_mode(self, mode: SetMessageRequestModeRequestBody) -> None:
         """Store the mode of a group in a topic."""
         if sum(map(len, self._modes.values())) >= MAX_MODES:
             raise RequestRejected(
@@ -67,7 +67,7 @@ class RequestModeHandler:
         self._groups = broker.groups
         self.table = RequestModes(broker.config_folder, broker.clock)
 
-    def set(self, request: Command, connection: Connection) -> Command:
+    def set_mode(self, request: Command, connection: Connection) -> Command:
         """Set the mode of a group in a topic."""
         mode = SetMessageRequestModeRequestBody.decode(request.body)
         topic, group = mode.topic or "", mode.consumer_group or ""
@@ -89,9 +89,9 @@ class RequestModeHandler:
                 ResponseCode.SYSTEM_ERROR,
                 f"the mode {mode.mode} is unknown; there are {' and '.join(MODES)}",
             )
-        self.table.set(mode)
+        self.table.set_mode(mode)
         return request.reply()
 
-    def all(self, request: Command, connection: Connection) -> Command:
+    def list_modes(self, request: Command, connection: Connection) -> Command:
         """Answer the table of modes."""
         return request.reply(body=self.table.text())

@@ -22,7 +22,7 @@ _POOLS: Final = {
 }  # fmt: skip
 """Java's capacities: alerts divide by them, so that 0 would be an error there."""
 
-_NOTHING: Final = {
+_CONSTANTS: Final = {
     **{f"{pool}ThreadPoolQueueSize": "0" for pool in _POOLS},
     **{f"{pool}ThreadPoolQueueCapacity": str(size) for pool, size in _POOLS.items()},
     **{f"{pool}ThreadPoolQueueHeadWaitTimeMills": "0" for pool in _POOLS},
@@ -52,7 +52,7 @@ _NOT_MEASURED: Final = {
 """Times of single puts and gets; exporters read them as numbers and fail without."""
 
 
-class RuntimeInfo:
+class RuntimeHandler:
     """The runtime part of Java's `AdminBrokerProcessor`."""
 
     def __init__(self, broker: BrokerContext, rates: StoreRates) -> None:
@@ -71,10 +71,10 @@ class RuntimeInfo:
         self._name_servers = broker.name_servers
         self._rates = rates
 
-    def show(self, request: Command, connection: Connection) -> Command:
+    def get_runtime_info(self, request: Command, connection: Connection) -> Command:
         """Answer all facts."""
         table = {
-            **_NOTHING,
+            **_CONSTANTS,
             **_NOT_MEASURED,
             **self._rate_facts(),
             **self._store_facts(),
@@ -84,18 +84,21 @@ class RuntimeInfo:
         return request.reply(body=KVTable(table=table).encode())
 
     def _rate_facts(self) -> dict[str, str]:
-        now, rates = self._rates.counts(), self._rates
-        found, missed = rates.text("found", now), rates.text("missed", now)
+        now, rates = self._rates.read_counts(), self._rates
+        found, missed = (
+            rates.format_rates("found", now),
+            rates.format_rates("missed", now),
+        )
         total = [
             str(round(float(found_rate) + float(missed_rate), 3))
             for found_rate, missed_rate in zip(
                 found.split(), missed.split(), strict=True
             )
         ]
-        transferred = rates.text("transferred", now)
+        transferred = rates.format_rates("transferred", now)
         totals = rates.totals
         return {
-            "putTps": rates.text("put", now),
+            "putTps": rates.format_rates("put", now),
             "getFoundTps": found,
             "getMissTps": missed,
             "getTotalTps": " ".join(total),
@@ -174,7 +177,7 @@ class RuntimeInfo:
             "brokerVersion": str(WIRE_VERSION),
             "brokerVersionDesc": WIRE_VERSION_NAME,
             "bootTimestamp": str(self._boot_ms),
-            "runtime": _duration(self._clock.now_ms() - self._boot_ms),
+            "runtime": _format_duration(self._clock.now_ms() - self._boot_ms),
             "startAcceptSendRequestTimeStamp": str(self._accept_from_ms),
         }
 
@@ -204,7 +207,7 @@ class RuntimeInfo:
         return facts
 
 
-def _duration(elapsed_ms: int) -> str:
+def _format_duration(elapsed_ms: int) -> str:
     """Return a time span as Java writes it."""
     minutes, seconds = divmod(max(0, elapsed_ms) // 1_000, 60)
     hours, minutes = divmod(minutes, 60)

@@ -28,7 +28,7 @@ class StatisticsHandler:
         self._name = broker.config.broker_name
         self._address = broker.address
 
-    def view(self, request: Command, connection: Connection) -> Command:
+    def view_broker_stats(self, request: Command, connection: Connection) -> Command:
         """Answer one item over minute, hour and day."""
         header = request.header(ViewBrokerStatsDataRequestHeader)
         data = self._statistics.view(header.stats_name, header.stats_key)
@@ -39,7 +39,7 @@ class StatisticsHandler:
             )
         return request.reply(body=data.encode())
 
-    def group(self, request: Command, connection: Connection) -> Command:
+    def get_consume_stats(self, request: Command, connection: Connection) -> Command:
         """Answer the progress of a group in its topics, or in the named ones."""
         header = request.header(GetConsumeStatsRequestHeader)
         group = header.consumer_group
@@ -52,12 +52,12 @@ class StatisticsHandler:
         stats = ConsumeStats()
         for name in names_asked:
             topic = self._topics.get(name)
-            if topic is not None and self._still_wants(group, name):
-                stats.offset_table |= self._progress(group, topic)
-                stats.consume_tps += self._rate(group, name)
+            if topic is not None and self._is_subscribed(group, name):
+                stats.offset_table |= self._read_topic_progress(group, topic)
+                stats.consume_tps += self._consume_rate(group, name)
         return request.reply(body=stats.encode())
 
-    def broker(self, request: Command, connection: Connection) -> Command:
+    def list_consume_stats(self, request: Command, connection: Connection) -> Command:
         """Answer the progress of every group; `isOrder` selects ordered topics."""
         is_order = request.header(GetConsumeStatsInBrokerHeader).is_order
         answer = ConsumeStatsList(broker_addr=self._address)
@@ -67,12 +67,12 @@ class StatisticsHandler:
                 topic = self._topics.get(name)
                 if topic is None or (is_order and not topic.order):
                     continue
-                if not self._still_wants(group, name):
+                if not self._is_subscribed(group, name):
                     continue
-                table = self._progress(group, topic)
+                table = self._read_topic_progress(group, topic)
                 found.append(
                     ConsumeStats(
-                        offset_table=table, consume_tps=self._rate(group, name)
+                        offset_table=table, consume_tps=self._consume_rate(group, name)
                     )
                 )
                 for queue in table.values():
@@ -83,7 +83,7 @@ class StatisticsHandler:
             answer.consume_stats_list.append({group: found})
         return request.reply(body=answer.encode())
 
-    def _still_wants(self, group: str, topic: str) -> bool:
+    def _is_subscribed(self, group: str, topic: str) -> bool:
         """Whether a group subscribes to the topic; True for a group offline."""
         online = self._consumers.group(group)
         return (
@@ -92,18 +92,20 @@ class StatisticsHandler:
             or topic in (online.subscriptions)
         )
 
-    def _progress(
+    def _read_topic_progress(
         self, group: str, topic: TopicConfig
     ) -> dict[MessageQueue, OffsetWrapper]:
         name = topic.topic_name or ""
         return {
             MessageQueue(
                 topic=name, broker_name=self._name, queue_id=queue_id
-            ): self._queue(group, name, queue_id)
+            ): self._read_queue_progress(group, name, queue_id)
             for queue_id in range(topic.read_queue_nums)
         }
 
-    def _queue(self, group: str, topic: str, queue_id: int) -> OffsetWrapper:
+    def _read_queue_progress(
+        self, group: str, topic: str, queue_id: int
+    ) -> OffsetWrapper:
         consumed = self._offsets.next_offset_of(group, topic, queue_id)
         if topic not in self._mappings:  # tools look for the part that has an offset
             consumed = max(0, consumed)
@@ -120,5 +122,5 @@ class StatisticsHandler:
             last_timestamp=last_ms,
         )
 
-    def _rate(self, group: str, topic: str) -> float:
+    def _consume_rate(self, group: str, topic: str) -> float:
         return self._statistics.rate(GROUP_GET_NUMS, f"{topic}@{group}")

@@ -29,7 +29,7 @@ from rmq.protocol.headers.admin import (
 )
 from rmq.protocol.topics import validate_topic
 from rmq_plugins.admin.attributes import MESSAGE_TYPE, change_attributes
-from rmq_plugins.admin.cleaning import note_deletion
+from rmq_plugins.admin.cleaning import record_deletion
 from rmq_plugins.admin.paging import page
 
 FILTER_TYPES: Final = ("SINGLE_TAG", "MULTI_TAG")
@@ -58,15 +58,17 @@ class TopicHandler:
         self._config = config
         self._next_turn = broker.next_turn
 
-    def update(self, request: Command, connection: Connection) -> Later:
+    def update_topic(self, request: Command, connection: Connection) -> Later:
         """Create a topic or change it."""
         header = request.header(CreateTopicRequestHeader)
         is_system = "true" if self._topics.is_system(header.topic) else "false"
         with self._statistics.topic_creations.time_block(is_system=is_system):
             self._topics.update(self._config_of(header))
-        return self._known(request.reply())
+        return self._wait_propagated(request.reply())
 
-    async def update_static(self, request: Command, connection: Connection) -> Command:
+    async def update_static_topic(
+        self, request: Command, connection: Connection
+    ) -> Command:
         """Create a static topic or change it: its queues here, and their mapping."""
         header = request.header(CreateTopicRequestHeader)
         mapping = TopicQueueMappingDetail.decode(request.body)
@@ -76,7 +78,7 @@ class TopicHandler:
         self._mappings.put(mapping, force=bool(header.force))
         self._topics.update(config, always=True)
         await self._mappings.save()
-        return await self._known(request.reply())
+        return await self._wait_propagated(request.reply())
 
     def _config_of(self, header: CreateTopicRequestHeader) -> TopicConfig:
         if header.topic_filter_type not in FILTER_TYPES:
@@ -98,23 +100,23 @@ class TopicHandler:
                 current.attributes if current is not None else None, header.attributes
             ),
         )
-        self._check(config)
+        self._check_config(config)
         return config
 
-    async def update_list(self, request: Command, connection: Connection) -> Command:
+    async def update_topics(self, request: Command, connection: Connection) -> Command:
         """Create or change several topics; an invalid one refuses all of them."""
         configs = CreateTopicListRequestBody.decode(request.body).topic_config_list
         if len(configs) > MAX_TOPICS_AT_ONCE:
             raise _invalid(f"more than {MAX_TOPICS_AT_ONCE} topics in one request")
         with self._statistics.topic_creations.time_block(is_system="false"):
-            for step in self._complete, self._topics.update:
+            for step in self._check_and_merge, self._topics.update:
                 for number, config in enumerate(configs, 1):
                     step(config)
                     if number % TOPICS_OF_A_TURN == 0:
                         await self._next_turn()
-        return await self._known(request.reply())
+        return await self._wait_propagated(request.reply())
 
-    def _complete(self, config: TopicConfig) -> None:
+    def _check_and_merge(self, config: TopicConfig) -> None:
         """Check a topic of a list, and merge its attributes with the present ones."""
         self._check_name(config.topic_name)
         current = self._topics.get(config.topic_name or "")
@@ -125,28 +127,28 @@ class TopicHandler:
                 for name, value in config.attributes.items()
             ),
         )
-        self._check(config)
+        self._check_config(config)
 
-    async def delete(self, request: Command, connection: Connection) -> Command:
+    async def delete_topic(self, request: Command, connection: Connection) -> Command:
         """Delete a topic with its queues and committed offsets."""
         name = request.header(DeleteTopicRequestHeader).topic
         self._check_name(name)
-        await note_deletion(self._broker, {name})
+        await record_deletion(self._broker, {name})
         self._mappings.delete(name)
         self._topics.delete(name)
         self._offsets.remove_topic(name)
         await trio.to_thread.run_sync(self._store.delete_topic(name))
         for _ in self._statistics.remove_topic(name):
             await self._next_turn()
-        return await self._known(request.reply())
+        return await self._wait_propagated(request.reply())
 
-    async def _known(self, answer: Command) -> Command:
+    async def _wait_propagated(self, answer: Command) -> Command:
         """Return the answer when the change is kept, and the name servers know it."""
         return await self._name_servers.wait_propagated(
             await self._topics.wait_saved(answer)
         )
 
-    async def all(self, request: Command, connection: Connection) -> Command:
+    async def list_topics(self, request: Command, connection: Connection) -> Command:
         """Answer the table of topics, or the page of it that the header asks for."""
         topics: Mapping[str, TopicConfig] = self._topics.all()
         if not topics:
@@ -172,12 +174,12 @@ class TopicHandler:
             body=text,
         )
 
-    def system(self, request: Command, connection: Connection) -> Command:
+    def list_system_topics(self, request: Command, connection: Connection) -> Command:
         """Answer the names of the broker's own topics."""
         names = [name for name in self._topics.all() if self._topics.is_system(name)]
         return request.reply(body=TopicList(topic_list=sorted(names)).encode())
 
-    def one(self, request: Command, connection: Connection) -> Command:
+    def get_topic(self, request: Command, connection: Connection) -> Command:
         """Answer the configuration of one topic, with its mapping if `lo` is true."""
         header = request.header(GetTopicConfigRequestHeader)
         name = header.topic
@@ -192,7 +194,7 @@ class TopicHandler:
             config = TopicConfigAndQueueMapping(**values, mapping_detail=mapping)
         return request.reply(body=config.encode())
 
-    def stats(self, request: Command, connection: Connection) -> Command:
+    def get_topic_stats(self, request: Command, connection: Connection) -> Command:
         """Answer the offsets of all queues of a topic."""
         name = request.header(GetTopicStatsInfoRequestHeader).topic
         config = self._topics.get(name)
@@ -203,14 +205,14 @@ class TopicHandler:
         table = {
             MessageQueue(
                 topic=name, broker_name=self._broker_name, queue_id=queue_id
-            ): self._queue_stats(name, queue_id)
+            ): self._read_queue_stats(name, queue_id)
             for queue_id in range(config.write_queue_nums)
         }
         rate = self._statistics.rate(TOPIC_PUT_NUMS, name)
         body = TopicStatsTable(offset_table=table, topic_put_tps=rate)
         return request.reply(body=body.encode())
 
-    def _queue_stats(self, topic: str, queue_id: int) -> TopicOffset:
+    def _read_queue_stats(self, topic: str, queue_id: int) -> TopicOffset:
         messages = self._messages
         max_offset = messages.max_offset(topic, queue_id)
         last_ms = 0
@@ -230,7 +232,7 @@ class TopicHandler:
         if self._topics.is_system(name):
             raise _invalid(f"The topic[{name}] is conflict with system topic.")
 
-    def _check(self, config: TopicConfig) -> None:
+    def _check_config(self, config: TopicConfig) -> None:
         """Refuse values that would harm this broker."""
         counts = config.read_queue_nums, config.write_queue_nums
         if min(counts) < 0 or max(counts) > MAX_QUEUES:

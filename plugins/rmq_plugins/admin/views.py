@@ -23,7 +23,7 @@ class ViewHandler:
     def __init__(self, broker: BrokerContext) -> None:
         self._broker = broker
 
-    async def show(self, request: Command, connection: Connection) -> Command:
+    async def show_view(self, request: Command, connection: Connection) -> Command:
         """Answer the view."""
 
         def require(topic: str) -> None:
@@ -34,7 +34,7 @@ class ViewHandler:
         found = await self._broker.monitor.show_view(name, request.ext_fields, require)
         return request.reply(body=msgspec.json.encode(found))
 
-    async def follow(self, request: Command, connection: Connection) -> Command:
+    async def follow_log(self, request: Command, connection: Connection) -> Command:
         """Answer what came to the log; wait for it if nothing has."""
         rights, user = self._broker.rights, self._broker.rights.user_of(request)
 

@@ -28,23 +28,23 @@ def rmq_setup(broker: BrokerContext, register: Register) -> None:
     """
     config = register.config(AuthConfig)
     is_on = config.authentication_enabled
-    guarded = _guarded(broker, register, config) if is_on else None
+    guarded = _register_guard(broker, register, config) if is_on else None
 
-    def handler() -> object:
+    def make_handler() -> object:
         from rmq_plugins.auth.handler import AuthHandler
 
         if guarded is not None:
             return AuthHandler(*guarded, None)
         from rmq_plugins.auth.unguarded import Unguarded
 
-        tables = _tables(broker, config)
+        tables = _create_tables(broker, config)
         for table in tables:
             table.load()
         admins = config.admin_networks()
         return AuthHandler(*tables, Unguarded(admins, _folder(broker, config)))
 
     register.handlers(
-        handler,
+        make_handler,
         {
             RequestCode.AUTH_CREATE_USER: "create_user",
             RequestCode.AUTH_UPDATE_USER: "update_user",
@@ -67,25 +67,27 @@ def _folder(broker: BrokerContext, config: AuthConfig) -> Path:
     return broker.config_folder / "auth"
 
 
-def _tables(broker: BrokerContext, config: AuthConfig) -> "tuple[UserTable, AclTable]":
+def _create_tables(
+    broker: BrokerContext, config: AuthConfig
+) -> "tuple[UserTable, AclTable]":
     from rmq.access.tables import AclTable, UserTable
 
     folder = _folder(broker, config)
     return UserTable(folder, broker.clock), AclTable(folder, broker.clock)
 
 
-def _guarded(
+def _register_guard(
     broker: BrokerContext, register: Register, config: AuthConfig
 ) -> "tuple[UserTable, AclTable]":
     """Load users and policies, and check every request."""
     from rmq.access.tables import SUPER, make_private
     from rmq_plugins.auth.guard import AuthGuard
 
-    users, acls = _tables(broker, config)
+    users, acls = _create_tables(broker, config)
     make_private(_folder(broker, config))
     register.table(users)
     register.table(acls)
-    _make_users(users, config)
+    _create_initial_users(users, config)
     supers = [user.username for user in users.all_users() if user.user_type == SUPER]
     logger.info(
         "access control is on; %d users, of them super users: %s",
@@ -97,7 +99,7 @@ def _guarded(
     return users, acls
 
 
-def _make_users(users: "UserTable", config: AuthConfig) -> None:
+def _create_initial_users(users: "UserTable", config: AuthConfig) -> None:
     """Create the users of the configuration that do not exist yet."""
     for name, password in config.initial_users():
         users.add_super_user(name, password)

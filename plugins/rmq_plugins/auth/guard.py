@@ -58,35 +58,35 @@ class AuthGuard:
         }
         self.grants = Grants(self._rules)
         self.on_change: list[Callable[[], object]] = [self.grants.unregister_all]
-        users.on_change.append(self._changed)
-        acls.on_change.append(self._changed)
-        self._unsigned = _whitelist(
+        users.on_change.append(self._notify_change)
+        acls.on_change.append(self._notify_change)
+        self._unsigned_codes = _parse_whitelist(
             "authenticationWhitelist", config.authentication_whitelist
         )
-        self._unasked = _whitelist(
+        self._unauthorized_codes = _parse_whitelist(
             "authorizationWhitelist", config.authorization_whitelist
         )
 
-    def _changed(self) -> None:
+    def _notify_change(self) -> None:
         for listener in self.on_change:
             listener()
 
     def check_request(self, request: Command, connection: Connection) -> None:
         """Raise `RequestRejected` unless the user may send the request."""
         try:
-            if request.code not in self._unsigned:
+            if request.code not in self._unsigned_codes:
                 self._rights.authenticate(request)
-            if self._authorizes and request.code not in self._unasked:
+            if self._authorizes and request.code not in self._unauthorized_codes:
                 needs = needs_of(request, self._cluster)
                 if needs:
                     self._authorize(self.user_of(request), needs, connection)
         except RequestRejected as refusal:
-            _log(request, connection, refusal)
+            _log_refusal(request, connection, refusal)
             raise
-        if request.code in self._rules and request.code not in self._unsigned:
-            self._grant(request, connection)
+        if request.code in self._rules and request.code not in self._unsigned_codes:
+            self._register_grant(request, connection)
 
-    def _grant(self, request: Command, connection: Connection) -> None:
+    def _register_grant(self, request: Command, connection: Connection) -> None:
         """Let compiled handlers serve requests like this one, which was let pass."""
         fields = request.ext_fields
         name = fields[ACCESS_KEY]
@@ -102,17 +102,17 @@ class AuthGuard:
 
     def authorize(self, user: str, request: Command, connection: Connection) -> None:
         """Raise `RequestRejected` unless a user, who is known, may send this."""
-        if not self._authorizes or request.code in self._unasked:
+        if not self._authorizes or request.code in self._unauthorized_codes:
             return
         try:
             self._authorize(user, needs_of(request, self._cluster), connection)
         except RequestRejected as refusal:
-            _log(request, connection, refusal)
+            _log_refusal(request, connection, refusal)
             raise
 
     def user_of(self, request: Command) -> str:
         """Return the user who signed; empty for a code that needs no signature."""
-        if request.code in self._unsigned:
+        if request.code in self._unsigned_codes:
             return ""
         return request.ext_fields.get(ACCESS_KEY, "")
 
@@ -120,13 +120,13 @@ class AuthGuard:
         self, request: Command, connection: Connection, topic: str, *actions: Action
     ) -> None:
         """Raise `RequestRejected` unless the user may do one of the actions."""
-        if not self._authorizes or request.code in self._unasked:
+        if not self._authorizes or request.code in self._unauthorized_codes:
             return
         need = RequiredPermission(resources.topic_resource(topic), actions)
         try:
             self._authorize(self.user_of(request), [need], connection)
         except RequestRejected as refusal:
-            _log(request, connection, refusal)
+            _log_refusal(request, connection, refusal)
             raise
 
     def is_allowed(
@@ -151,7 +151,7 @@ class AuthGuard:
         self._rights.authorize_user(user, needs, connection.source_host)
 
 
-def _whitelist(key: str, text: str) -> frozenset[int]:
+def _parse_whitelist(key: str, text: str) -> frozenset[int]:
     """Read a white-list; ConfigError if it has a code that administers the broker."""
     codes = codes_of(key, text)
     for code in sorted(codes):
@@ -165,7 +165,9 @@ def _whitelist(key: str, text: str) -> frozenset[int]:
     return codes
 
 
-def _log(request: Command, connection: Connection, refusal: RequestRejected) -> None:
+def _log_refusal(
+    request: Command, connection: Connection, refusal: RequestRejected
+) -> None:
     logger.info(
         "request %d of %s is refused: %s",
         request.code,

@@ -63,53 +63,53 @@ class AuthHandler:
     def create_user(self, request: Command, connection: Connection) -> Saving:
         """Add a user; only a super user creates super users."""
         self._check_sender(request, connection)
-        user = _user_of(request)
+        user = _decode_user(request)
         if user.user_type == SUPER and not self._may_change_super(request):
-            raise _failed("The super user can only be create by super user")
+            raise _system_error("The super user can only be create by super user")
         if not (user.password or "").strip():
-            raise _refused("password can not be blank")
+            raise _no_permission("password can not be blank")
         assert user.username, "checked while it was read"
         if self._users.get(user.username) is not None:
-            raise _refused("The user is existed")
+            raise _no_permission("The user is existed")
         if len(self._users) >= MAX_USERS:
-            raise _refused(f"there are {MAX_USERS} users already; delete some")
+            raise _no_permission(f"there are {MAX_USERS} users already; delete some")
         user.user_type = user.user_type or NORMAL
         user.user_status = user.user_status or ENABLED
         self._users.put(user)
-        return self._saved(request, connection)
+        return self._save_change(request, connection)
 
     def update_user(self, request: Command, connection: Connection) -> Saving:
         """Change the fields that are in the body."""
         self._check_sender(request, connection)
-        change = _user_of(request)
+        change = _decode_user(request)
         is_super = self._may_change_super(request)
         if change.user_type == SUPER and not is_super:
-            raise _failed(_ONLY_SUPER)
+            raise _system_error(_ONLY_SUPER)
         old = self._users.get(change.username or "")
         if old is None:
-            raise _refused("The user is not exist")
+            raise _no_permission("The user is not exist")
         if old.user_type == SUPER and not is_super:
-            raise _refused(_ONLY_SUPER)
+            raise _no_permission(_ONLY_SUPER)
         if not (change.password or "").strip():
             change.password = old.password
         change.user_type = change.user_type or old.user_type
         change.user_status = change.user_status or old.user_status
         self._users.put(change)
-        return self._saved(request, connection)
+        return self._save_change(request, connection)
 
     def delete_user(self, request: Command, connection: Connection) -> Saving:
         """Remove a user and its rules; an unknown one is no error."""
         self._check_sender(request, connection)
         name = request.header(UserRequestHeader).username or ""
         if not name.strip():
-            raise _refused("username can not be blank")
+            raise _no_permission("username can not be blank")
         user = self._users.get(name)
         if user is not None:
             if user.user_type == SUPER and not self._may_change_super(request):
-                raise _refused(_ONLY_SUPER)
+                raise _no_permission(_ONLY_SUPER)
             self._users.remove(name)
             self._acls.remove(USER_PREFIX + name)
-        return self._saved(request, connection)
+        return self._save_change(request, connection)
 
     def get_user(self, request: Command, connection: Connection) -> Command:
         """Answer one user; no body if there is none."""
@@ -120,14 +120,14 @@ class AuthHandler:
         user = self._users.get(name)
         if user is None:
             return request.reply()
-        return request.reply(body=self._shown(user, request).encode())
+        return request.reply(body=self._hide_password(user, request).encode())
 
     def list_users(self, request: Command, connection: Connection) -> Command:
         """Answer the users whose names contain the filter; no body if there is none."""
         self._check_sender(request, connection)
         part = (request.header(ListUsersRequestHeader).filter or "").strip()
         users = [
-            self._shown(user, request)
+            self._hide_password(user, request)
             for user in self._users.all_users()
             if part in (user.username or "")
         ]
@@ -147,48 +147,48 @@ class AuthHandler:
         self._check_sender(request, connection)
         acl = AclInfo.decode(request.body) if request.body else AclInfo()
         if not acl.policies:
-            raise _failed("The body of acl is null")
+            raise _system_error("The body of acl is null")
         given = acl.subject or request.header(AclRequestHeader).subject
-        subject = self._known_subject(
+        subject = self._check_subject(
             given, "The subject of {} is not exist.", is_change=True
         )
-        policies = [_checked(policy) for policy in acl.policies if policy.entries]
+        policies = [_check_policy(policy) for policy in acl.policies if policy.entries]
         if not policies:
-            raise _refused("The policies is empty.")
+            raise _no_permission("The policies is empty.")
         old = self._acls.get(subject)
         held = old.policies if old is not None else []
         rules = sum(len(policy.entries) for policy in (*held, *policies))
         if rules > MAX_RULES:
-            raise _refused(f"{subject} would have more than {MAX_RULES} rules")
-        merged = _merged(held, policies) if old is not None else policies
+            raise _no_permission(f"{subject} would have more than {MAX_RULES} rules")
+        merged = _merge_policies(held, policies) if old is not None else policies
         self._acls.put(subject, AclInfo(subject=subject, policies=merged))
-        return self._saved(request, connection)
+        return self._save_change(request, connection)
 
     def delete_acl(self, request: Command, connection: Connection) -> Saving:
         """Remove the rule about a resource; without a resource, all rules of a user."""
         self._check_sender(request, connection)
         header = request.header(DeleteAclRequestHeader)
-        subject = self._known_subject(header.subject, "The subject is not exist.")
+        subject = self._check_subject(header.subject, "The subject is not exist.")
         acl = self._acls.get(subject)
         if acl is None:
-            raise _refused("The acl is not exist.")
+            raise _no_permission("The acl is not exist.")
         resource = parse(header.resource)
         if resource is None and (header.resource or "").strip():
             raise _invalid(f"{header.resource} is no resource, nothing was deleted")
         kind = by_name(PolicyType, header.policy_type) or PolicyType.CUSTOM
         policies = []
         if resource is not None:
-            policies = list(_without(acl.policies, kind, resource.key))
+            policies = list(_remove_resource(acl.policies, kind, resource.key))
         if policies:
             self._acls.put(subject, AclInfo(subject=subject, policies=policies))
         else:
             self._acls.remove(subject)
-        return self._saved(request, connection)
+        return self._save_change(request, connection)
 
     def get_acl(self, request: Command, connection: Connection) -> Command:
         """Answer the rules of a user; no body if there is none."""
         self._check_sender(request, connection)
-        subject = self._known_subject(
+        subject = self._check_subject(
             request.header(AclRequestHeader).subject, "The subject is not exist."
         )
         acl = self._acls.get(subject)
@@ -203,7 +203,7 @@ class AuthHandler:
         for subject, acl in self._acls.all_rules():
             if part.strip() and part not in subject:
                 continue
-            policies = list(_about(acl.policies, wanted))
+            policies = list(_select_policies(acl.policies, wanted))
             if policies:
                 acls.append(AclInfo(subject=subject, policies=policies))
         return request.reply(body=fastjson.dump_json(acls) if acls else b"")
@@ -212,7 +212,7 @@ class AuthHandler:
 
     def _check_sender(self, request: Command, connection: Connection) -> None:
         if self._unguarded is not None:
-            self._unguarded.check(request, connection)
+            self._unguarded.check_source(request, connection)
 
     def _may_change_super(self, request: Command) -> bool:
         """Whether the sender may make, change and remove super users."""
@@ -225,36 +225,36 @@ class AuthHandler:
         user = self._users.get(request.ext_fields.get(ACCESS_KEY, ""))
         return user is not None and user.user_type == SUPER
 
-    def _shown(self, user: UserInfo, request: Command) -> UserInfo:
+    def _hide_password(self, user: UserInfo, request: Command) -> UserInfo:
         if self._is_super(request):
             return user
         return msgspec.structs.replace(user, password=None)
 
-    def _known_subject(
+    def _check_subject(
         self, given: str | None, remark: str, *, is_change: bool = False
     ) -> str:
         """Return the subject in its stored form; refuse unknown users."""
         kind, _, name = (given or "").partition(":")
         if kind.lower() != "user":
-            raise _refused(f"The subject {given} is none, write User:name")
+            raise _no_permission(f"The subject {given} is none, write User:name")
         subject = USER_PREFIX + name
         if self._users.get(name) is None:
-            raise _refused(remark.format(subject) if is_change else remark)
+            raise _no_permission(remark.format(subject) if is_change else remark)
         return subject
 
-    def _saved(self, request: Command, connection: Connection) -> Saving:
+    def _save_change(self, request: Command, connection: Connection) -> Saving:
         """Answer when both files hold what memory holds."""
         if self._unguarded is not None:
-            self._unguarded.before_save(request, connection)
-        return self._kept(request)
+            self._unguarded.prepare_save(request, connection)
+        return self._answer_when_saved(request)
 
-    async def _kept(self, request: Command) -> Command:
+    async def _answer_when_saved(self, request: Command) -> Command:
         for table in (self._users, self._acls):
             await table.wait_saved(None)
         return request.reply()
 
 
-def _user_of(request: Command) -> UserInfo:
+def _decode_user(request: Command) -> UserInfo:
     """Read the user that a request is about; the name comes from the header."""
     name = request.header(UserRequestHeader).username or ""
     if not name.strip():
@@ -265,12 +265,12 @@ def _user_of(request: Command) -> UserInfo:
         )
     user = UserInfo.decode(request.body)
     user.username = name
-    user.user_type = _one_of("userType", user.user_type, (SUPER, NORMAL))
-    user.user_status = _one_of("userStatus", user.user_status, (ENABLED, DISABLED))
+    user.user_type = _match_word("userType", user.user_type, (SUPER, NORMAL))
+    user.user_status = _match_word("userStatus", user.user_status, (ENABLED, DISABLED))
     return user
 
 
-def _one_of(what: str, text: str | None, allowed: tuple[str, ...]) -> str | None:
+def _match_word(what: str, text: str | None, allowed: tuple[str, ...]) -> str | None:
     if not text:
         return None
     for word in allowed:
@@ -279,31 +279,31 @@ def _one_of(what: str, text: str | None, allowed: tuple[str, ...]) -> str | None
     raise _invalid(f"{what} is {text}, write {' or '.join(allowed)}")
 
 
-def _checked(policy: PolicyInfo) -> PolicyInfo:
+def _check_policy(policy: PolicyInfo) -> PolicyInfo:
     kind = by_name(PolicyType, policy.policy_type) or PolicyType.CUSTOM
     return PolicyInfo(
-        policy_type=kind, entries=[_checked_entry(entry) for entry in policy.entries]
+        policy_type=kind, entries=[_check_entry(entry) for entry in policy.entries]
     )
 
 
-def _checked_entry(entry: PolicyEntryInfo) -> PolicyEntryInfo:
+def _check_entry(entry: PolicyEntryInfo) -> PolicyEntryInfo:
     """Return an entry in its stored form; refuse it if it is not valid."""
     resource = parse(entry.resource)
     if resource is None:
-        raise _refused("The resource is null.")
+        raise _no_permission("The resource is null.")
     actions = actions_of(entry)
     if not actions:
-        raise _refused("The actions is empty.")
+        raise _no_permission("The actions is empty.")
     if Action.ANY in actions:
-        raise _refused("The actions can not be Any.")
+        raise _no_permission("The actions can not be Any.")
     for source in entry.source_ips or ():
         if not source.strip():
-            raise _refused("The source ip is empty.")
+            raise _no_permission("The source ip is empty.")
         if not is_source(source):
-            raise _refused("The source ip is invalid.")
+            raise _no_permission("The source ip is invalid.")
     decision = by_name(Decision, entry.decision)
     if decision is None:
-        raise _refused("The decision is null or illegal.")
+        raise _no_permission("The decision is null or illegal.")
     return PolicyEntryInfo(
         resource=resource.key,
         actions=[str(action) for action in actions],
@@ -312,7 +312,7 @@ def _checked_entry(entry: PolicyEntryInfo) -> PolicyEntryInfo:
     )
 
 
-def _merged(old: list[PolicyInfo], new: list[PolicyInfo]) -> list[PolicyInfo]:
+def _merge_policies(old: list[PolicyInfo], new: list[PolicyInfo]) -> list[PolicyInfo]:
     """Replace old rules by new ones, policy by policy and resource by resource."""
     entries = {
         policy.policy_type: {entry.resource: entry for entry in policy.entries}
@@ -328,7 +328,7 @@ def _merged(old: list[PolicyInfo], new: list[PolicyInfo]) -> list[PolicyInfo]:
     ]
 
 
-def _without(
+def _remove_resource(
     policies: list[PolicyInfo], kind: PolicyType, resource: str
 ) -> Iterator[PolicyInfo]:
     """Remove one resource from one policy, and the policy if it is empty then."""
@@ -340,7 +340,7 @@ def _without(
             yield PolicyInfo(policy_type=policy.policy_type, entries=entries)
 
 
-def _about(policies: list[PolicyInfo], part: str) -> Iterator[PolicyInfo]:
+def _select_policies(policies: list[PolicyInfo], part: str) -> Iterator[PolicyInfo]:
     """Keep the rules about resources that contain `part`."""
     for policy in policies:
         entries = [
@@ -352,7 +352,7 @@ def _about(policies: list[PolicyInfo], part: str) -> Iterator[PolicyInfo]:
             yield PolicyInfo(policy_type=policy.policy_type, entries=entries)
 
 
-def _failed(remark: str) -> RequestRejected:
+def _system_error(remark: str) -> RequestRejected:
     return RequestRejected(ResponseCode.SYSTEM_ERROR, remark)
 
 
@@ -360,5 +360,5 @@ def _invalid(remark: str) -> RequestRejected:
     return RequestRejected(ResponseCode.INVALID_PARAMETER, remark)
 
 
-def _refused(remark: str) -> RequestRejected:
+def _no_permission(remark: str) -> RequestRejected:
     return RequestRejected(ResponseCode.NO_PERMISSION, remark)

@@ -240,7 +240,7 @@ FIELDS: Final[Mapping[int, tuple[tuple[Action, ...], tuple[tuple[str, str], ...]
 """Requests whose extension fields name their resources."""
 
 _LISTS: Final = {"filterGroups": ",", "topicList": ";"}
-_MOST_NEEDS: Final = 10_000
+_MAX_NEEDS: Final = 10_000
 _UNREADABLE: Final = "parse authorization context error."
 
 
@@ -251,13 +251,13 @@ def needs_of(request: Command, cluster: str) -> list[RequiredPermission]:
     if special is not None:
         needs = list(special(request))
     elif code in FIELDS:
-        needs = list(_from_fields(request))
+        needs = list(_needs_in_fields(request))
         if not needs:
             raise RequestRejected(ResponseCode.NO_PERMISSION, _UNREADABLE)
     else:
         actions = GET if code in CLUSTER_READS else UPDATE
         needs = [RequiredPermission(resources.cluster_resource(cluster), actions)]
-    if len(needs) > _MOST_NEEDS:
+    if len(needs) > _MAX_NEEDS:
         raise RequestRejected(ResponseCode.NO_PERMISSION, _UNREADABLE)
     return needs
 
@@ -270,9 +270,9 @@ def resource_fields(code: int) -> tuple[str, ...] | None:
     if code in FIELDS:
         names = tuple(name for _, name in FIELDS[code][1])
         return None if _LISTS.keys() & set(names) else names
-    if SPECIAL.get(code) is _send:
+    if SPECIAL.get(code) is _needs_of_send:
         return ("topic",)
-    return ("b",) if SPECIAL.get(code) is _send_short else None
+    return ("b",) if SPECIAL.get(code) is _needs_of_short_send else None
 
 
 def is_administrative(code: int) -> bool:
@@ -280,7 +280,7 @@ def is_administrative(code: int) -> bool:
     return not (code in FIELDS or code in SPECIAL)
 
 
-def _from_fields(request: Command) -> Iterator[RequiredPermission]:
+def _needs_in_fields(request: Command) -> Iterator[RequiredPermission]:
     actions, places = FIELDS[request.code]
     for kind, name in places:
         text = request.ext_fields.get(name)
@@ -297,7 +297,7 @@ def _resource(kind: str, name: str) -> Resource:
     )
 
 
-def _resend(request: Command) -> Needs:
+def _needs_of_resend(request: Command) -> Needs:
     """Update on Group `group`."""
     return [
         RequiredPermission(
@@ -306,31 +306,31 @@ def _resend(request: Command) -> Needs:
     ]
 
 
-def _send(request: Command) -> Needs:
+def _needs_of_send(request: Command) -> Needs:
     """Pub on Topic `topic`; Sub on the group of a retry topic."""
-    return _publish(request.ext_fields.get("topic", ""))
+    return _needs_of_topic(request.ext_fields.get("topic", ""))
 
 
-def _send_short(request: Command) -> Needs:
+def _needs_of_short_send(request: Command) -> Needs:
     """Pub on Topic `b`; Sub on the group of a retry topic."""
-    return _publish(request.ext_fields.get("b", ""))
+    return _needs_of_topic(request.ext_fields.get("b", ""))
 
 
-def _publish(topic: str) -> Needs:
+def _needs_of_topic(topic: str) -> Needs:
     """Sending to a group's retry topic is consuming (Sub), not publishing."""
     yield RequiredPermission(
         resources.topic_resource(topic), SUB if is_retry_topic(topic) else PUB
     )
 
 
-def _end_transaction(request: Command) -> Needs:
+def _needs_of_end_transaction(request: Command) -> Needs:
     """Pub on Topic `topic`, which older clients leave out."""
     topic = request.ext_fields.get("topic", "")
     if topic.strip():
         yield RequiredPermission(resources.topic_resource(topic), PUB)
 
 
-def _heartbeat(request: Command) -> Needs:
+def _needs_of_heartbeat(request: Command) -> Needs:
     """Sub on each consumer group and its topics; nothing for a producer."""
     for consumer in HeartbeatData.decode(request.body).consumer_data_set:
         yield RequiredPermission(
@@ -342,14 +342,14 @@ def _heartbeat(request: Command) -> Needs:
             )
 
 
-def _unregister(request: Command) -> Needs:
+def _needs_of_unregister(request: Command) -> Needs:
     """Sub on Group `consumerGroup`; nothing for a producer."""
     group = request.ext_fields.get("consumerGroup", "")
     if group.strip():
         yield RequiredPermission(resources.group_resource(group), SUB)
 
 
-def _check_client(request: Command) -> Needs:
+def _needs_of_check_client(request: Command) -> Needs:
     """Sub on the group and the topic of the body."""
     body = CheckClientRequestBody.decode(request.body)
     yield RequiredPermission(resources.group_resource(body.group or ""), SUB)
@@ -359,14 +359,14 @@ def _check_client(request: Command) -> Needs:
         )
 
 
-def _assignment(request: Command) -> Needs:
+def _needs_of_assignment(request: Command) -> Needs:
     """Sub on the group and the topic of the body."""
     body = QueryAssignmentRequestBody.decode(request.body)
     yield RequiredPermission(resources.group_resource(body.consumer_group or ""), SUB)
     yield RequiredPermission(resources.topic_resource(body.topic or ""), SUB)
 
 
-def _lock(request: Command) -> Needs:
+def _needs_of_lock(request: Command) -> Needs:
     """Sub on the group and each topic of the body."""
     body = LockBatchRequestBody.decode(request.body)
     yield RequiredPermission(resources.group_resource(body.consumer_group or ""), SUB)
@@ -374,7 +374,7 @@ def _lock(request: Command) -> Needs:
         yield RequiredPermission(resources.topic_resource(queue.topic or ""), SUB)
 
 
-def _clone(request: Command) -> Needs:
+def _needs_of_clone(request: Command) -> Needs:
     """Update on Group `destGroup` and Topic `topic`, Get on Group `srcGroup`."""
     fields = request.ext_fields
     yield RequiredPermission(
@@ -384,7 +384,7 @@ def _clone(request: Command) -> Needs:
     yield RequiredPermission(resources.group_resource(fields.get("srcGroup", "")), GET)
 
 
-def _create_topics(request: Command) -> Needs:
+def _needs_of_create_topics(request: Command) -> Needs:
     """Create on each topic of the body."""
     body = CreateTopicListRequestBody.decode(request.body)
     for topic in body.topic_config_list:
@@ -393,13 +393,13 @@ def _create_topics(request: Command) -> Needs:
         )
 
 
-def _create_group(request: Command) -> Needs:
+def _needs_of_create_group(request: Command) -> Needs:
     """Create on the group of the body."""
     config = SubscriptionGroupConfig.decode(request.body)
     yield RequiredPermission(resources.group_resource(config.group_name or ""), CREATE)
 
 
-def _create_groups(request: Command) -> Needs:
+def _needs_of_create_groups(request: Command) -> Needs:
     """Create on each group of the body."""
     for config in SubscriptionGroupList.decode(request.body).group_config_list:
         yield RequiredPermission(
@@ -407,14 +407,14 @@ def _create_groups(request: Command) -> Needs:
         )
 
 
-def _batch_acks(request: Command) -> Needs:
+def _needs_of_batch_ack(request: Command) -> Needs:
     """Sub on group and topic of each ack of the body, or of none."""
     for ack in BatchAckRequestBody.decode(request.body).acks or [BatchAck()]:
         yield RequiredPermission(resources.group_resource(ack.group or ""), SUB)
         yield RequiredPermission(resources.topic_resource(ack.topic or ""), SUB)
 
 
-def _lite_subscriptions(request: Command) -> Needs:
+def _needs_of_lite_subscriptions(request: Command) -> Needs:
     """Sub on group and topic of each entry of the body."""
     body = LiteSubscriptionCtlRequestBody.decode(request.body or b"{}")
     for entry in body.subscription_set or [LiteSubscription()]:
@@ -423,25 +423,25 @@ def _lite_subscriptions(request: Command) -> Needs:
 
 
 SPECIAL: Final[Mapping[int, Callable[[Command], Needs]]] = {
-    Code.LITE_SUBSCRIPTION_CTL: _lite_subscriptions,
-    Code.SEND_MESSAGE: _send,
-    Code.SEND_MESSAGE_V2: _send_short,
-    Code.SEND_BATCH_MESSAGE: _send_short,
-    Code.SEND_REPLY_MESSAGE: _send,
-    Code.SEND_REPLY_MESSAGE_V2: _send_short,
-    Code.END_TRANSACTION: _end_transaction,
-    Code.HEART_BEAT: _heartbeat,
-    Code.UNREGISTER_CLIENT: _unregister,
-    Code.CHECK_CLIENT_CONFIG: _check_client,
-    Code.QUERY_ASSIGNMENT: _assignment,
-    Code.CLONE_GROUP_OFFSET: _clone,
-    Code.LOCK_BATCH_MQ: _lock,
-    Code.UNLOCK_BATCH_MQ: _lock,
-    Code.BATCH_ACK_MESSAGE: _batch_acks,
-    Code.UPDATE_AND_CREATE_TOPIC_LIST: _create_topics,
-    Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: _create_group,
-    Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: _create_groups,
-    OwnCode.RESEND_DEAD_LETTERS: _resend,
+    Code.LITE_SUBSCRIPTION_CTL: _needs_of_lite_subscriptions,
+    Code.SEND_MESSAGE: _needs_of_send,
+    Code.SEND_MESSAGE_V2: _needs_of_short_send,
+    Code.SEND_BATCH_MESSAGE: _needs_of_short_send,
+    Code.SEND_REPLY_MESSAGE: _needs_of_send,
+    Code.SEND_REPLY_MESSAGE_V2: _needs_of_short_send,
+    Code.END_TRANSACTION: _needs_of_end_transaction,
+    Code.HEART_BEAT: _needs_of_heartbeat,
+    Code.UNREGISTER_CLIENT: _needs_of_unregister,
+    Code.CHECK_CLIENT_CONFIG: _needs_of_check_client,
+    Code.QUERY_ASSIGNMENT: _needs_of_assignment,
+    Code.CLONE_GROUP_OFFSET: _needs_of_clone,
+    Code.LOCK_BATCH_MQ: _needs_of_lock,
+    Code.UNLOCK_BATCH_MQ: _needs_of_lock,
+    Code.BATCH_ACK_MESSAGE: _needs_of_batch_ack,
+    Code.UPDATE_AND_CREATE_TOPIC_LIST: _needs_of_create_topics,
+    Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: _needs_of_create_group,
+    Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: _needs_of_create_groups,
+    OwnCode.RESEND_DEAD_LETTERS: _needs_of_resend,
 }
 """Requests that name their resources in a form of their own, or in the body."""
 

@@ -25,7 +25,7 @@ class Unguarded:
         self._admins = admins
         self._folder = folder
 
-    def check(self, request: Command, connection: Connection) -> None:
+    def check_source(self, request: Command, connection: Connection) -> None:
         """Raise `RequestRejected` unless the source and the peer are listed."""
         source = connection.source_host
         if not are_within((source, connection.peer_host), self._admins):
@@ -38,7 +38,7 @@ class Unguarded:
                 "user",
             )
 
-    def before_save(self, request: Command, connection: Connection) -> None:
+    def prepare_save(self, request: Command, connection: Connection) -> None:
         """Make the folder of the files private, and say that nothing is enforced."""
         make_private(self._folder)
         logger.warning(

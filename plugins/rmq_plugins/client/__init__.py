@@ -13,29 +13,32 @@ from rmq_plugins.client.offsets import OffsetHandler
 def rmq_setup(broker: BrokerContext, register: Register) -> None:
     """Register the handlers for requests of every client except messages."""
     heartbeat = HeartbeatHandler(broker)
-    register.handler(RequestCode.HEART_BEAT, heartbeat.heartbeat)
-    register.native(RequestCode.HEART_BEAT, heartbeat.compiled)
-    register.on_close(heartbeat.forget)
-    register.handler(RequestCode.UNREGISTER_CLIENT, heartbeat.unregister)
+    register.handler(RequestCode.HEART_BEAT, heartbeat.handle_heartbeat)
+    register.native(RequestCode.HEART_BEAT, heartbeat.enable_compiled)
+    register.on_close(heartbeat.forget_connection)
+    register.handler(RequestCode.UNREGISTER_CLIENT, heartbeat.unregister_client)
     register.handler(RequestCode.CHECK_CLIENT_CONFIG, heartbeat.check_config)
-    register.handler(RequestCode.GET_CONSUMER_LIST_BY_GROUP, heartbeat.members)
+    register.handler(RequestCode.GET_CONSUMER_LIST_BY_GROUP, heartbeat.list_members)
     offsets = OffsetHandler(broker)
-    register.handler(RequestCode.QUERY_CONSUMER_OFFSET, offsets.query)
-    register.handler(RequestCode.UPDATE_CONSUMER_OFFSET, offsets.update)
-    register.native(RequestCode.UPDATE_CONSUMER_OFFSET, offsets.compiled)
+    register.handler(RequestCode.QUERY_CONSUMER_OFFSET, offsets.query_offset)
+    register.handler(RequestCode.UPDATE_CONSUMER_OFFSET, offsets.commit_offset)
+    register.native(RequestCode.UPDATE_CONSUMER_OFFSET, offsets.enable_compiled)
 
-    def locks() -> object:
+    def make_locks() -> object:
         from rmq_plugins.client.locks import LockHandler
 
         return LockHandler(broker)
 
-    def assignments() -> object:
+    def make_assignments() -> object:
         from rmq_plugins.client.assignment import AssignmentHandler
 
         return AssignmentHandler(broker)
 
     register.handlers(
-        locks,
-        {RequestCode.LOCK_BATCH_MQ: "lock", RequestCode.UNLOCK_BATCH_MQ: "unlock"},
+        make_locks,
+        {
+            RequestCode.LOCK_BATCH_MQ: "lock_queues",
+            RequestCode.UNLOCK_BATCH_MQ: "unlock_queues",
+        },
     )
-    register.handlers(assignments, {RequestCode.QUERY_ASSIGNMENT: "assign"})
+    register.handlers(make_assignments, {RequestCode.QUERY_ASSIGNMENT: "assign_queues"})

@@ -38,11 +38,11 @@ class AssignmentHandler:
         self._config = broker.config
         self._facts = broker.facts
 
-    def assign(self, request: Command, connection: Connection) -> Command:
+    def assign_queues(self, request: Command, connection: Connection) -> Command:
         """Answer the client's share; no list if the share is unknown."""
         body = QueryAssignmentRequestBody.decode(request.body)
-        mode, others = self._mode(body.topic or "", body.consumer_group or "")
-        share = self._share(body, others if mode == POP else None)
+        mode, others = self._choose_mode(body.topic or "", body.consumer_group or "")
+        share = self._choose_queues(body, others if mode == POP else None)
         assignments = None
         if share is not None:
             assignments = [
@@ -52,7 +52,7 @@ class AssignmentHandler:
         answer = QueryAssignmentResponseBody(message_queue_assignments=assignments)
         return request.reply(body=answer.encode())
 
-    def _mode(self, topic: str, group: str) -> tuple[str, int]:
+    def _choose_mode(self, topic: str, group: str) -> tuple[str, int]:
         """Return how a group consumes a topic, and whose queues a member pops, too."""
         config = self._config
         if is_retry_topic(topic):
@@ -64,7 +64,7 @@ class AssignmentHandler:
         mode = POP if config.default_message_request_mode == POP else PULL
         return mode, config.default_pop_share_queue_num
 
-    def _share(
+    def _choose_queues(
         self, body: QueryAssignmentRequestBody, others: int | None
     ) -> Queues | None:
         """Return the client's queues; with POP those of so many `others`, too."""
@@ -83,7 +83,7 @@ class AssignmentHandler:
             return None
         if body.client_id not in client_ids:
             return []
-        strategy, count = _strategy(body.strategy_name), len(client_ids)
+        strategy, count = _find_strategy(body.strategy_name), len(client_ids)
         index = client_ids.index(body.client_id)
         if others is None:
             return strategy(queues, index, count)
@@ -116,7 +116,7 @@ def allocate_in_circle(queues: Queues, index: int, members: int) -> Queues:
     return queues[index::members]
 
 
-def _strategy(name: str | None) -> Callable[[Queues, int, int], Queues]:
+def _find_strategy(name: str | None) -> Callable[[Queues, int, int], Queues]:
     if name is None or name == AVERAGE:
         return allocate_average
     if name == IN_CIRCLE:

@@ -58,22 +58,22 @@ class HeartbeatHandler:
         self._broker = broker
         self._native: NativeHeartbeats | None = None
 
-    def compiled(self) -> HeartbeatPath:
+    def enable_compiled(self) -> HeartbeatPath:
         """Show what repeats itself to compiled code from the first call on."""
         if self._native is None:
             self._native = NativeHeartbeats(self._broker, ANSWER)
         return self._native.path
 
-    def forget(self, connection: Connection) -> None:
+    def forget_connection(self, connection: Connection) -> None:
         """Leave the next heartbeat of a connection to Python."""
         if self._native is not None:
-            self._native.forget(connection)
+            self._native.forget_connection(connection)
 
-    def heartbeat(self, request: Command, connection: Connection) -> Command:
+    def handle_heartbeat(self, request: Command, connection: Connection) -> Command:
         """Register a client with all its groups."""
-        self.forget(connection)
+        self.forget_connection(connection)
         data = HeartbeatData.decode(request.body)
-        client_id = _check(data)
+        client_id = _check_heartbeat(data)
         user = self._broker.rights.user_of(request)
         groups = [each.group_name or "" for each in data.producer_data_set]
         self._producers.check_user(user, client_id, groups)
@@ -83,7 +83,7 @@ class HeartbeatHandler:
             if data.without_sub and data.heartbeat_fingerprint:
                 is_known = self._refresh(consumer, client_id, connection)
                 wants_subscriptions = wants_subscriptions or not is_known
-            elif not self._register(consumer, client_id, request, connection):
+            elif not self._register_consumer(consumer, client_id, request, connection):
                 is_registered = False
         if self._config.enable_register_producer:
             self._register_producers(data, client_id, request, connection)
@@ -99,13 +99,13 @@ class HeartbeatHandler:
                 consumers,
                 groups,
             )
-            self._native.show(request, beat)
+            self._native.register_heartbeat(request, beat)
         return request.reply(ext_fields=ANSWER)
 
-    def unregister(self, request: Command, connection: Connection) -> Command:
+    def unregister_client(self, request: Command, connection: Connection) -> Command:
         """Remove a client from the groups in the request."""
         header = request.header(UnregisterClientRequestHeader)
-        self.forget(connection)
+        self.forget_connection(connection)
         if header.producer_group:
             self._producers.unregister(
                 header.producer_group, header.client_id, connection
@@ -116,7 +116,7 @@ class HeartbeatHandler:
             )
         return request.reply()
 
-    def members(self, request: Command, connection: Connection) -> Command:
+    def list_members(self, request: Command, connection: Connection) -> Command:
         """List the clients of a consumer group; no client is an error, as in Java."""
         header = request.header(GetConsumerListByGroupRequestHeader)
         client_ids = self._consumers.client_ids(header.consumer_group)
@@ -145,7 +145,7 @@ class HeartbeatHandler:
         compile_selector(subscription.sub_string or "")
         return request.reply()
 
-    def _register(
+    def _register_consumer(
         self,
         consumer: ConsumerData,
         client_id: str,
@@ -220,7 +220,7 @@ def _is_repeatable(data: HeartbeatData) -> bool:
     )
 
 
-def _check(data: HeartbeatData) -> str:
+def _check_heartbeat(data: HeartbeatData) -> str:
     """Refuse a heartbeat with bad names or too many entries; return the client's id."""
     if not data.client_id or len(data.client_id) > MAX_CLIENT_ID_LENGTH:
         raise RequestRejected(

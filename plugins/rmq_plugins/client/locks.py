@@ -29,23 +29,23 @@ class LockHandler:
     def __init__(self, broker: BrokerContext) -> None:
         self._locks = broker.queue_locks
 
-    def lock(self, request: Command, connection: Connection) -> Command:
+    def lock_queues(self, request: Command, connection: Connection) -> Command:
         """Lock queues; answer the requested ones that the client holds now."""
         body = LockBatchRequestBody.decode(request.body)
-        group, client_id = _check(body)
+        group, client_id = _check_body(body)
         client = connection.remote_address
         locked = self._locks.lock(group, client_id, body.mq_set, client)
         return request.reply(body=LockBatchResponseBody(locked=locked).encode())
 
-    def unlock(self, request: Command, connection: Connection) -> Command:
+    def unlock_queues(self, request: Command, connection: Connection) -> Command:
         """Unlock queues; success even if the client held none of them."""
         body = UnlockBatchRequestBody.decode(request.body)
-        group, client_id = _check(body)
+        group, client_id = _check_body(body)
         self._locks.unlock(group, client_id, body.mq_set)
         return request.reply()
 
 
-def _check(body: LockBatchRequestBody) -> tuple[str, str]:
+def _check_body(body: LockBatchRequestBody) -> tuple[str, str]:
     """Return group and client id; refuse names and sizes that are not valid."""
     validate_group(body.consumer_group)
     if not body.client_id or len(body.client_id) > MAX_NAME_LENGTH:

@@ -43,9 +43,9 @@ class NativeHeartbeats:
         broker.groups.on_change.append(self.forget_group)
         broker.consumers.on_change.append(self.forget_group)
 
-    def show(self, request: Command, beat: KnownHeartbeat) -> None:
+    def register_heartbeat(self, request: Command, beat: KnownHeartbeat) -> None:
         """Answer the same heartbeat of this connection from now on."""
-        token, language = beat.connection.token, _language(request)
+        token, language = beat.connection.token, _language_number(request)
         if language is None:
             return
         self.path.register(
@@ -55,20 +55,20 @@ class NativeHeartbeats:
         for group in beat.consumers:
             self._tokens.setdefault(group, set()).add(token)
 
-    def forget(self, connection: Connection) -> None:
+    def forget_connection(self, connection: Connection) -> None:
         """Leave a connection's next heartbeat to Python."""
-        self._forget(connection.token)
+        self._forget_token(connection.token)
 
     def forget_group(self, group: str) -> None:
         """Leave the next heartbeats of a group's members to Python."""
         for token in list(self._tokens.get(group, ())):
-            self._forget(token)
+            self._forget_token(token)
 
     def _forget_topic(self, name: str, topic: TopicConfig | None) -> None:
         if topic is None and name.startswith(RETRY_PREFIX):
             self.forget_group(name.removeprefix(RETRY_PREFIX))
 
-    def _forget(self, token: int) -> None:
+    def _forget_token(self, token: int) -> None:
         self.path.unregister(token)
         for group in self._groups.pop(token, ()):
             self._tokens[group].discard(token)
@@ -84,7 +84,7 @@ class NativeHeartbeats:
             except RequestRejected:  # its next heartbeat is told
                 is_known = False
             if not is_known:
-                self._forget(beat.connection.token)
+                self._forget_token(beat.connection.token)
 
     def _renew_one(self, beat: KnownHeartbeat, now_ms: int) -> bool:
         """Renew a client in its groups; False if it is not in one of them."""
@@ -102,7 +102,7 @@ class NativeHeartbeats:
         return True
 
 
-def _language(request: Command) -> int | None:
+def _language_number(request: Command) -> int | None:
     """Return the language of a request as binary headers write it, if it has one."""
     language = request.language or LanguageCode.JAVA
     if isinstance(language, str):

@@ -33,7 +33,7 @@ class OffsetHandler:
         self._messages = broker.messages
         self._is_compiled = False
 
-    def compiled(self) -> CommitPath:
+    def enable_compiled(self) -> CommitPath:
         """Show compiled code which commits can only succeed, from the first call on."""
         self._is_compiled = True
         self._topics.on_change.append(self._topic_changed)
@@ -48,7 +48,7 @@ class OffsetHandler:
         if self._groups.get(name) is None:
             self._offsets.commit_table.unregister_all()
 
-    def query(self, request: Command, connection: Connection) -> Command:
+    def query_offset(self, request: Command, connection: Connection) -> Command:
         """Answer the committed offset."""
         header = request.header(QueryConsumerOffsetRequestHeader)
         topic, queue_id = header.topic, header.queue_id
@@ -73,7 +73,7 @@ class OffsetHandler:
             "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first",
         )
 
-    def update(self, request: Command, connection: Connection) -> Command:
+    def commit_offset(self, request: Command, connection: Connection) -> Command:
         """Store an offset, which may be lower than before."""
         fields = request.ext_fields
         topic, group = fields.get("topic"), fields.get("consumerGroup")

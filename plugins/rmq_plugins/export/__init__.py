@@ -15,11 +15,11 @@ def rmq_setup(broker: BrokerContext, register: Register) -> None:
     positions = ExportPositions(broker.store_config.root_path / "config", broker.clock)
     register.table(positions)
     if register.config(ExportConfig).hold:
-        register.hold_log(positions.lowest)
+        register.hold_log(positions.find_min_offset)
 
-    def reports() -> object:
+    def make_handler() -> object:
         from rmq_plugins.export.handler import ExportHandler
 
         return ExportHandler(broker, positions)
 
-    register.handlers(reports, {OwnRequestCode.REPORT_EXPORT: "report"})
+    register.handlers(make_handler, {OwnRequestCode.REPORT_EXPORT: "report_progress"})

@@ -19,19 +19,19 @@ class ExportHandler:
         self._log = broker.log
         self._positions = positions
 
-    def report(self, request: Command, _connection: Connection) -> Command:
+    def report_progress(self, request: Command, _connection: Connection) -> Command:
         """Store a position or remove an exporter; answer with all of them."""
         name = request.ext_fields.get("exporter")
         end_offset = self._log.end_offset
         if name is not None and request.ext_fields.get("forget") == "true":
-            self._positions.forget(name)
+            self._positions.forget_exporter(name)
         elif name is not None:
-            self._positions.report(name, self._offset(request, end_offset))
-        lags = self._positions.lags(end_offset)
+            self._positions.record_offset(name, self._parse_offset(request, end_offset))
+        lags = self._positions.describe_exporters(end_offset)
         return request.reply(body=fastjson.dump_json({"exporters": lags}))
 
     @staticmethod
-    def _offset(request: Command, end_offset: int) -> int:
+    def _parse_offset(request: Command, end_offset: int) -> int:
         text = request.ext_fields.get("offset", "")
         if not text.isdecimal() or int(text) > end_offset:
             raise RequestRejected(

@@ -41,7 +41,7 @@ class ExportPositions(JsonTable):
             }
         }
 
-    def report(self, name: str, offset: int) -> None:
+    def record_offset(self, name: str, offset: int) -> None:
         """Store an exporter's offset; it may be lower, as a table may start again."""
         if not _NAME.fullmatch(name):
             raise RequestRejected(
@@ -57,7 +57,7 @@ class ExportPositions(JsonTable):
         self._reports[name] = offset, self._clock.now_ms()
         self.touch()
 
-    def forget(self, name: str) -> None:
+    def forget_exporter(self, name: str) -> None:
         """Remove an exporter: the log is no longer kept for it."""
         if self._reports.pop(name, None) is None:
             raise RequestRejected(
@@ -66,11 +66,11 @@ class ExportPositions(JsonTable):
             )
         self.touch()
 
-    def lowest(self) -> int | None:
+    def find_min_offset(self) -> int | None:
         """Return the offset of the slowest exporter; None without any."""
         return min((offset for offset, _ in self._reports.values()), default=None)
 
-    def lags(self, end_offset: int) -> dict[str, dict[str, int]]:
+    def describe_exporters(self, end_offset: int) -> dict[str, dict[str, int]]:
         """Exporter → offset, bytes behind the end of the log, ms since its report."""
         now_ms = self._clock.now_ms()
         return {

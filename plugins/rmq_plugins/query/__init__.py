@@ -8,15 +8,15 @@ from rmq.protocol.codes import RequestCode
 def rmq_setup(broker: BrokerContext, register: Register) -> None:
     """Register the handlers for queries by key, unique key, tags and offset."""
 
-    def queries() -> object:
+    def make_handler() -> object:
         from rmq_plugins.query.handler import QueryHandler
 
         return QueryHandler(broker)
 
     register.handlers(
-        queries,
+        make_handler,
         {
-            RequestCode.QUERY_MESSAGE: "by_key",
-            RequestCode.VIEW_MESSAGE_BY_ID: "by_offset",
+            RequestCode.QUERY_MESSAGE: "query_by_key",
+            RequestCode.VIEW_MESSAGE_BY_ID: "view_by_offset",
         },
     )

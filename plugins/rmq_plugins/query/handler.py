@@ -36,7 +36,7 @@ class QueryHandler:
         self._index = broker.index
         self._worker = trio.Lock()
 
-    def by_key(self, request: Command, connection: Connection) -> Command | Later:
+    def query_by_key(self, request: Command, connection: Connection) -> Command | Later:
         """Answer the newest messages with a key, in the order of the log.
 
         While the index is far behind, a worker reads the log, for one query at a time.
@@ -54,10 +54,10 @@ class QueryHandler:
         try:
             first = next(steps)
         except StopIteration as end:
-            return self._found(request, end.value)
-        return self._with_worker(request, steps, first)
+            return self._answer_records(request, end.value)
+        return self._query_in_worker(request, steps, first)
 
-    async def _with_worker(
+    async def _query_in_worker(
         self, request: Command, steps: QuerySteps, step: Callable[[], object]
     ) -> Command:
         async with self._worker:
@@ -66,20 +66,22 @@ class QueryHandler:
                 try:
                     step = next(steps)
                 except StopIteration as end:
-                    return self._found(request, end.value)
+                    return self._answer_records(request, end.value)
 
-    def _found(self, request: Command, offsets: list[PhysicalOffset]) -> Command:
+    def _answer_records(
+        self, request: Command, offsets: list[PhysicalOffset]
+    ) -> Command:
         """Answer the records at these offsets."""
-        body = self._records(offsets)
+        body = self._join_records(offsets)
         if not body:
             return request.reply(
                 ResponseCode.QUERY_NOT_FOUND,
                 "can not find message, maybe time range not correct",
-                header=_last_update(0, 0),
+                header=_make_header(0, 0),
             )
-        return request.reply(header=_last_update(*self._index.last_update), body=body)
+        return request.reply(header=_make_header(*self._index.last_update), body=body)
 
-    def by_offset(self, request: Command, connection: Connection) -> Command:
+    def view_by_offset(self, request: Command, connection: Connection) -> Command:
         """Answer the message at a physical offset, which message ids contain."""
         header = request.header(ViewMessageRequestHeader)
         offset = PhysicalOffset(header.offset)
@@ -94,7 +96,7 @@ class QueryHandler:
         assert record is not None, f"{offset} was there a moment ago"
         return request.reply(body=record)
 
-    def _records(self, offsets: list[PhysicalOffset]) -> bytes:
+    def _join_records(self, offsets: list[PhysicalOffset]) -> bytes:
         """Join the newest records that fit into one answer."""
         records: list[bytes] = []
         size = 0
@@ -109,7 +111,7 @@ class QueryHandler:
         return b"".join(reversed(records))
 
 
-def _last_update(timestamp_ms: int, offset: int) -> QueryMessageResponseHeader:
+def _make_header(timestamp_ms: int, offset: int) -> QueryMessageResponseHeader:
     return QueryMessageResponseHeader(
         index_last_update_timestamp=timestamp_ms, index_last_update_phyoffset=offset
     )

@@ -12,27 +12,27 @@ from rmq.protocol.codes import RequestCode
 def rmq_setup(broker: BrokerContext, register: Register) -> None:
     """Register the handlers on both ports; what they need is imported on use."""
 
-    def consumers() -> object:
+    def make_consumers() -> object:
         from rmq_plugins.relay.consumers import ConsumerRelay
 
         return ConsumerRelay(broker)
 
-    def offsets() -> object:
+    def make_offsets() -> object:
         from rmq_plugins.relay.offsets import OffsetRelay
 
         return OffsetRelay(broker)
 
     register.handlers(
-        consumers,
+        make_consumers,
         {
-            RequestCode.GET_CONSUMER_RUNNING_INFO: "running_info",
+            RequestCode.GET_CONSUMER_RUNNING_INFO: "get_running_info",
             RequestCode.CONSUME_MESSAGE_DIRECTLY: "consume_directly",
         },
     )
     register.handlers(
-        offsets,
+        make_offsets,
         {
-            RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: "reset",
-            RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: "status",
+            RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: "reset_offsets",
+            RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: "get_consumer_status",
         },
     )

@@ -42,10 +42,12 @@ class ConsumerRelay:
         self._messages = broker.messages
         self._name = broker.config.broker_name
 
-    async def running_info(self, request: Command, _connection: Connection) -> Command:
+    async def get_running_info(
+        self, request: Command, _connection: Connection
+    ) -> Command:
         """Answer the state that a consumer reports."""
         header = request.header(GetConsumerRunningInfoRequestHeader)
-        return await self._call(
+        return await self._call_consumer(
             request,
             header.consumer_group,
             header.client_id,
@@ -64,36 +66,38 @@ class ConsumerRelay:
             fields["topicSysFlag"] = str(topic.topic_sys_flag)
         if group is not None:
             fields["groupSysFlag"] = str(group.group_sys_flag)
-        record = self._message(header.msg_id or "", request, connection)
-        return await self._call(
+        record = self._read_message(header.msg_id or "", request, connection)
+        return await self._call_consumer(
             request,
             header.consumer_group,
             header.client_id or "",
             Command(request.code, fields, record),
         )
 
-    def _message(
+    def _read_message(
         self, message_id: str, request: Command, connection: Connection
     ) -> bytes:
         match = _MESSAGE_ID.fullmatch(message_id)
         if match is None:
-            raise _failed(f"{message_id!r} is no message id, which has 32 or 56 digits")
+            raise _system_error(
+                f"{message_id!r} is no message id, which has 32 or 56 digits"
+            )
         offset = PhysicalOffset(int(match[1], 16))
         found = self._messages.vouched_at(offset) if offset < 1 << 63 else None
         if found is None:
-            raise _failed(f"there is no message {message_id}")
+            raise _system_error(f"there is no message {message_id}")
         self._broker.rights.require(request, connection, found.topic, Action.SUB)
         record = self._messages.record_at(offset)
         assert record is not None, f"{offset} was there a moment ago"
         return record
 
-    async def _call(
+    async def _call_consumer(
         self, request: Command, group: str, client_id: str, question: Command
     ) -> Command:
         """Send the request to the client and return its answer."""
-        connection, member = self._find(group, client_id)
+        connection, member = self._find_member(group, client_id)
         if member.version < OLDEST_VERSION:
-            raise _failed(
+            raise _system_error(
                 f"The Consumer <{client_id}> Version <{member.version}> too low to "
                 "finish, please upgrade it to V3_1_8_SNAPSHOT"
             )
@@ -105,20 +109,20 @@ class ConsumerRelay:
                 f"consumer <{group}> <{client_id}> Timeout: {error}",
             ) from error
         except PeerClosed as error:
-            raise _failed(
+            raise _system_error(
                 f"invoke consumer <{group}> <{client_id}> Exception: {error}"
             ) from error
         return request.reply(
             answer.code, answer.remark, ext_fields=answer.ext_fields, body=answer.body
         )
 
-    def _find(self, group: str, client_id: str) -> tuple[Connection, Member]:
+    def _find_member(self, group: str, client_id: str) -> tuple[Connection, Member]:
         known = self._consumers.group(group)
         for connection, member in known.members.items() if known else ():
             if member.client_id == client_id and connection.is_open:
                 return connection, member
-        raise _failed(f"The Consumer <{group}> <{client_id}> not online")
+        raise _system_error(f"The Consumer <{group}> <{client_id}> not online")
 
 
-def _failed(remark: str) -> RequestRejected:
+def _system_error(remark: str) -> RequestRejected:
     return RequestRejected(ResponseCode.SYSTEM_ERROR, remark)

@@ -47,19 +47,21 @@ class OffsetRelay:
         self._messages = broker.messages
         self._config = broker.config
 
-    def reset(self, request: Command, _connection: Connection) -> Command:
+    def reset_offsets(self, request: Command, _connection: Connection) -> Command:
         """Set the offsets of a group to a time, or one of them to an offset."""
         header = request.header(ResetOffsetRequestHeader)
         if (
             self._config.use_server_side_reset_offset
             and request.language not in _C_LANGUAGES
         ):
-            table = self._reset_here(header)
+            table = self._reset_at_broker(header)
         else:
             table = self._reset_at_clients(header, request.language in _C_LANGUAGES)
         return request.reply(body=ResetOffsetBody(offset_table=table).encode())
 
-    def _reset_here(self, header: ResetOffsetRequestHeader) -> dict[MessageQueue, int]:
+    def _reset_at_broker(
+        self, header: ResetOffsetRequestHeader
+    ) -> dict[MessageQueue, int]:
         """Store the offsets; consumers receive them when they pull."""
         topic = self._topics.get(header.topic)
         if topic is None:
@@ -71,39 +73,41 @@ class OffsetRelay:
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
                 f"Group {header.group} does not exist",
             )
-        targets = self._targets(header, topic)
+        targets = self._choose_targets(header, topic)
         if not targets:
-            raise _failed("No queues to reset.")
+            raise _system_error("No queues to reset.")
         table = {}
         for queue_id, offset in targets.items():
             self._offsets.reset(header.group, header.topic, queue_id, offset)
-            table[self._queue(header.topic, queue_id)] = offset
+            table[self._make_queue(header.topic, queue_id)] = offset
         return table
 
-    def _targets(
+    def _choose_targets(
         self, header: ResetOffsetRequestHeader, topic: TopicConfig
     ) -> dict[int, int]:
         """Return the new offset of each queue of the request."""
         queue_id = header.queue_id
         if queue_id < 0:
             return {
-                each: self._by_time(header.topic, each, header.timestamp)
+                each: self._search_offset(header.topic, each, header.timestamp)
                 for each in range(topic.read_queue_nums)
             }
         if queue_id >= topic.read_queue_nums:
             return {}
         if header.offset is None or header.offset == -1:
-            return {queue_id: self._by_time(header.topic, queue_id, header.timestamp)}
+            return {
+                queue_id: self._search_offset(header.topic, queue_id, header.timestamp)
+            }
         low = self._messages.min_offset(header.topic, queue_id)
         high = self._messages.max_offset(header.topic, queue_id)
         if not low <= header.offset <= high + 1:
-            raise _failed(
+            raise _system_error(
                 f"Target offset {header.offset} not in consume queue range "
                 f"[{low}-{high}]"
             )
         return {queue_id: header.offset}
 
-    def _by_time(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
+    def _search_offset(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
         if timestamp_ms < 0:
             return self._messages.max_offset(topic, queue_id)
         found = self._messages.offset_by_time(
@@ -126,17 +130,17 @@ class OffsetRelay:
         for queue_id in range(topic.write_queue_nums):
             committed = self._offsets.query(header.group, header.topic, queue_id)
             if committed == -1:
-                raise _failed(f"THe consumer group <{header.group}> not exist")
-            target = self._by_time(header.topic, queue_id, header.timestamp)
+                raise _system_error(f"THe consumer group <{header.group}> not exist")
+            target = self._search_offset(header.topic, queue_id, header.timestamp)
             is_taken = header.is_force or target < committed
-            queue = self._queue(header.topic, queue_id)
+            queue = self._make_queue(header.topic, queue_id)
             table[queue] = target if is_taken else committed
-        group = self._online(header.group, ResponseCode.CONSUMER_NOT_ONLINE)
+        group = self._require_online(header.group, ResponseCode.CONSUMER_NOT_ONLINE)
         _check_versions(group)
         push = ResetOffsetRequestHeader(
             group=header.group, topic=header.topic, timestamp=header.timestamp
         )
-        body = _body_for_c(table) if is_c else ResetOffsetBody(offset_table=table)
+        body = _make_body_for_c(table) if is_c else ResetOffsetBody(offset_table=table)
         for connection in group.members:
             connection.send_nowait(
                 Command.request(
@@ -148,10 +152,12 @@ class OffsetRelay:
             )
         return table
 
-    async def status(self, request: Command, _connection: Connection) -> Command:
+    async def get_consumer_status(
+        self, request: Command, _connection: Connection
+    ) -> Command:
         """Ask the members of a group, or one of them, for their offsets."""
         header = request.header(GetConsumerStatusRequestHeader)
-        group = self._online(header.group, ResponseCode.SYSTEM_ERROR)
+        group = self._require_online(header.group, ResponseCode.SYSTEM_ERROR)
         _check_versions(group)
         table = {}
         question = GetConsumerStatusRequestHeader(
@@ -172,7 +178,7 @@ class OffsetRelay:
                 table[member.client_id] = status.message_queue_table
         return request.reply(body=GetConsumerStatusBody(consumer_table=table).encode())
 
-    def _online(self, name: str, code: ResponseCode) -> ConsumerGroup:
+    def _require_online(self, name: str, code: ResponseCode) -> ConsumerGroup:
         group = self._consumers.group(name)
         if group is None:
             raise RequestRejected(
@@ -181,7 +187,7 @@ class OffsetRelay:
             )
         return group
 
-    def _queue(self, topic: str, queue_id: int) -> MessageQueue:
+    def _make_queue(self, topic: str, queue_id: int) -> MessageQueue:
         return MessageQueue(
             topic=topic, broker_name=self._config.broker_name, queue_id=queue_id
         )
@@ -190,12 +196,12 @@ class OffsetRelay:
 def _check_versions(group: ConsumerGroup) -> None:
     for member in group.members.values():
         if member.version < OLDEST_VERSION:
-            raise _failed(
+            raise _system_error(
                 f"the client does not support this feature. version={member.version}"
             )
 
 
-def _body_for_c(table: dict[MessageQueue, int]) -> ResetOffsetBodyForC:
+def _make_body_for_c(table: dict[MessageQueue, int]) -> ResetOffsetBodyForC:
     return ResetOffsetBodyForC(
         offset_table=[
             QueueOffset(
@@ -209,5 +215,5 @@ def _body_for_c(table: dict[MessageQueue, int]) -> ResetOffsetBodyForC:
     )
 
 
-def _failed(remark: str) -> RequestRejected:
+def _system_error(remark: str) -> RequestRejected:
     return RequestRejected(ResponseCode.SYSTEM_ERROR, remark)

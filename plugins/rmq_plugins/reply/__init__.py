@@ -11,15 +11,15 @@ from rmq.protocol.codes import RequestCode
 def rmq_setup(broker: BrokerContext, register: Register) -> None:
     """Register the handlers for replies on both ports."""
 
-    def replies() -> object:
+    def make_handler() -> object:
         from rmq_plugins.reply.handler import ReplyHandler
 
         return ReplyHandler(broker)
 
     register.handlers(
-        replies,
+        make_handler,
         {
-            RequestCode.SEND_REPLY_MESSAGE: "reply",
-            RequestCode.SEND_REPLY_MESSAGE_V2: "reply",
+            RequestCode.SEND_REPLY_MESSAGE: "handle_reply",
+            RequestCode.SEND_REPLY_MESSAGE_V2: "handle_reply",
         },
     )

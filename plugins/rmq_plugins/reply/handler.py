@@ -56,17 +56,17 @@ class ReplyHandler:
             names.TRACE_ON: "true" if config.trace_on else "false",
         }
 
-    async def reply(self, request: Command, connection: Connection) -> Command:
+    async def handle_reply(self, request: Command, connection: Connection) -> Command:
         """Push the reply, and store it if that is enabled."""
         header = decode_send_header(request.code, request.ext_fields)
         try:
-            message = self._message(request, header, connection)
+            message = self._build_message(request, header, connection)
         except RequestRejected as refusal:
             return request.reply(refusal.code, refusal.remark, ext_fields=self._facts)
-        problem = await self._push(message, header)
+        problem = await self._push_reply(message, header)
         place = {"msgId": "0", "queueId": "0", "queueOffset": "0"}
         if self._config.store_reply_message_enable:
-            stored = self._store(message)
+            stored = self._store_reply(message)
             if stored is None:
                 problem = problem or "the reply was not stored"
             else:
@@ -77,7 +77,7 @@ class ReplyHandler:
             )
         return request.reply(ext_fields={**place, **self._facts})
 
-    def _message(
+    def _build_message(
         self,
         request: Command,
         header: SendMessageRequestHeader,
@@ -89,7 +89,7 @@ class ReplyHandler:
                 ResponseCode.SYSTEM_ERROR,
                 f"broker unable to service, until {self._accept_from_ms}",
             )
-        config = self._topic(header, connection)
+        config = self._ensure_topic(header, connection)
         if header.queue_id >= max(config.write_queue_nums, config.read_queue_nums):
             raise RequestRejected(
                 ResponseCode.INVALID_PARAMETER,
@@ -112,7 +112,7 @@ class ReplyHandler:
             {**decode_properties(header.properties or ""), **self._facts},
         )
 
-    def _topic(
+    def _ensure_topic(
         self, header: SendMessageRequestHeader, connection: Connection
     ) -> TopicConfig:
         if not is_sendable(header.topic):
@@ -136,7 +136,7 @@ class ReplyHandler:
             )
         return config
 
-    async def _push(
+    async def _push_reply(
         self, message: Message, header: SendMessageRequestHeader
     ) -> str | None:
         """Send the reply to its client; return the problem, if any."""
@@ -174,7 +174,7 @@ class ReplyHandler:
             return failure
         return None if answer.code == ResponseCode.SUCCESS else failure
 
-    def _store(self, message: Message) -> dict[str, str] | None:
+    def _store_reply(self, message: Message) -> dict[str, str] | None:
         """Store the reply; return the fields with its id and offsets."""
         queue_id = message.queue_id
         result = self._put(message, without=names.TRAN_MSG)

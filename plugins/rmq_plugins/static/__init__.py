@@ -7,7 +7,7 @@ another broker, which has translated the request. Request 513 is in the plugin a
 
 from rmq.plugin import BrokerContext, Register, hookimpl
 from rmq.protocol.codes import RequestCode
-from rmq_plugins.static.cleaning import Cleaning
+from rmq_plugins.static.cleaning import MappingCleaner
 from rmq_plugins.static.offsets import StaticOffsets
 from rmq_plugins.static.peers import Peers
 from rmq_plugins.static.pulls import StaticPulls
@@ -33,12 +33,12 @@ def rmq_setup(broker: BrokerContext, register: Register) -> None:
         register.around(code, pulls.pull, ports=("main",))
     offsets = StaticOffsets(broker, peers)
     for code, around in (
-        (RequestCode.QUERY_CONSUMER_OFFSET, offsets.committed),
-        (RequestCode.UPDATE_CONSUMER_OFFSET, offsets.commit),
-        (RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, offsets.by_time),
-        (RequestCode.GET_MAX_OFFSET, offsets.largest),
-        (RequestCode.GET_MIN_OFFSET, offsets.smallest),
-        (RequestCode.GET_EARLIEST_MSG_STORETIME, offsets.earliest_time),
+        (RequestCode.QUERY_CONSUMER_OFFSET, offsets.query_offset),
+        (RequestCode.UPDATE_CONSUMER_OFFSET, offsets.commit_offset),
+        (RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, offsets.search_offset),
+        (RequestCode.GET_MAX_OFFSET, offsets.get_max_offset),
+        (RequestCode.GET_MIN_OFFSET, offsets.get_min_offset),
+        (RequestCode.GET_EARLIEST_MSG_STORETIME, offsets.get_earliest_time),
     ):
         register.around(code, around)
-    register.service(Cleaning(broker, peers).run, masters_only=True, restart=True)
+    register.service(MappingCleaner(broker, peers).run, masters_only=True, restart=True)

@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 PERIOD_S: Final = 300.0
 
 
-class Cleaning:
+class MappingCleaner:
     """Makes the mappings of this broker smaller."""
 
     def __init__(self, broker: BrokerContext, peers: Peers) -> None:
@@ -49,9 +49,9 @@ class Cleaning:
             await trio.sleep(PERIOD_S)
             hour = time.localtime(self._clock.now_ms() / 1_000).tm_hour
             if hour in self._store_config.delete_hour_set():
-                await self.clean()
+                await self.clean_mappings()
 
-    async def clean(self) -> None:
+    async def clean_mappings(self) -> None:
         """Clean the mappings of all topics now."""
         for name, mapping in self._mappings.all().items():
             for job in self._drop_empty_parts, self._drop_queues_moved_twice:
@@ -93,7 +93,7 @@ class Cleaning:
         if part.bname not in stats:
             fields = {"topic": name, "lo": "false", "bname": part.bname}
             code = RequestCode.GET_TOPIC_STATS_INFO
-            answer = await self._peers.ask(part.bname, code, fields)
+            answer = await self._peers.ask_broker(part.bname, code, fields)
             if answer.code != ResponseCode.SUCCESS:
                 raise RequestRejected(answer.code, str(answer.remark))
             stats[part.bname] = TopicStatsTable.decode(answer.body)
@@ -116,23 +116,23 @@ class Cleaning:
             return
         route = await self._name_servers.directory.route(name)
         registered = route.topic_queue_mapping_by_broker or {}
-        leaders = _leaders(
+        leaders = _leaders_by_queue(
             [TopicQueueMappingInfo.from_value(each) for each in registered.values()]
         )
         gone = set()
         for queue_id, before in known.items():
             leader = leaders.get(queue_id, before)
-            if leader != before and await self._leads(leader, queue_id, mapping):
+            if leader != before and await self._is_leader(leader, queue_id, mapping):
                 gone.add(queue_id)
         if gone and self._mappings.get(name) is mapping:
             self._mappings.drop(name, gone, first_part=False)
 
-    async def _leads(
+    async def _is_leader(
         self, broker_name: str, queue_id: int, mapping: TopicQueueMappingDetail
     ) -> bool:
         """Whether a broker says that it leads a queue, in the epoch of a mapping."""
         fields = {"topic": mapping.topic, "lo": "true", "bname": broker_name}
-        answer = await self._peers.ask(
+        answer = await self._peers.ask_broker(
             broker_name, RequestCode.GET_TOPIC_CONFIG, fields
         )
         if answer.code != ResponseCode.SUCCESS:
@@ -147,7 +147,7 @@ class Cleaning:
         )
 
 
-def _leaders(registered: list[TopicQueueMappingInfo]) -> dict[int, str]:
+def _leaders_by_queue(registered: list[TopicQueueMappingInfo]) -> dict[int, str]:
     """Return the brokers of the leaders by queue; the newest epoch decides."""
     by_age = sorted(registered, key=lambda each: each.epoch)
     return {queue_id: each.bname for each in by_age for queue_id in each.curr_id_map}

@@ -36,10 +36,10 @@ from rmq.protocol.headers.offsets import (
 )
 from rmq_plugins.static.peers import Peers
 
-NEVER: Final = (1 << 63) - 1
+MAX_OFFSET: Final = (1 << 63) - 1
 
 
-class Logical(NamedTuple):
+class LogicalQueue(NamedTuple):
     """A logical queue that this broker leads."""
 
     topic: str
@@ -51,7 +51,7 @@ class Logical(NamedTuple):
         """Whether this broker has a part."""
         return part.bname == self.broker_name
 
-    def part(self, offset: int) -> LogicQueueMappingItem:
+    def find_part(self, offset: int) -> LogicQueueMappingItem:
         """Return the part that has an offset."""
         part = part_at(self.parts, offset)
         if part is None:
@@ -71,7 +71,9 @@ class StaticOffsets:
         self._messages = broker.messages
         self._peers = peers
 
-    def _logical(self, request: Command, kind: type[TopicHeader]) -> Logical | None:
+    def _find_queue(
+        self, request: Command, kind: type[TopicHeader]
+    ) -> LogicalQueue | None:
         """Return the logical queue of a request; None if it means a physical one."""
         mapping = self._mappings.get(request.ext_fields.get("topic", ""))
         if mapping is None:
@@ -87,50 +89,50 @@ class StaticOffsets:
                 f"current broker {mapping.bname}",
             )
         parts = mapping.hosted_queues[queue_id]
-        return Logical(mapping.topic, queue_id, parts, mapping.bname)
+        return LogicalQueue(mapping.topic, queue_id, parts, mapping.bname)
 
     # -- offsets of groups
 
-    def commit(
+    def commit_offset(
         self, handler: Handler, request: Command, connection: Connection
     ) -> Result:
         """Commit to the part that has the offset."""
         kind = UpdateConsumerOffsetRequestHeader
         logical = None
         if "queueId" in request.ext_fields:  # else the handler refuses it
-            logical = self._logical(request, kind)
+            logical = self._find_queue(request, kind)
         if logical is None:
             return handler(request, connection)
         offset = request.header(kind).commit_offset
         if offset is None:
             return handler(request, connection)
-        part = logical.part(offset)
+        part = logical.find_part(offset)
         physical = part.physical_offset(max(offset, part.logic_offset))
         if not logical.is_here(part):
-            return self._commit_there(part, request, {"commitOffset": physical})
-        mapped = _with(request, part)
+            return self._commit_at_peer(part, request, {"commitOffset": physical})
+        mapped = _address_part(request, part)
         mapped.ext_fields["commitOffset"] = str(physical)
         return handler(mapped, connection)
 
-    async def _commit_there(
+    async def _commit_at_peer(
         self, part: LogicQueueMappingItem, request: Command, changed: dict[str, int]
     ) -> Command:
         answer = await self._peers.ask_part(part, request, changed)
         return request.reply(answer.code, answer.remark)
 
-    def committed(
+    def query_offset(
         self, handler: Handler, request: Command, connection: Connection
     ) -> Result:
         """Answer the offset of a group."""
-        logical = self._logical(request, QueryConsumerOffsetRequestHeader)
+        logical = self._find_queue(request, QueryConsumerOffsetRequestHeader)
         if logical is None:
             return handler(request, connection)
         [only] = logical.parts[-1:]
         if len(logical.parts) == 1 and only.logic_offset == 0:
-            return handler(_with(request, only), connection)
-        return self._committed(logical, request)
+            return handler(_address_part(request, only), connection)
+        return self._query_parts(logical, request)
 
-    async def _committed(self, logical: Logical, request: Command) -> Command:
+    async def _query_parts(self, logical: LogicalQueue, request: Command) -> Command:
         """Look from the newest part on for an offset of the group."""
         header = request.header(QueryConsumerOffsetRequestHeader)
         for part in reversed(logical.parts):
@@ -162,17 +164,19 @@ class StaticOffsets:
 
     # -- ends and times
 
-    def largest(
+    def get_max_offset(
         self, handler: Handler, request: Command, connection: Connection
     ) -> Result:
         """Answer the offset after the last message."""
-        logical = self._logical(request, GetMaxOffsetRequestHeader)
+        logical = self._find_queue(request, GetMaxOffsetRequestHeader)
         if logical is None:
             return handler(request, connection)
-        return self._largest(logical, request)
+        return self._find_max_offset(logical, request)
 
-    async def _largest(self, logical: Logical, request: Command) -> Command:
-        part = logical.part(NEVER)
+    async def _find_max_offset(
+        self, logical: LogicalQueue, request: Command
+    ) -> Command:
+        part = logical.find_part(MAX_OFFSET)
         if logical.is_here(part):
             offset: int = self._messages.max_offset(logical.topic, part.queue_id)
         else:
@@ -182,17 +186,19 @@ class StaticOffsets:
             header=GetMaxOffsetResponseHeader(offset=part.logical_offset(offset))
         )
 
-    def smallest(
+    def get_min_offset(
         self, handler: Handler, request: Command, connection: Connection
     ) -> Result:
         """Answer the offset of the first message."""
-        logical = self._logical(request, GetMinOffsetRequestHeader)
+        logical = self._find_queue(request, GetMinOffsetRequestHeader)
         if logical is None:
             return handler(request, connection)
-        return self._smallest(logical, request)
+        return self._find_min_offset(logical, request)
 
-    async def _smallest(self, logical: Logical, request: Command) -> Command:
-        part = logical.part(0)
+    async def _find_min_offset(
+        self, logical: LogicalQueue, request: Command
+    ) -> Command:
+        part = logical.find_part(0)
         if logical.is_here(part):
             offset: int = self._messages.min_offset(logical.topic, part.queue_id)
         else:
@@ -202,19 +208,19 @@ class StaticOffsets:
             header=GetMinOffsetResponseHeader(offset=part.reported_offset(offset))
         )
 
-    def earliest_time(
+    def get_earliest_time(
         self, handler: Handler, request: Command, connection: Connection
     ) -> Result:
         """Answer the store time of the first message."""
-        logical = self._logical(request, GetEarliestMsgStoretimeRequestHeader)
+        logical = self._find_queue(request, GetEarliestMsgStoretimeRequestHeader)
         if logical is None:
             return handler(request, connection)
-        part = logical.part(0)
+        part = logical.find_part(0)
         if logical.is_here(part):
-            return handler(_with(request, part), connection)
-        return self._earliest_time_there(part, request)
+            return handler(_address_part(request, part), connection)
+        return self._ask_earliest_time(part, request)
 
-    async def _earliest_time_there(
+    async def _ask_earliest_time(
         self, part: LogicQueueMappingItem, request: Command
     ) -> Command:
         answer = await self._peers.ask_part(part, request, {})
@@ -222,16 +228,16 @@ class StaticOffsets:
             header=answer.header(GetEarliestMsgStoretimeResponseHeader)
         )
 
-    def by_time(
+    def search_offset(
         self, handler: Handler, request: Command, connection: Connection
     ) -> Result:
         """Answer the offset stored around a time."""
-        logical = self._logical(request, SearchOffsetRequestHeader)
+        logical = self._find_queue(request, SearchOffsetRequestHeader)
         if logical is None:
             return handler(request, connection)
-        return self._by_time(logical, request)
+        return self._search_parts(logical, request)
 
-    async def _by_time(self, logical: Logical, request: Command) -> Command:
+    async def _search_parts(self, logical: LogicalQueue, request: Command) -> Command:
         """Look from the oldest part on for the first message at or after the time.
 
         Or for the last one before it, which a part that begins later says is 0.
@@ -262,7 +268,7 @@ class StaticOffsets:
         return request.reply(header=SearchOffsetResponseHeader(offset=found))
 
 
-def _with(request: Command, part: LogicQueueMappingItem) -> Command:
+def _address_part(request: Command, part: LogicQueueMappingItem) -> Command:
     """Return a request about the physical queue of a part."""
     fields = {**request.ext_fields, "queueId": str(part.queue_id)}
     return msgspec.structs.replace(request, ext_fields=fields)

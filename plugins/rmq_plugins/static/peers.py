@@ -11,7 +11,7 @@ from rmq.protocol.command import Command
 TIMEOUT_MS: Final = 3_000
 """Java's `forwardTimeout`."""
 
-_OF_THE_SENDER: Final = frozenset(
+_SENDER_FIELDS: Final = frozenset(
     {"AccessKey", "Signature", "SecurityToken", "OnsChannel"}
 )
 
@@ -22,13 +22,13 @@ class Peers:
     def __init__(self, broker: BrokerContext) -> None:
         self._name_servers = broker.name_servers
 
-    async def ask(
+    async def ask_broker(
         self, broker_name: str, code: int, fields: Mapping[str, str]
     ) -> Command:
         """Return the answer of a broker; RequestRejected if there is none."""
         request = Command.request(code)
         request.ext_fields = {
-            name: text for name, text in fields.items() if name not in _OF_THE_SENDER
+            name: text for name, text in fields.items() if name not in _SENDER_FIELDS
         }
         try:
             address = await self._name_servers.directory.master_of(broker_name)
@@ -55,7 +55,7 @@ class Peers:
         """
         changed = {name: str(value) for name, value in fields.items()}
         changed |= {"queueId": str(part.queue_id), "lo": "false", "bname": part.bname}
-        answer = await self.ask(
+        answer = await self.ask_broker(
             part.bname, code or request.code, {**request.ext_fields, **changed}
         )
         if answer.code not in may_be:

@@ -35,7 +35,7 @@ _CODES: Final = (
 )
 
 
-class Ends(NamedTuple):
+class PullOffsets(NamedTuple):
     """What the answer to a pull says beside messages."""
 
     code: int
@@ -44,9 +44,9 @@ class Ends(NamedTuple):
     max: int
 
 
-def logical_ends(
-    parts: Parts, part: LogicQueueMappingItem, requested: int, found: Ends
-) -> tuple[Ends, LogicQueueMappingItem]:
+def to_logical_offsets(
+    parts: Parts, part: LogicQueueMappingItem, requested: int, found: PullOffsets
+) -> tuple[PullOffsets, LogicQueueMappingItem]:
     """Return what the client is told, and the part that it is sent to.
 
     `found` is what the broker of the part answered to a pull from `requested`; both
@@ -71,7 +71,7 @@ def logical_ends(
     if part.has_end:
         next_ = min(next_, part.end_offset)
     largest = max(part.logical_offset(high), parts[-1].largest_offset())
-    return Ends(
+    return PullOffsets(
         code, part.logical_offset(next_), part.logical_offset(low), largest
     ), part
 
@@ -102,7 +102,7 @@ class MappedPull(Command, kw_only=True):
         fields = {**(ext_fields or {})}
         if "nextBeginOffset" in fields:
             requested = self.decoded.queue_offset
-            code = _translate(fields, self.parts, self.part, requested, code)
+            code = _translate_fields(fields, self.parts, self.part, requested, code)
         return super().reply(code, remark, header=header, ext_fields=fields, body=body)
 
 
@@ -136,7 +136,7 @@ class StaticPulls:
                 ResponseCode.SYSTEM_ERROR,
                 f"no part of {mapping.topic}-{header.queue_id} has an offset yet",
             )
-        _to_part(header, parts, part)
+        _address_part(header, parts, part)
         if part.bname == mapping.bname:
             mapped = MappedPull(
                 *msgspec.structs.astuple(request),
@@ -145,9 +145,9 @@ class StaticPulls:
                 decoded=header,
             )
             return handler(mapped, connection)
-        return self._pull_there(request, header, parts, part)
+        return self._pull_from_peer(request, header, parts, part)
 
-    async def _pull_there(
+    async def _pull_from_peer(
         self,
         request: Command,
         header: PullMessageRequestHeader,
@@ -164,11 +164,11 @@ class StaticPulls:
         answer = await self._peers.ask_part(part, request, changed, may_be=_CODES)
         answer.header(PullMessageResponseHeader)  # refuses what is none
         fields = dict(answer.ext_fields)
-        code = _translate(fields, parts, part, header.queue_offset, answer.code)
+        code = _translate_fields(fields, parts, part, header.queue_offset, answer.code)
         return request.reply(code, answer.remark, ext_fields=fields, body=answer.body)
 
 
-def _to_part(
+def _address_part(
     header: PullMessageRequestHeader, parts: Parts, part: LogicQueueMappingItem
 ) -> None:
     """Let a header mean the part; a commit of another part's offset comes by itself."""
@@ -185,7 +185,7 @@ def _to_part(
         header.max_msg_nums = min(header.max_msg_nums, size)
 
 
-def _translate(
+def _translate_fields(
     fields: dict[str, str],
     parts: Parts,
     part: LogicQueueMappingItem,
@@ -195,8 +195,8 @@ def _translate(
     """Let the fields of an answer have logical offsets; return its code."""
     names = "nextBeginOffset", "minOffset", "maxOffset"
     next_, low, high = (int(fields[name]) for name in names)
-    found = Ends(code, next_, low, high)
-    ends, part = logical_ends(parts, part, requested, found)
+    found = PullOffsets(code, next_, low, high)
+    ends, part = to_logical_offsets(parts, part, requested, found)
     fields.update(zip(names, map(str, ends[1:]), strict=True))
     fields["offsetDelta"] = str(part.offset_delta)
     return ends.code

@@ -70,7 +70,7 @@ class StaticSends:
         header = decode_send_header(request.code, fields)
         queue_id = header.queue_id
         if queue_id < 0:
-            queue_id = _any_led(mapping)
+            queue_id = _choose_led_queue(mapping)
         leader = mapping.leader_of(queue_id)
         if leader is None:
             return request.reply(
@@ -89,7 +89,7 @@ class StaticSends:
         return handler(mapped, connection)
 
 
-def _any_led(mapping: TopicQueueMappingDetail) -> int:
+def _choose_led_queue(mapping: TopicQueueMappingDetail) -> int:
     """Return one of the logical queues that this broker leads, -1 if there is none."""
     led = [
         each for each in mapping.hosted_queues if mapping.leader_of(each) is not None

@@ -17,25 +17,27 @@ def rmq_setup(broker: BrokerContext, register: Register) -> None:
     log = HalfLog(broker)
     checker = Checker(broker, log)
 
-    def endings() -> object:
+    def make_handler() -> object:
         from rmq_plugins.transaction.handler import TransactionHandler
 
         return TransactionHandler(broker, log)
 
     register.handlers(
-        endings,
+        make_handler,
         {
-            RequestCode.END_TRANSACTION: "end",
-            RequestCode.RESUME_CHECK_HALF_MESSAGE: "resume",
+            RequestCode.END_TRANSACTION: "end_transaction",
+            RequestCode.RESUME_CHECK_HALF_MESSAGE: "resume_check",
         },
     )
 
-    def told() -> dict[str, object]:
-        return {"asked": log.asked(), "silent": checker.silent}
+    def read_facts() -> dict[str, object]:
+        return {"asked": log.count_checked(), "silent": checker.silent_groups}
 
-    register.interceptor({TRAN_MSG}, log.hold_back, first=True)  # a delay comes after
-    register.facts("transactions", told)
+    register.interceptor(
+        {TRAN_MSG}, log.convert_to_half, first=True
+    )  # a delay comes after
+    register.facts("transactions", read_facts)
     register.facts("openTransactions", lambda: {"offsets": log.open_offsets()})
     register.service(checker.run, masters_only=True)
-    register.service(log.ops.write_later, masters_only=True)
-    register.on_stop(log.ops.write)
+    register.service(log.ops.write_periodically, masters_only=True)
+    register.on_stop(log.ops.write_ended)

@@ -34,8 +34,8 @@ STEPS: Final = 64
 ENDED_STEPS: Final = 16
 """Finished half messages that may be skipped in the time of examining one."""
 
-MAX_SILENT: Final = 100
-MAX_GROUP: Final = 255
+MAX_SILENT_GROUPS: Final = 100
+MAX_GROUP_LENGTH: Final = 255
 """Characters of the name of a group: a sender may have written any."""
 
 _HOUR_MS: Final = 3_600_000
@@ -54,8 +54,8 @@ class Checker:
         self._next_turn = broker.next_turn
         self._broker_name = config.broker_name
         self._config = config
-        self._silent: set[str] = set()
-        self.silent: list[str] = []
+        self._silent_groups: set[str] = set()
+        self.silent_groups: list[str] = []
         """Groups with transactions to check and no sender online, of the last round."""
 
     async def run(self) -> None:
@@ -65,47 +65,47 @@ class Checker:
                 self.log.woken = trio.Event()
                 await self.log.woken.wait()
             await trio.sleep(self._config.transaction_check_interval_ms / 1_000)
-            await self.round()
+            await self.check_round()
 
-    async def round(self) -> None:
+    async def check_round(self) -> None:
         """Walk the half queue once."""
         start_ms = self._clock.now_ms()
-        self._silent.clear()
+        self._silent_groups.clear()
         goes_on = True
         while goes_on:
             for _ in range(STEPS):
-                goes_on = self.step(start_ms)
+                goes_on = self.check_next(start_ms)
                 if not goes_on:
                     break
             self.log.save_progress()
             self._arrivals.flush()
             await self._next_turn()
-        self.silent = sorted(self._silent)
+        self.silent_groups = sorted(self._silent_groups)
 
-    def step(self, start_ms: int) -> bool:
+    def check_next(self, start_ms: int) -> bool:
         """Examine one half message; False ends the round: the rest is too young."""
         log = self.log
-        if log.pass_ended(ENDED_STEPS):
+        if log.skip_ended(ENDED_STEPS):
             return True
-        record = log.head()
+        record = log.read_head()
         if record is None:
             return False
-        live = log.live(record)
+        live = log.live_offset(record)
         if live != record.queue_offset or live in log.ops:
             log.advance()
             return True
         if record.store_timestamp >= start_ms:
             return False
-        if not self._look_after(record):
+        if not self._check_half(record):
             return False
         log.advance()
         return True
 
-    def _look_after(self, record: StoredMessage) -> bool:
+    def _check_half(self, record: StoredMessage) -> bool:
         """Discard, postpone or check; False if it is too young or the store refuses."""
         properties = record.properties
         age_ms = self._clock.now_ms() - record.born_timestamp
-        times = _number(properties.get(names.TRANSACTION_CHECK_TIMES))
+        times = _parse_number(properties.get(names.TRANSACTION_CHECK_TIMES))
         if (
             times >= self._config.transaction_check_max
             or age_ms > self._config.file_reserved_time_h * _HOUR_MS
@@ -115,26 +115,26 @@ class Checker:
                 Foreign(properties.get(names.PRODUCER_GROUP)),
                 times,
             )
-            return self.log.give_up(record)
+            return self.log.discard_half(record)
         immunity = properties.get(names.CHECK_IMMUNITY_TIME_IN_SECONDS)
         if immunity is None:
             if 0 <= age_ms <= self._config.transaction_time_out_ms:
                 return False
-        elif age_ms <= _number(immunity) * 1_000:
-            return self.log.renew(record, times) is not None
+        elif age_ms <= _parse_number(immunity) * 1_000:
+            return self.log.renew_half(record, times) is not None
         group = properties.get(names.PRODUCER_GROUP, "")
-        producer = self._producer(group, properties.get(names.REAL_TOPIC, ""))
+        producer = self._choose_producer(group, properties.get(names.REAL_TOPIC, ""))
         if producer is None:
-            if len(self._silent) < MAX_SILENT:
-                self._silent.add(group[:MAX_GROUP])
-            return self.log.renew(record, times) is not None
-        renewed = self.log.renew(record, times + 1)
+            if len(self._silent_groups) < MAX_SILENT_GROUPS:
+                self._silent_groups.add(group[:MAX_GROUP_LENGTH])
+            return self.log.renew_half(record, times) is not None
+        renewed = self.log.renew_half(record, times + 1)
         if renewed is None:
             return False
-        producer.send_nowait(self._question(renewed))
+        producer.send_nowait(self._build_request(renewed))
         return True
 
-    def _producer(self, group: str, topic: str) -> Connection | None:
+    def _choose_producer(self, group: str, topic: str) -> Connection | None:
         """Choose an online producer of the group that may see messages of the topic."""
         may = self._broker.rights.is_allowed
         members = [
@@ -144,7 +144,7 @@ class Checker:
         ]
         return random.choice(members) if members else None
 
-    def _question(self, half: StoredMessage) -> Command:
+    def _build_request(self, half: StoredMessage) -> Command:
         """Build the request: the half with its own topic and queue."""
         assert half.topic == TRANS_HALF_TOPIC, f"a check of {half.topic}"
         properties = half.properties
@@ -162,7 +162,7 @@ class Checker:
             replace(
                 half,
                 topic=properties.get(names.REAL_TOPIC, ""),
-                queue_id=_number(properties.get(names.REAL_QID)),
+                queue_id=_parse_number(properties.get(names.REAL_QID)),
             )
         )
         return Command.request(
@@ -170,6 +170,6 @@ class Checker:
         )
 
 
-def _number(text: str | None) -> int:
+def _parse_number(text: str | None) -> int:
     """Return the number in a property, 0 if it is no number."""
     return int(text[:9]) if text and text.isdecimal() else 0

@@ -49,7 +49,7 @@ logger = logging.getLogger(__name__)
 MAX_OPEN: Final = 1_000_000
 """Most open transactions; each uses memory after its first check."""
 
-MAX_LOOKED_AT: Final = 1_000
+MAX_EXAMINED: Final = 1_000
 """Transactions among which the oldest that is still open is looked for."""
 
 MAX_WALKED: Final = 10_000
@@ -80,7 +80,7 @@ class HalfLog:
         self._live: dict[int, int] = {}
         self._roots: dict[int, int] = {}
         self._open = broker.statistics.open_transactions
-        self._load(broker)
+        self._load_open(broker)
 
     # -- half messages
 
@@ -89,7 +89,7 @@ class HalfLog:
         """Whether there may be an open transaction."""
         return self.progress < self._messages.max_offset(TRANS_HALF_TOPIC, 0)
 
-    def hold_back(self, message: Message) -> None:
+    def convert_to_half(self, message: Message) -> None:
         """Readdress a transactional message; a retry is no longer transactional."""
         properties = message.properties
         if properties[names.TRAN_MSG].lower() != "true":
@@ -113,21 +113,21 @@ class HalfLog:
         message.topic, message.queue_id = TRANS_HALF_TOPIC, 0
         self.woken.set()
 
-    def at(self, physical_offset: int) -> StoredMessage | None:
+    def half_at(self, physical_offset: int) -> StoredMessage | None:
         """Return the half message that starts at a physical offset."""
-        return self._record(TRANS_HALF_TOPIC, physical_offset)
+        return self._read_record(TRANS_HALF_TOPIC, physical_offset)
 
-    def given_up_at(self, physical_offset: int) -> StoredMessage | None:
+    def discarded_at(self, physical_offset: int) -> StoredMessage | None:
         """Return the discarded transaction that starts at a physical offset."""
-        return self._record(TRANS_CHECK_MAX_TIME_TOPIC, physical_offset)
+        return self._read_record(TRANS_CHECK_MAX_TIME_TOPIC, physical_offset)
 
-    def _record(self, topic: str, physical_offset: int) -> StoredMessage | None:
+    def _read_record(self, topic: str, physical_offset: int) -> StoredMessage | None:
         if physical_offset < 0:
             return None
         record = self._messages.vouched_at(PhysicalOffset(physical_offset))
         return record if record is not None and record.topic == topic else None
 
-    def head(self) -> StoredMessage | None:
+    def read_head(self) -> StoredMessage | None:
         """Return the half at `progress`; skip those that the store has deleted."""
         while self.has_pending:
             found = self._messages.get(
@@ -140,16 +140,16 @@ class HalfLog:
             self.progress = found.next_begin_offset
         return None
 
-    def live(self, record: StoredMessage) -> int:
+    def live_offset(self, record: StoredMessage) -> int:
         """Return the offset of the newest record of the same transaction."""
-        root = _root(record)
+        root = _root_of(record)
         return self._live.get(root, root)
 
     def is_forgotten(self, live: int) -> bool:
         """Whether the transaction is no longer known: ended or discarded."""
         return live < self.progress
 
-    def pass_ended(self, most: int) -> bool:
+    def skip_ended(self, most: int) -> bool:
         """Skip finished halves at `progress` without reading them; False if none is.
 
         A finished entry is either its transaction's newest record or one that was
@@ -158,29 +158,29 @@ class HalfLog:
         first = self.progress
         stop = min(first + most, self._messages.max_offset(TRANS_HALF_TOPIC, 0))
         while self.progress < stop and self.progress in self.ops:
-            self._step_over()
+            self._drop_head()
         assert first <= self.progress <= max(first, stop), f"{self.progress} of {stop}"
         return self.progress > first
 
     def advance(self) -> None:
         """Skip the half at `progress`."""
         assert self.has_pending, f"there is no half at {self.progress}"
-        self._step_over()
+        self._drop_head()
 
-    def _step_over(self) -> None:
+    def _drop_head(self) -> None:
         offset = self.progress
-        self.ops.forget(offset)
+        self.ops.forget_half(offset)
         root = self._roots.pop(offset, None)
         if root is not None and self._live.get(root) == offset:
             del self._live[root]
         self.progress = offset + 1
 
-    def asked(self) -> tuple[int, int]:
+    def count_checked(self) -> tuple[int, int]:
         """Return the number of open transactions that were checked before.
 
         And the store time of the oldest of them in milliseconds, -1 if there is none.
         """
-        first = islice(self._live.items(), MAX_LOOKED_AT)
+        first = islice(self._live.items(), MAX_EXAMINED)
         oldest = next((root for root, live in first if live not in self.ops), None)
         if oldest is None:
             return 0, -1
@@ -193,17 +193,17 @@ class HalfLog:
         walked = range(self.progress, min(end, self.progress + MAX_WALKED))
         return list(islice((at for at in walked if at not in self.ops), MAX_SHOWN))
 
-    def close(self, topic: str) -> None:
+    def count_end(self, topic: str) -> None:
         """Count one open transaction of a topic less."""
         if self._open[topic] > 1:
             self._open[topic] -= 1
         else:
             del self._open[topic]
 
-    def renew(self, record: StoredMessage, times: int) -> StoredMessage | None:
+    def renew_half(self, record: StoredMessage, times: int) -> StoredMessage | None:
         """Store a half again at the end of the queue; None if the store refuses."""
         message = record.to_message()
-        root = _root(record)
+        root = _root_of(record)
         message.set_property(names.TRAN_PREPARED_QUEUE_OFFSET, str(root))
         if times:
             message.set_property(names.TRANSACTION_CHECK_TIMES, str(times))
@@ -224,17 +224,17 @@ class HalfLog:
             properties_text=message.stored_properties(),
         )
 
-    def give_up(self, record: StoredMessage) -> bool:
+    def discard_half(self, record: StoredMessage) -> bool:
         """Copy a half to the topic of discarded transactions."""
         self._topics.ensure(TRANS_CHECK_MAX_TIME_TOPIC, queues=1, perm=PERM_READ_WRITE)
         message = record.to_message()
         message.topic, message.queue_id = TRANS_CHECK_MAX_TIME_TOPIC, 0
         if self._append(message).status is not PutStatus.PUT_OK:
             return False
-        self.close(record.properties.get(names.REAL_TOPIC, ""))
+        self.count_end(record.properties.get(names.REAL_TOPIC, ""))
         return True
 
-    def resume(self, record: StoredMessage) -> PutStatus:
+    def resume_half(self, record: StoredMessage) -> PutStatus:
         """Store a discarded half as a new one, without any checks so far."""
         assert record.topic == TRANS_CHECK_MAX_TIME_TOPIC, record.topic
         message = record.to_message()
@@ -256,7 +256,7 @@ class HalfLog:
         self._offsets.commit(GROUP, GROUP, TRANS_HALF_TOPIC, 0, self.progress)
         self.ops.save_progress(self.progress)
 
-    def _load(self, broker: BrokerContext) -> None:
+    def _load_open(self, broker: BrokerContext) -> None:
         """Find the open transactions."""
         low = self._messages.min_offset(TRANS_HALF_TOPIC, 0)
         self.progress = max(low, self._offsets.query(GROUP, TRANS_HALF_TOPIC, 0))
@@ -267,7 +267,7 @@ class HalfLog:
         topics: dict[int, str] = {}
         for record in records_from(broker, TRANS_HALF_TOPIC, self.progress):
             first = first or record
-            root = _root(record)
+            root = _root_of(record)
             topics.pop(self._live.get(root, root), None)
             topics[record.queue_offset] = record.properties.get(names.REAL_TOPIC, "")
             if root != record.queue_offset:
@@ -288,23 +288,23 @@ class HalfLog:
                 continue
             offset += record.size
             if record.sys_flag & TRANSACTION_MASK == TRANSACTION_COMMIT:
-                self._note_commit(record)
+                self._record_commit(record)
 
-    def _note_commit(self, committed: StoredMessage) -> None:
-        half = self.at(committed.prepared_transaction_offset)
+    def _record_commit(self, committed: StoredMessage) -> None:
+        half = self.half_at(committed.prepared_transaction_offset)
         if half is None:
             return
         key = half.properties.get(names.TRANSACTION_ID)
-        live = self.live(half)
+        live = self.live_offset(half)
         if (
             key == committed.properties.get(names.TRANSACTION_ID)
             and live >= self.progress
             and live not in self.ops
         ):
-            self.ops.end(live)
+            self.ops.record_end(live)
 
 
-def _root(record: StoredMessage) -> int:
+def _root_of(record: StoredMessage) -> int:
     """Return the offset at which the half message was first stored."""
     text = record.properties.get(names.TRAN_PREPARED_QUEUE_OFFSET, "")
     return int(text) if _OFFSET.fullmatch(text) else record.queue_offset

@@ -70,47 +70,49 @@ class TransactionHandler:
         self._durability = broker.durability
         self._statistics = broker.statistics
 
-    def end(self, request: Command, connection: Connection) -> Command | Held | None:
+    def end_transaction(
+        self, request: Command, connection: Connection
+    ) -> Command | Held | None:
         """Commit or roll back."""
         header = request.header(EndTransactionRequestHeader)
         if header.commit_or_rollback == TRANSACTION_NONE:
             return None
         if header.commit_or_rollback not in (TRANSACTION_COMMIT, TRANSACTION_ROLLBACK):
-            raise _refused(
+            raise _system_error(
                 f"EndTransactionRequestHeader: {header.commit_or_rollback} is no end, "
                 "commitOrRollback field wrong"
             )
-        record = self._find(header, request, connection)
-        live = self._log.live(record)
+        record = self._find_half(header, request, connection)
+        live = self._log.live_offset(record)
         if live in self._log.ops:
             return request.reply()
         if self._log.is_forgotten(live):
-            raise _refused(_NOT_FOUND)
+            raise _system_error(_NOT_FOUND)
         if header.commit_or_rollback == TRANSACTION_COMMIT:
             return self._commit(request, record, live)
-        if not self._log.ops.end_now(live):
+        if not self._log.ops.write_end(live):
             raise RequestRejected(*_REFUSALS[PutStatus.SERVICE_NOT_AVAILABLE])
-        self._count(ROLLBACK_NUMS, record)
+        self._count_end(ROLLBACK_NUMS, record)
         return request.reply()
 
-    def resume(self, request: Command, connection: Connection) -> Command:
+    def resume_check(self, request: Command, connection: Connection) -> Command:
         """Store a discarded half message again in the queue that is checked."""
         header = request.header(ResumeCheckHalfMessageRequestHeader)
         offset = offset_of_message_id(header.msg_id)
-        record = None if offset is None else self._log.given_up_at(offset)
+        record = None if offset is None else self._log.discarded_at(offset)
         if record is None:
-            raise _refused(
+            raise _system_error(
                 f"{header.msg_id} is no message of {TRANS_CHECK_MAX_TIME_TOPIC}, the "
                 "topic of discarded transactions"
             )
-        self._require(request, connection, record, Action.UPDATE)
-        status = self._log.resume(record)
+        self._require_right(request, connection, record, Action.UPDATE)
+        status = self._log.resume_half(record)
         if status is not PutStatus.PUT_OK:
             unnamed = (ResponseCode.SYSTEM_ERROR, status.name)
             raise RequestRejected(*_REFUSALS.get(status, unnamed))
         return request.reply()
 
-    def _require(
+    def _require_right(
         self,
         request: Command,
         connection: Connection,
@@ -121,17 +123,17 @@ class TransactionHandler:
         topic = record.properties.get(names.REAL_TOPIC, "")
         self._broker.rights.require(request, connection, topic, action)
 
-    def _find(
+    def _find_half(
         self,
         header: EndTransactionRequestHeader,
         request: Command,
         connection: Connection,
     ) -> StoredMessage:
         """Find the half message; check that the header fits and the user may end it."""
-        record = self._log.at(header.commit_log_offset)
+        record = self._log.half_at(header.commit_log_offset)
         if record is None:
-            raise _refused(_NOT_FOUND)
-        self._require(request, connection, record, Action.PUB)
+            raise _system_error(_NOT_FOUND)
+        self._require_right(request, connection, record, Action.PUB)
         user = self._broker.rights.user_of(request)
         self._producers.check_group(user, header.producer_group)
         properties = record.properties
@@ -141,21 +143,21 @@ class TransactionHandler:
             if age_ms > int(immunity[:9]) * 1_000:
                 raise RequestRejected(ResponseCode.ILLEGAL_OPERATION, "")
         if properties.get(names.PRODUCER_GROUP) != header.producer_group:
-            raise _refused("The producer group wrong")
+            raise _system_error("The producer group wrong")
         if record.queue_offset != header.tran_state_table_offset:
-            raise _refused("The transaction state table offset wrong")
+            raise _system_error("The transaction state table offset wrong")
         return record
 
     def _commit(
         self, request: Command, record: StoredMessage, live: int
     ) -> Command | Held | None:
-        result = self._put(self._final(record), without=names.TRAN_MSG)
+        result = self._put(self._build_message(record), without=names.TRAN_MSG)
         if result.status is not PutStatus.PUT_OK:
             unnamed = (ResponseCode.SYSTEM_ERROR, result.status.name)
             raise RequestRejected(*_REFUSALS.get(result.status, unnamed))
         assert result.end_offset > record.physical_offset, "a commit follows its half"
-        self._log.ops.end(live)
-        topic = self._count(COMMIT_NUMS, record)
+        self._log.ops.record_end(live)
+        topic = self._count_end(COMMIT_NUMS, record)
         age_ms = result.store_ms - record.born_timestamp
         self._statistics.commit_ages.add(age_ms // 1_000, topic=topic)
         if request.is_oneway:
@@ -166,14 +168,14 @@ class TransactionHandler:
         timeout_ms = self._durability.ack_timeout_ms
         return Held(answer, result.end_offset, None, timeout_ms)
 
-    def _count(self, name: str, half: StoredMessage) -> str:
+    def _count_end(self, name: str, half: StoredMessage) -> str:
         """Count the end of a transaction; return its topic."""
         topic = half.properties.get(names.REAL_TOPIC, "")
-        self._log.close(topic)
+        self._log.count_end(topic)
         self._statistics.count(name, topic)
         return topic
 
-    def _final(self, record: StoredMessage) -> Message:
+    def _build_message(self, record: StoredMessage) -> Message:
         """Build the message that consumers get."""
         message = record.to_message()
         topic = message.remove_property(names.REAL_TOPIC) or ""
@@ -187,7 +189,7 @@ class TransactionHandler:
                 f"Sending message to topic[{topic}] is forbidden.",
             )
         if not queue_id.isdecimal():
-            raise _refused(f"the half message has REAL_QID {queue_id!r}")
+            raise _system_error(f"the half message has REAL_QID {queue_id!r}")
         message.topic, message.queue_id = topic, int(queue_id[:9])
         self._topics.restore(topic, message.queue_id)
         message.sys_flag = message.sys_flag & ~TRANSACTION_MASK | TRANSACTION_COMMIT
@@ -195,5 +197,5 @@ class TransactionHandler:
         return message
 
 
-def _refused(remark: str) -> RequestRejected:
+def _system_error(remark: str) -> RequestRejected:
     return RequestRejected(ResponseCode.SYSTEM_ERROR, remark)

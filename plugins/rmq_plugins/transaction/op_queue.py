@@ -52,30 +52,30 @@ class OpQueue:
         """Return how many ended transactions are not forgotten."""
         return len(self._ended)
 
-    def forget(self, offset: int) -> None:
+    def forget_half(self, offset: int) -> None:
         """Drop a half message, ended or not, that the progress has passed."""
         self._ended.discard(offset)
 
-    def end(self, live: int) -> None:
+    def record_end(self, live: int) -> None:
         """Record a commit; it is written soon."""
         assert live not in self._ended, f"half {live} ended twice"
         self._ended.add(live)
         self._unwritten.append(live)
         self._unwritten_size += len(str(live)) + 1
         if self._unwritten_size >= self._size_limit:
-            self.write()
+            self.write_ended()
         self._write_wanted.set()
 
-    def end_now(self, live: int) -> bool:
+    def write_end(self, live: int) -> bool:
         """Write the end of a transaction at once; False if the store refuses."""
         self._unwritten.append(live)
-        if self.write():
+        if self.write_ended():
             self._ended.add(live)
             return True
         self._unwritten.remove(live)
         return False
 
-    def write(self) -> bool:
+    def write_ended(self) -> bool:
         """Write what ended since the last time; False if the store refuses."""
         ended = self._unwritten
         if not ended:
@@ -94,12 +94,12 @@ class OpQueue:
         self._unwritten_size = 0
         return True
 
-    async def write_later(self) -> None:
+    async def write_periodically(self) -> None:
         """Until cancelled, collect ended transactions for some time and write them."""
         while True:
             await self._write_wanted.wait()
             await trio.sleep(self._interval_s)
-            if self.write():
+            if self.write_ended():
                 self._write_wanted = trio.Event()
 
     def save_progress(self, progress: int) -> None:

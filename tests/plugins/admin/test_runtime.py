@@ -77,7 +77,7 @@ def test_rates_over_three_windows():
     for second in range(1, 701):
         rates.add(Counts(second * 1_000, put=min(second, 690)))
     now = Counts(700_000, put=690)
-    assert rates.text("put", now) == "0.0 0.831 0.983"
+    assert rates.format_rates("put", now) == "0.0 0.831 0.983"
 
 
 def test_totals_at_midnight(clock):

@@ -159,7 +159,7 @@ async def test_a_long_list_lets_others_run(caller):
     names = [f"L{number}" for number in range(3 * TOPICS_OF_A_TURN)]
     request = Command.request(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST)
     request.body = topic_list(*names)
-    assert (await handler.update_list(request, None)).code == ResponseCode.SUCCESS
+    assert (await handler.update_topics(request, None)).code == ResponseCode.SUCCESS
     assert turns[:3] == [before] * 3, "all are checked before the first is created"
     assert turns[-1] == before + len(names)
 

@@ -341,8 +341,8 @@ async def test_while_it_is_off_other_hosts_cannot_plant_a_user(code, tmp_path):
             method(request, Peer(f"{source}:4711", source, peer))
         assert refusal.value.code == ResponseCode.NO_PERMISSION
     assert not list(tmp_path.iterdir())
-    unguarded.check(request, Peer("10.1.2.3:4711", "10.1.2.3", "10.1.2.3"))
-    unguarded.check(request, Peer("::1:4711", "::1", "127.0.0.1"))
+    unguarded.check_source(request, Peer("10.1.2.3:4711", "10.1.2.3", "10.1.2.3"))
+    unguarded.check_source(request, Peer("::1:4711", "::1", "127.0.0.1"))
 
 
 async def test_without_users_nothing_is_written_while_it_is_off(tmp_path):

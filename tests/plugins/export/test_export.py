@@ -63,16 +63,16 @@ def test_the_table_has_a_limit(caller):
 
 def test_a_restart_forgets_nobody(tmp_path, clock):
     positions = ExportPositions(tmp_path, clock)
-    assert positions.lowest() is None
-    positions.report("lake", 700)
-    positions.report("copy", 300)
-    assert positions.lowest() == 300
+    assert positions.find_min_offset() is None
+    positions.record_offset("lake", 700)
+    positions.record_offset("copy", 300)
+    assert positions.find_min_offset() == 300
     positions.write(positions.snapshot())
     again = ExportPositions(tmp_path, clock)
     again.load()
-    assert again.lags(1_000) == positions.lags(1_000)
-    again.forget("copy")
-    assert again.lowest() == 700
+    assert again.describe_exporters(1_000) == positions.describe_exporters(1_000)
+    again.forget_exporter("copy")
+    assert again.find_min_offset() == 700
 
 
 @pytest.mark.parametrize("is_held", [True, False])

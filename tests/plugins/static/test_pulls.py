@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmq.protocol.bodies.queue_mapping import LogicQueueMappingItem, part_at
-from rmq_plugins.static.pulls import Ends, logical_ends
+from rmq_plugins.static.pulls import PullOffsets, to_logical_offsets
 
 SUCCESS, NOT_FOUND, RETRY, MOVED = 0, 19, 20, 21
 
@@ -20,13 +20,13 @@ class Stored(NamedTuple):
     def answer(self, requested, count):
         """What a broker answers to a pull; the offsets of the messages."""
         if requested < self.low:
-            return Ends(MOVED, self.low, self.low, self.high), []
+            return PullOffsets(MOVED, self.low, self.low, self.high), []
         if requested == self.high:
-            return Ends(NOT_FOUND, requested, self.low, self.high), []
+            return PullOffsets(NOT_FOUND, requested, self.low, self.high), []
         if requested > self.high:
-            return Ends(MOVED, self.high, self.low, self.high), []
+            return PullOffsets(MOVED, self.high, self.low, self.high), []
         found = list(range(requested, min(requested + count, self.high)))
-        return Ends(SUCCESS, found[-1] + 1, self.low, self.high), found
+        return PullOffsets(SUCCESS, found[-1] + 1, self.low, self.high), found
 
 
 @st.composite
@@ -60,7 +60,7 @@ def test_every_message_is_read_once(queue, start, count):
         part = part_at(parts, offset)
         requested = part.physical_offset(offset)
         found, messages = stored[part.queue_id].answer(requested, count)
-        ends, at = logical_ends(parts, part, requested, found)
+        ends, at = to_logical_offsets(parts, part, requested, found)
         read += [each + part.offset_delta for each in messages]
         assert ends.min >= 0
         assert at.offset_delta == part.offset_delta or not messages
@@ -78,7 +78,7 @@ def test_the_end_of_the_last_decided_part_is_waited_for(queue, beyond):
     last, [*_, ends] = parts[len(stored) - 1], stored
     requested = ends.high + max(beyond, 0)
     found, _ = ends.answer(requested, 1)
-    told, at = logical_ends(parts, last, requested, found)
+    told, at = to_logical_offsets(parts, last, requested, found)
     assert at is last
     assert told.code == (NOT_FOUND if beyond <= 0 else MOVED)
     assert told.next == last.logical_offset(ends.high)

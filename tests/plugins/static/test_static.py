@@ -15,7 +15,7 @@ from rmq.protocol.bodies.topics import (
 )
 from rmq.protocol.codes import RequestCode as Code
 from rmq.protocol.records import decode_stored
-from rmq_plugins.static.cleaning import Cleaning
+from rmq_plugins.static.cleaning import MappingCleaner
 from tests.plugins.sides import sides
 
 __all__ = ["sides"]
@@ -317,18 +317,18 @@ def test_lag_of_a_group_without_offset_is_left_to_the_tool(two):
 
 def cleaner(caller):
     [run] = caller.services("static")
-    assert isinstance(run.__self__, Cleaning)
+    assert isinstance(run.__self__, MappingCleaner)
     return run.__self__
 
 
 def test_a_part_without_messages_goes(two):
     sent(two["a"], 1)
     two.move()
-    trio.run(cleaner(two["b"]).clean)
+    trio.run(cleaner(two["b"]).clean_mappings)
     mapping = two["b"].broker.queue_mappings.get
     assert len(mapping("S").hosted_queues[0]) == 2, "it has a message"
     two["a"].broker.store.reads.min_offset = lambda *_: 1
-    trio.run(cleaner(two["b"]).clean)
+    trio.run(cleaner(two["b"]).clean_mappings)
     assert [each.bname for each in mapping("S").hosted_queues[0]] == ["broker-b"]
     assert two["b"].pull("S", 3).code == 21
 
@@ -336,24 +336,24 @@ def test_a_part_without_messages_goes(two):
 def test_an_empty_part_stays_while_the_next_one_is_undecided(two):
     chain = [part(0, 0, "a", 2), part(1, -1, "b", 1)]
     two.put("b", {0: chain}, epoch=2)
-    trio.run(cleaner(two["b"]).clean)
+    trio.run(cleaner(two["b"]).clean_mappings)
     assert len(two["b"].broker.queue_mappings.get("S").hosted_queues[0]) == 2
 
 
 def test_a_queue_that_moved_twice_is_forgotten(two):
     two.move()
-    trio.run(cleaner(two["a"]).clean)
+    trio.run(cleaner(two["a"]).clean_mappings)
     mapping = two["a"].broker.queue_mappings.get
     assert 0 in mapping("S").hosted_queues, "the leader is where the mapping says"
     two.put("a", {0: [part(0, 0, "a", 2), part(1, 10, "z")]}, epoch=3, force="true")
     two.put("b", {0: [part(0, 0, "a", 2), part(1, 10, "b", 1)]}, epoch=3, force="true")
-    trio.run(cleaner(two["a"]).clean)
+    trio.run(cleaner(two["a"]).clean_mappings)
     assert mapping("S").hosted_queues == {}
 
 
 def test_a_broker_that_does_not_answer_leaves_the_mapping(two):
     two.put("a", {0: [part(0, 0, "z"), part(1, 10, "a", 2)]}, epoch=2, force="true")
-    trio.run(cleaner(two["a"]).clean)
+    trio.run(cleaner(two["a"]).clean_mappings)
     assert len(two["a"].broker.queue_mappings.get("S").hosted_queues[0]) == 2
 
 

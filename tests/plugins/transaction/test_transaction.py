@@ -54,7 +54,7 @@ def check(caller):
     """Run one round of checks; return what the producer was asked."""
     caller.connection.sent.clear()
     checker = Checker(caller.broker, caller.find(Checker).log)
-    trio.run(checker.round)
+    trio.run(checker.check_round)
     return list(caller.connection.sent)
 
 
@@ -106,7 +106,7 @@ def test_commits_are_written_down_together(caller):
     for _ in range(3):
         end(caller, begin(caller), COMMIT)
     assert records(caller, OP) == []
-    caller.find(Checker).log.ops.write()
+    caller.find(Checker).log.ops.write_ended()
     assert [op.body for op in records(caller, OP)] == [b"0,1,2,"]
 
 
@@ -406,7 +406,7 @@ def test_a_restart_remembers_what_ended(caller, how):
     half = begin(caller)
     end(caller, half, how)
     again = HalfLog(caller.broker)
-    assert again.live(half) in again.ops
+    assert again.live_offset(half) in again.ops
 
 
 def test_a_commit_of_a_half_that_waits_for_its_delay_is_remembered(caller):
@@ -421,11 +421,11 @@ def test_an_idle_checker_never_wakes(caller, clock, monkeypatch):
     async def main():
         log = caller.find(Checker).log
         checker = Checker(caller.broker, log)
-        monkeypatch.setattr(checker, "round", lambda: rounds.append(1))
+        monkeypatch.setattr(checker, "check_round", lambda: rounds.append(1))
         with trio.move_on_after(100_000):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(checker.run)
-                nursery.start_soon(log.ops.write_later)
+                nursery.start_soon(log.ops.write_periodically)
 
     trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
     assert not rounds
@@ -436,7 +436,7 @@ def test_services_check_and_write_down(caller, clock, producer):
         log = caller.find(Checker).log
         async with trio.open_nursery() as nursery:
             nursery.start_soon(Checker(caller.broker, log).run)
-            nursery.start_soon(log.ops.write_later)
+            nursery.start_soon(log.ops.write_periodically)
             await trio.sleep(100)
             end(caller, begin(caller, bornTimestamp=clock.ms), COMMIT)
             begin(caller, b"open", bornTimestamp=clock.ms)

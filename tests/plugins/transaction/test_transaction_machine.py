@@ -104,7 +104,7 @@ class TransactionMachine(RuleBasedStateMachine):
         self.log = HalfLog(self.broker)
         self.handler = TransactionHandler(self.broker, self.log)
         self.checker = Checker(self.broker, self.log)
-        interceptor = PutInterceptor(frozenset({TRAN_MSG}), self.log.hold_back)
+        interceptor = PutInterceptor(frozenset({TRAN_MSG}), self.log.convert_to_half)
         self.broker.put.intercept([interceptor])
 
     def crash(self):
@@ -146,7 +146,7 @@ class TransactionMachine(RuleBasedStateMachine):
         }
         before, self.kill = self.stored, kill
         try:
-            self.handler.end(
+            self.handler.end_transaction(
                 Command(RequestCode.END_TRANSACTION, fields), self.connection
             )
         except RequestRejected:
@@ -167,7 +167,7 @@ class TransactionMachine(RuleBasedStateMachine):
         is_killed = False
         given_up = len(self.read("TRANS_CHECK_MAX_TIME_TOPIC"))
         try:
-            trio.run(self.checker.round)
+            trio.run(self.checker.check_round)
         except Killed:
             is_killed = True
         for question in self.connection.sent:
@@ -183,7 +183,7 @@ class TransactionMachine(RuleBasedStateMachine):
 
     @rule()
     def write_ops(self):
-        assert self.log.ops.write()
+        assert self.log.ops.write_ended()
 
     @rule()
     def save(self):
@@ -210,7 +210,7 @@ class TransactionMachine(RuleBasedStateMachine):
         """Whatever is open is asked about or given up in the end."""
         self.clock.ms += 30_000
         self.connection.sent.clear()
-        trio.run(self.checker.round)
+        trio.run(self.checker.check_round)
         found = [decode_stored(each.body)[0] for each in self.connection.sent]
         found += self.read("TRANS_CHECK_MAX_TIME_TOPIC")
         keys = {record.body.decode() for record in found}
