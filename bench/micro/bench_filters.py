@@ -2,7 +2,7 @@
 
 from rmq._fastpath import MappedFile, RecordEncoder
 from rmq.filters.sql import compile_selector
-from rmq_plugins.consume.pull.filter import matching_records
+from rmq_plugins.consume.filters import matching_records
 
 EXPRESSION = "amount > 100 AND region = 'eu'"
 PROPERTIES = {

@@ -16,6 +16,7 @@ NOT_QUEUED: Final = (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK)
 """Type of a record for which the queue of its topic has no entry."""
 
 BORN_HOST_V6: Final = 0x10
+_V6_HOST_SIZE: Final = 20
 STORE_HOST_V6: Final = 0x20
 NEED_UNWRAP: Final = 0x40
 INNER_BATCH: Final = 0x80
@@ -54,3 +55,8 @@ def is_readable(perm: int) -> bool:
 def is_writable(perm: int) -> bool:
     """Whether producers may send."""
     return perm & PERM_WRITE != 0
+
+
+def born_host_flag(host: bytes) -> int:
+    """Return BORN_HOST_V6 for a packed IPv6 host, else 0."""
+    return BORN_HOST_V6 if len(host) == _V6_HOST_SIZE else 0

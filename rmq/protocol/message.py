@@ -2,7 +2,9 @@
 
 import msgspec
 
+from rmq.protocol.flags import TRANSACTION_MASK, TRANSACTION_PREPARED
 from rmq.protocol.properties import encode_properties
+from rmq.protocol.topics import TRANS_HALF_TOPIC
 
 
 class Message(msgspec.Struct, gc=False):
@@ -24,6 +26,14 @@ class Message(msgspec.Struct, gc=False):
     prepared_transaction_offset: int = 0
     properties: dict[str, str] = msgspec.field(default_factory=dict)
     properties_text: str | None = None
+
+    @property
+    def is_half(self) -> bool:
+        """Whether it belongs to a transaction that is not committed yet."""
+        return (
+            self.topic == TRANS_HALF_TOPIC
+            or self.sys_flag & TRANSACTION_MASK == TRANSACTION_PREPARED
+        )
 
     def set_property(self, name: str, value: str) -> None:
         """Add or replace a property."""

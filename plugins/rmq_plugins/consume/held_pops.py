@@ -1,10 +1,9 @@
 """HeldPops: POPs and notifications that wait for messages.
 
-A POP that finds nothing is kept by topic, group and the queue it asked for (-1: any); a
-POP of lite topics by client, group and -1.
-One waiting request is woken by each arrival; it runs again from the start. Deadlines
-are in a heap, and one task sleeps until the first: waiting costs nothing.
-Limits: `popPollingSize` of a key, `maxPopPollingSize` in all, MAX_SIZE bytes.
+The key of a POP is its topic, group and queue (-1: any). The key of a POP of lite
+topics is its client, group and -1. Each arrival wakes one request of a key, which runs
+again from the start. One task sleeps until the first deadline, which is in a heap.
+Limits: `popPollingSize` requests of a key, `maxPopPollingSize` in all, MAX_SIZE bytes.
 Known in Java as `PopLongPollingService` and `PopLiteLongPollingService`.
 """
 
@@ -20,14 +19,14 @@ from rmq.protocol.command import Command
 
 MAX_SIZE: Final = 256 << 20
 REQUEST_SIZE: Final = 2_048
-"""What a waiting request takes, roughly."""
+"""Rough size of a waiting request in memory."""
 
 EARLIER_MS: Final = 50
-"""A request is answered this much before the client gives up."""
+"""The broker answers a request this much before the client's timeout."""
 
 MAX_POLL_MS: Final = 600_000
 SLACK: Final = 1_000
-"""Answered requests that the heap of deadlines may hold besides those that wait."""
+"""Answered requests that the heap of deadlines may contain."""
 
 ANY_QUEUE: Final = -1
 
@@ -43,10 +42,10 @@ class HeldPop(msgspec.Struct, eq=False):
     key: Key
     deadline_ms: int
     resume: Callable[["HeldPop", bool], Command | None]
-    """Runs it again; the second argument says that its time is over."""
+    """Runs it again; the second argument is true after its deadline."""
 
     retry_topics: tuple[str, ...] = ()
-    """Topics whose messages wake it, too."""
+    """Topics whose messages wake it as well."""
 
     is_done: bool = False
 
@@ -61,16 +60,16 @@ class HeldPops:
         self._next_turn = broker.next_turn
         self._held: dict[Key, deque[HeldPop]] = {}
         self._groups: dict[str, dict[str, dict[int, None]]] = {}
-        """Queues that are waited for, by topic and group."""
+        """Queues of waiting requests, by topic and group."""
 
         self._retries: dict[str, tuple[str, str]] = {}
-        """Topic and group of each retry topic that is waited for, too."""
+        """Topic and group of each retry topic whose messages wake a request."""
 
         self._deadlines: list[tuple[int, int, HeldPop]] = []
         self._serial = 0
         self._ready: deque[HeldPop] = deque()
         self._unblock_times: list[tuple[int, Key]] = []
-        """When queues in order give messages again."""
+        """Times at which ordered queues are not blocked any more."""
 
         self._by_connection: dict[Connection, dict[HeldPop, None]] = {}
         self.alarm = Alarm(self._now_ms)
@@ -78,7 +77,7 @@ class HeldPops:
         self.is_stopping = False
 
     def hold_pop(self, held: HeldPop) -> bool:
-        """Keep a request; False if too many wait."""
+        """Hold a request; False if too many wait."""
         queue = self._held.get(held.key)
         config = self._config
         if (
@@ -99,7 +98,7 @@ class HeldPops:
         return True
 
     def _enqueue(self, held: HeldPop, *, first: bool = False) -> None:
-        """Let arrivals wake a request."""
+        """Add a request to the queue of its key."""
         key = held.key
         queue = self._held.get(key)
         if queue is None:
@@ -115,7 +114,10 @@ class HeldPops:
         self.waiting += 1
 
     def deadline_ms(self, poll_ms: int, born_ms: int) -> int:
-        """Return when a request gives up; a clock that is far off is ignored."""
+        """Return the deadline of a request on the steady clock.
+
+        The client's clock counts only if it is within `poll_ms` of the broker's.
+        """
         poll_ms = min(poll_ms, MAX_POLL_MS)
         passed_ms = self._wall_ms() - born_ms if born_ms else 0
         if not 0 <= passed_ms <= poll_ms:
@@ -154,10 +156,10 @@ class HeldPops:
         if not self._groups[topic]:
             del self._groups[topic]
 
-    # -- what wakes them
+    # -- waking
 
     def on_arrivals(self, touched: Mapping[tuple[str, int], int]) -> None:
-        """Wake one request of each key that a message may be for."""
+        """Wake one request of each key with new messages."""
         if not self._held:
             return
         for topic, queue_id in touched:
@@ -174,7 +176,7 @@ class HeldPops:
         self.wake_one((topic, group, queue_id))
 
     def wake_later(self, delay_ms: int, topic: str, group: str, queue_id: int) -> None:
-        """Wake POPs of a queue after some time, if any wait then."""
+        """Wake waiting POPs of a queue after some time."""
         if len(self._unblock_times) < self._config.max_pop_polling_size:
             at_ms = self._now_ms() + max(0, delay_ms)
             heapq.heappush(self._unblock_times, (at_ms, (topic, group, queue_id)))
@@ -188,7 +190,7 @@ class HeldPops:
             self.alarm.wake_at(0)
 
     async def run(self) -> None:
-        """Run the requests that were woken, and end those whose time is over."""
+        """Run the woken requests, and answer those after their deadlines."""
         while True:
             await self.alarm.wait()
             while self._unblock_times and self._unblock_times[0][0] <= self._now_ms():
@@ -229,7 +231,7 @@ class HeldPops:
                 self._end(held)
 
     def _end(self, held: HeldPop) -> None:
-        """Answer a request whose time is over, and forget it."""
+        """Remove a request after its deadline, and answer it."""
         self._mark_done(held)
         self._remove_waiting(held)
         if held.connection.is_open:
@@ -244,7 +246,7 @@ class HeldPops:
             self._finish_removal(held.key, queue)
 
     def drop(self, connection: Connection) -> None:
-        """Forget the requests of a closed connection."""
+        """Remove the requests of a closed connection."""
         for held in self._by_connection.pop(connection, {}):
             held.is_done = True
             self._remove_waiting(held)

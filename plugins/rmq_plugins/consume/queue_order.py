@@ -1,7 +1,7 @@
 """QueueOrder: the last POP of a queue that a group consumes in order.
 
-The queue gives no more messages while some of that POP are neither acked nor visible
-again.  Known in Java as `OrderInfo`.
+The POP blocks the queue until each of its messages is acked or visible again.
+Known in Java as `OrderInfo`.
 """
 
 from typing import Final, Self
@@ -41,7 +41,7 @@ class QueueOrder(Body, kw_only=True):
         return offsets[-1] + 1 if offsets else NOT_POPPED
 
     def blocked_until_ms(self, asking_invisible_ms: int) -> int:
-        """Return when the next POP may have messages; 0 if nothing blocks."""
+        """Return the time until which the queue is blocked; 0 if all are acked."""
         latest = 0
         for place, offset in enumerate(self.offsets()):
             if not self.acked >> place & 1:
@@ -63,7 +63,7 @@ class QueueOrder(Body, kw_only=True):
         last_ms: int,
         pop_ms: int,
     ) -> Self:
-        """Note a POP after the one before, with how often each offset was popped."""
+        """Return the order of a POP, with the earlier POPs of each offset counted."""
         counts: dict[int, int] = {}
         if before is not None:
             is_same = attempt_id is not None and before.attempt_id == attempt_id
@@ -84,7 +84,7 @@ class QueueOrder(Body, kw_only=True):
         )
 
     def ack(self, offset: int, pop_ms: int) -> int:
-        """Note an ack; return the group's next offset, or why there is none."""
+        """Record an ack; return the group's next offset, NOT_POPPED or ANOTHER_POP."""
         if not self.diffs:
             return NOT_POPPED
         if self.pop_ms != pop_ms:
@@ -96,16 +96,16 @@ class QueueOrder(Body, kw_only=True):
         return self.next_offset()
 
     def extend(self, offset: int, pop_ms: int, until_ms: int) -> bool:
-        """Hide a message of this POP until a time; False if it is none."""
+        """Hide a message until a time; False if this POP does not have it."""
         if self.pop_ms != pop_ms or offset not in self.offsets():
             return False
         self.visible_ms[offset] = until_ms
         return True
 
     def suspend(self, pop_ms: int, until_ms: int) -> bool:
-        """Hide all of this POP until a time, without a count; False if it is another.
+        """Hide all messages of this POP until a time; False for another POP.
 
-        A consumer gives them back, and did not fail.
+        The POP does not count: the consumer gave them back and did not fail.
         """
         if self.pop_ms != pop_ms:
             return False

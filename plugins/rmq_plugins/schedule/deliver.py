@@ -1,13 +1,13 @@
 """Delayed delivery: a message waits in a system topic and is stored again when due.
 
 A delayed message is stored in SCHEDULE_TOPIC_XXXX, queue level - 1, with its topic and
-queue in REAL_TOPIC and REAL_QID. All messages of a level have the same delay, so that
-the head of each queue is the next one due. Delivery stores a new record with the same
-properties and only then moves the offset: after a crash a message may be delivered
-twice, but is never lost.
+queue in REAL_TOPIC and REAL_QID. All messages of a level have the same delay: the first
+one of each queue is due next. Delivery first stores a new record with the same
+properties and then moves the offset. After a crash the broker may deliver a message
+twice, but loses none.
 
-One task sleeps until the earliest head is due. Without delayed messages it sleeps until
-an arrival; an ordinary message costs it one test per poll.
+One task sleeps until the earliest message is due. Without delayed messages it sleeps
+until an arrival; ordinary messages cost it one test per poll.
 """
 
 import logging
@@ -23,20 +23,18 @@ from rmq.plugin import (
     GetStatus,
     PutStatus,
     QueueOffset,
-    RequestRejected,
 )
 from rmq.plugin.native import QueueTail
 from rmq.protocol import properties as names
-from rmq.protocol.flags import TRANSACTION_MASK, TRANSACTION_PREPARED
 from rmq.protocol.message import Message
 from rmq.protocol.records import StoredMessage, decode_stored_at
-from rmq.protocol.topics import SCHEDULE_TOPIC, TRANS_HALF_TOPIC, validate_topic
+from rmq.protocol.topics import SCHEDULE_TOPIC, TRANS_HALF_TOPIC, is_topic
 from rmq_plugins.schedule.levels import DelayOffsets
 
 logger = logging.getLogger(__name__)
 
 BATCH: Final = 32
-"""Messages that are read and delivered together: 0.1 ms, a turn of the thread."""
+"""Messages that one turn reads and delivers, in 0.1 ms."""
 
 MAX_SLEEP_MS: Final = 1_000
 """While messages wait, the task reads the wall clock this often: it may be set."""
@@ -75,12 +73,12 @@ class Deliveries:
         self._expected: set[int] = set()
         self._woken = trio.Event()
 
-    # -- on the way in
+    # -- diversion
 
     def divert_delayed(self, message: Message) -> None:
-        """Readdress a message with a delay; a half message first needs its commit."""
+        """Address a delayed message to the queue of its level, unless it is half."""
         level = _delay_level(message.properties.get(names.DELAY))
-        if level <= 0 or not self._delays_ms or _is_half(message):
+        if level <= 0 or not self._delays_ms or message.is_half:
             return
         level = min(level, len(self._delays_ms))
         if not _TIMERS.isdisjoint(message.properties):
@@ -94,7 +92,7 @@ class Deliveries:
         self._expected.add(level)
 
     def on_arrivals(self, touched: Mapping[tuple[str, int], int]) -> None:
-        """Find the due times of levels that were empty until now."""
+        """Set the due times of levels that were empty before."""
         if not self._expected:
             return
         arrived = {n for n in self._expected if (SCHEDULE_TOPIC, n - 1) in touched}
@@ -104,7 +102,7 @@ class Deliveries:
             self.due_ms[level] = now_ms
             self._woken.set()
 
-    # -- on the way out
+    # -- delivery
 
     async def run(self) -> None:
         """Deliver until cancelled."""
@@ -120,19 +118,18 @@ class Deliveries:
                 await self._next_turn()
 
     def _deliver_in_turn(self, level: int) -> None:
-        """Deliver one batch, so that sends wait for no more; then other levels go
-        first.
+        """Deliver one batch of a level; after it the other levels have their turn.
 
-        Longer turns with pauses between them made senders wait longer.
+        Sends wait for one batch only; longer turns with pauses made them wait longer.
         """
         self.deliver(level)
         if level in self.due_ms:
             self.due_ms[level] = self.due_ms.pop(level)
 
     def find_pending(self) -> None:
-        """Find the due time of every level, as at the start.
+        """Set the due time of every level, at the start.
 
-        What waits for replicas has one when it arrives.
+        Messages that still wait for slaves set it when they become visible.
         """
         reads = self._messages
         for level in range(1, len(self._delays_ms) + 1):
@@ -149,7 +146,7 @@ class Deliveries:
                 self._expected.add(level)
 
     async def _sleep(self, now_ms: int) -> None:
-        """Sleep until something is due, arrives, or the clock may have been set."""
+        """Sleep until a message is due or arrives, or the clock may have been set."""
         self._woken = trio.Event()
         if not self.due_ms:
             await self._woken.wait()
@@ -194,14 +191,17 @@ class Deliveries:
         return offset - first
 
     def _skip_missing(self, level: int, offset: int, following: int, high: int) -> None:
-        """Skip missing entries; a level without waiting messages has no due time."""
+        """Skip missing entries; remove the due time of a level without messages."""
         if following != offset:
             self.offsets.set(level, following)
         if following >= high:
             self.due_ms.pop(level, None)
 
     def _store_again(self, record: StoredMessage) -> bool:
-        """Store a message in its own topic; True also if it has no valid topic."""
+        """Store a message in its own topic; False if the store is busy.
+
+        A message without a valid topic is logged and skipped.
+        """
         message = record.to_message()
         properties = message.properties
         topic = properties.get(names.REAL_TOPIC, "")
@@ -224,28 +224,15 @@ class Deliveries:
         return True
 
     def _is_address(self, topic: str, queue_id: str) -> bool:
-        """Whether a message can be stored there; a foreign store may have any value."""
+        """Whether the address is valid; a foreign store may have any value."""
         if topic == TRANS_HALF_TOPIC or not _QUEUE_ID.fullmatch(queue_id):
             return False
-        if self._topics.get(topic) is not None:
-            return True
-        try:
-            validate_topic(topic)
-        except RequestRejected:
-            return False
-        return True
+        return self._topics.get(topic) is not None or is_topic(topic)
 
 
 def _delay_level(text: str | None) -> int:
-    """Return the delay level, 0 if there is no valid one."""
+    """Return the delay level; 0 without a valid one."""
     try:
         return 0 if text is None else int(text)
     except ValueError:
         return 0
-
-
-def _is_half(message: Message) -> bool:
-    return (
-        message.topic == TRANS_HALF_TOPIC
-        or message.sys_flag & TRANSACTION_MASK == TRANSACTION_PREPARED
-    )

@@ -4,9 +4,9 @@ Level n is queue n - 1 of SCHEDULE_TOPIC_XXXX. File `config/delayOffset.json`:
 
     {"dataVersion": {...}, "offsetTable": {"<level>": <next offset in the queue>}}
 
-Crash contract: the log is durable before the file that says what of it is delivered.
-Otherwise a power cut would take a delivered message, and the file would say that it is
-there.  (Java saves the file at any time.)
+Crash contract: the log is durable before the file is saved. Otherwise a power cut could
+remove a delivered message, and the saved offset would skip its second delivery. (Java
+saves the file at any time.)
 """
 
 import errno
@@ -57,7 +57,7 @@ class DelayOffsets(JsonTable):
         }
 
     def write(self, pieces: Iterable[bytes]) -> None:
-        """Make the log durable, then save a text."""
+        """Make the log durable, then save the text."""
         try:
             self._flush_log()
         except LogFailed as error:
@@ -69,7 +69,7 @@ class DelayOffsets(JsonTable):
         return self._content()
 
     def copy(self, body: bytes) -> None:
-        """Become the table that a master answered; RequestRejected if it is none."""
+        """Replace the table by that of the master; RequestRejected if not valid."""
         value = fastjson.load_json(body)
         if not isinstance(value, dict):
             raise RequestRejected(1, "the delay offsets are no object")
@@ -84,7 +84,7 @@ class DelayOffsets(JsonTable):
         return self._offsets.get(level, 0)
 
     def set(self, level: int, offset: int) -> None:
-        """Store that all messages before `offset` are delivered."""
+        """Record that all messages before `offset` are delivered."""
         self._offsets[level] = offset
         self.changed.set()
         self._steps += 1

@@ -13,7 +13,7 @@ from rmq_plugins.send.send_back import SendBackHandler
 
 @hookimpl
 def rmq_setup(broker: BrokerContext, register: Register) -> None:
-    """Register the handlers for messages on both ports."""
+    """Register the handlers of sends on both ports."""
     sends = SendHandler(broker)
     register.handler(RequestCode.SEND_MESSAGE, sends.send)
     register.handler(RequestCode.SEND_MESSAGE_V2, sends.send)
@@ -22,7 +22,7 @@ def rmq_setup(broker: BrokerContext, register: Register) -> None:
     register.handler(RequestCode.CONSUMER_SEND_MSG_BACK, back.send_back)
     register.on_config(sends.config_changed)
 
-    def compiled(*, has_short_names: bool, takes_batches: bool = False) -> SendPath:
+    def create_path(*, has_short_names: bool, takes_batches: bool = False) -> SendPath:
         return SendPath(
             sends.enable_native(broker).table,
             has_short_names=has_short_names,
@@ -32,8 +32,9 @@ def rmq_setup(broker: BrokerContext, register: Register) -> None:
     accept_from_ms = broker.config.start_accept_send_request_time_stamp
     if accept_from_ms > broker.clock.now_ms():
         return  # the Python handler refuses sends until then
-    long, short = (partial(compiled, has_short_names=short) for short in (False, True))
+    long = partial(create_path, has_short_names=False)
+    short = partial(create_path, has_short_names=True)
+    batch = partial(create_path, has_short_names=True, takes_batches=True)
     register.native(RequestCode.SEND_MESSAGE, long)
     register.native(RequestCode.SEND_MESSAGE_V2, short)
-    batch = partial(compiled, has_short_names=True, takes_batches=True)
     register.native(RequestCode.SEND_BATCH_MESSAGE, batch)

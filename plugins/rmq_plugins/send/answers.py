@@ -12,7 +12,7 @@ from rmq.protocol.properties import MSG_REGION, TRACE_ON
 
 
 class SendAnswers:
-    """Builds the answers; their code tells producers whether to try another broker."""
+    """Builds the answers; by their code producers decide to try another broker."""
 
     def __init__(self, broker: BrokerContext) -> None:
         config = broker.config
@@ -49,7 +49,7 @@ class SendAnswers:
         }
 
     def is_settled(self, topic: str) -> bool:
-        """Whether the topic is as durable as its messages, and name servers know it."""
+        """Whether the topic is as durable as its messages, and name servers have it."""
         return self._is_durable(topic) and self._name_servers.is_propagated(topic)
 
     def _is_durable(self, topic: str) -> bool:
@@ -63,10 +63,11 @@ class SendAnswers:
         wait: str | None,
         topic: str,
     ) -> Command | Held | Later:
-        """Answer a stored message; when disk and replicas have it, if these count.
+        """Answer a stored message, if required only after disk and slaves have it.
 
-        A send may have created its topic, which must be durable and known, too. `wait`
-        is the message's property WAIT: whether to wait for disk and replicas.
+        A send may have created its topic: then the answer also waits until the topic is
+        durable and name servers have it. `wait` is the message's property WAIT: whether
+        to wait for disk and slaves.
         """
         done = request.reply(ResponseCode.SUCCESS, ext_fields=fields)
         answer: Command | Held = done

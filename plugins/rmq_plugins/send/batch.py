@@ -1,14 +1,14 @@
 """Request 320: several messages of one topic and queue in one body.
 
-The store takes all of them, one after another, or none. The ids of the answer are
-joined with commas; its queue offset is that of the first message. The properties of the
-header belong to the batch and are not stored; each message has its own. A unique key in
-the header's properties is answered as the transaction id.
+The store appends all of them, one after another, or none. The answer contains their
+ids, joined with commas, and the queue offset of the first message. The properties of
+the header belong to the batch and are not stored; each message has its own. A unique
+key in the header's properties is the transaction id of the answer.
 
 In a topic with queues of type BatchCQ a batch with a unique key becomes one record, an
-*inner batch*: its body is the request's, its properties are those of the header, and
-INNER_NUM has the number of messages. Consumers unwrap it. The answer has its key as
-batchUniqId, by which producers see that there is one id for all.
+*inner batch*. Its body is the request's body, its properties are those of the header,
+and INNER_NUM is the number of messages. Consumers unwrap it. The answer has the key as
+batchUniqId: producers then use one id for all messages.
 """
 
 from collections.abc import Callable
@@ -54,16 +54,16 @@ class BatchHandler:
         broker: BrokerContext,
         checks: SendChecks,
         answers: SendAnswers,
-        show: Callable[[TopicConfig, int], None],
+        register_queue: Callable[[TopicConfig, int], None],
     ) -> None:
-        """`show` gets topic and queue of each batch that was put."""
+        """`register_queue` gets topic and queue of each batch that was put."""
         self._put = broker.put.put
         self._put_batch = broker.put.put_batch
         self._triggers = broker.put.triggers
         self._cluster = broker.config.broker_cluster_name
         self._checks = checks
         self._answers = answers
-        self._register_queue = show
+        self._register_queue = register_queue
         self._store_host = broker.store_host
         self._max_size = broker.store_config.max_message_size
 
@@ -143,7 +143,7 @@ class BatchHandler:
         connection: Connection,
         config: TopicConfig,
     ) -> Message:
-        """Check the batch as a whole; return the common part of its messages."""
+        """Check the batch, and return the message with the common fields."""
         if len(header.topic) > MAX_TOPIC_LENGTH:
             raise _illegal_message(f"message topic length over {MAX_TOPIC_LENGTH}")
         if header.topic.startswith(RETRY_PREFIX):

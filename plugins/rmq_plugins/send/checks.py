@@ -1,7 +1,7 @@
 """The checks of a send before it is stored, in Java's order.
 
-Names in the topic table were validated before, so that an ordinary send costs one
-look-up; only if that finds nothing, the name is validated and the topic created.
+The names in the topic table are valid: an ordinary send costs one look-up. Only if the
+table lacks the topic, its name is validated and the topic created.
 """
 
 import random
@@ -13,13 +13,13 @@ from rmq.protocol.bodies.statistics import SNDBCK2DLQ_TIMES
 from rmq.protocol.bodies.topics import TopicConfig
 from rmq.protocol.codes import FAQ, ResponseCode
 from rmq.protocol.flags import (
-    BORN_HOST_V6,
     CLIENT_FLAGS,
     INNER_BATCH,
     MULTI_TAGS,
     PERM_READ_WRITE,
     PERM_WRITE,
     TRANSACTION_PREPARED,
+    born_host_flag,
 )
 from rmq.protocol.headers.send import SendMessageRequestHeader
 from rmq.protocol.message import Message
@@ -38,7 +38,6 @@ MAX_RECONSUME_TIMES_SINCE: Final = 121
 _NEVER_QUEUED: Final = TRANSACTION_PREPARED | INNER_BATCH
 """Records with one of these get no queue entry when queues are built from the log."""
 
-_IPV6_HOST_SIZE: Final = 20
 _RETRY_QUEUES: Final = 1
 _DLQ_QUEUES: Final = 1
 
@@ -101,9 +100,9 @@ class SendChecks:
         return config
 
     def _check_lmq(self, name: str) -> None:
-        """Refuse to make one light message queue too many, and sends to a lite topic.
+        """Refuse a new light message queue beyond the limit, and sends to a lite topic.
 
-        Messages get there by their property `__LITE_TOPIC`.
+        A message reaches a lite topic only by its property `__LITE_TOPIC`.
         """
         validate_topic(name)
         queues, most = self._queues, self._most_lmq
@@ -114,7 +113,7 @@ class SendChecks:
             )
 
     def choose_queue(self, wanted: int, config: TopicConfig) -> int:
-        """Return the queue to write; for a negative id the broker chooses."""
+        """Return the queue to write; for a negative id choose one at random."""
         if wanted >= 0:
             return wanted
         if config.write_queue_nums <= 0:
@@ -127,7 +126,7 @@ class SendChecks:
     def divert_retry(
         self, message: Message, header: SendMessageRequestHeader, version: int
     ) -> None:
-        """Readdress a retry after its last attempt to the group's dead letters."""
+        """Move a retry after the last attempt to the group's dead-letter topic."""
         group = message.topic.removeprefix(RETRY_PREFIX)
         settings = self._groups.find(group)
         if settings is None:
@@ -148,7 +147,7 @@ class SendChecks:
             self._move_to_dead_letters(message, dlq_topic(group))
 
     def _move_to_dead_letters(self, message: Message, topic: str) -> None:
-        """Readdress the message to the dead-letter topic, without a delay."""
+        """Set the dead-letter topic as the address of a message, without a delay."""
         self._topics.ensure(topic, queues=_DLQ_QUEUES, perm=PERM_READ_WRITE)
         message.topic = topic
         message.queue_id = 0
@@ -177,7 +176,7 @@ class SendChecks:
 
 
 def added_flags(config: TopicConfig) -> int:
-    """Return the flags that a topic gives to its messages."""
+    """Return the flags that a topic adds to its messages."""
     return MULTI_TAGS if config.topic_filter_type == "MULTI_TAG" else 0
 
 
@@ -191,15 +190,13 @@ def stored_flags(
     if header.sys_flag & _NEVER_QUEUED:
         _check_flags(header.sys_flag, properties)
     flags = header.sys_flag & CLIENT_FLAGS | added_flags(config)
-    if len(connection.remote_host) == _IPV6_HOST_SIZE:
-        flags |= BORN_HOST_V6
-    return flags
+    return flags | born_host_flag(connection.remote_host)
 
 
 def _check_flags(sys_flag: int, properties: Mapping[str, str]) -> None:
-    """Refuse messages that would be acknowledged but never delivered.
+    """Refuse messages that the broker would acknowledge but never deliver.
 
-    A transaction has its flag and the property TRAN_MSG; the property decides.
+    A half message has the flag and the property TRAN_MSG; the property decides.
     """
     if sys_flag & INNER_BATCH:
         raise _illegal_flags(

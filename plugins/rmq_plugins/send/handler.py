@@ -1,12 +1,12 @@
-"""Requests 10 and 310: store one message, and answer its offsets.
+"""Requests 10 and 310: store one message, and answer with its offsets.
 
-A plain function on the trio thread: the put is complete when it returns, so that sends
-of one connection are stored in the order of their arrival. Under SYNC_FLUSH the answer
-is held until the log is durable up to the message.
+The handler is a plain function on the trio thread, and stores the message before it
+returns. The sends of one connection therefore keep their order. Under SYNC_FLUSH the
+answer is held until the log is durable up to the message.
 
 The broker adds four properties to each message: MSG_REGION, TRACE_ON, CLUSTER, and
-UNIQ_KEY if the producer set none. Properties without a special one are stored as they
-came, followed by these four.
+UNIQ_KEY if the producer did not set it. It appends them to the text of the other
+properties, unless one of these is special.
 """
 
 from collections.abc import Collection
@@ -37,7 +37,7 @@ from rmq_plugins.send.native import NativeSends
 
 _PUT_OK: Final = PutStatus.PUT_OK
 _BATCH: Final = int(RequestCode.SEND_BATCH_MESSAGE)
-"""Bound here, because the lookup of an enum's member costs as much as a small call."""
+"""A constant here, because an enum member costs as much as a small call."""
 
 _TIMERS: Final = (names.TIMER_DELAY_SEC, names.TIMER_DELAY_MS, names.TIMER_DELIVER_MS)
 _NOT_PRIORITY: Final = (names.TRAN_MSG, names.DELAY, *_TIMERS, names.SHARDING_KEY)
@@ -71,7 +71,7 @@ class SendHandler:
         self._native: NativeSends | None = None
 
     def enable_native(self, broker: BrokerContext) -> NativeSends:
-        """Create the compiled sends; from then on they serve plain messages."""
+        """Return the compiled sends; from now on they serve plain messages."""
         if self._native is None:
             self._native = NativeSends(
                 broker,
@@ -88,7 +88,7 @@ class SendHandler:
             self._native.config_changed(keys)
 
     def send(self, request: Command, connection: Connection) -> Command | Held | Later:
-        """Store one message, or a batch if the header has its mark."""
+        """Store one message, or a batch if the header marks one."""
         header = decode_send_header(request.code, request.ext_fields)
         if header.batch or request.code == _BATCH:
             return self._batch.send(request, header, connection)
@@ -124,7 +124,7 @@ class SendHandler:
         return self._answers.answer_stored(request, fields, result, wait, header.topic)
 
     def _register_queue(self, config: TopicConfig, queue_id: int) -> None:
-        """Let compiled code serve this queue, after a message was put into it."""
+        """Let compiled sends serve this queue from now on."""
         name = config.topic_name
         assert name is not None, "a topic in the table has a name"
         if self._native is not None and self._answers.is_settled(name):
@@ -137,7 +137,7 @@ class SendHandler:
         connection: Connection,
         config: TopicConfig,
     ) -> Message:
-        """Build the message, with the broker's own properties added."""
+        """Return the message with the broker's own properties."""
         text = header.properties or ""
         properties = decode_properties(text)
         if text and text[-1] != "\x02":
@@ -164,7 +164,7 @@ class SendHandler:
         )
 
     def _apply_special(self, message: Message, config: TopicConfig) -> None:
-        """Apply special properties, before the text is encoded again."""
+        """Apply special properties; the store then encodes all of them again."""
         if names.INNER_NUM in message.properties:
             raise RequestRejected(
                 ResponseCode.MESSAGE_ILLEGAL,
@@ -178,8 +178,8 @@ class SendHandler:
     def _check_served(self, properties: dict[str, str], reconsume_times: int) -> None:
         """Refuse delayed, timed and transactional messages that no plugin handles.
 
-        Stored as plain messages they would be delivered at once. A delay level takes
-        precedence over a time; a delayed retry is no longer transactional.
+        The broker would deliver them at once. A delay level has precedence over a time;
+        a delayed retry is not transactional any more.
         """
         is_delayed = _delay_level(properties) > 0
         is_retry = is_delayed and reconsume_times > 0
@@ -206,7 +206,7 @@ class SendHandler:
 
 
 def _delay_level(properties: dict[str, str]) -> int:
-    """Return the delay level, 0 if there is no valid one."""
+    """Return the delay level; 0 without a valid one."""
     return _parse_integer(properties.get(names.DELAY), default=0)
 
 
@@ -218,7 +218,7 @@ def _parse_integer(text: str | None, *, default: int) -> int:
 
 
 def _queue_by_priority(message: Message, config: TopicConfig) -> int:
-    """Return the queue of the priority; remove a priority without effect."""
+    """Return the queue for the message's priority; remove a priority without effect."""
     properties = message.properties
     priority = _parse_integer(properties.get(names.PRIORITY), default=-1)
     if priority < 0:

@@ -1,9 +1,9 @@
-"""Compiled sends: after a plain message in Python, `SendPath` serves the queue's next.
+"""Compiled sends: `SendPath` serves a queue after a first plain message in Python.
 
-A queue is added to it after the Python handler has served a first message, and so has
-created topic, folder and file; a topic that changes is removed, and no queue is added
-while the broker has no write permission. After a message with a time, which waits
-elsewhere, the queue may not exist yet: then only such messages are served.
+The Python handler serves the first message, which creates topic, folder and file, and
+then registers the queue. A change of the topic removes its queues. Without the broker's
+write permission no queue is registered. A timed message waits in the timer's queue, and
+its own queue may not exist yet: `SendPath` then serves only timed messages for it.
 """
 
 from collections.abc import Collection
@@ -19,7 +19,7 @@ from rmq_plugins.send.checks import added_flags
 
 
 class NativeSends:
-    """The table behind the compiled handlers of both send codes."""
+    """The queues of the compiled handlers, which serve all send codes."""
 
     def __init__(
         self,
@@ -30,7 +30,7 @@ class NativeSends:
         keys: UniqueKeys,
         special_properties: frozenset[str],
     ) -> None:
-        """`special_properties` are for Python unless an interceptor is compiled."""
+        """Python serves `special_properties`, unless their interceptor is compiled."""
         light = broker.store_config.dispatches_lmq
         mark = f"{INNER_MULTI_DISPATCH}\x01".encode()
         self._queues = broker.queues
@@ -54,14 +54,14 @@ class NativeSends:
         self.table.unregister(name)
 
     def config_changed(self, keys: Collection[str]) -> None:
-        """Leave all sends to the Python handler if the broker's permission changed."""
+        """Pass all sends to the Python handler after a change of the permission."""
         if "brokerPermission" in keys:
             self.table.unregister_all()
 
     def register_queue(self, name: str, config: TopicConfig, queue_id: int) -> None:
-        """Let the compiled handler serve later messages for this queue.
+        """Let the compiled handlers serve later messages for this queue.
 
-        Called again for each message that is declined for another reason.
+        Called for each message that the compiled handlers decline.
         """
         assert queue_id >= 0, f"no queue was chosen for {name}"
         if self.table.has_queue(name, queue_id) or queue_id >= config.write_queue_nums:

@@ -1,10 +1,10 @@
-"""Request 36: a consumer gives back a message that it could not handle.
+"""Request 36: a consumer sends back a message that it could not process.
 
 The broker reads the record at its physical offset and stores it again in the retry
-topic of the group: the same body and flags, one more attempt, RETRY_TOPIC and
-ORIGIN_MESSAGE_ID of the first message. It is delivered after the delay level in the
-request; for 0 the broker chooses, one level longer each time. After the last attempt,
-or for a negative level, it goes to the dead letters at once.
+topic of the group. Body and flags stay the same, the number of attempts grows by one.
+RETRY_TOPIC and ORIGIN_MESSAGE_ID are those of the first message. The request has the
+delay level of the retry; for 0 the broker chooses one, longer for each attempt. After
+the last attempt, or for a negative level, the message goes to the dead-letter topic.
 
 The retry policy of a group has no effect here: Java's broker stores it for proxies.
 """
@@ -38,7 +38,7 @@ from rmq.protocol.topics import dlq_topic, retry_topic
 from rmq_plugins.send.checks import MAX_RECONSUME_TIMES_SINCE
 
 FIRST_LEVEL: Final = 3
-"""Delay level of the first attempt (10 s by default) if the consumer names none."""
+"""Delay level of the first retry (10 s by default) if the consumer sets none."""
 
 
 class SendBackHandler:
@@ -56,7 +56,7 @@ class SendBackHandler:
         self._config = config
 
     def send_back(self, request: Command, connection: Connection) -> Command:
-        """Store the message again, for a retry or as a dead letter."""
+        """Store the message again, as a retry or as a dead letter."""
         header = request.header(ConsumerSendMsgBackRequestHeader)
         group = self._find_group(header.group)
         if group.retry_queue_nums <= 0:
@@ -145,7 +145,7 @@ class SendBackHandler:
 
 
 def _build_retry(record: StoredMessage) -> Message:
-    """Build the message of the next attempt; the caller sets topic, queue and delay."""
+    """Return the message of the next attempt, without its topic, queue and delay."""
     message = record.to_message()
     message.reconsume_times += 1
     message.prepared_transaction_offset = 0

@@ -1,6 +1,6 @@
-"""Messages that are delivered at a time of their own, and their recall.
+"""Timed messages, which are delivered at a time of their own, and their recall.
 
-The properties TIMER_DELAY_SEC, TIMER_DELAY_MS and TIMER_DELIVER_MS name the time.
+The properties TIMER_DELAY_SEC, TIMER_DELAY_MS and TIMER_DELIVER_MS set the time.
 Requests 370 RECALL_MESSAGE, 60 GET_TIMER_CHECK_POINT and 61 GET_TIMER_METRICS.
 """
 
@@ -18,9 +18,9 @@ logger = logging.getLogger(__name__)
 
 @hookimpl
 def rmq_setup(broker: BrokerContext, register: Register) -> None:
-    """Hold timed messages, deliver those that are due, and recall."""
+    """Divert timed messages, deliver those that are due, and serve recalls."""
 
-    def recalls() -> object:
+    def create_recalls() -> object:
         from rmq_plugins.timer.recall import RecallHandler
 
         return RecallHandler(broker)
@@ -38,7 +38,7 @@ def rmq_setup(broker: BrokerContext, register: Register) -> None:
         register.arrivals(deliveries.on_arrivals)
         register.service(deliveries.run, masters_only=True)
         register.on_stop(deliveries.stop)
-    register.handlers(recalls, {RequestCode.RECALL_MESSAGE: "recall"})
+    register.handlers(create_recalls, {RequestCode.RECALL_MESSAGE: "recall"})
     progress = Progress(broker, deliveries)
     register.handler(RequestCode.GET_TIMER_CHECK_POINT, progress.show_checkpoint)
     register.handler(RequestCode.GET_TIMER_METRICS, progress.show_metrics)

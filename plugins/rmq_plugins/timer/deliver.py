@@ -1,12 +1,12 @@
-"""Deliveries: takes records of the timer's queue into slots, and delivers those due.
+"""Deliveries: enqueues records of the timer's queue in slots, and delivers due slots.
 
-The records of a slot are delivered when the slot has ended, in the order of the log,
-after those that recall others were read.  A record whose time is further away than the
-roll window waits in an earlier slot and is then stored again in the timer's queue: the
-log forgets old records.
-A delivered record is stored in its own topic first; only then the progress moves.
+The records of a slot are delivered after its end, in the order of the log. Before this
+the plugin reads the recalls of the slot. A record with a time beyond the roll window
+waits in an earlier slot. From there it *rolls*: the plugin stores it again in the
+timer's queue, because the log deletes old records. Delivery first stores the record in its own topic and then
+moves the progress.
 
-One task does both.  It sleeps until the earliest slot ends or a record arrives.
+One task does both. It sleeps until the earliest slot ends or a record arrives.
 """
 
 import logging
@@ -24,27 +24,26 @@ from rmq.plugin import (
     GetStatus,
     PhysicalOffset,
     PutStatus,
-    RequestRejected,
     SparseLog,
     StoreError,
 )
 from rmq.plugin.native import QueueTail, java_hash
 from rmq.protocol import properties as names
 from rmq.protocol.records import StoredMessage, decode_stored_at
-from rmq.protocol.topics import TIMER_TOPIC, TRANS_HALF_TOPIC, validate_topic
+from rmq.protocol.topics import TIMER_TOPIC, TRANS_HALF_TOPIC, is_topic
 
 logger = logging.getLogger(__name__)
 logger.addFilter(SparseLog())
 
 BATCH: Final = 8
-"""Records that are taken or looked at together: 0.1 ms, a turn of the thread."""
+"""Records that one turn decodes in Python, in 0.1 ms."""
 
 READ: Final = 256
 READS: Final = 4
-"""Records of a read, which mostly finds 32, and reads of plain records in a turn."""
+"""Limit of records of one read, which usually finds 32, and of reads in one turn."""
 
 COPIES: Final = 64
-"""Messages that compiled code delivers together: 0.1 ms as well."""
+"""Messages that compiled code delivers in one turn, in 0.1 ms as well."""
 
 MAX_SLEEP_MS: Final = 1_000
 """While messages wait, the task reads the wall clock this often: it may be set."""
@@ -53,7 +52,7 @@ RETRY_S: Final = 0.5
 """Pause after the store refused a message."""
 
 NEVER_IN_A_SLOT: Final = (1 << 63) - 1
-"""TIMER_ENQUEUE_MS of a message that was due when it came, as in Java."""
+"""TIMER_ENQUEUE_MS of a message that was due at its arrival, as in Java."""
 
 _PLAIN, _ROLLS, _RECALLS = 1, 2, 4
 _NO_UNIT: Final = -1
@@ -61,7 +60,7 @@ _NEVER_STORED: Final = (PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXC
 
 
 class _Refused(StoreError):
-    """The store takes nothing at present."""
+    """The store is busy."""
 
 
 class Deliveries:
@@ -83,7 +82,7 @@ class Deliveries:
         self._is_stopping = False
         self.enqueued: Counter[str] = Counter()
         self.dequeued: Counter[str] = Counter()
-        """Messages that came into slots, and out of them, by topic."""
+        """Messages that entered slots, and that left them, by topic."""
 
         self.late_recalls = 0
         self.topic_names: dict[int, str] = {}
@@ -97,11 +96,11 @@ class Deliveries:
             self._woken.set()
 
     def stop(self) -> None:
-        """Begin no further slot, because the broker stops: one would be cut in two."""
+        """Begin no more slots, because the broker stops and would interrupt one."""
         self._is_stopping = True
 
     async def run(self) -> None:
-        """Take and deliver until cancelled."""
+        """Enqueue and deliver until cancelled."""
         while True:
             try:
                 is_busy = self.enqueue_batch()
@@ -131,18 +130,18 @@ class Deliveries:
         with trio.move_on_after(pause_ms / 1_000):
             await self._woken.wait()
 
-    # -- into slots
+    # -- enqueueing
 
     @property
     def lag(self) -> int:
-        """How many records of the queue are not taken yet."""
+        """How many records of the queue are not in slots yet."""
         return self._messages.max_offset(TIMER_TOPIC, 0) - self._timer.queue_offset
 
     def _has_records(self) -> bool:
         return self.lag > 0 and not self._config.timer_stop_enqueue
 
     def enqueue_batch(self) -> bool:
-        """Take one batch of records from the queue; whether there was one."""
+        """Enqueue one batch of records; False without records."""
         timer = self._timer
         now, first = (
             self._clock.now_ms() // self._precision_ms,
@@ -166,7 +165,7 @@ class Deliveries:
         return True
 
     def _enqueue_records(self, records: bytes) -> bool:
-        """Take records of the queue; whether all of them, because all are plain."""
+        """Enqueue records; True if compiled code did it for all, else call again."""
         timer = self._timer
         now = self._clock.now_ms() // self._precision_ms
         end_slot = now + self._config.timer_roll_window
@@ -196,12 +195,12 @@ class Deliveries:
         return not one_by_one
 
     def _count_enqueued(self, topic: str, messages: int) -> None:
-        """Count messages that came into slots."""
+        """Count messages that entered slots."""
         self.topic_names[java_hash(topic)] = topic
         self.enqueued[topic] += messages
 
     def _enqueue_record(self, record: StoredMessage) -> bool:
-        """Put a record into its slot, or deliver it; whether it got a unit."""
+        """Add a unit for a record to its slot, or deliver it; whether it has a unit."""
         out_ms = _parse_number(record.properties.get(names.TIMER_OUT_MS))
         if out_ms is None or names.REAL_TOPIC not in record.properties:
             logger.error(
@@ -222,25 +221,25 @@ class Deliveries:
                 raise _Refused(f"{record.physical_offset} is due")
             return False
         bits = _PLAIN | (_RECALLS if recalls else 0)
-        parked = self._choose_slot(slot, self._clock.now_ms() // precision_ms)
+        chosen = self._choose_slot(slot, self._clock.now_ms() // precision_ms)
         timer.add(
-            bits if parked == slot else bits | _ROLLS, _unit_fields(record), parked
+            bits if chosen == slot else bits | _ROLLS, _unit_fields(record), chosen
         )
         self._count_enqueued(record.properties[names.REAL_TOPIC], 1)
         return True
 
     def _choose_slot(self, slot: int, now: int) -> int:
-        """Return the slot to wait in: the message's own, or one on the way to it."""
+        """Return the slot of the message, or an earlier one from which it rolls."""
         window = self._config.timer_roll_window
         excess = slot - now - window
         if excess < 0:
             return slot
         return now + (window // 2 if excess < window // 3 else window)
 
-    # -- out of slots
+    # -- delivery
 
     def due_slot(self) -> int | None:
-        """Return the earliest slot that has ended; None if there is none."""
+        """Return the earliest slot that has ended; None without one."""
         first = self._timer.wheel.first_slot()
         if first is None or self._is_stopping or self._config.timer_stop_dequeue:
             return None
@@ -248,7 +247,7 @@ class Deliveries:
         return first if end_ms <= self._clock.now_ms() else None
 
     async def deliver(self, slot: int) -> None:
-        """Deliver all messages of a slot; new records are taken meanwhile."""
+        """Deliver all messages of a slot; enqueue new records between the turns."""
         timer = self._timer
         timer.move(slot=slot)
         after = _NO_UNIT
@@ -323,12 +322,12 @@ class Deliveries:
     async def _deliver_until_stored(
         self, slot: int, position: int, recalled: set[str]
     ) -> None:
-        """Deliver the message of one unit, however long the store takes nothing."""
+        """Deliver the message of one unit; wait as long as the store is busy."""
         while not self._deliver_one(slot, position, recalled):  # noqa: ASYNC110
             await trio.sleep(RETRY_S)
 
     def _deliver_one(self, slot: int, position: int, recalled: set[str]) -> bool:
-        """Deliver the message of one unit; False if the store takes nothing now."""
+        """Deliver the message of one unit; False if the store is busy."""
         unit = self._timer.log.unit_at(position)
         rolls = unit is not None and bool(unit.bits & _ROLLS)
         if unit is None or (unit.bits & _RECALLS and not rolls):
@@ -348,7 +347,7 @@ class Deliveries:
         return True
 
     def _find_record(self, offset: int, size: int) -> StoredMessage | None:
-        """Return the record of a unit; None if there is another one, or none."""
+        """Return the record of a unit; None if the log does not have it any more."""
         record = self._messages.vouched_at(PhysicalOffset(offset))
         if record is None or record.topic != TIMER_TOPIC or record.size != size:
             return None
@@ -363,10 +362,10 @@ class Deliveries:
     def _store_again(
         self, record: StoredMessage, written_ms: int, *, rolls: bool
     ) -> bool:
-        """Store a record in its own topic, or once more in the timer's queue.
+        """Store a record in its own topic, or again in the timer's queue if it rolls.
 
-        False if the store takes nothing now. A record that cannot be stored at all, or
-        has no valid address, is logged and given up.
+        False if the store is busy. A record that can never be stored, or has no valid
+        address, is logged and dropped.
         """
         message = record.to_message()
         properties = message.properties
@@ -391,7 +390,7 @@ class Deliveries:
             message.set_property(names.TIMER_ROLL_TIMES, str(times))
         message.set_property(names.TIMER_DEQUEUE_MS, str(self._clock.now_ms()))
         status = self._append(message).status
-        if status in _NEVER_STORED:  # there was room without the new properties
+        if status in _NEVER_STORED:  # it may fit without the new properties
             message.properties_text = as_stored
             status = self._append(message).status
         if status in _NEVER_STORED:
@@ -406,26 +405,20 @@ class Deliveries:
         return status is PutStatus.PUT_OK
 
     def _is_topic(self, topic: str) -> bool:
-        """Whether a message can be stored there; a foreign store may have any value."""
+        """Whether the topic is valid; a foreign store may have any value."""
         if topic in (TRANS_HALF_TOPIC, TIMER_TOPIC):
             return False
-        if self._topics.get(topic) is not None:
-            return True
-        try:
-            validate_topic(topic)
-        except RequestRejected:
-            return False
-        return True
+        return self._topics.get(topic) is not None or is_topic(topic)
 
 
 def _recall_keys(record: StoredMessage) -> tuple[str, str]:
-    """Return the keys by which a message may be recalled."""
+    """Return the two keys by which a recall may name a message."""
     key = record.properties.get(names.UNIQ_KEY, "")
     return key, f"{record.properties.get(names.REAL_TOPIC, '')}+{key}"
 
 
 def _unit_fields(record: StoredMessage) -> tuple[int, int, int]:
-    """Return what a unit says of a record."""
+    """Return offset, size and topic hash of a record, the fields of its unit."""
     topic = record.properties.get(names.REAL_TOPIC, "")
     return record.physical_offset, record.size, java_hash(topic)
 

@@ -1,7 +1,8 @@
-"""Intake: a message with a time goes into the timer's queue, with its own address.
+"""Intake: addresses timed messages to the timer's queue.
 
-Out time: the last whole multiple of the precision before the time. The message is
-delivered when the slot that begins there has ended: never before its time.
+The out time of a message is the last multiple of the precision before its time. The
+slot begins there, and the timer delivers the message after the end of the slot: never
+before its time.
 """
 
 import random
@@ -12,10 +13,9 @@ from rmq.plugin import BrokerContext, RequestRejected
 from rmq.plugin.native import TimedSends
 from rmq.protocol import properties as names
 from rmq.protocol.codes import ResponseCode
-from rmq.protocol.flags import TRANSACTION_MASK, TRANSACTION_PREPARED
 from rmq.protocol.handles import RecallHandle
 from rmq.protocol.message import Message
-from rmq.protocol.topics import RETRY_PREFIX, TIMER_TOPIC, TRANS_HALF_TOPIC
+from rmq.protocol.topics import RETRY_PREFIX, TIMER_TOPIC
 
 TIMES: Final = frozenset(
     {names.TIMER_DELAY_SEC, names.TIMER_DELAY_MS, names.TIMER_DELIVER_MS}
@@ -33,7 +33,7 @@ class Intake:
         self._queues = broker.queues
         self._broker_name = broker.config.broker_name
         self.native: TimedSends | None = None
-        """What compiled sends do instead of `put_aside`."""
+        """The form of `divert_timed` in compiled sends."""
 
         if timer.is_open:
             self.native = TimedSends(
@@ -45,17 +45,17 @@ class Intake:
             )
 
     def config_changed(self, _keys: Collection[str]) -> None:
-        """Apply the present limits."""
+        """Apply new values of the limits."""
         if self.native is not None:
             self.native.max_delay_ms = self._config.timer_max_delay_s * 1_000
             self.native.most_in_slot = self._config.timer_most_in_slot
 
     def divert_timed(self, message: Message) -> None:
-        """Readdress a message with a time; a half message first needs its commit."""
+        """Address a timed message to the timer's queue, unless it is half or due."""
         properties = message.properties
         if message.topic == TIMER_TOPIC or names.TIMER_OUT_MS in properties:
             return
-        if is_half(message) or _delay_level(properties) > 0:
+        if message.is_half or _delay_level(properties) > 0:
             return
         config = self._config
         if not config.timer_wheel_enable:
@@ -86,7 +86,7 @@ class Intake:
             self._register_queue(self.native)
 
     def recall_handle(self, message: Message) -> dict[str, str]:
-        """Return the field with which the producer may recall a stored message."""
+        """Return the answer's field with which the producer can recall the message."""
         topic = message.properties[names.REAL_TOPIC]
         if topic.startswith(RETRY_PREFIX):
             return {}
@@ -96,13 +96,13 @@ class Intake:
         return {"recallHandle": handle.encode()}
 
     def _register_queue(self, native: TimedSends) -> None:
-        """Let compiled sends write the timer's queue, which its first message made."""
+        """Let compiled sends write the timer's queue, after its first message."""
         queue = self._queues.get(TIMER_TOPIC, 0)
         if queue is not None and not queue.is_batch:
             native.register(queue)
 
     def _check_congestion(self, slot: int) -> None:
-        """Refuse some messages for a slot with many, and all for one with twice."""
+        """Refuse a share of the messages for a slot over its limit; from twice, all."""
         limit = self._config.timer_most_in_slot
         count = self._timer.wheel.count_of(slot)
         if count < limit:
@@ -118,7 +118,7 @@ class Intake:
 
 
 def due_time(properties: Mapping[str, str], now_ms: int) -> int | None:
-    """Return when a message is due; None if its time is no number.
+    """Return the time at which a message is due; None without a valid number.
 
     >>> due_time({"TIMER_DELAY_SEC": "2", "TIMER_DELIVER_MS": "7"}, 1_000)
     3000
@@ -136,7 +136,7 @@ def due_time(properties: Mapping[str, str], now_ms: int) -> int | None:
 
 
 def out_time(due_ms: int, precision_ms: int) -> int:
-    """Return the begin of the slot after which a message may be delivered.
+    """Return the begin of the slot after whose end the message is delivered.
 
     >>> out_time(5_000, 1_000), out_time(5_001, 1_000)
     (4000, 5000)
@@ -153,11 +153,3 @@ def _parse_integer(text: str) -> int | None:
 
 def _delay_level(properties: Mapping[str, str]) -> int:
     return _parse_integer(properties.get(names.DELAY, "0")) or 0
-
-
-def is_half(message: Message) -> bool:
-    """Whether a message is not committed yet."""
-    return (
-        message.topic == TRANS_HALF_TOPIC
-        or message.sys_flag & TRANSACTION_MASK == TRANSACTION_PREPARED
-    )

@@ -1,4 +1,4 @@
-"""What tools see of the timer: requests 60 and 61, facts of request 28, metrics.
+"""The state of the timer for tools: requests 60 and 61, facts of request 28, metrics.
 
 File `config/timermetrics`, which a Java broker reads too:
 
@@ -15,10 +15,10 @@ from rmq.protocol.command import Command
 from rmq_plugins.timer.deliver import Deliveries
 
 RATE_S = 10.0
-"""Least time over which a rate is counted."""
+"""Least interval of a rate."""
 
 BOUNDS_S = (5, 60, 300, 900, 3_600, 14_400, 28_800, 86_400)
-"""Java's bounds for the counts of messages by the time that they still wait."""
+"""Java's bounds of the counts of messages by their remaining time."""
 
 
 class TimerMetrics(JsonTable):
@@ -41,7 +41,7 @@ class TimerMetrics(JsonTable):
         }
 
     def _read(self, value: dict[str, Any]) -> None:
-        """Learn the topics; the counts come from the timer log."""
+        """Read the names of topics; the counts come from the timer log."""
         for name in value.get("timingCount") or {}:
             self._names[java_hash(name)] = name
 
@@ -57,7 +57,7 @@ class TimerMetrics(JsonTable):
 
 
 class Progress:
-    """Shows where the timer is."""
+    """Answers and facts about the timer."""
 
     def __init__(self, broker: BrokerContext, deliveries: Deliveries) -> None:
         self._timer = broker.timer
@@ -69,13 +69,13 @@ class Progress:
         self._rates = 0.0, 0.0
 
     def show_checkpoint(self, request: Command, connection: Connection) -> Command:
-        """Answer the checkpoint."""
+        """Answer with the checkpoint."""
         if not self._timer.is_open:
             raise RequestRejected(ResponseCode.SYSTEM_ERROR, "The checkpoint is null")
         return request.reply(body=self._timer.checkpoint.encode())
 
     def show_metrics(self, request: Command, connection: Connection) -> Command:
-        """Answer how many messages wait in each topic."""
+        """Answer with the counts of waiting messages by topic."""
         return request.reply(body=self.table.text())
 
     def copy(self, body: bytes) -> None:
@@ -117,7 +117,7 @@ class Progress:
         }
 
     def _sample(self) -> tuple[float, float]:
-        """Return messages a second, in and out, since some seconds ago."""
+        """Return messages a second, in and out, over the last RATE_S or longer."""
         before_s, enqueued, dequeued = self._sampled
         counts = self._deliveries.enqueued.total(), self._deliveries.dequeued.total()
         now_s = time.monotonic()

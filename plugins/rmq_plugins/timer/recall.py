@@ -1,9 +1,9 @@
-"""Request 370: recall a timed message by the handle that its send was answered with.
+"""Request 370: recall a timed message by the handle in the answer to its send.
 
 Handle: URL-safe Base64 of `v1 <topic> <broker> <out time + 1> <unique key>`. The recall
-is a timed message itself, for the same slot: when that is due, the plugin first reads
-the recalls. So 0 promises nothing about a slot that is being delivered; the log and the
-count of late recalls tell of those that came too late.
+is a timed message for the same slot. When the slot is due, the plugin reads the recalls
+first. Code 0 therefore promises nothing for a slot in delivery. The broker logs recalls
+that may come too late, and counts those that did.
 """
 
 import logging
@@ -20,7 +20,7 @@ from rmq.plugin import (
 from rmq.protocol import properties as names
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import Command
-from rmq.protocol.flags import BORN_HOST_V6, PERM_WRITE
+from rmq.protocol.flags import PERM_WRITE, born_host_flag
 from rmq.protocol.handles import RecallHandle
 from rmq.protocol.headers.send import (
     RecallMessageRequestHeader,
@@ -31,7 +31,6 @@ from rmq.protocol.message import Message
 logger = logging.getLogger(__name__)
 
 RECALL_TAG: Final = "_RECALL_TAG_"
-_IPV6_HOST_SIZE: Final = 20
 
 
 class RecallHandler:
@@ -76,10 +75,10 @@ class RecallHandler:
         return Held(answer, result.end_offset, None, timeout_ms)
 
     def _check_request(self, header: RecallMessageRequestHeader) -> RecallHandle:
-        """Make Java's checks in its order."""
+        """Return the handle of a valid request; the checks are in Java's order."""
         config = self._config
         if not config.recall_message_enable:
-            raise _refuse(
+            raise RequestRejected(
                 ResponseCode.NO_PERMISSION, "recall failed, operation is forbidden"
             )
         not_available = "recall failed, broker service not available"
@@ -88,9 +87,9 @@ class RecallHandler:
         if (accept_from_ms and self._clock.now_ms() < accept_from_ms) or not (
             is_writable or config.recall_when_not_writable
         ):
-            raise _refuse(ResponseCode.SERVICE_NOT_AVAILABLE, not_available)
+            raise RequestRejected(ResponseCode.SERVICE_NOT_AVAILABLE, not_available)
         if self._topics.get(header.topic) is None:
-            raise _refuse(
+            raise RequestRejected(
                 ResponseCode.TOPIC_NOT_EXIST,
                 f"recall failed, the topic[{header.topic}] not exist",
             )
@@ -127,15 +126,11 @@ class RecallHandler:
         if header.producer_group:
             properties[names.PRODUCER_GROUP] = header.producer_group
         host = connection.remote_host
-        flags = BORN_HOST_V6 if len(host) == _IPV6_HOST_SIZE else 0
+        flags = born_host_flag(host)
         return Message(
             handle.topic, 0, b"0", 0, flags, now_ms, host, properties=properties
         )
 
 
-def _refuse(code: ResponseCode, remark: str) -> RequestRejected:
-    return RequestRejected(code, remark)
-
-
 def _illegal_operation(remark: str) -> RequestRejected:
-    return _refuse(ResponseCode.ILLEGAL_OPERATION, remark)
+    return RequestRejected(ResponseCode.ILLEGAL_OPERATION, remark)

@@ -1,7 +1,7 @@
 """Lite topics: thousands of small queues below one topic, consumed by POP in order.
 
 Requests 200070, 200071 and 200074 to 200079; 200051 and 200053 with a `liteTopic`;
-sends with the property `__LITE_TOPIC`.  docs/clients/lite.md explains the rules.
+sends with the property `__LITE_TOPIC`. docs/clients/lite.md explains the rules.
 """
 
 from collections.abc import Mapping
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @hookimpl
 def rmq_setup(broker: BrokerContext, register: Register) -> None:
-    """Serve lite topics; consumers are served by masters."""
+    """Serve lite topics; only masters serve their consumers."""
     lite = LiteOnUse(broker, register.config(LiteConfig))
     register.interceptor({LITE_TOPIC}, set_lite_queue, first=True)
     register.handlers(
@@ -68,16 +68,16 @@ def rmq_setup(broker: BrokerContext, register: Register) -> None:
 
 
 def set_lite_queue(message: Message) -> None:
-    """Let a message with a lite topic have an entry in its queue."""
+    """Add the queue of its lite topic to the queues of a message."""
     lite = message.properties[LITE_TOPIC]
     if lite and may_dispatch(message.topic):
         message.set_property(INNER_MULTI_DISPATCH, lite_queue(message.topic, lite))
 
 
 class LiteOnUse:
-    """Lite topics, made at the first request about them, or with the first of them.
+    """Lite topics, created at the first request about them, or with the first queue.
 
-    Most brokers have none, and start without its modules.
+    Most brokers do not use them, and start without these modules.
     """
 
     def __init__(self, broker: BrokerContext, config: LiteConfig) -> None:
@@ -92,7 +92,7 @@ class LiteOnUse:
             self.get_parts()
 
     def get_parts(self) -> "LiteParts":
-        """Return the parts; the first call makes them."""
+        """Return the parts; the first call creates them."""
         if self._parts is None:
             from rmq_plugins.consume.lite.parts import LiteParts
 
@@ -101,7 +101,7 @@ class LiteOnUse:
         return self._parts
 
     def ack(self, handler: Handler, request: Command, connection: Connection) -> Result:
-        """Ack a message of a lite topic; leave others to the handler."""
+        """Ack a message of a lite topic; pass other acks to the handler."""
         if not request.ext_fields.get("liteTopic", "").strip():
             return handler(request, connection)
         return self.get_parts().acks.ack(request, connection)
@@ -109,7 +109,7 @@ class LiteOnUse:
     def change_invisible_time(
         self, handler: Handler, request: Command, connection: Connection
     ) -> Result:
-        """Hide a message of a lite topic longer; leave others to the handler."""
+        """Hide a message of a lite topic longer; pass other requests to the handler."""
         if not request.ext_fields.get("liteTopic", "").strip():
             return handler(request, connection)
         return self.get_parts().acks.change_invisible_time(request, connection)
@@ -117,7 +117,7 @@ class LiteOnUse:
     def delete_topic(
         self, handler: Handler, request: Command, connection: Connection
     ) -> Result:
-        """Delete the lite topics of a parent topic before it."""
+        """Delete the lite topics of a parent topic, then the topic."""
         if self._parts is None:
             return handler(request, connection)
         return self._parts.expiry.delete_topic(handler, request, connection)
@@ -125,7 +125,7 @@ class LiteOnUse:
     def delete_group(
         self, handler: Handler, request: Command, connection: Connection
     ) -> Result:
-        """Let a lite group go with its offsets."""
+        """Delete a lite group together with its offsets."""
         if self._parts is None:
             return handler(request, connection)
         return self._parts.expiry.delete_group(handler, request, connection)
@@ -139,17 +139,17 @@ class LiteOnUse:
             self.get_parts().dispatch.on_arrivals(names)
 
     def drop(self, connection: Connection) -> None:
-        """Forget the POPs of a connection that is closed."""
+        """Remove the held POPs of a closed connection."""
         if self._parts is not None:
             self._parts.held.drop(connection)
 
     def stop(self) -> None:
-        """Answer the POPs that wait."""
+        """Answer the held POPs."""
         if self._parts is not None:
             self._parts.held.end_all()
 
     async def serve(self) -> None:
-        """Do what consumers need, until cancelled."""
+        """Run the tasks for consumers, until cancelled."""
         await self._first_use.wait()
         parts = self.get_parts()
         async with trio.open_nursery() as nursery:

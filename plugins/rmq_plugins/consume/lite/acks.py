@@ -1,35 +1,34 @@
-"""Requests 200051 and 200053 with a `liteTopic`: acks, and another invisible time.
+"""Requests 200051 and 200053 with a `liteTopic`: acks, and a new invisible time.
 
-They go around the handler of the plugin pop, which serves all others.  A late or double
-ack is answered 0.  An ack that the broker knows no POP of, after a restart, moves the
-group's offset only if it is of the next message, so that none is passed over.
+The plugin pop serves these requests without a `liteTopic`. Late and repeated acks get
+code 0. After a restart the broker does not know the POP of an ack. Such an ack moves
+the group's offset only if it acks the next message: the group skips no message.
 """
 
-from typing import Final
-
 from rmq.plugin import BrokerContext, Connection, RequestRejected
-from rmq.protocol.bodies.topics import TopicConfig
-from rmq.protocol.codes import FAQ, ResponseCode
+from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import Command
-from rmq.protocol.handles import ORDERED_REVIVE_QUEUE, PopHandle
+from rmq.protocol.handles import ORDERED_REVIVE_QUEUE
 from rmq.protocol.headers.pop import (
     AckMessageRequestHeader,
     ChangeInvisibleTimeRequestHeader,
-    ChangeInvisibleTimeResponseHeader,
 )
 from rmq.protocol.topics import lite_queue
+from rmq_plugins.consume.answers import answer_invisible_time
+from rmq_plugins.consume.checks import (
+    ConsumeChecks,
+    check_invisible_time,
+    decode_handle,
+)
 from rmq_plugins.consume.lite.dispatch import LiteDispatch
 from rmq_plugins.consume.lite.orders import LiteOrders
-from rmq_plugins.consume.lite.popping import MAX_INVISIBLE_MS
 from rmq_plugins.consume.lite.queues import LiteQueues
 from rmq_plugins.consume.lite.rules import LiteRules
 from rmq_plugins.consume.queue_order import ANOTHER_POP, NOT_POPPED
 
-CHANGED: Final = "not set any response code"
-
 
 class LiteAcks:
-    """The part for lite topics of Java's `AckMessageProcessor` and another."""
+    """The lite part of Java's `AckMessageProcessor` and its sibling for times."""
 
     def __init__(
         self,
@@ -39,7 +38,7 @@ class LiteAcks:
         orders: LiteOrders,
         dispatch: LiteDispatch,
     ) -> None:
-        self._topics = broker.topics
+        self._checks = ConsumeChecks(broker)
         self._offsets = broker.offsets
         self._clock = broker.clock
         self._rules = rules
@@ -50,13 +49,13 @@ class LiteAcks:
     def ack(self, request: Command, connection: Connection) -> Command:
         """Ack a message of a lite topic."""
         header = request.header(AckMessageRequestHeader)
-        self._check_topic(header, connection)
+        self._checks.check_ack(header, connection)
         group, queue = header.consumer_group, _queue(header)
         if self._rules.bound_topic(group) != header.topic:
             raise _invalid("group type or bind topic not match.")
         if header.offset > self._queues.end(queue):
             raise RequestRejected(ResponseCode.NO_MESSAGE, "ack offset illegal.")
-        handle = _handle(header)
+        handle = decode_handle(header.extra_info)
         if header.queue_id != 0 or handle.revive_queue != ORDERED_REVIVE_QUEUE:
             raise _invalid("ack queue illegal.")
         if header.offset >= self._offsets.query(group, queue, 0):
@@ -91,21 +90,17 @@ class LiteAcks:
     ) -> Command:
         """Hide a message of a lite topic longer.
 
-        With `suspend` the whole POP is hidden, and it does not count as a failure.
+        With `suspend` the whole POP is hidden, and does not count as a failure.
         """
         header = request.header(ChangeInvisibleTimeRequestHeader)
-        self._check_topic(header, connection)
+        self._checks.check_ack(header, connection)
         group, queue = header.consumer_group, _queue(header)
         if header.offset > self._queues.end(queue):
-            return _changed(request, 0, 0, 0, ResponseCode.NO_MESSAGE)
-        if not 0 <= header.invisible_time <= MAX_INVISIBLE_MS:
-            raise _invalid(
-                f"invisibleTime {header.invisible_time} is not within 0 and "
-                f"{MAX_INVISIBLE_MS}"
-            )
-        handle = _handle(header)
+            return answer_invisible_time(request, 0, 0, 0, ResponseCode.NO_MESSAGE)
+        check_invisible_time(header.invisible_time)
+        handle = decode_handle(header.extra_info)
         if header.offset < self._offsets.query(group, queue, 0):
-            return _changed(request, 0, 0, 0)
+            return answer_invisible_time(request, 0, 0, 0)
         until_ms = self._clock.now_ms() + header.invisible_time
         order = self._orders.get(queue, group)
         if order is not None and (
@@ -116,59 +111,13 @@ class LiteAcks:
             self._orders.refresh_time(queue, group)
             self._dispatch.update_alarm()
         left_ms = until_ms - handle.pop_ms
-        return _changed(request, handle.pop_ms, left_ms, handle.revive_queue)
-
-    def _check_topic(
-        self, header: AckMessageRequestHeader, connection: Connection
-    ) -> None:
-        """Make the checks that all acks have."""
-        topic = self._topics.get(header.topic)
-        if topic is None:
-            raise RequestRejected(
-                ResponseCode.TOPIC_NOT_EXIST,
-                f"topic[{header.topic}] not exist, apply first please! {FAQ}",
-            )
-        _check_queue_id(header, topic, connection)
+        return answer_invisible_time(
+            request, handle.pop_ms, left_ms, handle.revive_queue
+        )
 
 
 def _queue(header: AckMessageRequestHeader) -> str:
     return lite_queue(header.topic, header.lite_topic or "")
-
-
-def _handle(header: AckMessageRequestHeader) -> PopHandle:
-    handle = PopHandle.decode(header.extra_info)
-    if handle is None:
-        raise RequestRejected(
-            ResponseCode.SYSTEM_ERROR,
-            "extraInfo is no receipt handle: it has start, time, invisible time, "
-            "revive queue, flag and broker, joined by blanks",
-        )
-    return handle
-
-
-def _check_queue_id(
-    header: AckMessageRequestHeader, topic: TopicConfig, connection: Connection
-) -> None:
-    if not 0 <= header.queue_id < topic.read_queue_nums:
-        raise RequestRejected(
-            ResponseCode.MESSAGE_ILLEGAL,
-            f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}] "
-            f"topicConfig.readQueueNums:[{topic.read_queue_nums}] "
-            f"consumer:[{connection.remote_address}]",
-        )
-
-
-def _changed(
-    request: Command,
-    pop_ms: int,
-    invisible_ms: int,
-    revive_queue: int,
-    code: ResponseCode = ResponseCode.SUCCESS,
-) -> Command:
-    header = ChangeInvisibleTimeResponseHeader(
-        pop_time=pop_ms, invisible_time=invisible_ms, revive_qid=revive_queue
-    )
-    return request.reply(code, CHANGED, header=header)
 
 
 def _invalid(remark: str) -> RequestRejected:

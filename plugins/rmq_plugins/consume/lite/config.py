@@ -6,7 +6,7 @@ _DAY_MS = 86_400_000
 
 
 class LiteConfig(Configuration):
-    """When lite topics, subscriptions and events are looked at, and how many may be."""
+    """Intervals and limits of lite topics, subscriptions and events."""
 
     max_subscriptions: int = option(
         100_000,
@@ -14,7 +14,7 @@ class LiteConfig(Configuration):
         low=0,
         high=10_000_000,
         dynamic=True,
-        doc="pairs of a client and a lite topic that it takes",
+        doc="pairs of a client and a lite topic in its subscription",
     )
     max_client_events: int = option(
         100,
@@ -31,7 +31,7 @@ class LiteConfig(Configuration):
         low=100,
         high=_DAY_MS,
         dynamic=True,
-        doc="how often events of clients that do not ask go to others",
+        doc="how often events of clients that do not pop go to other clients",
     )
     full_dispatch_delay_ms: int = option(
         10_000,
@@ -39,7 +39,7 @@ class LiteConfig(Configuration):
         low=50,
         high=_DAY_MS,
         dynamic=True,
-        doc="how long after a full set of events all lite topics are looked at",
+        doc="delay from a full set of events to a check of all lite topics",
     )
     wildcard_dispatch_delay_ms: int = option(
         10_000,
@@ -55,7 +55,7 @@ class LiteConfig(Configuration):
         low=100,
         high=_DAY_MS,
         dynamic=True,
-        doc="how often subscriptions of silent clients are looked for",
+        doc="how often the broker looks for silent clients with subscriptions",
     )
     subscription_timeout_ms: int = option(
         180_000,
@@ -63,7 +63,7 @@ class LiteConfig(Configuration):
         low=100,
         high=_DAY_MS,
         dynamic=True,
-        doc="a client that sends no subscriptions for so long is forgotten",
+        doc="the broker removes a client that sends no subscriptions for so long",
     )
     expiration_check_ms: int = option(
         120_000,
@@ -71,7 +71,7 @@ class LiteConfig(Configuration):
         low=100,
         high=_DAY_MS,
         dynamic=True,
-        doc="how often expired lite topics are looked for",
+        doc="how often the broker deletes expired lite topics",
     )
     least_expiration_ms: int = option(
         900_000,

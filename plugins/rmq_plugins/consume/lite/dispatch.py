@@ -1,10 +1,10 @@
-"""LiteDispatch: gives each lite topic with new messages to one client of each group.
+"""LiteDispatch: assigns each lite topic with new messages to one client of each group.
 
-A message that arrives, an ack, the end of an invisible time or a new subscription makes
-an event: the lite topic enters the set of one client, in turn, and a POP of that client
-that waits is woken.  A client whose set is full has all its lite topics looked at some
-seconds later (a full dispatch).  Events of a client that does not ask go to others.
-Known in Java as `LiteEventDispatcher`.
+Four causes create an event: an arrival, an ack, the end of an invisible time, and a new
+subscription. The lite topic then enters the event set of one client, in turn, and a
+held POP of this client wakes up. If the set is full, a full dispatch checks all lite
+topics of the client some seconds later. The events of a client that stops to pop go to
+other clients. Known in Java as `LiteEventDispatcher`.
 """
 
 import heapq
@@ -24,23 +24,23 @@ from rmq_plugins.consume.lite.rules import LiteRules
 from rmq_plugins.consume.lite.subscriptions import Subscriptions
 
 TRIES: Final = 32
-"""Clients of a group that are tried for one event."""
+"""Clients of a group that one event tries."""
 
 BLOCKED_MS: Final = 10_000
-"""So long others are preferred to a client that left its events."""
+"""Time in which events prefer other clients to one that did not pop its events."""
 
 WILDCARD_MS: Final = 5_000
-"""After a client of a wildcard group has subscribed, all lite topics are looked at."""
+"""Delay from a subscription of a wildcard group to a check of all lite topics."""
 
 ABANDONED_MS: Final = 24 * 3_600_000
-"""What a group has popped is forgotten when nobody pops the lite topic for so long."""
+"""After this time without a POP of the lite topic, the last POP of a group expires."""
 
 TURN_SIZE: Final = 50
-"""Lite topics that a full dispatch looks at before others have their turn."""
+"""Lite topics that a full dispatch checks in one turn."""
 
 
 class LiteDispatch:
-    """The events, and what makes them."""
+    """The events of all clients, and their causes."""
 
     def __init__(
         self,
@@ -62,16 +62,16 @@ class LiteDispatch:
         self._orders = orders
         self._held = held
         self._blocked: dict[str, int] = {}
-        """Clients that left their events, with the time until when they are avoided."""
+        """Clients that did not pop their events, with the end of BLOCKED_MS."""
 
         self._due: dict[tuple[str, str], int] = {}
-        """Full dispatches to come: client ("" for a wildcard group) and group."""
+        """Planned full dispatches: client ("" for a wildcard group) and group."""
 
         self._due_times: list[tuple[int, tuple[str, str]]] = []
         self.events = Events()
         self.alarm = Alarm(broker.clock.steady_ms)
 
-    # -- what makes events
+    # -- causes of events
 
     def on_arrivals(self, names: Iterable[str]) -> None:
         """Offer the lite topics that got messages."""
@@ -81,12 +81,15 @@ class LiteDispatch:
                 self.offer_all(queue)
 
     def offer_all(self, queue: str) -> None:
-        """Offer a lite topic to one client of each group that takes it."""
+        """Offer a lite topic to one client of each group that subscribes to it."""
         for group in self._subscriptions.groups_of(queue):
             self.offer(queue, group)
 
     def offer(self, queue: str, group: str, *, but: str = "") -> bool:
-        """Offer a lite topic to one client of a group, to `but` last; False if none."""
+        """Offer a lite topic to one client of a group, to `but` last.
+
+        False if all event sets are full.
+        """
         clients = self._subscriptions.clients_of(queue, group)
         is_wildcard = self._rules.is_wildcard(group)
         tried = list(islice(clients, TRIES))
@@ -110,7 +113,7 @@ class LiteDispatch:
         return self.events.open(client_id, group, most, now_ms).offer(queue)
 
     def offer_new(self, client_id: str, group: str, new: list[str]) -> None:
-        """Offer the new lite topics of a client that have messages."""
+        """Offer the lite topics with messages of a new subscription."""
         if new and self._rules.is_wildcard(group):
             self.dispatch_later("", group, WILDCARD_MS)
             return
@@ -119,7 +122,7 @@ class LiteDispatch:
                 self.offer(queue, group)
 
     def offer_to_others(self, client_id: str, group: str) -> None:
-        """Offer the events of a client that is gone to the others of its group."""
+        """Offer the events of a client to the other clients of its group."""
         for queue in self.events.drop(client_id):
             self.offer(queue, group, but=client_id)
 
@@ -134,7 +137,7 @@ class LiteDispatch:
     def dispatch_later(
         self, client_id: str, group: str, delay_ms: int | None = None
     ) -> None:
-        """Look at all lite topics of a client, or of a wildcard group, later."""
+        """Plan a full dispatch of a client, or of a wildcard group."""
         key = client_id, group
         if key in self._due:
             return
@@ -146,14 +149,14 @@ class LiteDispatch:
         self._wake_at(at_ms)
 
     async def dispatch(self, client_id: str, group: str) -> None:
-        """Look at all lite topics of a client, or of a wildcard group."""
+        """Check all lite topics of a client, or of a wildcard group."""
         if client_id and not self._rules.is_wildcard(group):
             await self._dispatch_client(client_id, group)
         else:
             await self._dispatch_wildcard(group)
 
     async def dispatch_group(self, group: str) -> None:
-        """Look at all lite topics of all clients of a group."""
+        """Check all lite topics of all clients of a group."""
         if self._rules.is_wildcard(group):
             await self._dispatch_wildcard(group)
             return
@@ -192,7 +195,7 @@ class LiteDispatch:
                 await self._next_turn()
 
     def _has_available(self, queue: str, group: str) -> bool:
-        """Whether a lite topic has messages for a group, and may give them now."""
+        """Whether a lite topic has messages for a group, and no POP blocks it."""
         end = self._queues.end(queue)
         if end <= 0 or self._offsets.query(group, queue, 0) >= end:
             return False
@@ -202,23 +205,23 @@ class LiteDispatch:
     # -- tasks
 
     def _wake_at(self, at_ms: int) -> None:
-        """Wake the task at a time of the wall."""
+        """Wake the task at a time of the wall clock."""
         left_ms = max(0, at_ms - self._clock.now_ms())
         self.alarm.wake_at(self._clock.steady_ms() + left_ms)
 
     def update_alarm(self) -> None:
-        """Hear that queues have new times at which they give messages again."""
+        """Set the alarm to the next time at which a queue is not blocked any more."""
         if self._orders.next_ms is not None:
             self._wake_at(self._orders.next_ms)
 
     async def run(self) -> None:
-        """Make the events of times that are over, until cancelled."""
+        """Create the events of due times, until cancelled."""
         while True:
             await self.alarm.wait()
             await self.dispatch_due()
 
     async def dispatch_due(self) -> None:
-        """Make the events of times that are over, and ask for the next time."""
+        """Create the events of due times, and set the alarm to the next time."""
         for queue, group in self._orders.take_unblocked(self._clock.now_ms()):
             self.offer(queue, group)
             await self._next_turn()
@@ -231,13 +234,13 @@ class LiteDispatch:
             self._wake_at(self._due_times[0][0])
 
     async def watch_clients(self) -> None:
-        """Give the events of clients that do not ask to others, until cancelled."""
+        """Reassign the events of clients that do not pop, until cancelled."""
         while True:
             await trio.sleep(self._config.event_check_ms / 1_000)
             await self.check_clients()
 
     async def check_clients(self) -> None:
-        """Give the events of clients that do not ask to others."""
+        """Reassign the events of clients that do not pop."""
         now_ms = self._clock.now_ms()
         self._orders.drop_before(now_ms - ABANDONED_MS)
         self._blocked = {

@@ -1,7 +1,7 @@
-"""Events: the lite topics for which a client has to ask next.
+"""Events: the lite topics that a client pops next.
 
-Each client has a set of queues that may have messages for it, in the order in which
-these came, up to the limit of its group.  Pure: times are arguments.
+Each client has a set of queues that may have messages for it, in the order of the
+events. The group limits its size. Pure: times are arguments.
 Known in Java as `ClientEventSet`.
 """
 
@@ -11,13 +11,13 @@ from typing import Final
 import msgspec
 
 WAIT_MS: Final = 35_000
-"""A client that did not ask for so long is away: a POP waits for 30 s at most."""
+"""A client that did not pop for so long is away: a POP waits for 30 s at most."""
 
 IDLE_MS: Final = 10_000
-"""A client with events that did not ask for so long is blocked."""
+"""A client with events that did not pop for so long is blocked."""
 
 LOW_WATER: Final = 0.2
-"""A full dispatch begins when the set is emptier than this."""
+"""A full dispatch begins if the set is emptier than this share of its limit."""
 
 
 class ClientEvents(msgspec.Struct, eq=False):
@@ -37,7 +37,7 @@ class ClientEvents(msgspec.Struct, eq=False):
         return True
 
     def take_oldest(self, now_ms: int) -> str | None:
-        """Remove and return the queue that came first."""
+        """Remove and return the queue of the oldest event."""
         self.polled_ms = now_ms
         queue = next(iter(self.queues), None)
         if queue is not None:
@@ -46,7 +46,7 @@ class ClientEvents(msgspec.Struct, eq=False):
         return queue
 
     def is_blocked(self, now_ms: int) -> bool:
-        """Whether the client leaves its events."""
+        """Whether the client is away, or does not pop its events."""
         idle_ms = now_ms - self.polled_ms
         return idle_ms > WAIT_MS or (bool(self.queues) and idle_ms > IDLE_MS)
 
@@ -71,7 +71,7 @@ class Events:
         return self._of_client.get(client_id)
 
     def open(self, client_id: str, group: str, most: int, now_ms: int) -> ClientEvents:
-        """Return the set of a client, made if there is none."""
+        """Return the set of a client; create it if necessary."""
         events = self._of_client.get(client_id)
         if events is None:
             events = ClientEvents(group, most, now_ms, now_ms)
@@ -79,10 +79,10 @@ class Events:
         return events
 
     def drop(self, client_id: str) -> list[str]:
-        """Forget a client; return its events."""
+        """Remove a client; return its events."""
         events = self._of_client.pop(client_id, None)
         return [] if events is None else list(events.queues)
 
     def items(self) -> Iterator[tuple[str, ClientEvents]]:
-        """Yield client ids and sets; they may change meanwhile."""
+        """Yield client ids and sets, as they were at the first one."""
         yield from list(self._of_client.items())

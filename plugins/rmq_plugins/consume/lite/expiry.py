@@ -1,9 +1,10 @@
-"""LiteExpiry: lite topics without messages for long go, and those of a deleted parent.
+"""LiteExpiry: deletes lite topics without new messages, and those of a deleted parent.
 
-`lite.topic.expiration` of the parent topic says after how many minutes.  Queue, offsets
-of the groups and subscriptions go together; the records stay in the log as long as
-others.  The parent topic is deleted after its lite topics, and a lite group with its
-offsets, whatever the request says.  Known in Java as `LiteLifecycleManager`.
+`lite.topic.expiration` of the parent topic is the limit in minutes. A lite topic is
+deleted with its queue, the offsets of the groups and the subscriptions. Its records
+stay in the log as long as others. A parent topic is deleted after its lite topics. A
+lite group is always deleted with its offsets, also if the request does not demand it.
+Known in Java as `LiteLifecycleManager`.
 """
 
 from collections.abc import Coroutine
@@ -28,6 +29,8 @@ from rmq_plugins.consume.lite.rules import LiteRules, expiration_minutes, is_lit
 from rmq_plugins.consume.lite.subscriptions import Subscriptions
 
 TURN_SIZE: Final = 50
+"""Lite topics that the check reads in one turn."""
+
 DELETION_BATCH: Final = 1_000
 """Lite topics whose deletion is saved together."""
 
@@ -87,7 +90,7 @@ class LiteExpiry:
             await self._delete(expired, limit_ms)
 
     def _silent_ms(self, queue: str) -> int:
-        """Return how old the last message is; 0 of a queue without messages."""
+        """Return the age of the last message; 0 for a queue without messages."""
         end = self._queues.end(queue)
         if end <= 0:
             return 0
@@ -95,11 +98,11 @@ class LiteExpiry:
         return self._clock.now_ms() - at_ms
 
     async def _delete(self, queues: list[str], limit_ms: int = -1) -> None:
-        """Delete lite topics that are still older than the limit, some at once."""
+        """Delete, in batches, the lite topics that are still older than the limit."""
         while queues:
-            some, queues = queues[:DELETION_BATCH], queues[DELETION_BATCH:]
-            await trio.to_thread.run_sync(self._store.note_deletion(set(some)))
-            for queue in some:
+            batch, queues = queues[:DELETION_BATCH], queues[DELETION_BATCH:]
+            await trio.to_thread.run_sync(self._store.note_deletion(set(batch)))
+            for queue in batch:
                 if self._silent_ms(queue) > limit_ms:
                     await self._delete_one(queue)
 
@@ -115,7 +118,7 @@ class LiteExpiry:
     def delete_topic(
         self, handler: Handler, request: Command, connection: Connection
     ) -> Result:
-        """Delete the lite topics of a parent topic before it."""
+        """Delete the lite topics of a parent topic, then the topic."""
         topic = self._topics.get(request.ext_fields.get("topic", ""))
         if topic is None or not is_lite(topic):
             return handler(request, connection)
@@ -131,7 +134,7 @@ class LiteExpiry:
     def delete_group(
         self, handler: Handler, request: Command, connection: Connection
     ) -> Result:
-        """Let a lite group go with its offsets."""
+        """Delete a lite group together with its offsets."""
         if self._rules.bound_topic(request.ext_fields.get("groupName", "")) is not None:
             request.ext_fields["cleanOffset"] = "true"
         return handler(request, connection)

@@ -1,8 +1,8 @@
-"""LiteOrders: what groups have popped of lite topics, and not acked.
+"""LiteOrders: the POPs of lite topics that groups have not acked.
 
-In memory only, as in Java: after a restart groups go on from their committed offsets.
-An entry goes when all of it is acked.  Of each entry the table knows when the queue
-gives messages again.  Known in Java as `MemoryConsumerOrderInfoManager`.
+In memory only, as in Java: after a restart groups continue at their committed offsets.
+An entry is removed after its last ack. A heap has the times at which queues are not
+blocked any more. Known in Java as `MemoryConsumerOrderInfoManager`.
 """
 
 import heapq
@@ -13,10 +13,10 @@ from typing import Final
 from rmq_plugins.consume.queue_order import QueueOrder
 
 MAX_ORDERS: Final = 200_000
-"""Pairs of a lite topic and a group with messages that are not acked."""
+"""Pairs of a lite topic and a group with open messages."""
 
 SLACK: Final = 1_000
-"""Old times that the heap may hold besides those that count."""
+"""Outdated times that the heap may contain."""
 
 Key = tuple[str, str]
 """Queue and group."""
@@ -52,7 +52,7 @@ class LiteOrders:
         self.refresh_time(queue, group)
 
     def refresh_time(self, queue: str, group: str) -> None:
-        """Find anew when a queue gives messages."""
+        """Compute again until when a queue is blocked."""
         key = queue, group
         at_ms = self._orders[key].blocked_until_ms(0)
         self._unblock_ms[key] = at_ms
@@ -62,12 +62,12 @@ class LiteOrders:
             heapq.heapify(self._times)
 
     def drop(self, queue: str, group: str) -> None:
-        """Forget what was popped."""
+        """Remove the last POP."""
         self._orders.pop((queue, group), None)
         self._unblock_ms.pop((queue, group), None)
 
     def drop_before(self, before_ms: int) -> None:
-        """Forget POPs before a time, whose messages nobody asked for again."""
+        """Remove the POPs before a time that no later POP has replaced."""
         for key, order in list(islice(self._orders.items(), SLACK)):
             if order.last_ms >= before_ms:
                 return
@@ -75,11 +75,11 @@ class LiteOrders:
 
     @property
     def next_ms(self) -> int | None:
-        """When a queue may give messages again, at the earliest."""
+        """The next time at which a queue may not be blocked any more."""
         return self._times[0][0] if self._times else None
 
     def take_unblocked(self, now_ms: int) -> Iterator[Key]:
-        """Yield the queues whose time has come, each once."""
+        """Yield the queues that are not blocked any more, each once."""
         while self._times and self._times[0][0] <= now_ms:
             at_ms, key = heapq.heappop(self._times)
             if self._unblock_ms.get(key) == at_ms:

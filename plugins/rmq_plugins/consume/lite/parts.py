@@ -1,4 +1,4 @@
-"""LiteParts: everything of lite topics in one broker, put together."""
+"""LiteParts: the tables, handlers and tasks of lite topics in one broker."""
 
 from rmq.plugin import BrokerContext
 from rmq_plugins.consume.held_pops import HeldPops

@@ -1,8 +1,8 @@
-"""Request 200070.
+"""Request 200070 POP_LITE_MESSAGE: messages of the lite topics of a client's events.
 
-POP_LITE_MESSAGE takes messages of the lite topics for which the client has events, of
-each in order: it gives no more of one until all that it gave are acked, or visible
-again.  A POP that finds nothing waits.  Known in Java as `PopLiteMessageProcessor`.
+Each lite topic is consumed in order. It gives no more messages until all of its last
+POP are acked or visible again. A POP that finds no message waits.
+Known in Java as `PopLiteMessageProcessor`.
 """
 
 from collections.abc import Iterator
@@ -27,6 +27,8 @@ from rmq.protocol.headers.lite import (
 from rmq.protocol.properties import INNER_MULTI_DISPATCH, INNER_MULTI_QUEUE_OFFSET
 from rmq.protocol.records import decode_stored
 from rmq.protocol.topics import split_lite_queue
+from rmq_plugins.consume.answers import FOUND, NOTHING
+from rmq_plugins.consume.checks import MAX_INVISIBLE_MS, MAX_MESSAGES
 from rmq_plugins.consume.held_pops import ANY_QUEUE, HeldPop, HeldPops
 from rmq_plugins.consume.lite.dispatch import LiteDispatch
 from rmq_plugins.consume.lite.orders import LiteOrders
@@ -34,11 +36,6 @@ from rmq_plugins.consume.lite.queues import LiteQueues
 from rmq_plugins.consume.lite.rules import bound_topic, is_lite
 from rmq_plugins.consume.lite.subscriptions import Subscriptions
 from rmq_plugins.consume.queue_order import QueueOrder
-
-MAX_MESSAGES: Final = 32
-MAX_INVISIBLE_MS: Final = 24 * 3_600_000
-FOUND: Final = "FOUND"
-NOTHING: Final = "NO_MESSAGE_IN_QUEUE"
 
 _MOVED: Final = (
     GetStatus.OFFSET_TOO_SMALL,
@@ -49,7 +46,7 @@ _MOVED: Final = (
 
 
 class _Collected:
-    """What a POP has collected."""
+    """The messages that a POP has collected."""
 
     def __init__(self, header: PopLiteMessageRequestHeader, pop_ms: int) -> None:
         self.header = header
@@ -93,7 +90,7 @@ class LitePops:
         self._held = held
 
     def pop(self, request: Command, connection: Connection) -> Command | None:
-        """Answer with messages, or keep the request until there are some."""
+        """Answer with messages, or hold the request until some arrive."""
         header = request.header(PopLiteMessageRequestHeader)
         try:
             self._check_request(header, connection)
@@ -116,7 +113,7 @@ class LitePops:
         return _answer_nothing(request, answer, ResponseCode.POLLING_FULL)
 
     def _resume(self, held: HeldPop, is_over: bool) -> Command | None:
-        """Run a POP that waited again."""
+        """Run a held POP again."""
         request = held.request
         header = request.header(PopLiteMessageRequestHeader)
         try:
@@ -191,9 +188,9 @@ class LitePops:
     # -- messages
 
     def _collect(self, header: PopLiteMessageRequestHeader) -> _Collected:
-        """Take from the client's lite topics until the answer is full.
+        """Collect messages of the client's lite topics until the answer is full.
 
-        Whoever names a client of another group gets nothing of its events.
+        A request with the client id of another group gets none of its events.
         """
         answer = _Collected(header, self._clock.now_ms())
         client_id, group = header.client_id, header.consumer_group
@@ -211,7 +208,7 @@ class LitePops:
         return answer
 
     def _pop_queue(self, queue: str, answer: _Collected) -> None:
-        """Take messages of one lite topic, unless it gives none now."""
+        """Collect messages of one lite topic, unless its last POP blocks it."""
         header, group = answer.header, answer.header.consumer_group
         if self._offsets.take_reset(group, queue, 0) is not None:
             self._orders.drop(queue, group)
@@ -219,14 +216,9 @@ class LitePops:
         if before is None and self._orders.is_full:
             self._dispatch.dispatch_later(header.client_id, group)
             return
-        is_again = (
-            before is not None
-            and header.attempt_id is not None
-            and header.attempt_id == before.attempt_id
-        )
         if (
             before is not None
-            and not is_again
+            and (header.attempt_id is None or header.attempt_id != before.attempt_id)
             and before.blocked_until_ms(header.invisible_time) > answer.pop_ms
         ):
             return
@@ -255,9 +247,9 @@ class LitePops:
         )
 
     def _read(self, queue: str, group: str, most: int) -> GetResult | None:
-        """Return the messages from the group's offset on; None if there are none.
+        """Return the messages from the group's offset on; None without messages.
 
-        An offset that the queue does not have any more is corrected.
+        If the queue has lost this offset, the group goes on at the next one.
         """
         offset = self._find_start(queue, group)
         for _ in range(2):
@@ -271,7 +263,10 @@ class LitePops:
         return None
 
     def _find_start(self, queue: str, group: str) -> int:
-        """Return the group's offset; a new group begins at the start of what is hot."""
+        """Return the group's offset.
+
+        A new group begins at 0 if this message is in memory, else at the last message.
+        """
         offset = self._offsets.query(group, queue, 0)
         if offset < 0:
             offset = 0

@@ -1,7 +1,7 @@
 """LiteQueues: the lite topics that exist, by parent topic.
 
-One exists while its light message queue is in the store.  An index of its own, so that
-a question about one parent topic does not walk over all queues of the store.
+A lite topic exists while its light message queue is in the store. This index exists so
+that a query about one parent topic does not iterate over all queues of the store.
 """
 
 from rmq.plugin import BrokerContext
@@ -9,7 +9,7 @@ from rmq.protocol.topics import split_lite_queue
 
 
 class LiteQueues:
-    """Names of queues; ends are those that readers see."""
+    """Names of queues, and the ends that readers see."""
 
     def __init__(self, broker: BrokerContext) -> None:
         self._messages = broker.messages
@@ -18,13 +18,13 @@ class LiteQueues:
             self.add(name)
 
     def add(self, name: str) -> None:
-        """Note a queue, which may be new."""
+        """Add a queue if it is new."""
         parts = split_lite_queue(name)
         if parts is not None:
             self._of_parent.setdefault(parts[0], {})[name] = None
 
     def drop(self, name: str) -> None:
-        """Forget a queue that is deleted."""
+        """Remove a deleted queue."""
         parts = split_lite_queue(name)
         if parts is None or parts[0] not in self._of_parent:
             return
@@ -45,5 +45,5 @@ class LiteQueues:
         return len(self._of_parent.get(parent, ()))
 
     def end(self, name: str) -> int:
-        """Return the offset after the last message, 0 if there is no queue."""
+        """Return the offset after the last message; 0 without a queue."""
         return self._messages.max_offset(name, 0)

@@ -1,4 +1,4 @@
-"""LiteRules: what topics and groups say about lite topics, by their attributes.
+"""LiteRules: the attributes of topics and groups that concern lite topics.
 
 Known in Java as `LiteMetadataUtil`.
 """
@@ -20,7 +20,7 @@ _MOST_EVENTS: Final = "lite.sub.client.max.event.cnt"
 _WILDCARD: Final = "lite.sub.wildcard"
 
 MAX_EVENTS: Final = 10_000
-"""Java has no limit; a client's set is in memory."""
+"""Java has no limit; here the set of a client is in memory."""
 
 
 def is_lite(topic: TopicConfig) -> bool:
@@ -29,7 +29,7 @@ def is_lite(topic: TopicConfig) -> bool:
 
 
 def expiration_minutes(topic: TopicConfig) -> int:
-    """Return after how many minutes lite topics go; -1: never."""
+    """Return the minutes after which lite topics expire; -1: never."""
     text = topic.attributes.get(_EXPIRATION, "-1")
     return int(text) if is_lite(topic) and text.isdecimal() else -1
 
@@ -40,7 +40,7 @@ def bound_topic(group: SubscriptionGroupConfig) -> str | None:
 
 
 class LiteRules:
-    """The tables of topics and groups, asked about lite topics."""
+    """Looks up the rules of topics and groups by name."""
 
     def __init__(self, broker: BrokerContext) -> None:
         self._topics = broker.topics
@@ -51,27 +51,27 @@ class LiteRules:
         return None if config is None else config.attributes.get(name)
 
     def bound_topic(self, group: str) -> str | None:
-        """Return the parent topic that a group is bound to."""
+        """Return the parent topic of a lite group; None for other groups."""
         return self._get_attribute(group, _BIND)
 
     def is_exclusive(self, group: str) -> bool:
-        """Whether a lite topic has one client of the group, the latest."""
+        """Whether a lite topic has only one client of the group, the latest."""
         return self._get_attribute(group, _MODEL) == "Exclusive"
 
     def is_wildcard(self, group: str) -> bool:
-        """Whether the clients of a group take every lite topic."""
+        """Whether the clients of a group subscribe to every lite topic."""
         return self._get_attribute(group, _WILDCARD) is not None
 
     def resets_evicted(self, group: str) -> bool:
-        """Whether the group begins again when a lite topic goes to another client."""
+        """Whether an eviction resets the group's offset in the lite topic."""
         return (self._get_attribute(group, _RESET_EXCLUSIVE) or "").lower() == "true"
 
     def resets_removed(self, group: str) -> bool:
-        """Whether the group begins again after a client has unsubscribed."""
+        """Whether an unsubscription resets the group's offset in the lite topic."""
         return (self._get_attribute(group, _RESET_UNSUBSCRIBE) or "").lower() == "true"
 
     def event_limit(self, group: str, default: int) -> int:
-        """Return how many events a client of the group may have."""
+        """Return the limit of events of a client of the group."""
         text = self._get_attribute(group, _MOST_EVENTS) or ""
         is_number = text.isascii() and text.isdecimal() and len(text) <= 9
         most = int(text) if is_number else 0
@@ -80,7 +80,7 @@ class LiteRules:
     def find_parent(
         self, name: str, remark: str = "Topic [%s] type not match."
     ) -> TopicConfig:
-        """Return a parent topic; RequestRejected if there is none of this name."""
+        """Return a parent topic; refuse other names."""
         topic = self._topics.get(name)
         if topic is None:
             raise RequestRejected(

@@ -1,14 +1,15 @@
-"""Sharding: on which broker senders put a lite topic.
+"""Sharding: finds the broker to which proxies send the messages of a lite topic.
 
 A proxy chooses by consistent hashing of the name over the write queues of the parent
-topic, in the order of brokers; see Guava's `Hashing.consistentHash`.  This broker takes
-subscriptions of every lite topic, so that only tools ask for it.
+topic, in the order of brokers; see Guava's `Hashing.consistentHash`. Only tools query
+this, because a broker accepts subscriptions of every lite topic.
 Known in Java as `LiteShardingImpl`.
 """
 
 from typing import Final
 
 from rmq.plugin import PERM_WRITE, BrokerContext, PeerError
+from rmq.plugin.native import java_hash
 
 _MULTIPLIER: Final = 2_862_933_555_777_941_757
 _MASK: Final = (1 << 64) - 1
@@ -16,14 +17,14 @@ _MASTER: Final = 0
 
 
 class Sharding:
-    """Asks the name servers for the parent topic."""
+    """Finds the brokers of a parent topic by its route in the name servers."""
 
     def __init__(self, broker: BrokerContext) -> None:
         self._directory = broker.name_servers.directory
         self._own_name = broker.config.broker_name
 
     async def is_here(self, parent: str, lite: str) -> bool:
-        """Whether senders put a lite topic on this broker; yes if nobody knows."""
+        """Whether proxies send a lite topic to this broker; True without a route."""
         try:
             route = await self._directory.route(parent)
         except PeerError:
@@ -52,7 +53,7 @@ def choose_bucket(name: str, count: int) -> int:
     >>> [bucket(f"lite{number}", 8) for number in range(4)]
     [3, 0, 4, 7]
     """
-    state = _java_hash(name) & _MASK
+    state = java_hash(name) & _MASK
     candidate = 0
     while True:
         state = (_MULTIPLIER * state + 1) & _MASK
@@ -61,11 +62,3 @@ def choose_bucket(name: str, count: int) -> int:
         if number == 1 << 31 or following >= count:  # the first is negative in Java
             return candidate
         candidate = following
-
-
-def _java_hash(text: str) -> int:
-    """Return `String.hashCode`, with its sign."""
-    found = 0
-    for letter in text:
-        found = (31 * found + ord(letter)) & 0xFFFF_FFFF
-    return found - (1 << 32) if found >> 31 else found

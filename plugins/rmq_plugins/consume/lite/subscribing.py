@@ -1,8 +1,8 @@
-"""Request 200071.
+"""Request 200071 LITE_SUBSCRIPTION_CTL: clients change their lite topics.
 
-LITE_SUBSCRIPTION_CTL changes which lite topics clients take; a proxy sends it for its
-clients, again and again.  A client that was evicted by another one of an exclusive
-group gets request 200073.  Known in Java as `LiteSubscriptionCtlProcessor`.
+A proxy sends it for its clients, and repeats it. In an exclusive group the latest
+client evicts the others; the broker sends them request 200073.
+Known in Java as `LiteSubscriptionCtlProcessor`.
 """
 
 from collections.abc import Iterable
@@ -94,7 +94,7 @@ class LiteSubscribing:
         return request.reply()
 
     def _add(self, change: "_Change", connection: Connection) -> None:
-        """PARTIAL_ADD."""
+        """PARTIAL_ADD: the client subscribes to more lite topics."""
         client_id, group = change.client_id, change.group
         self._check_group(change)
         if self._rules.is_wildcard(group):
@@ -112,7 +112,7 @@ class LiteSubscribing:
         self._dispatch.offer_new(client_id, group, new)
 
     def _remove(self, change: "_Change", connection: Connection) -> None:
-        """PARTIAL_REMOVE."""
+        """PARTIAL_REMOVE: the client unsubscribes from some lite topics."""
         known = self._subscriptions.get(change.client_id)
         if known is None or known.group != change.group:
             return
@@ -122,7 +122,7 @@ class LiteSubscribing:
                 self._move_offset(queue, change.group, FIRST)
 
     def _replace(self, change: "_Change", connection: Connection) -> None:
-        """COMPLETE_ADD: these lite topics and no others."""
+        """COMPLETE_ADD: the client subscribes to these lite topics and no others."""
         client_id, group = change.client_id, change.group
         self._check_group(change)
         queues: Iterable[str] = change.queues
@@ -137,18 +137,18 @@ class LiteSubscribing:
         self._dispatch.offer_new(client_id, group, new)
 
     def _drop(self, change: "_Change", connection: Connection) -> None:
-        """COMPLETE_REMOVE: the client is going."""
+        """COMPLETE_REMOVE: the client ends."""
         known = self._subscriptions.get(change.client_id)
         if known is not None and known.group == change.group:
             self.drop_client(change.client_id)
 
     def drop_client(self, client_id: str) -> None:
-        """Forget a client, and give its events to others."""
+        """Remove a client, and offer its events to others."""
         known = self._subscriptions.drop(client_id)
         if known is not None:
             self._dispatch.offer_to_others(client_id, known.group)
 
-    # -- parts of these
+    # -- parts of the actions
 
     def _check_group(self, change: "_Change") -> None:
         config = self._groups.find(change.group)
@@ -163,7 +163,7 @@ class LiteSubscribing:
             )
 
     def _check_room(self, change: "_Change", queues: Iterable[str]) -> None:
-        """Refuse what is more than `maxLiteSubscriptionCount`, also of clients."""
+        """Refuse more subscriptions, or clients, than `maxLiteSubscriptionCount`."""
         known = self._subscriptions.get(change.client_id)
         mine = {} if known is None else known.queues
         more = sum(queue not in mine for queue in queues)
@@ -192,7 +192,7 @@ class LiteSubscribing:
         )
 
     def _evict_others(self, queue: str, change: "_Change") -> None:
-        """Take a lite topic from the group's other clients, and tell them."""
+        """Remove a lite topic from the group's other clients, and notify them."""
         group = change.group
         for client_id in list(self._subscriptions.clients_of(queue, group)):
             if client_id == change.client_id:
@@ -212,7 +212,7 @@ class LiteSubscribing:
             evicted.connection.send_nowait(notice)
 
     def _move_offset(self, queue: str, group: str, option: OffsetOption | None) -> None:
-        """Let a group go on in a lite topic where an option says."""
+        """Reset a group's offset in a lite topic to the target of an option."""
         if option is None:
             return
         committed = self._offsets.query(group, queue, 0)
@@ -222,13 +222,13 @@ class LiteSubscribing:
             self._orders.drop(queue, group)
 
     async def watch_clients(self) -> None:
-        """Forget silent clients, until cancelled."""
+        """Remove silent clients, until cancelled."""
         while True:
             await trio.sleep(self._config.subscription_check_ms / 1_000)
             await self.drop_silent()
 
     async def drop_silent(self) -> None:
-        """Forget the clients that have sent no subscriptions for long."""
+        """Remove the clients that sent no subscriptions within the timeout."""
         timeout_ms = self._config.subscription_timeout_ms
         before_ms = self._clock.now_ms() - timeout_ms
         for client_id in self._subscriptions.silent_clients(before_ms):
@@ -249,7 +249,7 @@ class _Change:
 
 
 def _find_target(option: OffsetOption, committed: int, end: int) -> int | None:
-    """Return the offset that an option means; None to leave it."""
+    """Return the target offset of an option; None for no change."""
     if option.type == "POLICY":
         return {1: 0, 2: end}.get(option.value)
     if option.type == "OFFSET":

@@ -1,10 +1,9 @@
-"""Subscriptions: which client takes which lite topics.
+"""Subscriptions: the lite topics of each client.
 
-They are in memory only: clients send them again, all of them every half minute, and one
-that does not is forgotten.  A client of a wildcard group takes every lite topic of its
-parent topic; it has one entry, `<topic>@<group>`, instead of names.  Pure: no clock, no
-store, no connection but as a value.
-Known in Java as `LiteSubscriptionRegistryImpl`.
+In memory only: a client sends all its subscriptions every half minute, and the broker
+removes a client that does not. A client of a wildcard group subscribes to every lite
+topic of its parent topic, by the one entry `<topic>@<group>`. Pure: no clock, no store;
+connections are only values. Known in Java as `LiteSubscriptionRegistryImpl`.
 """
 
 from collections.abc import Collection, Iterator
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Subscription(msgspec.Struct, eq=False):
-    """What one client takes, for one group."""
+    """The lite topics of one client, for one group."""
 
     group: str
     topic: str
@@ -31,12 +30,12 @@ class Subscription(msgspec.Struct, eq=False):
 
 
 def wildcard_entry(topic: str, group: str) -> str:
-    """Return the entry that stands for all lite topics of a parent topic."""
+    """Return the entry of a wildcard group: all lite topics of a parent topic."""
     return f"{topic}@{group}"
 
 
 class Subscriptions:
-    """All of them; `count` is of pairs of a client and a lite topic."""
+    """All subscriptions; `count` is that of pairs of a client and a lite topic."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -44,7 +43,7 @@ class Subscriptions:
         """In the order of their last change."""
 
         self._clients_of: dict[str, dict[str, dict[str, None]]] = {}
-        """Of each queue, or entry of a wildcard group: clients by group."""
+        """Clients by group, for each queue and each entry of a wildcard group."""
 
         self._wildcards: dict[str, dict[str, None]] = {}
         """Wildcard groups with clients, by parent topic."""
@@ -54,15 +53,15 @@ class Subscriptions:
         return len(self._by_client)
 
     def get(self, client_id: str) -> Subscription | None:
-        """Return what a client takes."""
+        """Return the subscription of a client."""
         return self._by_client.get(client_id)
 
     def open(
         self, client_id: str, group: str, topic: str, where: "Connection", now_ms: int
     ) -> Subscription:
-        """Return the subscription of a client, made if there is none, as renewed.
+        """Renew the subscription of a client, or create it; return it.
 
-        RequestRejected if the client is one of another group or topic.
+        RequestRejected if the client subscribes for another group or topic.
         """
         known = self._by_client.pop(client_id, None)
         if known is None:
@@ -78,7 +77,7 @@ class Subscriptions:
         return known
 
     def add(self, client_id: str, queues: Collection[str]) -> list[str]:
-        """Add queues to a client's; return those that are new."""
+        """Add queues to a subscription; return the new ones."""
         mine = self._by_client[client_id]
         new = [queue for queue in queues if queue not in mine.queues]
         for queue in new:
@@ -91,7 +90,7 @@ class Subscriptions:
         return new
 
     def remove(self, client_id: str, queues: Collection[str]) -> list[str]:
-        """Remove queues from a client's; return those that it had."""
+        """Remove queues from a subscription; return those that it had."""
         mine = self._by_client[client_id]
         gone = [queue for queue in queues if queue in mine.queues]
         for queue in gone:
@@ -111,7 +110,7 @@ class Subscriptions:
         return gone
 
     def drop(self, client_id: str) -> Subscription | None:
-        """Forget a client; return what it had."""
+        """Remove a client; return its former subscription, without queues."""
         known = self._by_client.get(client_id)
         if known is not None:
             self.remove(client_id, list(known.queues))
@@ -119,7 +118,7 @@ class Subscriptions:
         return known
 
     def drop_queue(self, queue: str) -> list[str]:
-        """Take a queue from all clients; return these."""
+        """Remove a queue from all clients; return these clients."""
         groups = self._clients_of.get(queue, {})
         clients = [client_id for each in groups.values() for client_id in each]
         for client_id in clients:
@@ -127,7 +126,7 @@ class Subscriptions:
         return clients
 
     def is_subscribed(self, client_id: str, queue: str) -> bool:
-        """Whether a client takes a lite topic."""
+        """Whether a client subscribes to a lite topic."""
         mine = self._by_client.get(client_id)
         if mine is None:
             return False
@@ -141,13 +140,13 @@ class Subscriptions:
         )
 
     def groups_of(self, queue: str) -> list[str]:
-        """Return the groups with clients that take a lite topic."""
+        """Return the groups with subscribers of a lite topic."""
         parts = split_lite_queue(queue)
         wild = self._wildcards.get(parts[0], {}) if parts is not None else {}
         return list({**self._clients_of.get(queue, {}), **wild})
 
     def clients_of(self, queue: str, group: str) -> dict[str, None]:
-        """Return the clients of a group that take a lite topic, to be read only."""
+        """Return the clients of a group that subscribe to a lite topic, read-only."""
         found = self._clients_of.get(queue, {}).get(group)
         if found is not None:
             return found
@@ -155,11 +154,11 @@ class Subscriptions:
         return {} if parts is None else self.wildcard_clients(parts[0], group)
 
     def wildcard_clients(self, topic: str, group: str) -> dict[str, None]:
-        """Return the clients of a wildcard group, to be read only."""
+        """Return the clients of a wildcard group, read-only."""
         return self._clients_of.get(wildcard_entry(topic, group), {}).get(group, {})
 
     def move_to_end(self, queue: str, group: str, client_id: str) -> None:
-        """Let the other clients of a group come first the next time."""
+        """Move a client after the others of its group, for a rotation of events."""
         clients = self.clients_of(queue, group)
         clients[client_id] = clients.pop(client_id)
 
@@ -168,7 +167,7 @@ class Subscriptions:
         return [name for name, each in self._by_client.items() if each.group == group]
 
     def silent_clients(self, before_ms: int) -> Iterator[str]:
-        """Yield the clients without a change since a time, the oldest first."""
+        """Yield the clients without a request since a time, oldest first."""
         for client_id, each in list(self._by_client.items()):
             if each.updated_ms >= before_ms:
                 return

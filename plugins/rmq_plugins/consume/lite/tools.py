@@ -1,4 +1,4 @@
-"""Requests 200074 to 200079: tools ask about lite topics.
+"""Requests 200074 to 200079: queries of tools about lite topics.
 
 Known in Java as `LiteManagerProcessor`.
 """
@@ -28,6 +28,7 @@ from rmq.protocol.headers.lite import (
     TriggerLiteDispatchRequestHeader,
 )
 from rmq.protocol.topics import lite_queue, split_lite_queue
+from rmq_plugins.consume.answers import UNSET
 from rmq_plugins.consume.lite.dispatch import LiteDispatch
 from rmq_plugins.consume.lite.orders import LiteOrders
 from rmq_plugins.consume.lite.queues import LiteQueues
@@ -41,17 +42,15 @@ from rmq_plugins.consume.lite.sharding import Sharding
 from rmq_plugins.consume.lite.subscriptions import Subscriptions
 
 MAX_NAMES: Final = 10_000
-"""Of lite topics in an answer, by Java."""
+"""Java's limit of lite topics in an answer."""
 
 STORE_TYPE: Final = "default"
-UNSET: Final = "not set any response code"
-"""Java's remark of answers to which it sets none."""
-
 TURN_SIZE: Final = 200
+"""Lite topics that one query looks at before others have their turn."""
 
 
 class LiteTools:
-    """The answers, and the full dispatch that a tool asks for."""
+    """The answers, and the full dispatch that a tool requests."""
 
     def __init__(
         self,
@@ -173,7 +172,7 @@ class LiteTools:
         return request.reply(body=body.encode())
 
     async def show_group(self, request: Command, connection: Connection) -> Command:
-        """Answer how far a group is behind, in one lite topic or in all of them."""
+        """Answer the lag of a group, in one lite topic or in all of them."""
         header = request.header(GetLiteGroupInfoRequestHeader)
         parent = self._find_parent(header.group)
         body = GetLiteGroupInfoResponseBody(
@@ -206,15 +205,15 @@ class LiteTools:
         body: GetLiteGroupInfoResponseBody,
         header: GetLiteGroupInfoRequestHeader,
     ) -> None:
-        """Collect the lite topics in which a group has most messages to come."""
+        """Add the lite topics in which the group has the largest lags."""
         most = max(0, min(header.top_k, MAX_NAMES))
-        behind: list[tuple[int, str, int]] = []
+        lags: list[tuple[int, str, int]] = []
         for number, queue in enumerate(self._offsets.topics_of(header.group), 1):
             committed = self._offsets.query(header.group, queue, 0)
             lag = self._queues.end(queue) - committed
             if split_lite_queue(queue) is not None and committed >= 0 and lag > 0:
                 body.total_lag_count += lag
-                behind.append((-lag, queue, committed))
+                lags.append((-lag, queue, committed))
             if number % TURN_SIZE == 0:
                 await self._next_turn()
         body.lag_count_top_k = [
@@ -223,7 +222,7 @@ class LiteTools:
                 lag_count=-lag,
                 earliest_unconsumed_timestamp=self._stored_ms(queue, committed),
             )
-            for lag, queue, committed in heapq.nsmallest(most, behind)
+            for lag, queue, committed in heapq.nsmallest(most, lags)
         ]
         body.lag_timestamp_top_k = []
 
@@ -240,7 +239,7 @@ class LiteTools:
         return request.reply(remark=UNSET)
 
     def _stored_ms(self, queue: str, offset: int) -> int:
-        """Return when a message was stored, -1 if it is not there."""
+        """Return when a message was stored; -1 if the store does not have it."""
         return self._messages.store_time_at(queue, 0, QueueOffset(offset))
 
     def _find_group(self, name: str) -> SubscriptionGroupConfig:
@@ -252,7 +251,7 @@ class LiteTools:
         return group
 
     def _find_parent(self, name: str) -> str:
-        """Return the parent topic of a lite group; RequestRejected if it is none."""
+        """Return the parent topic of a lite group; refuse another group."""
         parent = bound_topic(self._find_group(name))
         if not parent:
             raise _invalid(f"Group [{name}] is not a LITE group.")

@@ -1,4 +1,4 @@
-"""Consuming by POP: messages are taken one by one, and acked one by one.
+"""Consuming by POP: clients receive messages one by one, and ack each of them.
 
 Requests 200050 to 200056 and 200151. docs/clients/pop.md explains the rules.
 """
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @hookimpl(trylast=True)
 def rmq_setup(broker: BrokerContext, register: Register) -> None:
-    """Serve POP on a master; the timer is set up before."""
+    """Serve POP on a master; the timer must be set up before."""
     orders = Orders(broker)
     register.table(orders)
     pop = PopOnUse(broker, orders)
@@ -56,9 +56,9 @@ def rmq_setup(broker: BrokerContext, register: Register) -> None:
 
 
 class PopOnUse:
-    """POP, made at its first request, or for records of an earlier run.
+    """POP, created at its first request, or at the start for records of an earlier run.
 
-    Most brokers are never asked, and start without its modules.
+    Most brokers get no such request, and start without its modules.
     """
 
     def __init__(self, broker: BrokerContext, orders: Orders) -> None:
@@ -76,7 +76,7 @@ class PopOnUse:
         return bool(self._broker.queues.of_topic(self._revive_topic))
 
     def get_parts(self) -> "PopParts":
-        """Return the parts; the first call makes them."""
+        """Return the parts; the first call creates them."""
         if self._parts is None:
             from rmq_plugins.consume.pop.parts import PopParts
 
@@ -92,22 +92,22 @@ class PopOnUse:
         self.get_parts().reviver.apply_acks(acks)
 
     def config_changed(self, keys: Collection[str]) -> None:
-        """Leave all acks to Python if each is to be written from now on."""
+        """Leave all acks to Python if each must be written from now on."""
         if "enablePopBufferMerge" in keys:
             self._acks.unregister_all()
 
     async def serve_held_pops(self) -> None:
-        """Answer POPs that wait, until cancelled."""
+        """Wake and answer held POPs, until cancelled."""
         await self._first_use.wait()
         await self.get_parts().held.run()
 
     async def revive(self) -> None:
-        """Revive what nobody acked in time, until cancelled."""
+        """Revive messages without an ack in time, until cancelled."""
         await self._first_use.wait()
         await self.get_parts().reviver.run()
 
     def on_arrivals(self, touched: Mapping[tuple[str, int], int]) -> None:
-        """Wake POPs that wait for these queues, and the reviver for its own."""
+        """Wake held POPs of these queues, and the reviver for its own topic."""
         if self._parts is None and not self._has_records():
             return
         parts = self.get_parts()
@@ -115,12 +115,12 @@ class PopOnUse:
         parts.reviver.on_arrivals(touched)
 
     def drop(self, connection: Connection) -> None:
-        """Forget the POPs of a connection that is closed."""
+        """Remove the held POPs of a closed connection."""
         if self._parts is not None:
             self._parts.held.drop(connection)
 
     def stop(self) -> None:
-        """Answer POPs that wait, and write what is in memory."""
+        """Answer held POPs, and write checkpoints and acks in memory."""
         if self._parts is not None:
             self._parts.held.end_all()
             if self._broker.role.is_master:

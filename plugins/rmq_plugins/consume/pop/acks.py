@@ -1,9 +1,10 @@
-"""Requests 200051, 200151 and 200053: acks, and another invisible time.
+"""Requests 200051, 200151 and 200053: acks, and a new invisible time.
 
-An ack of a checkpoint in memory clears a bit. An ack of another one, of an earlier run
-or of a Java broker, is written as a record, which the timer delivers when the
-checkpoint is due. Late and double acks are answered 0, too: the message may have been
-revived already. Only an ack that the log must have is refused, if it takes nothing.
+If the checkpoint is in memory, an ack clears a bit. A checkpoint of an earlier run or
+of a Java broker is not in memory. The handler writes its acks as records, which the
+timer delivers when the checkpoint is due. Late and repeated acks get code 0, too: the
+message may be revived already. The handler refuses an ack only if the log must have it
+and the store is busy.
 """
 
 import base64
@@ -13,16 +14,21 @@ from typing import Final
 from rmq.plugin import BrokerContext, Connection, PutStatus, RequestRejected
 from rmq.plugin.native import AckMarks
 from rmq.protocol.bodies.pop import BatchAck, BatchAckRequestBody
-from rmq.protocol.bodies.topics import TopicConfig
-from rmq.protocol.codes import FAQ, ResponseCode
+from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import Command
 from rmq.protocol.handles import ORDERED_REVIVE_QUEUE, PopHandle
 from rmq.protocol.headers.pop import (
     AckMessageRequestHeader,
     ChangeInvisibleTimeRequestHeader,
-    ChangeInvisibleTimeResponseHeader,
 )
 from rmq.protocol.topics import pop_retry_topic
+from rmq_plugins.consume.answers import answer_invisible_time
+from rmq_plugins.consume.checks import (
+    MAX_INVISIBLE_MS,
+    ConsumeChecks,
+    check_invisible_time,
+    decode_handle,
+)
 from rmq_plugins.consume.held_pops import HeldPops
 from rmq_plugins.consume.pop.checkpoints import Checkpoint, Checkpoints, PopQueue
 from rmq_plugins.consume.pop.orders import Orders
@@ -31,13 +37,10 @@ from rmq_plugins.consume.pop.revive import Reviver
 from rmq_plugins.consume.queue_order import ANOTHER_POP, NOT_POPPED
 
 MAX_BITS: Final = 1 << 13
-"""Of the set of an ack of several messages: a checkpoint has at most 32."""
+"""Size of the bit set in an ack of several messages; a checkpoint has at most 32."""
 
-MAX_INVISIBLE_MS: Final = 24 * 3_600_000
 GRACE_MS: Final = 2_000
-"""An ack of an unknown checkpoint is written until so long after its time."""
-
-CHANGED: Final = "not set any response code"
+"""Time after the due time in which an ack of an unknown checkpoint is written."""
 
 
 class AckHandler:
@@ -52,6 +55,7 @@ class AckHandler:
         orders: Orders,
         held: HeldPops,
     ) -> None:
+        self._checks = ConsumeChecks(broker)
         self._topics = broker.topics
         self._messages = broker.messages
         self._log = broker.log
@@ -91,7 +95,7 @@ class AckHandler:
         return request.reply()
 
     def _ack_entry(self, ack: BatchAck) -> None:
-        """Ack the messages of one checkpoint; skip what does not exist."""
+        """Ack the messages of one checkpoint; skip those that do not exist."""
         topic, group = ack.topic or "", ack.group or ""
         if ack.retry in ("1", "2"):
             topic = pop_retry_topic(topic, group, int(ack.retry))
@@ -142,7 +146,7 @@ class AckHandler:
     def _rebuild_checkpoint(
         self, header: AckMessageRequestHeader, handle: PopHandle
     ) -> Checkpoint:
-        """Return what a handle says of a checkpoint that is not in memory."""
+        """Return the checkpoint of a handle, which is not in memory."""
         queue = PopQueue(
             header.topic, header.consumer_group, header.queue_id, 0, is_gone=True
         )
@@ -183,29 +187,25 @@ class AckHandler:
                 queue = self._checkpoints.begin_queue(topic, group, queue_id, following)
             queue.next_offset = max(queue.next_offset, following)
             self._checkpoints.commit(queue)
-        free_at = self._orders.blocked_until_ms(
+        until_ms = self._orders.blocked_until_ms(
             topic, group, queue_id, attempt=None, wait_ms=0
         )
-        if free_at <= self._clock.now_ms():
+        if until_ms <= self._clock.now_ms():
             self._held.wake(topic, group, queue_id)
 
-    # -- another invisible time
+    # -- a new invisible time
 
     def change_invisible_time(
         self, request: Command, connection: Connection
     ) -> Command:
-        """Make a message visible again at another time."""
+        """Set the time at which a message becomes visible again."""
         header = request.header(ChangeInvisibleTimeRequestHeader)
         handle = self._check_handle(header, connection)
         low, high = self._offset_range(header.topic, header.queue_id)
         if not low <= header.offset < high:
             raise _no_message(header, low, high)
         invisible_ms = header.invisible_time
-        if not 0 <= invisible_ms <= MAX_INVISIBLE_MS:
-            raise RequestRejected(
-                ResponseCode.INVALID_PARAMETER,
-                f"invisibleTime {invisible_ms} is not within 0 and {MAX_INVISIBLE_MS}",
-            )
+        check_invisible_time(invisible_ms)
         if handle.revive_queue == ORDERED_REVIVE_QUEUE:
             return self._change_in_order(request, header, handle)
         pop_ms = self._replace_checkpoint(header, handle)
@@ -213,14 +213,14 @@ class AckHandler:
             raise RequestRejected(
                 ResponseCode.SYSTEM_ERROR, "append checkpoint error: the store is busy"
             )
-        return _changed(request, pop_ms, invisible_ms, handle.revive_queue)
+        return answer_invisible_time(request, pop_ms, invisible_ms, handle.revive_queue)
 
     def _replace_checkpoint(
         self, header: ChangeInvisibleTimeRequestHeader, handle: PopHandle
     ) -> int | None:
-        """Replace a message's place in its checkpoint by a checkpoint of its own.
+        """Move a message from its checkpoint to a new one.
 
-        Return the time in its new handle; None if the store takes nothing now.
+        Return the time of POP in its new handle; None if the store is busy.
         """
         pop_ms = max(self._clock.now_ms(), handle.pop_ms + 1)
         key = (
@@ -229,7 +229,7 @@ class AckHandler:
         )  # fmt: skip
         old = self._checkpoints.by_key.get(key)
         if old is not None and header.offset not in old.marks.open_offsets():
-            return pop_ms  # acked, or revived: nothing to move
+            return pop_ms  # acked or revived already
         queue = (
             old.queue
             if old is not None
@@ -266,36 +266,26 @@ class AckHandler:
     ) -> Command:
         where = header.topic, header.consumer_group, header.queue_id
         if header.offset < self._offsets.query(where[1], where[0], where[2]):
-            return _changed(request, 0, 0, ORDERED_REVIVE_QUEUE)
+            return answer_invisible_time(request, 0, 0, ORDERED_REVIVE_QUEUE)
         until_ms = self._clock.now_ms() + header.invisible_time
         self._orders.extend(where, header.offset, handle.pop_ms, until_ms)
         left_ms = until_ms - handle.pop_ms
-        return _changed(request, handle.pop_ms, left_ms, ORDERED_REVIVE_QUEUE)
+        return answer_invisible_time(
+            request, handle.pop_ms, left_ms, ORDERED_REVIVE_QUEUE
+        )
 
     # -- checks
 
     def _check_handle(
         self, header: AckMessageRequestHeader, connection: Connection
     ) -> PopHandle:
-        topic = self._topics.get(header.topic)
-        if topic is None:
-            raise RequestRejected(
-                ResponseCode.TOPIC_NOT_EXIST,
-                f"topic[{header.topic}] not exist, apply first please! {FAQ}",
-            )
-        _check_queue(header, topic, connection)
+        self._checks.check_ack(header, connection)
         if header.lite_topic:
             raise RequestRejected(
                 ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
                 f"lite topics are not supported, liteTopic is {header.lite_topic}",
             )
-        handle = PopHandle.decode(header.extra_info)
-        if handle is None:
-            raise RequestRejected(
-                ResponseCode.SYSTEM_ERROR,
-                "extraInfo is no receipt handle: it has start, time, invisible time, "
-                "revive queue, flag and broker, joined by blanks",
-            )
+        handle = decode_handle(header.extra_info)
         if handle.broker != self._config.broker_name:
             raise RequestRejected(
                 ResponseCode.MESSAGE_ILLEGAL,
@@ -310,18 +300,6 @@ class AckHandler:
         )
 
 
-def _check_queue(
-    header: AckMessageRequestHeader, topic: TopicConfig, connection: Connection
-) -> None:
-    if not 0 <= header.queue_id < topic.read_queue_nums:
-        raise RequestRejected(
-            ResponseCode.MESSAGE_ILLEGAL,
-            f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}] "
-            f"topicConfig.readQueueNums:[{topic.read_queue_nums}] "
-            f"consumer:[{connection.remote_address}]",
-        )
-
-
 def _no_message(
     header: AckMessageRequestHeader, low: int, high: int
 ) -> RequestRejected:
@@ -330,15 +308,6 @@ def _no_message(
         f"offset is illegal, key:{header.topic}@{header.queue_id}, commit:"
         f"{header.offset}, store:{low}~{high}",
     )
-
-
-def _changed(
-    request: Command, pop_ms: int, invisible_ms: int, revive_queue: int
-) -> Command:
-    header = ChangeInvisibleTimeResponseHeader(
-        pop_time=pop_ms, invisible_time=invisible_ms, revive_qid=revive_queue
-    )
-    return request.reply(header=header, remark=CHANGED)
 
 
 def _decode_bits(text: str | None) -> list[int]:

@@ -1,16 +1,15 @@
-"""Checkpoints: which messages groups have popped and not acked.
+"""Checkpoints: the messages that groups have popped and not acked.
 
-A POP takes messages of a queue from `next` on and leaves a checkpoint: its offsets, one
-bit for each that is not acked. The group's committed offset in the queue is the start
-of the oldest checkpoint that neither has ended nor is kept in the log: after a kill, or
-on the next master of a group with a controller, these messages are popped again, and no
-message disappears.
+A POP reads a queue from `next_offset` on and adds a checkpoint: its offsets, and a bit
+for each message without an ack. The group's committed offset in the queue is the start
+of the oldest checkpoint that is still only in memory. After a kill, or on the next
+master, the group pops the messages from this offset on again. No message is lost.
 
-States: in memory only; *written* as a `ck` record whose end is `stored_end`; *ended*,
-when all is acked or stored again in the retry topic. A written or revived one counts
-when disk and group have its record.
-Limits: MAX_CHECKPOINTS, MAX_OF_QUEUE; what is beyond them is written at once and left
-to the log.
+States: in memory only; *written* as a `ck` record that ends at `stored_end`; *ended*
+when all messages are acked or stored again in the retry topic. A written or revived
+checkpoint counts only below the stable position of the log.
+Limits: MAX_CHECKPOINTS, MAX_OF_QUEUE; a checkpoint beyond them is written at once and
+does not stay in memory.
 """
 
 import heapq
@@ -26,7 +25,7 @@ from rmq.plugin.native import AckMarks, AckTable
 MAX_CHECKPOINTS: Final = 200_000
 MAX_OF_QUEUE: Final = 20_000
 SLACK: Final = 1_000
-"""Ended checkpoints that a heap may hold besides as many as it needs."""
+"""Ended checkpoints that a heap may contain."""
 
 GroupQueue = tuple[str, str, int]
 """Topic, group, queue."""
@@ -36,20 +35,20 @@ Key = tuple[str, str, int, int, int]
 
 
 class PopQueue(msgspec.Struct, eq=False):
-    """What a group knows of a queue."""
+    """The progress of a group in a queue."""
 
     topic: str
     group: str
     queue_id: int
     next_offset: int
-    """Where the next POP reads."""
+    """The offset at which the next POP reads."""
 
     open: list[tuple[int, int, "Checkpoint"]] = msgspec.field(default_factory=list)
-    """Checkpoints by start, for the committed offset; ended ones go lazily."""
+    """Heap of checkpoints by start, for the committed offset; some may have ended."""
 
     count: int = 0
     is_gone: bool = False
-    """Whether its topic or group was deleted, or its offset set by a tool."""
+    """Whether its topic or group was deleted, or a tool has reset its offset."""
 
 
 class Checkpoint(msgspec.Struct, eq=False):
@@ -64,41 +63,42 @@ class Checkpoint(msgspec.Struct, eq=False):
     """Its messages, and which of them are neither acked nor revived."""
 
     log_end: int
-    """Its messages are in the log before: what is at their offsets after that is of a
-    topic that was made again. Times do not tell that: clocks are set back."""
+    """End of the log at the POP. A later record with the same queue offset belongs to a
+    topic that was deleted and created again. Times prove nothing: clocks are set back.
+    """
 
     suspend: bool = False
     retries: int = 0
     stored_end: int = 0
-    """End of the record in the log; 0: it is not written."""
+    """End of its record in the log; 0 without a record."""
 
     acked: list[int] = msgspec.field(default_factory=list)
-    """Offsets acked since it was written, of which the log does not know."""
+    """Offsets whose acks are not in the log yet, of a written checkpoint."""
 
     is_adopted: bool = False
-    """Whether it comes from the log: of an earlier run, or of a Java broker."""
+    """Whether it comes from a record of an earlier run or of a Java broker."""
 
     is_done: bool = False
 
     @property
     def due_ms(self) -> int:
-        """When what is not acked becomes visible again."""
+        """The time at which messages without an ack become visible again."""
         return self.pop_ms + self.invisible_ms
 
     @property
     def key(self) -> Key:
-        """By which acks find it."""
+        """The key by which acks find it."""
         queue = self.queue
         return queue.topic, queue.group, queue.queue_id, self.start, self.pop_ms
 
     @property
     def is_written(self) -> bool:
-        """Whether the log has it."""
+        """Whether the log has its record."""
         return self.marks.is_written
 
     @property
     def is_acked(self) -> bool:
-        """Whether no message is open."""
+        """Whether all its messages are acked or revived."""
         return not self.marks.open
 
 
@@ -112,14 +112,14 @@ class Checkpoints:
         self._positions = broker.positions
         self.queues: dict[GroupQueue, PopQueue] = {}
         self._queues_by_name: dict[str, set[GroupQueue]] = {}
-        """By the name of a topic, and by that of a group."""
+        """By the names of topics and of groups."""
 
         self.by_key: dict[Key, Checkpoint] = {}
         self.is_stopping = False
         self.due: list[tuple[int, int, Checkpoint]] = []
         self._serial = 0
         self._delayed_commits: dict[PopQueue, None] = {}
-        """Queues whose committed offset waits for disk and group."""
+        """Queues whose committed offset waits for the stable position."""
 
         self.on_due: Callable[[int], None] = lambda _at_ms: None
         broker.topics.on_change.append(self._topic_changed)
@@ -129,7 +129,7 @@ class Checkpoints:
     # -- queues
 
     def find_queue(self, topic: str, group: str, queue_id: int) -> PopQueue | None:
-        """Return what is known of a queue since the start; None if it is nothing."""
+        """Return a queue that the group has popped since the start, else None."""
         return self.queues.get((topic, group, queue_id))
 
     def find_popped_offset(self, group: str, topic: str, queue_id: int) -> int:
@@ -141,17 +141,14 @@ class Checkpoints:
         self, topic: str, group: str, queue_id: int, offset: int
     ) -> PopQueue:
         """Begin to pop a queue at an offset."""
-        place, queue = (
-            (topic, group, queue_id),
-            PopQueue(topic, group, queue_id, offset),
-        )
-        self.queues[place] = queue
+        key = topic, group, queue_id
+        queue = self.queues[key] = PopQueue(topic, group, queue_id, offset)
         for name in (topic, group):
-            self._queues_by_name.setdefault(name, set()).add(place)
+            self._queues_by_name.setdefault(name, set()).add(key)
         return queue
 
     def reset(self, queue: PopQueue, offset: int) -> PopQueue:
-        """Go on at an offset that a tool set; the old checkpoints serve acks only."""
+        """Continue at an offset that a tool set; old checkpoints only serve acks."""
         queue.is_gone = True
         return self.begin_queue(queue.topic, queue.group, queue.queue_id, offset)
 
@@ -166,14 +163,14 @@ class Checkpoints:
             self._drop_queues(name, 1)
 
     def _drop_queues(self, name: str, part: int) -> None:
-        """Forget the queues of a topic or group; their checkpoints end when due."""
+        """Remove the queues of a topic or group; their checkpoints end when due."""
         gone = [
             each for each in self._queues_by_name.get(name, ()) if each[part] == name
         ]
-        for place in gone:
-            self.queues.pop(place).is_gone = True
-            for each in place[:2]:
-                self._queues_by_name[each].discard(place)
+        for key in gone:
+            self.queues.pop(key).is_gone = True
+            for each in key[:2]:
+                self._queues_by_name[each].discard(key)
                 if not self._queues_by_name[each]:
                     del self._queues_by_name[each]
 
@@ -185,22 +182,22 @@ class Checkpoints:
         return self._config.enable_pop_buffer_merge and not self.is_stopping
 
     def stop_buffering(self) -> None:
-        """Have everything written at once, because the broker stops."""
+        """Let everything be written at once from now on, because the broker stops."""
         self.is_stopping = True
         self._acks.unregister_all()
 
     @property
     def is_full(self) -> bool:
-        """Whether no further one may stay in memory."""
+        """Whether no more checkpoints may stay in memory."""
         return len(self.by_key) >= MAX_CHECKPOINTS
 
     def is_taken(self, queue: PopQueue, start: int, pop_ms: int) -> bool:
-        """Whether another checkpoint has this key: acks would meet the wrong one."""
+        """Whether another checkpoint has this key, so that acks would find that one."""
         key = queue.topic, queue.group, queue.queue_id, start, pop_ms
         return key in self.by_key
 
     def add(self, checkpoint: Checkpoint) -> None:
-        """Keep a checkpoint until it ends."""
+        """Add a checkpoint, which stays until it ends."""
         assert checkpoint.key not in self.by_key, f"{checkpoint.key} is taken"
         self.by_key[checkpoint.key] = checkpoint
         if self.is_buffered and not checkpoint.queue.is_gone:
@@ -219,30 +216,33 @@ class Checkpoints:
         self.on_due(checkpoint.due_ms)
 
     def _compact(self, queue: PopQueue) -> None:
-        """Remove ended checkpoints after an open one, which hold no offset."""
-        kept = self._positions.stable.value
+        """Remove ended checkpoints from anywhere in the heap of a queue."""
+        stable_end = self._positions.stable.value
         queue.open = [
             entry
             for entry in queue.open
-            if not (entry[2].is_done and entry[2].stored_end <= kept)
+            if not (entry[2].is_done and entry[2].stored_end <= stable_end)
         ]
         heapq.heapify(queue.open)
 
     def hold_offset(self, checkpoint: Checkpoint) -> None:
-        """Hold the committed offset for one that only the log has, until it is safe."""
+        """Hold the committed offset until the record of a checkpoint is stable.
+
+        The checkpoint itself is only in the log.
+        """
         self._serial += 1
         entry = checkpoint.start, self._serial, checkpoint
         heapq.heappush(checkpoint.queue.open, entry)
         self.commit(checkpoint.queue)
 
-    def postpone(self, at_ms: int, checkpoint: Checkpoint) -> None:
-        """Look at a checkpoint again later."""
+    def delay_due(self, at_ms: int, checkpoint: Checkpoint) -> None:
+        """Let a checkpoint be due again at a later time."""
         self._serial += 1
         heapq.heappush(self.due, (at_ms, self._serial, checkpoint))
         self.on_due(at_ms)
 
     def take_due(self, now_ms: int) -> Checkpoint | None:
-        """Remove and return one whose time is over; None if there is none."""
+        """Remove and return a due checkpoint from the heap; None without one."""
         while self.due and self.due[0][0] <= now_ms:
             checkpoint = heapq.heappop(self.due)[2]
             if not checkpoint.is_done:
@@ -250,13 +250,13 @@ class Checkpoints:
         return None
 
     def next_due_ms(self) -> int | None:
-        """Return when the next one is due."""
+        """Return the time of the next due checkpoint; None without one."""
         while self.due and self.due[0][2].is_done:
             heapq.heappop(self.due)
         return self.due[0][0] if self.due else None
 
     def end(self, checkpoint: Checkpoint) -> None:
-        """Forget a checkpoint: all is acked, or stored again."""
+        """End a checkpoint whose messages are all acked or stored again."""
         if checkpoint.is_done:
             return
         checkpoint.is_done = True
@@ -272,17 +272,17 @@ class Checkpoints:
     # -- committed offsets
 
     def commit(self, queue: PopQueue) -> None:
-        """Move the group's committed offset as far as it may go."""
+        """Commit the group's offset: the start of the oldest checkpoint that counts."""
         if queue.is_gone:
             return
-        kept = self._positions.stable.value
+        stable_end = self._positions.stable.value
         heap = queue.open
         waits = False
         while heap:
             checkpoint = heap[0][2]
             if not (checkpoint.is_done or checkpoint.is_written):
                 break
-            if checkpoint.stored_end > kept:
+            if checkpoint.stored_end > stable_end:
                 waits = True
                 break
             heapq.heappop(heap)
@@ -290,17 +290,17 @@ class Checkpoints:
             self._delayed_commits[queue] = None
         offset = heap[0][0] if heap else queue.next_offset
         if self._offsets.query(queue.group, queue.topic, queue.queue_id) != offset:
-            with suppress(RequestRejected):  # the table is full: popped again later
+            with suppress(RequestRejected):  # the table is full: a kill repeats more
                 where = queue.group, queue.topic, queue.queue_id
                 self._offsets.commit("a POP", *where, offset)
 
     @property
     def has_delayed_commits(self) -> bool:
-        """Whether committed offsets wait for disk and group."""
+        """Whether committed offsets wait for the stable position."""
         return bool(self._delayed_commits)
 
     def commit_delayed(self) -> None:
-        """Move the offsets that waited for disk and group."""
+        """Commit the offsets that waited for the stable position."""
         waiting, self._delayed_commits = self._delayed_commits, {}
         for queue in waiting:
             self.commit(queue)

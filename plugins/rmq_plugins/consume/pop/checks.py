@@ -1,20 +1,11 @@
 """The checks of POP requests, in Java's order."""
 
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
-from rmq.plugin import (
-    BrokerContext,
-    Connection,
-    Predicate,
-    RequestRejected,
-    SelectorError,
-    compile_selector,
-    is_tag_type,
-    tag_codes,
-)
+from rmq.plugin import BrokerContext, Connection, RequestRejected
 from rmq.protocol.bodies.groups import SubscriptionGroupConfig
 from rmq.protocol.bodies.topics import TopicConfig
-from rmq.protocol.codes import FAQ, ResponseCode
+from rmq.protocol.codes import ResponseCode
 from rmq.protocol.flags import is_readable
 from rmq.protocol.headers.pop import (
     NotificationRequestHeader,
@@ -22,9 +13,8 @@ from rmq.protocol.headers.pop import (
     PollingInfoRequestHeader,
     PopMessageRequestHeader,
 )
-
-MAX_MESSAGES: Final = 32
-_SQL92: Final = "SQL92"
+from rmq_plugins.consume.checks import MAX_MESSAGES, ConsumeChecks, check_queue_id
+from rmq_plugins.consume.filters import MessageFilter, build_pop_filter
 
 PopHeader = (
     PopMessageRequestHeader
@@ -34,37 +24,26 @@ PopHeader = (
 )
 
 
-class PopFilter(NamedTuple):
-    """Tag codes and a predicate; None takes everything."""
-
-    tag_codes: tuple[int, ...] | None = None
-    predicate: Predicate | None = None
-
-
 class PopPlan(NamedTuple):
-    """What a request may read."""
+    """Topic, group and filter of a checked request."""
 
     topic: TopicConfig
     group: SubscriptionGroupConfig
-    filter: PopFilter
+    filter: MessageFilter
 
 
-class PopChecks:
-    """The checks that need the broker's tables."""
+class PopChecks(ConsumeChecks):
+    """The checks of a POP that need the broker's tables."""
 
     def __init__(self, broker: BrokerContext) -> None:
-        self._config = broker.config
+        super().__init__(broker)
         self._store_config = broker.store_config
-        self._topics = broker.topics
-        self._groups = broker.groups
-        self._unserved = broker.store.unserved_topics
-        self._name = broker.config.broker_ip1 or broker.address
 
     def plan_pop(
         self, header: PopMessageRequestHeader, connection: Connection
     ) -> PopPlan:
-        """Return what a POP may read, or reject it."""
-        self._check_broker("consumer")
+        """Return the plan of a POP, or refuse it."""
+        self._check_broker()
         if header.max_msg_nums > MAX_MESSAGES:
             raise _invalid(
                 f"the broker[{self._name}] pop message's num is greater than "
@@ -89,11 +68,11 @@ class PopChecks:
         connection: Connection,
         expression: tuple[str | None, str | None] = (None, None),
     ) -> PopPlan:
-        """Return what a notification, a peek or a question about both may read."""
-        self._check_broker("consumer")
+        """Return the plan of a notification, a peek or a query, or refuse it."""
+        self._check_broker()
         return self._plan(header, connection, *expression)
 
-    def _check_broker(self, who: str) -> None:
+    def _check_broker(self) -> None:
         if not is_readable(self._config.broker_permission):
             raise RequestRejected(
                 ResponseCode.NO_PERMISSION,
@@ -107,62 +86,30 @@ class PopChecks:
         expression: str | None,
         kind: str | None,
     ) -> PopPlan:
-        topic = self._find_topic(header, connection)
+        topic = self._find_readable_topic(header, connection)
         name = header.consumer_group
-        group = self._groups.find(name, connection.remote_address)
-        if group is None:
-            raise RequestRejected(
-                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
-                f"subscription group [{name}] does not exist, {FAQ}",
-            )
+        group = self.find_group(name, connection)
         if not group.consume_enable:
             raise RequestRejected(
                 ResponseCode.NO_PERMISSION,
                 f"subscription group no permission, {name}",
             )
-        return PopPlan(topic, group, self._build_filter(expression, kind))
+        return PopPlan(topic, group, build_pop_filter(expression, kind))
 
-    def _find_topic(self, header: PopHeader, connection: Connection) -> TopicConfig:
+    def _find_readable_topic(
+        self, header: PopHeader, connection: Connection
+    ) -> TopicConfig:
         name = header.topic
-        topic = self._topics.get(name)
-        if topic is None:
-            raise RequestRejected(
-                ResponseCode.TOPIC_NOT_EXIST,
-                f"topic[{name}] not exist, apply first please! {FAQ}",
-            )
+        topic = self.find_topic(name)
         if not is_readable(topic.perm):
             raise RequestRejected(
                 ResponseCode.NO_PERMISSION,
                 f"the topic[{name}] peeking message is forbidden",
             )
-        if name in self._unserved:
-            raise RequestRejected(
-                ResponseCode.SYSTEM_ERROR,
-                f"the topic[{name}] is not served: {self._unserved[name]}",
-            )
-        if header.queue_id >= topic.read_queue_nums:
-            raise _invalid(
-                f"queueId[{header.queue_id}] is illegal, topic:[{name}] "
-                f"topicConfig.readQueueNums:[{topic.read_queue_nums}] "
-                f"consumer:[{connection.remote_address}]"
-            )
+        self.check_served(name)
+        if header.queue_id >= 0:
+            check_queue_id(header.queue_id, topic, connection)
         return topic
-
-    def _build_filter(self, expression: str | None, kind: str | None) -> PopFilter:
-        if not expression or is_tag_type(kind):
-            return PopFilter(tag_codes(expression) if expression else None)
-        if kind != _SQL92:
-            raise RequestRejected(
-                ResponseCode.SUBSCRIPTION_PARSE_FAILED,
-                f"parse the consumer's subscription failed: there is no type {kind}",
-            )
-        try:
-            return PopFilter(predicate=compile_selector(expression))
-        except SelectorError as error:
-            raise RequestRejected(
-                ResponseCode.SUBSCRIPTION_PARSE_FAILED,
-                f"parse the consumer's subscription failed: {error.remark}",
-            ) from error
 
 
 def _invalid(remark: str) -> RequestRejected:

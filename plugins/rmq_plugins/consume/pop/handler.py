@@ -1,8 +1,7 @@
-"""Request 200050.
+"""Request 200050 POP_MESSAGE: messages of any queue of a topic and its retry topic.
 
-POP_MESSAGE takes messages of any queue of a topic for a group, and of its retry topic.
-They are invisible for the group until they are acked, or for the invisible time. A POP
-that finds nothing waits.
+The messages are invisible to the group until it acks them or the invisible time is
+over. A POP that finds no message waits.
 """
 
 import itertools
@@ -18,10 +17,13 @@ from rmq.protocol.headers.pop import (
     PopMessageRequestHeader,
     PopMessageResponseHeader,
 )
+from rmq_plugins.consume.answers import FOUND, NOTHING
+from rmq_plugins.consume.checks import MAX_INVISIBLE_MS
+from rmq_plugins.consume.filters import MessageFilter
 from rmq_plugins.consume.held_pops import HeldPop, HeldPops
 from rmq_plugins.consume.pop.checkpoints import Checkpoint, Checkpoints
-from rmq_plugins.consume.pop.checks import PopChecks, PopFilter, PopPlan
-from rmq_plugins.consume.pop.notification import FOUND, NOTHING, QueryHandler
+from rmq_plugins.consume.pop.checks import PopChecks, PopPlan
+from rmq_plugins.consume.pop.notification import QueryHandler
 from rmq_plugins.consume.pop.orders import Orders
 from rmq_plugins.consume.pop.reading import (
     FROM_NEWEST,
@@ -32,19 +34,16 @@ from rmq_plugins.consume.pop.reading import (
 from rmq_plugins.consume.pop.revive import Reviver
 from rmq_plugins.consume.pop.sources import PopSources, Source
 
-MAX_INVISIBLE_MS: Final = 12 * 3_600_000 * 2
-"""A day: the timer keeps records for 3."""
-
 _PRIORITY: Final = "PRIORITY"
 
 
 class _Collected:
-    """What a POP has collected."""
+    """The messages that a POP has collected."""
 
-    def __init__(self, pop_ms: int, revive_queue: int, most: int) -> None:
+    def __init__(self, pop_ms: int, revive_queue: int, room: int) -> None:
         self.pop_ms = pop_ms
         self.revive_queue = revive_queue
-        self.room = most
+        self.room = room
         self.records: list[bytes] = []
         self.starts: list[str] = []
         self.offsets: list[str] = []
@@ -90,7 +89,7 @@ class PopHandler:
     # -- POP
 
     def pop(self, request: Command, connection: Connection) -> Command | None:
-        """Answer with messages, or keep the request until there are some."""
+        """Answer with messages, or hold the request until some arrive."""
         header = request.header(PopMessageRequestHeader)
         try:
             plan = self._checks.plan_pop(header, connection)
@@ -116,7 +115,7 @@ class PopHandler:
         return self._answer_nothing(request, header, answer, ResponseCode.POLLING_FULL)
 
     def _resume_pop(self, held: HeldPop, is_over: bool) -> Command | None:
-        """Run a POP that waited again."""
+        """Run a held POP again."""
         request = held.request
         header = request.header(PopMessageRequestHeader)
         try:
@@ -151,7 +150,7 @@ class PopHandler:
     def _order_sources(
         self, header: PopMessageRequestHeader, plan: PopPlan
     ) -> list[Source]:
-        """Return the queues in the order in which they are read."""
+        """Return the queues in the order in which the POP reads them."""
         start = random.randrange(100)
         config, count = self._config, plan.topic.read_queue_nums
         chance = config.pop_from_retry_probability
@@ -168,8 +167,8 @@ class PopHandler:
         own = [Source(header.topic, queue_id, "0") for queue_id in queues]
         if header.order:
             return own
-        again = self._sources_of.retry_sources(header.topic, header.consumer_group)
-        return again + own if start < chance else own + again
+        retries = self._sources_of.retry_sources(header.topic, header.consumer_group)
+        return retries + own if start < chance else own + retries
 
     def _pop_queue(
         self,
@@ -178,7 +177,7 @@ class PopHandler:
         plan: PopPlan,
         answer: _Collected,
     ) -> None:
-        """Take messages of one queue, and leave a checkpoint."""
+        """Collect messages of one queue, and add their checkpoint."""
         topic, queue_id, flag = source
         is_newest = header.init_mode == FROM_NEWEST and flag == "0"
         group = header.consumer_group
@@ -191,7 +190,7 @@ class PopHandler:
         if self._checkpoints.is_taken(queue, start, answer.pop_ms):
             answer.remaining += self._reader.count_remaining(topic, queue_id, start)
             return
-        wanted = plan.filter if flag == "0" else PopFilter()
+        wanted = plan.filter if flag == "0" else MessageFilter()
         found = self._reader.read(topic, queue_id, start, answer.room, wanted)
         if found.offsets:
             checkpoint = Checkpoint(
@@ -224,7 +223,7 @@ class PopHandler:
         start: int,
         found: Found,
     ) -> None:
-        """Put what was found into the answer."""
+        """Add the found messages to the answer."""
         topic, queue_id, flag = source
         answer.add(flag, queue_id, start, found)
         if flag == "0" or self._config.pop_response_return_actual_retry_topic:
@@ -261,7 +260,7 @@ class PopHandler:
         plan: PopPlan,
         answer: _Collected,
     ) -> None:
-        """Take messages of one queue if nothing before them is open."""
+        """Collect messages of one queue if the last POP of it is acked or visible."""
         topic, queue_id, flag = source
         group, now_ms = header.consumer_group, answer.pop_ms
         is_newest = header.init_mode == FROM_NEWEST
@@ -272,16 +271,16 @@ class PopHandler:
             and self._checkpoints.find_queue(topic, group, queue_id) is not queue
         ):
             self._orders.reset(topic, group, queue_id)
-        free_at = self._orders.blocked_until_ms(
+        until_ms = self._orders.blocked_until_ms(
             topic,
             group,
             queue_id,
             attempt=header.attempt_id,
             wait_ms=header.invisible_time,
         )
-        if free_at > now_ms or not answer.room:
+        if until_ms > now_ms or not answer.room:
             return
-        committed = self._position_in_order(queue.topic, group, queue_id)
+        committed = queue.next_offset
         found = self._reader.read(topic, queue_id, committed, answer.room, plan.filter)
         queue.next_offset = found.offsets[0] if found.offsets else found.next_offset
         self._checkpoints.commit(queue)
@@ -301,11 +300,6 @@ class PopHandler:
             least = min((counts.get(each, 0) for each in found.offsets), default=0)
             answer.counts.append(f"{flag} {queue_id} {least}")
         answer.remaining += found.remaining
-
-    def _position_in_order(self, topic: str, group: str, queue_id: int) -> int:
-        queue = self._checkpoints.find_queue(topic, group, queue_id)
-        assert queue is not None, "a POP has begun the queue"
-        return queue.next_offset
 
     # -- answers
 
@@ -341,7 +335,7 @@ class PopHandler:
         return request.reply(code, NOTHING, header=self._build_header(header, answer))
 
     def _wake_later(self, topic: str, group: str, queue_id: int, at_ms: int) -> None:
-        """Wake a POP when a queue in order gives messages again."""
+        """Wake a POP at the time when an ordered queue is not blocked any more."""
         delay_ms = at_ms - self._clock.now_ms()
         self.held.wake_later(delay_ms, topic, group, queue_id)
 

@@ -1,6 +1,4 @@
-"""Requests 200052, 200054, 200055 and 200056: questions about what could be popped."""
-
-from typing import Final
+"""Requests 200052, 200054, 200055 and 200056: queries about messages to pop."""
 
 from rmq.plugin import BrokerContext, Connection, RequestRejected
 from rmq.protocol.codes import ResponseCode
@@ -13,14 +11,14 @@ from rmq.protocol.headers.pop import (
     PollingInfoResponseHeader,
     PopMessageResponseHeader,
 )
+from rmq_plugins.consume.answers import FOUND, NOTHING
+from rmq_plugins.consume.checks import MAX_MESSAGES
+from rmq_plugins.consume.filters import MessageFilter
 from rmq_plugins.consume.held_pops import HeldPop, HeldPops
-from rmq_plugins.consume.pop.checks import MAX_MESSAGES, PopChecks, PopFilter, PopPlan
+from rmq_plugins.consume.pop.checks import PopChecks, PopPlan
 from rmq_plugins.consume.pop.orders import Orders
 from rmq_plugins.consume.pop.reading import PopReader
 from rmq_plugins.consume.pop.sources import PopSources, Source
-
-NOTHING: Final = "NO_MESSAGE_IN_QUEUE"
-FOUND: Final = "FOUND"
 
 
 class QueryHandler:
@@ -44,7 +42,7 @@ class QueryHandler:
         self._held = held
 
     def notify(self, request: Command, connection: Connection) -> Command | None:
-        """Answer whether there are messages, or wait for some."""
+        """Answer whether the group has messages to pop, or hold the request."""
         header = request.header(NotificationRequestHeader)
         plan = self._checks.plan_query(
             header, connection, (header.exp, header.exp_type)
@@ -86,11 +84,11 @@ class QueryHandler:
             if not self._reader.count_remaining(header.topic, queue_id, position):
                 continue
             if header.order:
-                free_at = self._orders.blocked_until_ms(
+                until_ms = self._orders.blocked_until_ms(
                     header.topic, group, queue_id,
                     attempt=header.attempt_id, wait_ms=0,
                 )  # fmt: skip
-                if free_at > self._clock.now_ms():
+                if until_ms > self._clock.now_ms():
                     continue
             return True
         return not header.order and bool(
@@ -98,7 +96,7 @@ class QueryHandler:
         )
 
     def report_polling(self, request: Command, connection: Connection) -> Command:
-        """Answer how many POPs wait."""
+        """Answer how many POPs of a queue wait."""
         header = request.header(PollingInfoRequestHeader)
         self._checks.plan_query(header, connection)
         key = header.topic, header.consumer_group, max(header.queue_id, -1)
@@ -106,7 +104,7 @@ class QueryHandler:
         return request.reply(header=answer)
 
     def peek(self, request: Command, connection: Connection) -> Command:
-        """Answer messages without taking them."""
+        """Answer with messages that stay visible."""
         header = request.header(PeekMessageRequestHeader)
         plan = self._checks.plan_query(header, connection)
         most, rest = max(1, min(header.max_msg_nums, MAX_MESSAGES)), 0
@@ -121,7 +119,9 @@ class QueryHandler:
             topic, queue_id, _flag = source
             position = self._sources.find_start(topic, header.consumer_group, queue_id)
             if room:
-                found = self._reader.read(topic, queue_id, position, room, PopFilter())
+                found = self._reader.read(
+                    topic, queue_id, position, room, MessageFilter()
+                )
                 records += found.records
                 room -= len(found.offsets)
                 position = found.next_offset
@@ -135,7 +135,7 @@ class QueryHandler:
         return request.reply(header=shown, body=b"".join(records), remark=FOUND)
 
     def roll_back(self, request: Command, connection: Connection) -> Command:
-        """Answer that all is in the file form already."""
+        """Answer 0: offsets are always in the file form that Java asks for."""
         return request.reply()
 
 

@@ -1,15 +1,15 @@
-"""Ordered POP: a queue gives no more messages while some of the last are not acked.
+"""Ordered POP: the last POP blocks its queue until all its messages are acked.
 
-The group's offset stays at the first message that is not acked. When its invisible time
-is over, all messages from there on are popped again.
+The group's offset stays at the first message without an ack. After the invisible time
+of this message the group pops all messages from there on again.
 
-File `config/consumerOrderInfo.json`, which a Java broker reads too:
+File `config/consumerOrderInfo.json`, which a Java broker reads too::
 
-    {"orderInfoCount": n, "orderedConsumptionLevel": "QUEUE",
-     "table": {"<topic>@<group>": {"<queue>": {
-       "a": attempt, "cm": bits of acked, "i": invisible ms, "l": ms of the POP,
-       "o": [first, diff, ...], "oc": {offset: times}, "ot": {offset: visible ms},
-       "popTime": ms}}}}
+        {"orderInfoCount": n, "orderedConsumptionLevel": "QUEUE",
+         "table": {"<topic>@<group>": {"<queue>": {
+           "a": attempt, "cm": bits of acked, "i": invisible ms, "l": ms of the POP,
+           "o": [first, diff, ...], "oc": {offset: times}, "ot": {offset: visible ms},
+           "popTime": ms}}}}
 """
 
 from collections.abc import Callable
@@ -32,7 +32,7 @@ class Orders(JsonTable):
         broker.groups.on_change.append(self._group_changed)
         self._groups = broker.groups
         self.on_blocked: Callable[[str, str, int, int], None] = lambda *_: None
-        """Called with topic, group, queue and the time when it gives messages again."""
+        """Called with topic, group, queue and the time until which it is blocked."""
 
     def _read(self, value: dict[str, Any]) -> None:
         for key, queues in (value.get("table") or {}).items():
@@ -77,7 +77,7 @@ class Orders(JsonTable):
         attempt: str | None,
         wait_ms: int,
     ) -> int:
-        """Return until when a queue gives no messages; 0 if it does."""
+        """Return the time until which a queue is blocked; 0 if it is not."""
         order = self._get(topic, group, queue_id)
         if order is None or (attempt is not None and attempt == order.attempt_id):
             return 0
@@ -92,7 +92,7 @@ class Orders(JsonTable):
         pop_ms: int,
         invisible_ms: int,
     ) -> dict[int, int]:
-        """Note a POP; return how often each offset was popped before."""
+        """Record a POP; return how often each offset was popped before."""
         topic, group, queue_id = where
         order = QueueOrder.from_pop(
             offsets,
@@ -113,7 +113,7 @@ class Orders(JsonTable):
     def ack(
         self, topic: str, group: str, queue_id: int, offset: int, pop_ms: int
     ) -> int:
-        """Note an ack; return the group's next offset, or why there is none."""
+        """Record an ack; return the group's next offset, NOT_POPPED or ANOTHER_POP."""
         order = self._get(topic, group, queue_id)
         if order is None:
             return offset + 1
@@ -132,6 +132,6 @@ class Orders(JsonTable):
             self.on_blocked(*where, until_ms)
 
     def reset(self, topic: str, group: str, queue_id: int) -> None:
-        """Forget what was popped of a queue, because its offset was set."""
+        """Remove the last POP of a queue, because its offset was reset."""
         if self._orders.get(f"{topic}@{group}", {}).pop(queue_id, None) is not None:
             self.touch()

@@ -1,4 +1,4 @@
-"""PopParts: everything of POP in one broker, put together."""
+"""PopParts: the handlers and tasks of POP in one broker."""
 
 from rmq.plugin import BrokerContext
 from rmq.plugin.native import AckTable

@@ -1,9 +1,9 @@
-"""Reads messages for POPs: which queues, from where, and how they are answered.
+"""Reads messages for POPs.
 
-A group begins a queue where its committed offset is; without one at the minimum, or
-with initMode 1 at the last message. Messages of the retry topic are answered under the
-topic itself, with their handle in POP_CK. The messages of an inner batch are answered
-one by one, because each is acked for itself.
+A group begins a queue at its committed offset. Without one it begins at the minimum
+offset, or with initMode 1 at the last message. A message of the retry topic is answered
+with the topic's own name and with its handle in POP_CK. The answer contains the
+messages of an inner batch one by one, because the client acks each of them.
 """
 
 import struct
@@ -16,14 +16,14 @@ from rmq.plugin import BrokerContext, GetStatus, QueueOffset
 from rmq.protocol import properties as names
 from rmq.protocol.flags import INNER_BATCH
 from rmq.protocol.inner_batch import inner_messages
-from rmq.protocol.properties import decode_properties, encode_properties
+from rmq.protocol.properties import encode_properties
 from rmq.protocol.records import RecordView, decode_stored_at, encode_stored
+from rmq_plugins.consume.filters import MessageFilter, matches_record
 from rmq_plugins.consume.pop.checkpoints import Checkpoints, PopQueue
-from rmq_plugins.consume.pop.checks import PopFilter
 
 FROM_NEWEST: Final = 1
 READS: Final = 8
-"""Most reads of one queue that find nothing for a selector."""
+"""Limit of reads of one queue in which the selector accepts no message."""
 
 _HEAD: Final = struct.Struct(">i16xq8xi")
 """Size, queue offset and system flags of a record."""
@@ -36,7 +36,7 @@ _MOVED: Final = (
 
 
 class Found(NamedTuple):
-    """What a queue gives."""
+    """Messages of one queue."""
 
     offsets: list[int]
     records: list[bytes]
@@ -65,7 +65,7 @@ class PopReader:
     def open_queue(
         self, topic: str, group: str, queue_id: int, *, from_newest: bool
     ) -> PopQueue:
-        """Return the queue, with the offset to go on from."""
+        """Return the queue, with the offset at which the next POP begins."""
         known = self._checkpoints.find_queue(topic, group, queue_id)
         reset = self._offsets.take_reset(group, topic, queue_id)
         if reset is not None and known is not None:
@@ -84,7 +84,7 @@ class PopReader:
         return self._checkpoints.begin_queue(topic, group, queue_id, offset)
 
     def find_position(self, topic: str, group: str, queue_id: int) -> int:
-        """Return where a POP would read; nothing is noted."""
+        """Return the offset at which the next POP begins, without a reset; or -1."""
         known = self._checkpoints.find_queue(topic, group, queue_id)
         committed = self._offsets.query(group, topic, queue_id)
         return max(committed, -1 if known is None else known.next_offset)
@@ -102,9 +102,9 @@ class PopReader:
         return max(0, self._messages.max_offset(topic, queue_id) - offset)
 
     def read(
-        self, topic: str, queue_id: int, offset: int, most: int, wanted: PopFilter
+        self, topic: str, queue_id: int, offset: int, most: int, wanted: MessageFilter
     ) -> Found:
-        """Return at most so many messages from an offset on."""
+        """Return at most `most` messages from an offset on."""
         offsets: list[int] = []
         records: list[bytes] = []
         at = max(offset, 0)
@@ -125,7 +125,10 @@ class PopReader:
                     if len(offsets) == most:  # the rest of an inner batch
                         at = each
                         break
-                    if _matches(wanted, record):
+                    predicate = wanted.predicate
+                    if predicate is None or matches_record(
+                        predicate, RecordView(record)
+                    ):
                         offsets.append(each)
                         records.append(record)
             elif found.status not in _MOVED:
@@ -134,8 +137,8 @@ class PopReader:
                 break
         return Found(offsets, records, at, self.count_remaining(topic, queue_id, at))
 
-    def _is_plain(self, topic: str, queue_id: int, wanted: PopFilter) -> bool:
-        """Whether each record is one message, whatever it says."""
+    def _is_plain(self, topic: str, queue_id: int, wanted: MessageFilter) -> bool:
+        """Whether each record is one message, and no selector reads it."""
         queue = self._queues.get(topic, queue_id)
         assert queue is not None, f"{topic} {queue_id} has given a record"
         return wanted.predicate is None and not queue.is_batch
@@ -144,7 +147,7 @@ class PopReader:
 def _split_messages(body: bytes, first: int, most: int) -> Iterator[tuple[int, bytes]]:
     """Yield the messages of an answer with their queue offsets, from `first` on.
 
-    Of an inner batch they are one more than `most`: nobody takes those after them.
+    An inner batch yields at most `most` + 1 messages: callers use no more of them.
     """
     position = 0
     while position < len(body):
@@ -158,13 +161,6 @@ def _split_messages(body: bytes, first: int, most: int) -> Iterator[tuple[int, b
             for message in inner_messages(batch, first, most + 1):
                 yield message.queue_offset, encode_stored(message)
         position += size
-
-
-def _matches(wanted: PopFilter, record: bytes) -> bool:
-    if wanted.predicate is None:
-        return True
-    text = RecordView(record, 0).properties.decode("utf-8", "replace")
-    return wanted.predicate(decode_properties(text))
 
 
 def readdress_retry(data: bytes, topic: str, handle: str) -> bytes:

@@ -1,8 +1,9 @@
 """The records that POP writes: checkpoints, acks, and messages to be popped again.
 
 `ck`, `ack` and `bAck` are timed messages for a queue of the revive topic, with the
-bodies, tags and unique keys of Java. They are written when a checkpoint gets old, and
-delivered by the timer when it is due: whoever has the store by then revives it.
+bodies, tags and unique keys of Java. The reviver writes them when a checkpoint gets
+old. The timer delivers them when it is due: the broker that then has the store revives
+the messages.
 """
 
 from typing import Final
@@ -19,7 +20,7 @@ from rmq.protocol import properties as names
 from rmq.protocol.bodies import Body
 from rmq.protocol.bodies.pop import AckRecord, CheckpointRecord
 from rmq.protocol.codes import ResponseCode
-from rmq.protocol.flags import BORN_HOST_V6, PERM_READ_WRITE
+from rmq.protocol.flags import BORN_HOST_V6, PERM_READ_WRITE, born_host_flag
 from rmq.protocol.message import Message
 from rmq.protocol.records import StoredMessage
 from rmq.protocol.topics import RETRY_PREFIX, pop_retry_topic
@@ -30,9 +31,8 @@ CK: Final = "ck"
 ACK: Final = "ack"
 BATCH_ACK: Final = "bAck"
 CK_EARLIER_MS: Final = 1_000
-"""A checkpoint is delivered this much before its acks."""
+"""The timer delivers a checkpoint this much before its acks."""
 
-_IPV6_HOST_SIZE: Final = 20
 _LONG_NAMES: Final = {
     "ackOffset": "ao", "ackOffsetList": "aol", "startOffset": "so",
     "consumerGroup": "c", "topic": "t", "queueId": "q", "popTime": "pt",
@@ -78,7 +78,7 @@ class PopRecords:
         return self._put_timed(checkpoint.revive_queue, body, CK, key, at_ms)
 
     def put_acks(self, checkpoint: Checkpoint, offsets: list[int]) -> PutResult:
-        """Write that messages are acked: one record for any number of them."""
+        """Write one record for the acks of any number of messages."""
         queue, is_one = checkpoint.queue, len(offsets) == 1
         body = AckRecord(
             offset=offsets[0] if is_one else -1,
@@ -113,13 +113,12 @@ class PopRecords:
         try:
             return self._put(message)
         except RequestRejected as refusal:
-            if refusal.code == ResponseCode.MESSAGE_ILLEGAL:  # forged: no such time
+            if refusal.code == ResponseCode.MESSAGE_ILLEGAL:  # a forged time
                 return PutResult(PutStatus.MESSAGE_ILLEGAL)
             return PutResult(PutStatus.SERVICE_NOT_AVAILABLE)
 
     def _build_message(self, topic: str, queue_id: int, body: bytes) -> Message:
-        flags = BORN_HOST_V6 if len(self._host) == _IPV6_HOST_SIZE else 0
-        now_ms = self._clock.now_ms()
+        flags, now_ms = born_host_flag(self._host), self._clock.now_ms()
         return Message(topic, queue_id, body, 0, flags, now_ms, self._host)
 
     # -- messages that become visible again
@@ -145,8 +144,7 @@ class PopRecords:
         message.topic, message.queue_id = topic, 0
         message.born_host = self._host
         message.sys_flag &= ~BORN_HOST_V6
-        if len(self._host) == _IPV6_HOST_SIZE:
-            message.sys_flag |= BORN_HOST_V6
+        message.sys_flag |= born_host_flag(self._host)
         message.prepared_transaction_offset = 0
         if not checkpoint.suspend:
             message.reconsume_times += 1
@@ -158,7 +156,7 @@ class PopRecords:
 
 
 def read_checkpoint(body: bytes) -> CheckpointRecord | None:
-    """Read the body of a `ck` record; None if it is none."""
+    """Return the body of a `ck` record; None if it is not valid."""
     try:
         found = CheckpointRecord.from_value(_short_names(body))
     except RequestRejected:
@@ -167,7 +165,7 @@ def read_checkpoint(body: bytes) -> CheckpointRecord | None:
 
 
 def read_acks(body: bytes) -> AckRecord | None:
-    """Read the body of an `ack` or `bAck` record; None if it is none."""
+    """Return the body of an `ack` or `bAck` record; None if it is not valid."""
     try:
         found = AckRecord.from_value(_short_names(body))
     except RequestRejected:
@@ -176,7 +174,7 @@ def read_acks(body: bytes) -> AckRecord | None:
 
 
 def _short_names(body: bytes) -> dict[str, object]:
-    """Return the members of a body; older brokers wrote long names."""
+    """Return the members of a body by short names; older brokers wrote long ones."""
     try:
         value = fastjson.load_json(body)
     except RemoteProtocolError as error:

@@ -1,15 +1,14 @@
-"""Reviver: what nobody acked in time becomes visible again.
+"""Reviver: messages without an ack in time become visible again.
 
 One task sleeps until the first checkpoint is due. It stores the open messages in the
-retry topic of their group, and only then forgets the checkpoint. It also writes:
-checkpoints that are older than STAY_MS, and acks of written ones, together once a
-second.
+retry topic of their group, and only then ends the checkpoint. It also writes two kinds
+of records: checkpoints older than STAY_MS, and once a second the acks of written ones.
 
-It reads the revive topic as well. There the timer delivers the records of checkpoints
-that are due: those in memory are known; others, of an earlier run or of a Java broker,
-are *adopted*. An adopted one is due when the timer has delivered everything of its
-time, so that all its acks were seen. The progress of the group
-CID_RMQ_SYS_REVIVE_GROUP is the offset of the last record before which all are settled.
+The task reads the revive topic, too. The timer delivers the records of due checkpoints
+there. A checkpoint of an earlier run or of a Java broker is not in memory: the reviver
+*adopts* it. An adopted checkpoint is due after the timer has delivered all records of
+its time, because its acks are among them. The group CID_RMQ_SYS_REVIVE_GROUP has the
+offset of the last record up to which all checkpoints have ended.
 """
 
 import logging
@@ -54,10 +53,10 @@ logger.addFilter(SparseLog())
 
 GROUP: Final = "CID_RMQ_SYS_REVIVE_GROUP"
 STAY_MS: Final = 10_000
-"""Time after which a checkpoint is written; Java's `popCkStayBufferTime`."""
+"""Time of a checkpoint in memory before it is written; Java's `popCkStayBufferTime`."""
 
 NOT_WRITTEN_MS: Final = 2_000
-"""A checkpoint that is due so soon is not written any more."""
+"""A checkpoint that is due this soon is not written any more."""
 
 TICK_MS: Final = 1_000
 BATCH: Final = 32
@@ -103,10 +102,10 @@ class Reviver:
         topic = self._records.revive_topic
         return self._offsets.query(GROUP, topic, queue_id) + 1
 
-    # -- what handlers tell
+    # -- calls of the handlers
 
     def add_checkpoint(self, checkpoint: Checkpoint) -> bool:
-        """Keep a new checkpoint, or write it at once; False if the store refuses."""
+        """Add a new checkpoint, or write it at once; False if the store refuses it."""
         checkpoints = self.checkpoints
         at_once = not checkpoints.is_buffered
         at_once |= checkpoints.is_full or checkpoint.queue.count >= MAX_OF_QUEUE
@@ -123,7 +122,7 @@ class Reviver:
         return True
 
     def write_checkpoint(self, checkpoint: Checkpoint) -> bool:
-        """Write a new checkpoint at once; False if the store refuses."""
+        """Write a new checkpoint at once; False if the store refuses it."""
         if not self._write(checkpoint):
             return False
         if not self.checkpoints.is_full:
@@ -140,8 +139,9 @@ class Reviver:
         }
 
     def ack(self, checkpoint: Checkpoint, offset: int) -> bool:
-        """Note an ack of a checkpoint in memory; False if the log must have it at once,
-        and the store refuses.
+        """Record an ack of a checkpoint in memory.
+
+        False if the log must have the ack at once and the store refuses it.
         """
         if checkpoint.marks.clear(offset):
             if checkpoint.is_written:
@@ -154,7 +154,7 @@ class Reviver:
         return not checkpoint.acked
 
     def apply_acks(self, acks: list[tuple[Key, int]]) -> None:
-        """Note acks of a poll whose bits are cleared."""
+        """Record the acks of one poll, whose bits the compiled handler has cleared."""
         checkpoints = [(self.checkpoints.by_key[key], offset) for key, offset in acks]
         for checkpoint, offset in checkpoints:
             if checkpoint.is_written:
@@ -164,19 +164,19 @@ class Reviver:
                 self.checkpoints.end(checkpoint)
 
     def _record_ack(self, checkpoint: Checkpoint, offset: int) -> None:
-        """Have the log learn of an ack of a written checkpoint."""
+        """Let the next tick write an ack of a written checkpoint."""
         checkpoint.acked.append(offset)
         self._unwritten_acks[checkpoint] = None
         self._alarm.wake_at(self._clock.now_ms() + TICK_MS)
 
     def on_arrivals(self, touched: Mapping[tuple[str, int], int]) -> None:
-        """Wake the task when the timer has delivered records."""
+        """Wake the task after the timer has delivered records."""
         queues = self._queues.of_topic(self._records.revive_topic)
         if any(self._find_lag(queue.queue_id) for queue in queues):
             self._alarm.wake_at(0)
 
     def stop(self) -> None:
-        """Write what is in memory, because the broker stops."""
+        """Write all checkpoints and acks in memory, because the broker stops."""
         self.checkpoints.stop_buffering()
         for checkpoint in list(self.checkpoints.all()):
             if not checkpoint.is_written and not checkpoint.is_acked:
@@ -194,7 +194,7 @@ class Reviver:
             while True:
                 await self._run_turn()
         finally:
-            self.checkpoints.commit_delayed()  # replicas have got what `stop` wrote
+            self.checkpoints.commit_delayed()  # slaves have the records of `stop`
 
     async def _run_turn(self) -> None:
         self._set_alarm()
@@ -216,7 +216,7 @@ class Reviver:
         if self._young:
             self._alarm.wake_at(self._young[0].pop_ms + STAY_MS)
         is_waiting = self.checkpoints.has_delayed_commits or self._unwritten_acks
-        if is_waiting or any(place.open for place in self._progress.values()):
+        if is_waiting or any(progress.open for progress in self._progress.values()):
             self._alarm.wake_at(self._clock.now_ms() + TICK_MS)
 
     def tick(self) -> None:
@@ -253,21 +253,21 @@ class Reviver:
             else:
                 self._unwritten_acks[checkpoint] = None
 
-    # -- out of memory
+    # -- reviving
 
     async def revive_due(self) -> None:
-        """Store what is due again, in turns."""
+        """Store the open messages of due checkpoints again, in turns."""
         checkpoints, count = self.checkpoints, 0
         are_acks_written = not self._unwritten_acks
         while (checkpoint := checkpoints.take_due(self._clock.now_ms())) is not None:
             if checkpoint.is_adopted and not (
                 are_acks_written and self._has_all_acks(checkpoint)
             ):
-                checkpoints.postpone(self._clock.now_ms() + TICK_MS, checkpoint)
+                checkpoints.delay_due(self._clock.now_ms() + TICK_MS, checkpoint)
                 await self._next_turn()
                 continue
             if not self.revive(checkpoint):
-                checkpoints.postpone(self._clock.now_ms() + RETRY_MS, checkpoint)
+                checkpoints.delay_due(self._clock.now_ms() + RETRY_MS, checkpoint)
                 return
             count += 1
             if count % BATCH == 0:
@@ -275,7 +275,7 @@ class Reviver:
                 await self._next_turn()
 
     def _has_all_acks(self, checkpoint: Checkpoint) -> bool:
-        """Whether the timer has delivered all of its time, and that is read."""
+        """Whether the timer has delivered all acks of its time, and all are read."""
         timer = self._timer
         delivered_ms = timer.read_slot * timer.precision_ms
         if delivered_ms <= checkpoint.due_ms + timer.precision_ms:
@@ -284,7 +284,7 @@ class Reviver:
         return is_read or self.checkpoints.is_full
 
     def revive(self, checkpoint: Checkpoint) -> bool:
-        """Store the open messages again; False if the store takes nothing now."""
+        """Store the open messages again; False if the store is busy."""
         queue = checkpoint.queue
         is_wanted = self._topics.get(queue.topic) and self._groups.get(queue.group)
         for offset in checkpoint.marks.open_offsets() if is_wanted else ():
@@ -297,7 +297,7 @@ class Reviver:
         return True
 
     def _revive_one(self, checkpoint: Checkpoint, offset: int) -> bool:
-        """Store one message again if it is there; False if the store takes nothing."""
+        """Store one message again if it exists; False if the store is busy."""
         for record in self._messages_at(checkpoint, offset):
             result = self._records.put_retry(record, checkpoint)
             if result.status is PutStatus.PUT_OK:
@@ -314,9 +314,10 @@ class Reviver:
         return True
 
     def _messages_at(self, checkpoint: Checkpoint, offset: int) -> list[StoredMessage]:
-        """Return a popped message; nothing if it is not there any more.
+        """Return a popped message; an empty list if it does not exist any more.
 
-        The offset of an inner batch in a Java broker's checkpoint means all of it.
+        In a Java broker's checkpoint the offset of an inner batch means all messages
+        of the batch.
         """
         queue = checkpoint.queue
         found = self._messages.get(queue.topic, queue.queue_id, QueueOffset(offset), 1)
@@ -347,26 +348,26 @@ class Reviver:
         return max(0, end - self._progress[queue_id].next_offset)
 
     def read_batch(self, queue_id: int) -> bool:
-        """Read one batch of a queue of the revive topic; whether there was one."""
-        place = self._progress[queue_id]
+        """Read one batch of a queue of the revive topic; False without a batch."""
+        progress = self._progress[queue_id]
         topic = self._records.revive_topic
         if not self._find_lag(queue_id) or self.checkpoints.is_full:
             return False
         found = self._messages.get(
-            topic, queue_id, QueueOffset(place.next_offset), BATCH
+            topic, queue_id, QueueOffset(progress.next_offset), BATCH
         )
         if found.status is GetStatus.FOUND:
             for record in decode_stored(found.body):
-                place.open.append(
+                progress.open.append(
                     (record.queue_offset, self._read_record(record, queue_id))
                 )
-        if found.next_begin_offset <= place.next_offset:
+        if found.next_begin_offset <= progress.next_offset:
             return False
-        place.next_offset = found.next_begin_offset
+        progress.next_offset = found.next_begin_offset
         return True
 
     def _read_record(self, record: StoredMessage, queue_id: int) -> Checkpoint | None:
-        """Look at a record; return the checkpoint that must be settled before it."""
+        """Apply a record; return the checkpoint that must end before its commit."""
         tags = record.properties.get(names.TAGS)
         if tags == CK:
             found = read_checkpoint(record.body)
@@ -395,7 +396,7 @@ class Reviver:
         if not bits or self._topics.get(topic) is None:
             return None
         queue = self.checkpoints.find_queue(topic, group, found.queue_id)
-        if queue is None:  # of no POP of this run: it has no offset to move
+        if queue is None:  # no POP of this run: there is no offset to move
             queue = PopQueue(topic, group, found.queue_id, 0, is_gone=True)
         retries = found.retries or "0"
         checkpoint = Checkpoint(
@@ -424,26 +425,26 @@ class Reviver:
             self.checkpoints.end(checkpoint)
 
     def _commit_progress(self) -> None:
-        """Commit how far all records of the revive topic are settled."""
-        kept = self._positions.stable.value
-        for queue_id, place in self._progress.items():
-            settled = None
-            while place.open:
-                offset, checkpoint = place.open[0]
+        """Commit the offsets of the revive topic up to which all checkpoints ended."""
+        stable_end = self._positions.stable.value
+        for queue_id, progress in self._progress.items():
+            ended = None
+            while progress.open:
+                offset, checkpoint = progress.open[0]
                 if checkpoint is not None and (
-                    not checkpoint.is_done or checkpoint.stored_end > kept
+                    not checkpoint.is_done or checkpoint.stored_end > stable_end
                 ):
                     break
-                settled = offset
-                place.open.popleft()
-            if settled is not None:
+                ended = offset
+                progress.open.popleft()
+            if ended is not None:
                 topic = self._records.revive_topic
                 with suppress(RequestRejected):  # the table of offsets is full
-                    self._offsets.commit("a POP", GROUP, topic, queue_id, settled)
+                    self._offsets.commit("a POP", GROUP, topic, queue_id, ended)
 
 
 class _QueueProgress:
-    """How far one queue of the revive topic is read, and what is not settled."""
+    """The next offset of a queue of the revive topic, and records not committed yet."""
 
     def __init__(self, start: int) -> None:
         self.next_offset = start

@@ -1,4 +1,4 @@
-"""Which queues a group pops for a topic: its own, and those of its retry topic."""
+"""The queues that a group pops for a topic: its own and those of the retry topic."""
 
 from typing import NamedTuple
 
@@ -17,7 +17,7 @@ class Source(NamedTuple):
 
 
 class PopSources:
-    """Finds the queues."""
+    """Finds the queues of a POP."""
 
     def __init__(self, broker: BrokerContext, reader: PopReader) -> None:
         self._config = broker.config
@@ -35,9 +35,9 @@ class PopSources:
         return (second,)
 
     def retry_sources(self, topic: str, group: str) -> list[Source]:
-        """Return the queues with messages to be consumed again, of one retry topic.
+        """Return the queues of the first retry topic that has messages.
 
-        An answer has one entry for a queue of retries.
+        An answer has room for the queues of one retry topic.
         """
         for name in self.retry_topics(topic, group):
             config = self._topics.get(name)

@@ -13,7 +13,7 @@ _MAIN_ONLY = ("main",)
 
 @hookimpl
 def rmq_setup(broker: BrokerContext, register: Register) -> None:
-    """Take pulls on the main port, and hold those that find nothing."""
+    """Serve pulls on the main port, and hold those that find no message."""
     pulls = PullHandler(broker)
     register.handler(RequestCode.PULL_MESSAGE, pulls.pull, ports=_MAIN_ONLY)
     register.handler(RequestCode.LITE_PULL_MESSAGE, pulls.pull, ports=_MAIN_ONLY)

@@ -1,4 +1,4 @@
-"""What a pull must pass before the store is asked, in the order in which Java asks."""
+"""The checks of a pull before the store reads, in Java's order."""
 
 from typing import Final, NamedTuple
 
@@ -10,7 +10,8 @@ from rmq.protocol.command import Command
 from rmq.protocol.flags import PULL_SUBSCRIPTION, is_readable
 from rmq.protocol.headers.pull import PullMessageRequestHeader
 from rmq.protocol.topics import is_retry_topic
-from rmq_plugins.consume.pull.filter import PullFilter, build_filter, select_retries
+from rmq_plugins.consume.checks import ConsumeChecks, check_queue_id
+from rmq_plugins.consume.filters import MessageFilter, build_filter, select_retries
 
 FORBIDDEN_BROKER: Final = 1
 FORBIDDEN_GROUP: Final = 2
@@ -20,7 +21,7 @@ FORBIDDEN_SUBSCRIPTION: Final = 5
 
 
 class PullForbidden(RequestRejected):
-    """A pull that is refused for lack of permission; the header says which."""
+    """The refusal of a pull without permission; the answer names the kind."""
 
     def __init__(self, forbidden_type: int, remark: str) -> None:
         super().__init__(ResponseCode.NO_PERMISSION, remark)
@@ -28,26 +29,21 @@ class PullForbidden(RequestRejected):
 
 
 class PullPlan(NamedTuple):
-    """What a pull may read, and the flags that its answer shows."""
+    """The filter of a checked pull, and the flags for its answer."""
 
-    filter: PullFilter
+    filter: MessageFilter
     topic_sys_flag: int
     group_sys_flag: int
     slow_broker_id: int = 0
-    """From which broker the group reads when it is far behind, if that one serves."""
+    """The broker from which a group with a long lag reads, if that one serves."""
 
 
-class PullChecks:
+class PullChecks(ConsumeChecks):
     """The checks of a pull that need the broker's tables."""
 
     def __init__(self, broker: BrokerContext) -> None:
-        config = broker.config
-        self._topics = broker.topics
-        self._groups = broker.groups
+        super().__init__(broker)
         self._consumers = broker.consumers
-        self._unserved = broker.store.unserved_topics
-        self._name = config.broker_ip1 or broker.address
-        self._config = config
         self._filters = broker.filters
 
     def plan(
@@ -56,10 +52,10 @@ class PullChecks:
         header: PullMessageRequestHeader,
         connection: Connection,
     ) -> PullPlan:
-        """Return what to read, or reject the pull."""
+        """Return the plan of a pull, or refuse it."""
         self._check_broker(request)
-        group = self._find_group(header.consumer_group, connection)
-        topic = self._find_topic(header, connection)
+        group = self._find_enabled_group(header.consumer_group, connection)
+        topic = self._find_readable_topic(header, connection)
         if header.sys_flag & PULL_SUBSCRIPTION:
             wanted = self._build_filter(header.subscription, header.expression_type)
         else:
@@ -89,54 +85,36 @@ class PullChecks:
                 f"the broker[{self._name}] for lite pull consumer is forbidden",
             )
 
-    def _find_group(self, name: str, connection: Connection) -> SubscriptionGroupConfig:
-        group = self._groups.find(name, connection.remote_address)
-        if group is None:
-            raise RequestRejected(
-                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
-                f"subscription group [{name}] does not exist, {FAQ}",
-            )
+    def _find_enabled_group(
+        self, name: str, connection: Connection
+    ) -> SubscriptionGroupConfig:
+        group = self.find_group(name, connection)
         if not group.consume_enable:
             raise PullForbidden(
                 FORBIDDEN_GROUP, f"subscription group no permission, {name}"
             )
         return group
 
-    def _find_topic(
+    def _find_readable_topic(
         self, header: PullMessageRequestHeader, connection: Connection
     ) -> TopicConfig:
         name = header.topic
-        topic = self._topics.get(name)
-        if topic is None:
-            raise RequestRejected(
-                ResponseCode.TOPIC_NOT_EXIST,
-                f"topic[{name}] not exist, apply first please! {FAQ}",
-            )
+        topic = self.find_topic(name)
         if not is_readable(topic.perm):
             raise PullForbidden(
                 FORBIDDEN_TOPIC, f"the topic[{name}] pulling message is forbidden"
             )
-        if name in self._unserved:
-            raise RequestRejected(
-                ResponseCode.SYSTEM_ERROR,
-                f"the topic[{name}] is not served: {self._unserved[name]}",
-            )
-        if not 0 <= header.queue_id < topic.read_queue_nums:
-            raise RequestRejected(
-                ResponseCode.INVALID_PARAMETER,
-                f"queueId[{header.queue_id}] is illegal, topic:[{name}] "
-                f"topicConfig.readQueueNums:[{topic.read_queue_nums}] "
-                f"consumer:[{connection.remote_address}]",
-            )
+        self.check_served(name)
+        check_queue_id(header.queue_id, topic, connection)
         return topic
 
     def _find_registered_filter(
         self, header: PullMessageRequestHeader, settings: SubscriptionGroupConfig
-    ) -> PullFilter:
-        """Return the filter that the group's heartbeats announced.
+    ) -> MessageFilter:
+        """Return the filter of the subscription in the group's heartbeats.
 
-        A heartbeat may be on its way while the client already pulls with its newer
-        expression. Tags are then not filtered here, because the client filters again.
+        A client may pull with a newer expression before its heartbeat arrives. The
+        broker then does not filter tags, because the client filters them again.
         """
         name, topic = header.consumer_group, header.topic
         group = self._consumers.group(name)
@@ -170,14 +148,14 @@ class PullChecks:
                 subscription.sub_string, subscription.expression_type
             )
         if is_tag_type(subscription.expression_type):
-            return PullFilter()
+            return MessageFilter()
         raise RequestRejected(
             ResponseCode.SUBSCRIPTION_NOT_LATEST,
             "the consumer's subscription not latest",
         )
 
     def _check_selector(self, header: PullMessageRequestHeader) -> None:
-        """Reject a pull whose selector was wrong, or is newer than the known one."""
+        """Refuse a pull whose selector is invalid or newer than the registered one."""
         known = self._filters.get(header.topic, header.consumer_group)
         if known is None:
             raise RequestRejected(
@@ -191,7 +169,7 @@ class PullChecks:
                 "the consumer's consumer filter data not latest",
             )
 
-    def _build_filter(self, expression: str | None, kind: str | None) -> PullFilter:
+    def _build_filter(self, expression: str | None, kind: str | None) -> MessageFilter:
         return build_filter(
             expression, kind, allows_sql=self._config.enable_property_filter
         )

@@ -1,8 +1,8 @@
-"""Requests 11 and 361: stored messages of a queue, or why there are none.
+"""Requests 11 and 361: stored messages of a queue, or the reason for an empty answer.
 
-The answer holds records as they are stored, one after another. Its code tells the
-client what to do next: take them (0), ask again later (19) or at once (20), or go on
-from another offset (21); the remark names the store's status.
+The answer contains the records in their stored form, one after another. Its code
+directs the client: process them (0), pull again later (19) or at once (20), or continue
+at another offset (21). The remark names the store's status.
 """
 
 from collections.abc import Coroutine, Mapping
@@ -27,8 +27,8 @@ from rmq.protocol.command import Command
 from rmq.protocol.flags import PULL_COMMIT_OFFSET, PULL_SUSPEND
 from rmq.protocol.frames import decode
 from rmq.protocol.headers.pull import PullMessageRequestHeader
+from rmq_plugins.consume.filters import MessageFilter, matching_records
 from rmq_plugins.consume.pull.checks import PullChecks, PullForbidden, PullPlan
-from rmq_plugins.consume.pull.filter import PullFilter, matching_records
 from rmq_plugins.consume.pull.held_pulls import (
     MAX_SUSPEND_MS,
     HeldPull,
@@ -39,14 +39,15 @@ from rmq_plugins.consume.pull.held_pulls import (
 from rmq_plugins.consume.pull.native import NativePulls
 
 MASTER_ID: Final = 0
-"""From where consumers read, unless they are far behind; compiled pulls say no other.
-"""
+"""The broker from which consumers with a short lag read. Compiled pulls suggest only
+this one."""
 
 COLD_READERS: Final = 2
-"""Threads that read from the disk at the same time; other cold pulls wait for one."""
+"""Threads that read cold messages from the disk; more cold pulls wait for a thread."""
 
 COLD_TRIES: Final = 8
-"""Entries may be missing first, then records; what keeps vanishing is waited for."""
+"""Loads after which a pull reads the disk itself. Usually two are enough: the entries,
+then the records."""
 
 CODES: Final = {
     GetStatus.FOUND: ResponseCode.SUCCESS,
@@ -57,21 +58,20 @@ CODES: Final = {
     GetStatus.OFFSET_TOO_SMALL: ResponseCode.PULL_OFFSET_MOVED,
     GetStatus.OFFSET_RESET: ResponseCode.PULL_OFFSET_MOVED,
 }
-"""The two statuses of an empty queue are missing: the offset asked for decides."""
-
+"""The two statuses of an empty queue are missing: the requested offset decides."""
 
 _PLAIN: Final = GetStatus.FOUND, GetStatus.OFFSET_OVERFLOW_ONE
-"""After these the compiled path serves the next pull like it."""
+"""After these statuses the compiled path serves the next pull of the same kind."""
 
 
 class PullOutcome(NamedTuple):
-    """A pull's answer; without a result the pull was refused."""
+    """The answer to a pull; without a result it is a refusal."""
 
     answer: Command
     result: GetResult | None = None
     tag_codes: tuple[int, ...] | None = None
     view: PullView | None = None
-    """Set if the compiled path can serve pulls like it."""
+    """The view with which the compiled path serves such pulls, if it can."""
 
 
 class PullHandler:
@@ -97,25 +97,25 @@ class PullHandler:
 
     @property
     def _short_poll_ms(self) -> int | None:
-        """How long to hold a pull that finds nothing; None: as long as it says."""
+        """How long to hold a pull without messages; None: as its header requests."""
         config = self._config
         return None if config.long_polling_enable else config.short_polling_time_mills
 
     def enable_native(self) -> PullPath:
-        """Show what is plain to compiled handlers from the first call on."""
+        """Return the compiled path; from now on it serves plain pulls."""
         if self.native is None:
             self.native = NativePulls(self._broker, self._wake_service)
             self._limit_compiled(self.native)
         return self.native.path
 
     def config_changed(self, _keys: object) -> None:
-        """Hear that keys of the configuration have new values."""
+        """Apply new values of configuration keys."""
         if self.native is not None:
             self.native.remove_all()
             self._limit_compiled(self.native)
 
     def _limits(self) -> HeldPullLimits:
-        """Return how many pulls may wait here; compiled ones take their places."""
+        """Return the limits of pulls held in Python, which share the total."""
         config, native = self._config, self.native
         compiled = 0 if native is None else native.table.held.waiting
         return HeldPullLimits(
@@ -135,28 +135,28 @@ class PullHandler:
             short_poll_ms=self._short_poll_ms or 0,
         )
 
-    # -- what ends pulls that wait
+    # -- the end of held pulls
 
     def on_arrivals(self, queues: Mapping[QueueKey, int]) -> None:
-        """Wake the pulls of queues whose visible end moved."""
+        """Wake the pulls of queues with new messages."""
         self.held.on_arrivals(queues)
         if self.native is not None and self.native.table.held.wants_turn:
             self._broker.poll_soon()
 
     def drop(self, connection: Connection) -> None:
-        """Forget the pulls of a connection that closed."""
+        """Remove the pulls of a closed connection."""
         self.held.drop(connection)
         if self.native is not None:
             self.native.table.held.drop_connection(connection.token)
 
     def end_all(self) -> None:
-        """Answer every pull and take no others, because the broker stops."""
+        """Answer every pull and hold no more, because the broker stops."""
         if self.native is not None:
             self.native.path.end_all(self._now_ms())
         self.held.end_all()
 
     async def serve_held_pulls(self) -> None:
-        """Run until cancelled: the service that ends pulls, a turn at a time."""
+        """Run and end held pulls, one turn at a time, until cancelled."""
         while True:
             await self.held.alarm.wait()
             self.held.sweep()
@@ -170,7 +170,7 @@ class PullHandler:
             self.held.set_alarm()
 
     def _sweep_compiled(self) -> None:
-        """Have the compiled path end the pulls whose time is over on its clock."""
+        """Let the compiled path end pulls after their deadlines on its clock."""
         if self.native is None:
             return
         compiled = self.native.table.held
@@ -181,11 +181,11 @@ class PullHandler:
             self._broker.poll_soon()
 
     def _wake_service(self) -> None:
-        """Hear that compiled pulls came back, or that one ends before all others."""
+        """Wake the service: compiled pulls returned, or the first deadline changed."""
         self.held.alarm.wake_at(0)
 
     def take_returned(self) -> list[ReturnedPull]:
-        """Return the pulls that the compiled path gave back."""
+        """Return the pulls that the compiled path could not answer."""
         return [] if self.native is None else self.native.table.held.take_returned()
 
     def resume_returned(self, returned: ReturnedPull) -> None:
@@ -209,9 +209,9 @@ class PullHandler:
     def pull(
         self, request: Command, connection: Connection
     ) -> Command | Coroutine[Any, Any, Command | None] | None:
-        """Answer with messages, or keep the request until there are some.
+        """Answer with messages, or hold the request until some arrive.
 
-        Old messages that the disk has to give are read by a worker thread first.
+        A worker thread first reads messages that are only on the disk.
         """
         header = request.header(PullMessageRequestHeader)
         try:
@@ -245,7 +245,7 @@ class PullHandler:
         header: PullMessageRequestHeader,
         connection: Connection,
     ) -> Command | None:
-        """Commit what came with the pull, and hold it if there is nothing yet."""
+        """Commit the offset in the pull, and hold the pull if it found no message."""
         answer, result, tag_codes, view = ran
         commits = header.sys_flag & PULL_COMMIT_OFFSET
         if result is not None and commits and not _is_reset(result):
@@ -257,7 +257,7 @@ class PullHandler:
         ):
             return answer
         if view is not None:
-            assert self.native is not None, "views are its own"
+            assert self.native is not None, "only the compiled path has views"
             if self.native.hold_pull(view, request, header, connection.token):
                 return None
         deadline_ms = self._now_ms() + self._suspend_ms(header)
@@ -267,7 +267,7 @@ class PullHandler:
         return self._refuse_to_hold(request, header)
 
     def resume(self, pull: HeldPull, is_over: bool) -> Command | None:
-        """Run a held pull again; None if it may wait on, and nothing it takes came."""
+        """Run a held pull again; None if it may wait longer and no message matched."""
         answer, result, *_ = self._run(
             pull.request, pull.header, pull.connection, held=pull
         )
@@ -293,7 +293,7 @@ class PullHandler:
         may_wait: bool = True,
         held: HeldPull | None = None,
     ) -> PullOutcome:
-        """Check and read; a held pull goes on after what was tested meanwhile."""
+        """Check and read; a held pull continues after the entries tested meanwhile."""
         try:
             if held is not None:
                 self._broker.rights.check_request(request, connection)
@@ -334,7 +334,7 @@ class PullHandler:
     def _read(
         self, header: PullMessageRequestHeader, plan: PullPlan, *, may_wait: bool
     ) -> GetResult:
-        """Ask the store, unless the group is to go on somewhere else."""
+        """Read messages, unless a tool has reset the group's offset."""
         where = header.read_topic, header.queue_id
         reset = self._offsets.take_reset(header.consumer_group, *where)
         if reset is not None:
@@ -365,14 +365,14 @@ class PullHandler:
     def _read_matching(
         self,
         header: PullMessageRequestHeader,
-        wanted: PullFilter,
+        wanted: MessageFilter,
         max_bytes: int | None,
         may_wait: bool,
     ) -> GetResult:
-        """Read on until a batch holds messages that match, or enough was looked at.
+        """Read batches until one has matching messages, or `filter_scan_entries` end.
 
-        It also stops before messages that are only on the disk, unless they are the
-        first batch.
+        Reading also stops before messages that are only on the disk, unless they are
+        the first batch.
         """
         assert wanted.predicate is not None, wanted
         offset = QueueOffset(header.queue_offset)
@@ -409,7 +409,7 @@ class PullHandler:
                 return _build_no_match(found, offset)
 
     def _commit(self, header: PullMessageRequestHeader, connection: Connection) -> None:
-        """Store the group's offset, which travels with the pull."""
+        """Commit the group's offset, which is in the pull's header."""
         if header.commit_offset >= 0:
             self._offsets.commit(
                 connection.remote_address,
@@ -420,7 +420,7 @@ class PullHandler:
             )
 
     def _watch(self, key: QueueKey, is_watched: bool) -> None:
-        """Have the reactor report new messages at once while pulls wait for them."""
+        """Let the reactor report new messages of a queue at once while pulls wait."""
         queue = self._queues.get(*key)
         if queue is not None:
             queue.is_watched = is_watched
@@ -428,7 +428,7 @@ class PullHandler:
     def _refuse_to_hold(
         self, request: Command, header: PullMessageRequestHeader
     ) -> Command:
-        """Refuse to hold a pull: clients wait for a while before the next one."""
+        """Answer with code 2: clients wait for a while before the next pull."""
         reason = (
             "the broker stops"
             if self.held.is_stopping
@@ -446,7 +446,7 @@ class PullHandler:
 
 
 def _build_no_match(result: GetResult, offset: QueueOffset) -> GetResult:
-    """Say that nothing before `offset` matched."""
+    """Return the result of a read in which no message before `offset` matched."""
     return result._replace(
         status=GetStatus.NO_MATCHED_MESSAGE,
         next_begin_offset=offset,
@@ -456,7 +456,7 @@ def _build_no_match(result: GetResult, offset: QueueOffset) -> GetResult:
 
 
 def _is_reset(result: GetResult) -> bool:
-    """Whether the offset that came with the pull is a thing of the past."""
+    """Whether a reset has replaced the offset in the pull."""
     return result.status is GetStatus.OFFSET_RESET
 
 
@@ -467,7 +467,7 @@ def _build_answer(
     result: GetResult,
     suggested: int,
 ) -> Command:
-    """Say what the store found, and which broker serves the next pull."""
+    """Return the answer, which also names the broker for the next pull."""
     code = CODES.get(result.status)
     if code is None:
         code = (

@@ -1,14 +1,14 @@
 """Pulls that wait for messages. Known in Java as `PullRequestHoldService`.
 
-A pull that finds nothing is kept by its queue. It ends when a message arrives that it
-takes, when its time is over, when its connection closes, or when the broker stops. The
+A pull that finds no message waits for its queue. It ends when a matching message
+arrives, at its deadline, when its connection closes, or when the broker stops. The
 owner decides the answer: `resume` runs the pull again.
 
 Cost: an arrival reads the new entries of a queue once, and runs only the pulls that
-take one of their tags codes. Pulls that are to run go into one deque; a turn takes what
-fits into TURN_NS from it. Nothing walks over the pulls that wait.
-Bounds: `HeldPullLimits` and `MAX_SIZE`; `hold` refuses what is beyond them.
-Called on the trio thread only.
+match one of their tags codes. Woken pulls go into one deque; a turn runs pulls from it
+for TURN_NS. No step iterates over all waiting pulls.
+Limits: `HeldPullLimits` and `MAX_SIZE`; `hold_pull` refuses more.
+Callers are on the trio thread.
 """
 
 import time
@@ -26,26 +26,26 @@ MAX_SIZE: Final = 256 * 1024 * 1024
 """Bytes of all pulls together, as `HeldPull.size` counts them."""
 
 FIELD_SIZE: Final = 64
-"""What a field takes besides its characters."""
+"""Bytes of a field besides its characters."""
 
 CODE_SIZE: Final = 320
-"""What a tags code takes in the table of its queue."""
+"""Bytes of a tags code in the table of its queue."""
 
 MAX_SUSPEND_MS: Final = 600_000
-"""Clients ask for 15 to 30 seconds; nobody holds a place for longer than this."""
+"""Limit of the time to wait; clients request 15 to 30 seconds."""
 
 TICK_MS: Final = 100
-"""Deadlines are rounded up to it, so that pulls end in groups."""
+"""Resolution of deadlines, which are rounded up: pulls end in groups."""
 
 TURN_NS: Final = 500_000
-"""Work of one turn; a pull takes 20 to 50 us, and others are served between turns."""
+"""Time of one turn; a pull takes 20 to 50 us. Other tasks run between turns."""
 
 MAX_TESTED: Final = 8_192
-"""Entries of one arrival that are read for their tags codes (0.5 ms); after a larger
-one all pulls of the queue run."""
+"""Entries of one arrival whose tags codes are read (0.5 ms); a larger arrival wakes all
+pulls of the queue."""
 
 ANY_TAG_BELOW: Final = -(1 << 31)
-"""A code below it is no hash: Java keeps an address there, and every filter passes."""
+"""A lower code is not a hash: Java stores an address there, and all filters match."""
 
 K = TypeVar("K")
 
@@ -67,16 +67,16 @@ class HeldPull(msgspec.Struct, eq=False):
     connection: Connection
     deadline_ms: int
     tag_codes: tuple[int, ...] | None = None
-    """Codes that it takes; None: every message may be for it."""
+    """Codes that match; None: every message may match."""
 
     tested_offset: int = 0
     """No entry from its queue offset up to this one has one of the codes."""
 
     size: int = 0
-    """Bytes that it takes, roughly."""
+    """Rough size in bytes."""
 
     is_waiting: bool = False
-    """Whether arrivals wake it; false when it is about to run."""
+    """Whether arrivals wake it; False from its wake-up on."""
 
     is_done: bool = False
 
@@ -92,12 +92,12 @@ class HeldPull(msgspec.Struct, eq=False):
 
     @property
     def queue(self) -> QueueKey:
-        """Topic and queue that it waits for."""
+        """Topic and queue whose messages wake it."""
         return self.header.read_topic, self.header.queue_id
 
     @property
     def tick(self) -> int:
-        """The first tick at which its time is over."""
+        """The first tick at or after its deadline."""
         return -(-self.deadline_ms // TICK_MS)
 
 
@@ -105,7 +105,7 @@ Pulls = dict[HeldPull, None]
 
 
 class QueueAccess(NamedTuple):
-    """What `HeldPulls` asks of the store."""
+    """The calls of `HeldPulls` into the store."""
 
     end: Callable[[str, int], int]
     """Return the offset after the last message that readers see."""
@@ -114,17 +114,17 @@ class QueueAccess(NamedTuple):
     """Return the tags codes of the entries in [first, end)."""
 
     watch: Callable[[QueueKey, bool], None]
-    """Called when a queue begins or ends to have pulls that wait."""
+    """Called with True before the first pull of a queue waits, False after the last."""
 
 
 class _Queue(msgspec.Struct):
-    """The pulls of one queue, by what wakes them."""
+    """The pulls of one queue, by the tags codes that wake them."""
 
     tested_offset: int
-    """Entries before it were tested for the pulls in `by_code`."""
+    """The offset up to which entries were tested for the pulls in `by_code`."""
 
     count: int = 0
-    """Pulls that wait or are about to run."""
+    """Pulls that wait or run soon."""
 
     untagged: Pulls = msgspec.field(default_factory=dict)
     by_code: dict[int, Pulls] = msgspec.field(default_factory=dict)
@@ -139,7 +139,7 @@ class _Queue(msgspec.Struct):
             self.by_code.setdefault(code, {})[pull] = None
 
     def remove(self, pull: HeldPull) -> None:
-        """Let no arrival wake a pull; it may be gone already."""
+        """Let no arrival wake a pull; a second call has no effect."""
         pull.is_waiting = False
         self.untagged.pop(pull, None)
         for code in pull.tag_codes or ():
@@ -159,11 +159,11 @@ class _Queue(msgspec.Struct):
 
 
 Resume = Callable[[HeldPull, bool], Command | None]
-"""Runs a held pull again; None: it waits on, which is no answer if it must end."""
+"""Runs a held pull again; None: it continues to wait, which it must not at its end."""
 
 
 class HeldPullStatistics(NamedTuple):
-    """How many pulls wait, and what became of the others."""
+    """Counts of held pulls by their state."""
 
     waiting: int
     queues: int
@@ -197,15 +197,15 @@ class HeldPulls:
         self._to_run: deque[HeldPull] = deque()
         self._last_tick = 0
         self.is_stopping = False
-        """Whether no pulls are kept any more, because the broker stops."""
+        """Whether the broker stops: no pull may wait any more."""
 
         self._waiting = self._size = self._held = self._refused = 0
         self._woken = self._expired = self._dropped = 0
         self.alarm = Alarm(now_ms)
-        """Wakes who calls `sweep` and `run_turn` when there is something to do."""
+        """Wakes the task that calls `sweep` and `run_turn`."""
 
     def hold_pull(self, pull: HeldPull) -> bool:
-        """Keep a pull; False if there is no room, or the broker stops."""
+        """Hold a pull; False without room, or while the broker stops."""
         assert not pull.is_done, f"a pull of {pull.queue} was answered already"
         if self.is_stopping or not self._has_room(pull):
             self._refused += 1
@@ -235,7 +235,7 @@ class HeldPulls:
         )
 
     def on_arrivals(self, queues: Mapping[QueueKey, int]) -> None:
-        """Wake pulls of queues whose visible end moved; the first turn is now."""
+        """Wake pulls of queues with new messages, and run the first turn of them."""
         if not self._by_queue:
             return
         woken: list[HeldPull] = []
@@ -247,7 +247,7 @@ class HeldPulls:
             self._run_soon(woken)
 
     def sweep(self) -> None:
-        """End the pulls whose time is over."""
+        """End the pulls after their deadlines."""
         tick = self._now_ms() // TICK_MS
         if tick == self._last_tick:
             return
@@ -256,11 +256,11 @@ class HeldPulls:
         self._run_soon(pull for each in due for pull in self._by_tick.pop(each))
 
     def drop(self, connection: Connection) -> None:
-        """Forget the pulls of a connection that closed."""
+        """Remove the pulls of a closed connection."""
         self._run_soon(self._by_connection.pop(connection, ()))
 
     def end_all(self) -> None:
-        """Answer every pull and take no others, because the broker stops."""
+        """Answer every pull and hold no more, because the broker stops."""
         self.is_stopping = True
         for pulls in list(self._by_connection.values()):
             self._to_run.extend(pulls)
@@ -269,16 +269,16 @@ class HeldPulls:
 
     @property
     def has_more(self) -> bool:
-        """Whether pulls are left to run after a turn."""
+        """Whether woken pulls wait for the next turn."""
         return bool(self._to_run)
 
     def set_alarm(self) -> None:
-        """Ask for the time at which the next pull ends."""
+        """Set the alarm to the next deadline."""
         if self._by_tick:
             self.alarm.wake_at(min(self._by_tick) * TICK_MS)
 
     def run_turn(self) -> None:
-        """Run pulls for one turn."""
+        """Run woken pulls for one turn."""
         until_ns = self._timer_ns() + TURN_NS
         while self._to_run:
             pull = self._to_run.popleft()
@@ -288,7 +288,7 @@ class HeldPulls:
                 break
 
     def statistics(self) -> HeldPullStatistics:
-        """Return a picture of the counters."""
+        """Return the present counts."""
         return HeldPullStatistics(
             waiting=self._waiting,
             queues=len(self._by_queue),
@@ -315,7 +315,7 @@ class HeldPulls:
         return woken
 
     def _run_soon(self, pulls: Iterable[HeldPull]) -> None:
-        """Run pulls now, as far as one turn goes, and after those that wait to run."""
+        """Append pulls to those that run soon; without earlier ones run a turn now."""
         is_first = not self._to_run
         self._to_run.extend(pulls)
         if self._to_run and is_first:
@@ -344,14 +344,14 @@ class HeldPulls:
             pull.connection.send_nowait(answer)
 
     def _register(self, pull: HeldPull) -> None:
-        """Put a pull where arrivals and time find it."""
+        """Let arrivals and the deadline wake a pull."""
         self._by_queue[pull.queue].add(pull)
         self._by_tick.setdefault(pull.tick, {})[pull] = None
         self.alarm.wake_at(pull.tick * TICK_MS)
 
     def _remove(self, pull: HeldPull) -> None:
-        """Take a pull out of all tables; empty places go away."""
-        assert not pull.is_done, "a pull was forgotten twice"
+        """Remove a pull, and empty entries, from all tables."""
+        assert not pull.is_done, "a pull was removed twice"
         pull.is_done = True
         queue = self._by_queue[pull.queue]
         queue.remove(pull)

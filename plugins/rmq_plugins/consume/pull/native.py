@@ -1,10 +1,10 @@
-"""Compiled pulls: what the Python handler has served plainly, `PullPath` serves next.
+"""Compiled pulls: `PullPath` serves the pulls after a first one in Python.
 
-A queue is shown to it after a first pull went through the Python handler, which has
-asked every table by then; if that pull has to wait, it waits there. A topic, group or
-subscription that changes is forgotten, and so is a group whose offset was reset; all
-views are forgotten when the configuration or the rights of users change, so that pulls
-that wait are checked again.
+The Python handler makes every check of the first pull and then registers a view of
+group, topic and subscription. If this pull has to wait, it waits in the compiled path.
+A change of the topic, group or subscription removes the view, and so does a reset of
+the group's offset. A change of the configuration or of rights removes all views, so
+that Python checks the held pulls again.
 """
 
 from collections.abc import Callable
@@ -20,14 +20,13 @@ from rmq.protocol.headers.pull import PullMessageRequestHeader
 from rmq_plugins.consume.pull.checks import PullPlan
 
 VIEW_LIMIT = 65_536
-"""Groups times topics that are served at the same time, of about a KiB each; one of
-them goes for each new one."""
+"""Views of about a KiB each; beyond the limit each new one evicts another."""
 
 ViewKey = tuple[str, str, str | None]
 
 
 class NativePulls:
-    """The table behind the compiled handlers of both pull codes."""
+    """The views of the compiled handler, which serves both pull codes."""
 
     def __init__(self, broker: BrokerContext, on_work: Callable[[], object]) -> None:
         self._messages = broker.messages
@@ -55,10 +54,10 @@ class NativePulls:
     def register_view(
         self, header: PullMessageRequestHeader, plan: PullPlan
     ) -> PullView | None:
-        """Let later pulls like this one take the short way; None if they cannot.
+        """Let the compiled path serve pulls like this one; None if it cannot.
 
-        It found messages, or came to the end of its queue; pulls that are declined for
-        something else come by again and again.
+        The pull found messages or the end of its queue. The method runs for each pull
+        that the compiled path declines.
         """
         if plan.filter.predicate is not None or header.topic in self._mappings:
             return None
@@ -89,7 +88,7 @@ class NativePulls:
         self, view: PullView, request: Command, header: PullMessageRequestHeader,
         token: int,
     ) -> bool:  # fmt: skip
-        """Let a pull that has come to the end of its queue wait compiled, if it can."""
+        """Hold a pull at the end of its queue in the compiled path; False if full."""
         return self.path.hold_pull(
             view,
             token,
@@ -131,7 +130,7 @@ class NativePulls:
         return view
 
     def remove_all(self) -> None:
-        """Leave all pulls to the Python handler until they are shown again."""
+        """Remove all views: the next pulls go to the Python handler."""
         for key in list(self._views):
             self._remove_view(key)
 
@@ -153,7 +152,7 @@ class NativePulls:
             self._remove_view(key)
 
     def _count_all_served(self) -> None:
-        """Tell the statistics what was served since the last time."""
+        """Add the pulls since the last time to the statistics."""
         for view in self._views.values():
             if view.has_served:
                 self._count_served(view)

@@ -1,0 +1,108 @@
+"""Filters of messages: tags by the codes of queue entries, SQL92 by stored properties.
+
+SQL92 reads the properties of each record. The key `enableCalcFilterBitMap` therefore
+does not change the result.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Final, NamedTuple
+
+from rmq.plugin import (
+    Filters,
+    Predicate,
+    RequestRejected,
+    SelectorError,
+    compile_selector,
+    is_tag_type,
+    tag_codes,
+)
+from rmq.protocol.codes import ResponseCode
+from rmq.protocol.properties import RETRY_TOPIC, decode_properties
+from rmq.protocol.records import RecordView
+from rmq.protocol.topics import RETRY_PREFIX
+
+SQL92: Final = "SQL92"
+
+
+class MessageFilter(NamedTuple):
+    """Tag codes and a predicate; None accepts every message."""
+
+    tag_codes: tuple[int, ...] | None = None
+    predicate: Predicate | None = None
+
+
+def build_filter(
+    expression: str | None, expression_type: str | None, *, allows_sql: bool
+) -> MessageFilter:
+    """Return the filter of a pull; refuse types that the broker lacks."""
+    if is_tag_type(expression_type):
+        return MessageFilter(tag_codes(expression))
+    if not allows_sql or expression_type != SQL92:
+        raise RequestRejected(
+            ResponseCode.SYSTEM_ERROR,
+            "The broker does not support consumer to filter message by "
+            f"{expression_type}",
+        )
+    return compile_sql_filter(expression or "")
+
+
+def build_pop_filter(
+    expression: str | None, expression_type: str | None
+) -> MessageFilter:
+    """Return the filter of a POP, which has a code of its own for unknown types."""
+    if not expression or is_tag_type(expression_type):
+        return MessageFilter(tag_codes(expression))
+    if expression_type != SQL92:
+        raise RequestRejected(
+            ResponseCode.SUBSCRIPTION_PARSE_FAILED,
+            "parse the consumer's subscription failed: there is no type "
+            f"{expression_type}",
+        )
+    return compile_sql_filter(expression)
+
+
+def compile_sql_filter(expression: str) -> MessageFilter:
+    """Return the filter of an SQL92 expression."""
+    try:
+        return MessageFilter(predicate=compile_selector(expression))
+    except SelectorError as error:
+        raise RequestRejected(
+            error.code, f"parse the consumer's subscription failed: {error.remark}"
+        ) from error
+
+
+def select_retries(retry_topic: str, filters: Filters) -> Predicate:
+    """Return the predicate of a retry topic.
+
+    It accepts a message that the group's selector for the message's first topic
+    accepts, and each message of a topic without a selector.
+    """
+    group = retry_topic.removeprefix(RETRY_PREFIX)
+
+    def matches(properties: Mapping[str, str]) -> bool:
+        known = filters.get(properties.get(RETRY_TOPIC, ""), group)
+        if known is None:
+            return True
+        try:
+            return compile_selector(known.expression)(properties)
+        except SelectorError:
+            return True
+
+    return matches
+
+
+def matches_record(predicate: Predicate, record: RecordView) -> bool:
+    """Whether the predicate accepts the properties of a stored record."""
+    return predicate(decode_properties(record.properties.decode("utf-8", "replace")))
+
+
+def matching_records(body: bytes, predicate: Predicate) -> Iterator[bytes]:
+    """Yield the stored records of `body` that the predicate accepts."""
+    position = 0
+    while position < len(body):
+        record = RecordView(body, position)
+        size = record.size
+        assert size > 0, f"a record of {size} bytes at {position}"
+        if matches_record(predicate, record):
+            yield body[position : position + size]
+        position += size
