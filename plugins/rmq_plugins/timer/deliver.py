@@ -3,8 +3,8 @@
 The records of a slot are delivered after its end, in the order of the log. Before this
 the plugin reads the recalls of the slot. A record with a time beyond the roll window
 waits in an earlier slot. From there it *rolls*: the plugin stores it again in the
-timer's queue, because the log deletes old records. Delivery first stores the record in its own topic and then
-moves the progress.
+timer's queue, because the log deletes old records. Delivery first stores the record in
+its own topic and then moves the progress.
 
 One task does both. It sleeps until the earliest slot ends or a record arrives.
 """
