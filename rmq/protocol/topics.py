@@ -230,6 +230,11 @@ def pop_retry_topic(topic: str, group: str, version: int = 1) -> str:
     return f"{retry_topic(group)}{'_+'[version - 1]}{topic}"
 
 
+def revive_topic(cluster: str) -> str:
+    """Return the topic in which the timer delivers the records of POP."""
+    return f"rmq_sys_REVIVE_LOG_{cluster}"
+
+
 def plain_topic(name: str, group: str) -> str:
     """Return the topic whose messages POP's retry topic of a group has; else `name`.
 

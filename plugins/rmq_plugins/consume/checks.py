@@ -94,7 +94,7 @@ def decode_handle(text: str) -> PopHandle:
     if handle is None:
         raise RequestRejected(
             ResponseCode.SYSTEM_ERROR,
-            "extraInfo is no receipt handle: it has start, time, invisible time, "
-            "revive queue, flag and broker, joined by blanks",
+            "extraInfo is not a receipt handle: a handle is start, time, invisible "
+            "time, revive queue, flag and broker, joined by spaces",
         )
     return handle

@@ -15,6 +15,7 @@ from typing import Final
 import msgspec
 
 from rmq.plugin import Alarm, BrokerContext, Connection
+from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import Command
 
 MAX_SIZE: Final = 256 << 20
@@ -33,20 +34,25 @@ ANY_QUEUE: Final = -1
 Key = tuple[str, str, int]
 """Topic, group, queue."""
 
+EmptyAnswer = Callable[[ResponseCode], Command]
+"""Returns the answer without messages, with POLLING_TIMEOUT or POLLING_FULL."""
+
 
 class HeldPop(msgspec.Struct, eq=False):
-    """A request that waits."""
+    """A request that may wait."""
 
-    request: Command
     connection: Connection
     key: Key
-    deadline_ms: int
-    resume: Callable[["HeldPop", bool], Command | None]
-    """Runs it again; the second argument is true after its deadline."""
+    run: Callable[[bool], Command | EmptyAnswer]
+    """Returns the answer, or the empty one if the request may wait.
+
+    The argument is true after a wait: the rights are then checked again.
+    """
 
     retry_topics: tuple[str, ...] = ()
     """Topics whose messages wake it as well."""
 
+    deadline_ms: int = 0
     is_done: bool = False
 
 
@@ -76,7 +82,17 @@ class HeldPops:
         self.waiting = 0
         self.is_stopping = False
 
-    def hold_pop(self, held: HeldPop) -> bool:
+    def run_or_hold(self, pop: HeldPop, poll_ms: int, born_ms: int) -> Command | None:
+        """Run a new request; hold it if it finds no message and may wait."""
+        outcome = pop.run(False)
+        if isinstance(outcome, Command):
+            return outcome
+        if poll_ms <= 0:
+            return outcome(ResponseCode.POLLING_TIMEOUT)
+        pop.deadline_ms = self._find_deadline(poll_ms, born_ms)
+        return None if self._hold_pop(pop) else outcome(ResponseCode.POLLING_FULL)
+
+    def _hold_pop(self, held: HeldPop) -> bool:
         """Hold a request; False if too many wait."""
         queue = self._held.get(held.key)
         config = self._config
@@ -113,7 +129,7 @@ class HeldPops:
             queue.append(held)
         self.waiting += 1
 
-    def deadline_ms(self, poll_ms: int, born_ms: int) -> int:
+    def _find_deadline(self, poll_ms: int, born_ms: int) -> int:
         """Return the deadline of a request on the steady clock.
 
         The client's clock counts only if it is within `poll_ms` of the broker's.
@@ -206,12 +222,14 @@ class HeldPops:
     def _resume(self, held: HeldPop) -> None:
         if held.is_done or not held.connection.is_open:
             return
-        answer = held.resume(held, held.deadline_ms <= self._now_ms())
-        if answer is None:
-            self._enqueue(held, first=True)
-            return
+        outcome = held.run(True)
+        if not isinstance(outcome, Command):
+            if held.deadline_ms > self._now_ms():
+                self._enqueue(held, first=True)
+                return
+            outcome = outcome(ResponseCode.POLLING_TIMEOUT)
         self._mark_done(held)
-        held.connection.send_nowait(answer)
+        held.connection.send_nowait(outcome)
 
     def _mark_done(self, held: HeldPop) -> None:
         held.is_done = True
@@ -235,9 +253,10 @@ class HeldPops:
         self._mark_done(held)
         self._remove_waiting(held)
         if held.connection.is_open:
-            answer = held.resume(held, True)
-            if answer is not None:
-                held.connection.send_nowait(answer)
+            outcome = held.run(True)
+            if not isinstance(outcome, Command):
+                outcome = outcome(ResponseCode.POLLING_TIMEOUT)
+            held.connection.send_nowait(outcome)
 
     def _remove_waiting(self, held: HeldPop) -> None:
         queue = self._held.get(held.key)

@@ -72,7 +72,7 @@ class DelayOffsets(JsonTable):
         """Replace the table by that of the master; RequestRejected if not valid."""
         value = fastjson.load_json(body)
         if not isinstance(value, dict):
-            raise RequestRejected(1, "the delay offsets are no object")
+            raise RequestRejected(1, "the delay offsets are not a JSON object")
         before = self._content()
         self._offsets.clear()
         self._read(value)

@@ -8,7 +8,8 @@ import random
 from collections.abc import Mapping
 from typing import Final
 
-from rmq.plugin import BrokerContext, Connection, RequestRejected
+from rmq.plugin import BrokerContext, Connection, Groups, RequestRejected
+from rmq.protocol.bodies.groups import SubscriptionGroupConfig
 from rmq.protocol.bodies.statistics import SNDBCK2DLQ_TIMES
 from rmq.protocol.bodies.topics import TopicConfig
 from rmq.protocol.codes import FAQ, ResponseCode
@@ -128,20 +129,9 @@ class SendChecks:
     ) -> None:
         """Move a retry after the last attempt to the group's dead-letter topic."""
         group = message.topic.removeprefix(RETRY_PREFIX)
-        settings = self._groups.find(group)
-        if settings is None:
-            raise RequestRejected(
-                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
-                f"subscription group not exist, {group} {FAQ}",
-            )
-        most_times = settings.retry_max_times
-        if (
-            header.max_reconsume_times is not None
-            and version >= MAX_RECONSUME_TIMES_SINCE
-        ):
-            most_times = header.max_reconsume_times
-        is_spent = message.reconsume_times > most_times
-        if is_spent or self._queue_locks.is_orderly(group):
+        settings = find_group(self._groups, group)
+        limit = retry_limit(settings, header.max_reconsume_times, version)
+        if message.reconsume_times > limit or self._queue_locks.is_orderly(group):
             origin = message.properties.get(RETRY_TOPIC, message.topic)
             self._statistics.count(SNDBCK2DLQ_TIMES, f"{origin}@{group}")
             self._move_to_dead_letters(message, dlq_topic(group))
@@ -173,6 +163,26 @@ class SendChecks:
                 f"topic[{header.topic}] not exist, apply first please!{FAQ}",
             )
         return config
+
+
+def find_group(groups: Groups, name: str) -> SubscriptionGroupConfig:
+    """Return the group of a retry."""
+    group = groups.find(name)
+    if group is None:
+        raise RequestRejected(
+            ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+            f"subscription group not exist, {name} {FAQ}",
+        )
+    return group
+
+
+def retry_limit(
+    group: SubscriptionGroupConfig, max_reconsume_times: int | None, version: int
+) -> int:
+    """Return the limit of retries: that of a new enough client, or of the group."""
+    if max_reconsume_times is not None and version >= MAX_RECONSUME_TIMES_SINCE:
+        return max_reconsume_times
+    return group.retry_max_times
 
 
 def added_flags(config: TopicConfig) -> int:
@@ -211,7 +221,7 @@ def _check_flags(sys_flag: int, properties: Mapping[str, str]) -> None:
 def _illegal_flags(sys_flag: int, what: str) -> RequestRejected:
     return RequestRejected(
         ResponseCode.MESSAGE_ILLEGAL,
-        f"sysFlag {sys_flag:#x} says that the message is {what}: send it without",
+        f"sysFlag {sys_flag:#x} marks the message as {what}: send it without",
     )
 
 

@@ -168,8 +168,7 @@ class SendHandler:
         if names.INNER_NUM in message.properties:
             raise RequestRejected(
                 ResponseCode.MESSAGE_ILLEGAL,
-                "INNER_NUM says that the message is an inner batch: send it as request "
-                "320",
+                "INNER_NUM marks an inner batch: send the message as request 320",
             )
         self._check_served(message.properties, message.reconsume_times)
         message.remove_property(names.POP_CK)

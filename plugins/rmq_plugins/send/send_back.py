@@ -24,7 +24,7 @@ from rmq.protocol import properties as names
 from rmq.protocol.bodies.groups import SubscriptionGroupConfig
 from rmq.protocol.bodies.statistics import SNDBCK2DLQ_TIMES
 from rmq.protocol.bodies.topics import TopicConfig
-from rmq.protocol.codes import FAQ, ResponseCode
+from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import Command
 from rmq.protocol.flags import (
     PERM_READ_WRITE,
@@ -35,7 +35,7 @@ from rmq.protocol.headers.send import ConsumerSendMsgBackRequestHeader
 from rmq.protocol.message import Message
 from rmq.protocol.records import StoredMessage
 from rmq.protocol.topics import dlq_topic, retry_topic
-from rmq_plugins.send.checks import MAX_RECONSUME_TIMES_SINCE
+from rmq_plugins.send.checks import find_group, retry_limit
 
 FIRST_LEVEL: Final = 3
 """Delay level of the first retry (10 s by default) if the consumer sets none."""
@@ -65,7 +65,8 @@ class SendBackHandler:
         self._broker.rights.require(request, connection, record.topic, Action.SUB)
         retry = self._ensure_retry_topic(header, group.retry_queue_nums)
         message = _build_retry(record)
-        if self._is_last(record, header, group, request.version):
+        limit = retry_limit(group, header.max_reconsume_times, request.version)
+        if record.reconsume_times >= limit or header.delay_level < 0:
             dead = dlq_topic(header.group)
             self._topics.ensure(dead, queues=1, perm=PERM_READ_WRITE)
             message.topic, message.queue_id = dead, 0
@@ -92,12 +93,7 @@ class SendBackHandler:
         return request.reply()
 
     def _find_group(self, name: str) -> SubscriptionGroupConfig:
-        group = self._groups.find(name)
-        if group is None:
-            raise RequestRejected(
-                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
-                f"subscription group not exist, {name} {FAQ}",
-            )
+        group = find_group(self._groups, name)
         if not is_writable(self._config.broker_permission):
             raise RequestRejected(
                 ResponseCode.NO_PERMISSION,
@@ -127,21 +123,6 @@ class SendBackHandler:
                 ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {offset}"
             )
         return record
-
-    def _is_last(
-        self,
-        record: StoredMessage,
-        header: ConsumerSendMsgBackRequestHeader,
-        group: SubscriptionGroupConfig,
-        version: int,
-    ) -> bool:
-        most_times = group.retry_max_times
-        if (
-            header.max_reconsume_times is not None
-            and version >= MAX_RECONSUME_TIMES_SINCE
-        ):
-            most_times = header.max_reconsume_times
-        return record.reconsume_times >= most_times or header.delay_level < 0
 
 
 def _build_retry(record: StoredMessage) -> Message:

@@ -204,7 +204,7 @@ class Deliveries:
         out_ms = _parse_number(record.properties.get(names.TIMER_OUT_MS))
         if out_ms is None or names.REAL_TOPIC not in record.properties:
             logger.error(
-                "the record at %d of %s has no time or topic and is passed",
+                "the record at %d of %s has no time or topic and is skipped",
                 record.physical_offset,
                 TIMER_TOPIC,
             )
@@ -335,7 +335,7 @@ class Deliveries:
         record = self._find_record(unit.offset, unit.size)
         if record is None or not self._is_of_slot(record, slot, rolls=rolls):
             logger.error(
-                "the unit at %d of the timer log has no record at %d and is passed",
+                "the unit at %d of the timer log has no record at %d and is skipped",
                 position,
                 unit.offset,
             )

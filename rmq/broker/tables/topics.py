@@ -144,7 +144,7 @@ class TopicTable(JsonTable):
             _topic(names.OFFSET_MOVED_TOPIC, 1),
             _topic(names.SCHEDULE_TOPIC, 18),
             _topic(names.reply_topic(cluster), 1),
-            _topic(f"rmq_sys_REVIVE_LOG_{cluster}", 8),
+            _topic(names.revive_topic(cluster), 8),
             _topic(f"rmq_sys_SYNC_BROKER_MEMBER_{broker}", 1, PERM_INHERIT),
             _topic(names.TRANS_HALF_TOPIC, 1),
             _topic(names.TRANS_OP_HALF_TOPIC, 1),

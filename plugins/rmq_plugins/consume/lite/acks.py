@@ -66,15 +66,15 @@ class LiteAcks:
         committed = self._offsets.query(group, queue, 0)
         order = self._orders.get(queue, group)
         if order is None:
-            following = offset + 1 if offset == committed else ANOTHER_POP
+            next_offset = offset + 1 if offset == committed else ANOTHER_POP
         else:
-            following = order.ack(offset, pop_ms)
-        if following == NOT_POPPED:
+            next_offset = order.ack(offset, pop_ms)
+        if next_offset == NOT_POPPED:
             raise RequestRejected(ResponseCode.MESSAGE_ILLEGAL, "ack offset illegal.")
-        if following == ANOTHER_POP:
+        if next_offset == ANOTHER_POP:
             return
-        if following > committed and not self._offsets.is_reset(group, queue, 0):
-            self._offsets.commit("an ack", group, queue, 0, following)
+        if next_offset > committed and not self._offsets.is_reset(group, queue, 0):
+            self._offsets.commit("an ack", group, queue, 0, next_offset)
         if order is not None and order.blocked_until_ms(0) == 0:
             self._orders.drop(queue, group)
         elif order is not None:
@@ -82,7 +82,7 @@ class LiteAcks:
             self._dispatch.update_alarm()
             if order.blocked_until_ms(0) > self._clock.now_ms():
                 return
-        if following < self._queues.end(queue):
+        if next_offset < self._queues.end(queue):
             self._dispatch.offer(queue, group)
 
     def change_invisible_time(

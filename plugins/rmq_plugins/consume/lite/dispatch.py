@@ -108,9 +108,9 @@ class LiteDispatch:
         return not tried
 
     def _add_event(self, queue: str, group: str, client_id: str) -> bool:
-        most = self._rules.event_limit(group, self._config.max_client_events)
+        limit = self._rules.event_limit(group, self._config.max_client_events)
         now_ms = self._clock.now_ms()
-        return self.events.open(client_id, group, most, now_ms).offer(queue)
+        return self.events.open(client_id, group, limit, now_ms).offer(queue)
 
     def offer_new(self, client_id: str, group: str, new: list[str]) -> None:
         """Offer the lite topics with messages of a new subscription."""
@@ -164,16 +164,16 @@ class LiteDispatch:
             await self._dispatch_client(client_id, group)
 
     async def _dispatch_client(self, client_id: str, group: str) -> None:
-        mine = self._subscriptions.get(client_id)
-        if mine is None or mine.group != group:
+        subscription = self._subscriptions.get(client_id)
+        if subscription is None or subscription.group != group:
             return
-        most = self._rules.event_limit(group, self._config.max_client_events)
+        limit = self._rules.event_limit(group, self._config.max_client_events)
         now_ms = self._clock.now_ms()
-        events = self.events.open(client_id, group, most, now_ms)
+        events = self.events.open(client_id, group, limit, now_ms)
         if events.is_blocked(now_ms) or not events.has_room:
             self.dispatch_later(client_id, group)
             return
-        for number, queue in enumerate(list(mine.queues), 1):
+        for number, queue in enumerate(list(subscription.queues), 1):
             if self._has_available(queue, group):
                 if not events.offer(queue):
                     self.dispatch_later(client_id, group)

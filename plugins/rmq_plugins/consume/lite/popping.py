@@ -6,6 +6,7 @@ Known in Java as `PopLiteMessageProcessor`.
 """
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Final
 
 from rmq.plugin import (
@@ -29,7 +30,7 @@ from rmq.protocol.records import decode_stored
 from rmq.protocol.topics import split_lite_queue
 from rmq_plugins.consume.answers import FOUND, NOTHING
 from rmq_plugins.consume.checks import MAX_INVISIBLE_MS, MAX_MESSAGES
-from rmq_plugins.consume.held_pops import ANY_QUEUE, HeldPop, HeldPops
+from rmq_plugins.consume.held_pops import ANY_QUEUE, EmptyAnswer, HeldPop, HeldPops
 from rmq_plugins.consume.lite.dispatch import LiteDispatch
 from rmq_plugins.consume.lite.orders import LiteOrders
 from rmq_plugins.consume.lite.queues import LiteQueues
@@ -92,41 +93,39 @@ class LitePops:
     def pop(self, request: Command, connection: Connection) -> Command | None:
         """Answer with messages, or hold the request until some arrive."""
         header = request.header(PopLiteMessageRequestHeader)
+        pop = HeldPop(
+            connection,
+            (header.client_id, header.consumer_group, ANY_QUEUE),
+            partial(self._run, request, header, connection),
+        )
+        return self._held.run_or_hold(pop, header.poll_time, header.born_time)
+
+    def _run(
+        self,
+        request: Command,
+        header: PopLiteMessageRequestHeader,
+        connection: Connection,
+        is_resumed: bool,
+    ) -> Command | EmptyAnswer:
+        """Check and collect; return the answer with messages, or the empty one."""
         try:
+            if is_resumed:
+                self._broker.rights.check_request(request, connection)
             self._check_request(header, connection)
             answer = self._collect(header)
         except RequestRejected as refusal:
-            return _refuse(request, refusal)
-        if answer.records or request.is_oneway:
-            return _answer_found(request, answer)
-        if header.poll_time <= 0:
-            return _answer_nothing(request, answer, ResponseCode.POLLING_TIMEOUT)
-        held = HeldPop(
-            request,
-            connection,
-            (header.client_id, header.consumer_group, ANY_QUEUE),
-            self._held.deadline_ms(header.poll_time, header.born_time),
-            self._resume,
+            empty = PopLiteMessageResponseHeader()
+            return request.reply(refusal.code, refusal.remark, header=empty)
+        shown = PopLiteMessageResponseHeader(
+            pop_time=answer.pop_ms,
+            invisible_time=header.invisible_time,
+            revive_qid=ORDERED_REVIVE_QUEUE,
+            order_count_info=";".join(answer.counts),
         )
-        if self._held.hold_pop(held):
-            return None
-        return _answer_nothing(request, answer, ResponseCode.POLLING_FULL)
-
-    def _resume(self, held: HeldPop, is_over: bool) -> Command | None:
-        """Run a held POP again."""
-        request = held.request
-        header = request.header(PopLiteMessageRequestHeader)
-        try:
-            self._broker.rights.check_request(request, held.connection)
-            self._check_request(header, held.connection)
-            answer = self._collect(header)
-        except RequestRejected as refusal:
-            return _refuse(request, refusal)
-        if answer.records:
-            return _answer_found(request, answer)
-        if not is_over:
-            return None
-        return _answer_nothing(request, answer, ResponseCode.POLLING_TIMEOUT)
+        if not answer.records and not request.is_oneway:
+            return lambda code: request.reply(code, NOTHING, header=shown)
+        body = b"".join(answer.records)
+        return request.reply(header=shown, body=body, remark=FOUND)
 
     # -- checks, in Java's order
 
@@ -212,14 +211,14 @@ class LitePops:
         header, group = answer.header, answer.header.consumer_group
         if self._offsets.take_reset(group, queue, 0) is not None:
             self._orders.drop(queue, group)
-        before = self._orders.get(queue, group)
-        if before is None and self._orders.is_full:
+        last_pop = self._orders.get(queue, group)
+        if last_pop is None and self._orders.is_full:
             self._dispatch.dispatch_later(header.client_id, group)
             return
         if (
-            before is not None
-            and (header.attempt_id is None or header.attempt_id != before.attempt_id)
-            and before.blocked_until_ms(header.invisible_time) > answer.pop_ms
+            last_pop is not None
+            and (header.attempt_id is None or header.attempt_id != last_pop.attempt_id)
+            and last_pop.blocked_until_ms(header.invisible_time) > answer.pop_ms
         ):
             return
         found = self._read(queue, group, answer.room)
@@ -227,7 +226,7 @@ class LitePops:
             return
         order = QueueOrder.from_pop(
             list(_offsets_in(found, queue)),
-            before,
+            last_pop,
             attempt_id=header.attempt_id,
             invisible_ms=header.invisible_time,
             last_ms=answer.pop_ms,
@@ -246,14 +245,14 @@ class LitePops:
             self._messages.max_offset(header.topic, 0),
         )
 
-    def _read(self, queue: str, group: str, most: int) -> GetResult | None:
+    def _read(self, queue: str, group: str, limit: int) -> GetResult | None:
         """Return the messages from the group's offset on; None without messages.
 
         If the queue has lost this offset, the group goes on at the next one.
         """
         offset = self._find_start(queue, group)
         for _ in range(2):
-            found = self._messages.get(queue, 0, QueueOffset(offset), most)
+            found = self._messages.get(queue, 0, QueueOffset(offset), limit)
             if found.status is GetStatus.FOUND:
                 return found
             if found.status not in _MOVED:
@@ -283,31 +282,6 @@ def _offsets_in(found: GetResult, queue: str) -> Iterator[int]:
         names = message.properties[INNER_MULTI_DISPATCH].split(",")
         offsets = message.properties[INNER_MULTI_QUEUE_OFFSET].split(",")
         yield int(offsets[names.index(queue)])
-
-
-def _build_header(answer: _Collected) -> PopLiteMessageResponseHeader:
-    return PopLiteMessageResponseHeader(
-        pop_time=answer.pop_ms,
-        invisible_time=answer.header.invisible_time,
-        revive_qid=ORDERED_REVIVE_QUEUE,
-        order_count_info=";".join(answer.counts),
-    )
-
-
-def _answer_found(request: Command, answer: _Collected) -> Command:
-    body = b"".join(answer.records)
-    return request.reply(header=_build_header(answer), body=body, remark=FOUND)
-
-
-def _answer_nothing(
-    request: Command, answer: _Collected, code: ResponseCode
-) -> Command:
-    return request.reply(code, NOTHING, header=_build_header(answer))
-
-
-def _refuse(request: Command, refusal: RequestRejected) -> Command:
-    header = PopLiteMessageResponseHeader()
-    return request.reply(refusal.code, refusal.remark, header=header)
 
 
 def _invalid(remark: str) -> RequestRejected:

@@ -113,8 +113,8 @@ class LiteSubscribing:
 
     def _remove(self, change: "_Change", connection: Connection) -> None:
         """PARTIAL_REMOVE: the client unsubscribes from some lite topics."""
-        known = self._subscriptions.get(change.client_id)
-        if known is None or known.group != change.group:
+        subscription = self._subscriptions.get(change.client_id)
+        if subscription is None or subscription.group != change.group:
             return
         gone = self._subscriptions.remove(change.client_id, change.queues)
         if self._rules.resets_removed(change.group):
@@ -138,15 +138,15 @@ class LiteSubscribing:
 
     def _drop(self, change: "_Change", connection: Connection) -> None:
         """COMPLETE_REMOVE: the client ends."""
-        known = self._subscriptions.get(change.client_id)
-        if known is not None and known.group == change.group:
+        subscription = self._subscriptions.get(change.client_id)
+        if subscription is not None and subscription.group == change.group:
             self.drop_client(change.client_id)
 
     def drop_client(self, client_id: str) -> None:
         """Remove a client, and offer its events to others."""
-        known = self._subscriptions.drop(client_id)
-        if known is not None:
-            self._dispatch.offer_to_others(client_id, known.group)
+        subscription = self._subscriptions.drop(client_id)
+        if subscription is not None:
+            self._dispatch.offer_to_others(client_id, subscription.group)
 
     # -- parts of the actions
 
@@ -164,12 +164,12 @@ class LiteSubscribing:
 
     def _check_room(self, change: "_Change", queues: Iterable[str]) -> None:
         """Refuse more subscriptions, or clients, than `maxLiteSubscriptionCount`."""
-        known = self._subscriptions.get(change.client_id)
-        mine = {} if known is None else known.queues
+        subscription = self._subscriptions.get(change.client_id)
+        mine = {} if subscription is None else subscription.queues
         more = sum(queue not in mine for queue in queues)
         most = self._config.max_subscriptions
         if self._subscriptions.count + more > most or (
-            known is None and len(self._subscriptions) >= most
+            subscription is None and len(self._subscriptions) >= most
         ):
             raise self._quota_exceeded()
 

@@ -57,65 +57,71 @@ class Subscriptions:
         return self._by_client.get(client_id)
 
     def open(
-        self, client_id: str, group: str, topic: str, where: "Connection", now_ms: int
+        self,
+        client_id: str,
+        group: str,
+        topic: str,
+        connection: "Connection",
+        now_ms: int,
     ) -> Subscription:
         """Renew the subscription of a client, or create it; return it.
 
         RequestRejected if the client subscribes for another group or topic.
         """
-        known = self._by_client.pop(client_id, None)
-        if known is None:
-            known = Subscription(group, topic, where, now_ms)
-        self._by_client[client_id] = known
-        if (known.group, known.topic) != (group, topic):
+        subscription = self._by_client.pop(client_id, None)
+        if subscription is None:
+            subscription = Subscription(group, topic, connection, now_ms)
+        self._by_client[client_id] = subscription
+        if (subscription.group, subscription.topic) != (group, topic):
             raise RequestRejected(
                 ResponseCode.ILLEGAL_OPERATION,
-                f"client {client_id} is subscribed as group {known.group} to lite "
-                f"topics of {known.topic}",
+                f"client {client_id} is subscribed as group {subscription.group} "
+                f"to lite topics of {subscription.topic}",
             )
-        known.connection, known.updated_ms = where, now_ms
-        return known
+        subscription.connection, subscription.updated_ms = connection, now_ms
+        return subscription
 
     def add(self, client_id: str, queues: Collection[str]) -> list[str]:
         """Add queues to a subscription; return the new ones."""
-        mine = self._by_client[client_id]
-        new = [queue for queue in queues if queue not in mine.queues]
+        subscription = self._by_client[client_id]
+        new = [queue for queue in queues if queue not in subscription.queues]
         for queue in new:
-            mine.queues[queue] = None
+            subscription.queues[queue] = None
             groups = self._clients_of.setdefault(queue, {})
-            groups.setdefault(mine.group, {})[client_id] = None
-            if queue == wildcard_entry(mine.topic, mine.group):
-                self._wildcards.setdefault(mine.topic, {})[mine.group] = None
+            groups.setdefault(subscription.group, {})[client_id] = None
+            if queue == wildcard_entry(subscription.topic, subscription.group):
+                wildcards = self._wildcards.setdefault(subscription.topic, {})
+                wildcards[subscription.group] = None
         self.count += len(new)
         return new
 
     def remove(self, client_id: str, queues: Collection[str]) -> list[str]:
         """Remove queues from a subscription; return those that it had."""
-        mine = self._by_client[client_id]
-        gone = [queue for queue in queues if queue in mine.queues]
+        subscription = self._by_client[client_id]
+        gone = [queue for queue in queues if queue in subscription.queues]
         for queue in gone:
-            del mine.queues[queue]
+            del subscription.queues[queue]
             groups = self._clients_of[queue]
-            del groups[mine.group][client_id]
-            if groups[mine.group]:
+            del groups[subscription.group][client_id]
+            if groups[subscription.group]:
                 continue
-            del groups[mine.group]
+            del groups[subscription.group]
             if not groups:
                 del self._clients_of[queue]
-            if queue == wildcard_entry(mine.topic, mine.group):
-                del self._wildcards[mine.topic][mine.group]
-                if not self._wildcards[mine.topic]:
-                    del self._wildcards[mine.topic]
+            if queue == wildcard_entry(subscription.topic, subscription.group):
+                del self._wildcards[subscription.topic][subscription.group]
+                if not self._wildcards[subscription.topic]:
+                    del self._wildcards[subscription.topic]
         self.count -= len(gone)
         return gone
 
     def drop(self, client_id: str) -> Subscription | None:
         """Remove a client; return its former subscription, without queues."""
-        known = self._by_client.get(client_id)
-        if known is not None:
-            self.remove(client_id, list(known.queues))
+        subscription = self._by_client.get(client_id)
+        if subscription is not None:
+            self.remove(client_id, list(subscription.queues))
             del self._by_client[client_id]
-        return known
+        return subscription
 
     def drop_queue(self, queue: str) -> list[str]:
         """Remove a queue from all clients; return these clients."""
@@ -127,16 +133,17 @@ class Subscriptions:
 
     def is_subscribed(self, client_id: str, queue: str) -> bool:
         """Whether a client subscribes to a lite topic."""
-        mine = self._by_client.get(client_id)
-        if mine is None:
+        subscription = self._by_client.get(client_id)
+        if subscription is None:
             return False
-        if queue in mine.queues:
+        if queue in subscription.queues:
             return True
         parts = split_lite_queue(queue)
         return (
             parts is not None
-            and parts[0] == mine.topic
-            and wildcard_entry(mine.topic, mine.group) in mine.queues
+            and parts[0] == subscription.topic
+            and wildcard_entry(subscription.topic, subscription.group)
+            in subscription.queues
         )
 
     def groups_of(self, queue: str) -> list[str]:

@@ -158,15 +158,17 @@ class LiteTools:
         if bound_topic(self._find_group(group)) != parent:
             raise _invalid(f"Subscription [{group}]-[{parent}] not match.")
         client_id = header.client_id or ""
-        mine = self._subscriptions.get(client_id)
+        subscription = self._subscriptions.get(client_id)
         events = self._dispatch.events.get(client_id)
-        most = max(0, min(header.max_count, MAX_NAMES))
+        limit = max(0, min(header.max_count, MAX_NAMES))
         body = GetLiteClientInfoResponseBody(
             parent_topic=parent,
             group=group,
             client_id=client_id,
-            lite_topic_count=-1 if mine is None else len(mine.queues),
-            lite_topic_set=None if mine is None else list(mine.queues)[:most],
+            lite_topic_count=-1 if subscription is None else len(subscription.queues),
+            lite_topic_set=None
+            if subscription is None
+            else list(subscription.queues)[:limit],
             last_access_time=-1 if events is None else events.polled_ms,
         )
         return request.reply(body=body.encode())
@@ -206,7 +208,7 @@ class LiteTools:
         header: GetLiteGroupInfoRequestHeader,
     ) -> None:
         """Add the lite topics in which the group has the largest lags."""
-        most = max(0, min(header.top_k, MAX_NAMES))
+        limit = max(0, min(header.top_k, MAX_NAMES))
         lags: list[tuple[int, str, int]] = []
         for number, queue in enumerate(self._offsets.topics_of(header.group), 1):
             committed = self._offsets.query(header.group, queue, 0)
@@ -222,7 +224,7 @@ class LiteTools:
                 lag_count=-lag,
                 earliest_unconsumed_timestamp=self._stored_ms(queue, committed),
             )
-            for lag, queue, committed in heapq.nsmallest(most, lags)
+            for lag, queue, committed in heapq.nsmallest(limit, lags)
         ]
         body.lag_timestamp_top_k = []
 

@@ -11,8 +11,8 @@ import trio
 from rmq.plugin import BrokerContext, Connection, Register, hookimpl
 from rmq.plugin.native import AckPath, AckTable
 from rmq.protocol.codes import WIRE_VERSION, RequestCode
+from rmq.protocol.topics import revive_topic
 from rmq_plugins.consume.pop.orders import Orders
-from rmq_plugins.consume.pop.topics import revive_topic
 
 if TYPE_CHECKING:
     from rmq_plugins.consume.pop.checkpoints import Key
@@ -67,7 +67,7 @@ class PopOnUse:
         self._parts: PopParts | None = None
         self._acks = AckTable(broker.queues.tails, self._apply_acks)
         self._first_use = trio.Event()
-        self._revive_topic = revive_topic(broker.config)
+        self._revive_topic = revive_topic(broker.config.broker_cluster_name)
         if self._has_records():
             self.get_parts()
 

@@ -171,21 +171,23 @@ class AckHandler:
         topic, group, queue_id = header.topic, header.consumer_group, header.queue_id
         if header.offset < self._offsets.query(group, topic, queue_id):
             return
-        following = self._orders.ack(
+        next_offset = self._orders.ack(
             topic, group, queue_id, header.offset, handle.pop_ms
         )
-        if following == NOT_POPPED and is_strict:
+        if next_offset == NOT_POPPED and is_strict:
             raise RequestRejected(
                 ResponseCode.MESSAGE_ILLEGAL,
                 f"offset is illegal, key:{topic}@{group}@{queue_id}, {header.offset}",
             )
-        if following in (NOT_POPPED, ANOTHER_POP):
+        if next_offset in (NOT_POPPED, ANOTHER_POP):
             return
         if not self._offsets.is_reset(group, topic, queue_id):
             queue = self._checkpoints.find_queue(topic, group, queue_id)
             if queue is None:
-                queue = self._checkpoints.begin_queue(topic, group, queue_id, following)
-            queue.next_offset = max(queue.next_offset, following)
+                queue = self._checkpoints.begin_queue(
+                    topic, group, queue_id, next_offset
+                )
+            queue.next_offset = max(queue.next_offset, next_offset)
             self._checkpoints.commit(queue)
         until_ms = self._orders.blocked_until_ms(
             topic, group, queue_id, attempt=None, wait_ms=0
@@ -264,11 +266,11 @@ class AckHandler:
         header: ChangeInvisibleTimeRequestHeader,
         handle: PopHandle,
     ) -> Command:
-        where = header.topic, header.consumer_group, header.queue_id
-        if header.offset < self._offsets.query(where[1], where[0], where[2]):
+        key = header.topic, header.consumer_group, header.queue_id
+        if header.offset < self._offsets.query(key[1], key[0], key[2]):
             return answer_invisible_time(request, 0, 0, ORDERED_REVIVE_QUEUE)
         until_ms = self._clock.now_ms() + header.invisible_time
-        self._orders.extend(where, header.offset, handle.pop_ms, until_ms)
+        self._orders.extend(key, header.offset, handle.pop_ms, until_ms)
         left_ms = until_ms - handle.pop_ms
         return answer_invisible_time(
             request, handle.pop_ms, left_ms, ORDERED_REVIVE_QUEUE

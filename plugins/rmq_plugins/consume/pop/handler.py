@@ -6,11 +6,11 @@ over. A POP that finds no message waits.
 
 import itertools
 import random
+from functools import partial
 from typing import Final
 
 from rmq.plugin import BrokerContext, Connection, RequestRejected
 from rmq.plugin.native import AckMarks
-from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import Command
 from rmq.protocol.handles import ORDERED_REVIVE_QUEUE, PopHandle
 from rmq.protocol.headers.pop import (
@@ -20,7 +20,7 @@ from rmq.protocol.headers.pop import (
 from rmq_plugins.consume.answers import FOUND, NOTHING
 from rmq_plugins.consume.checks import MAX_INVISIBLE_MS
 from rmq_plugins.consume.filters import MessageFilter
-from rmq_plugins.consume.held_pops import HeldPop, HeldPops
+from rmq_plugins.consume.held_pops import ANY_QUEUE, EmptyAnswer, HeldPop, HeldPops
 from rmq_plugins.consume.pop.checkpoints import Checkpoint, Checkpoints
 from rmq_plugins.consume.pop.checks import PopChecks, PopPlan
 from rmq_plugins.consume.pop.notification import QueryHandler
@@ -56,6 +56,17 @@ class _Collected:
         joined = ",".join(map(str, found.offsets))
         self.offsets.append(f"{flag} {queue_id} {joined}")
 
+    def build_header(self, header: PopMessageRequestHeader) -> PopMessageResponseHeader:
+        return PopMessageResponseHeader(
+            pop_time=self.pop_ms,
+            invisible_time=header.invisible_time,
+            revive_qid=self.revive_queue,
+            rest_num=self.remaining,
+            start_offset_info=";".join(self.starts),
+            msg_offset_info=";".join(self.offsets),
+            order_count_info=";".join(self.counts) if header.order else None,
+        )
+
 
 class PopHandler:
     """Known in Java as `PopMessageProcessor`, `NotificationProcessor` and others."""
@@ -74,7 +85,7 @@ class PopHandler:
         self._broker = broker
         self._checks = PopChecks(broker)
         self._reader = PopReader(broker, checkpoints)
-        self._sources_of = PopSources(broker, self._reader)
+        self._sources = PopSources(broker, self._reader)
         self._checkpoints = checkpoints
         self._reviver = reviver
         self._orders = orders
@@ -82,7 +93,7 @@ class PopHandler:
         self._revive_count = broker.config.revive_queue_nums
         self.held = HeldPops(broker)
         self.queries = QueryHandler(
-            broker, self._checks, self._reader, self._sources_of, orders, self.held
+            broker, self._checks, self._reader, self._sources, orders, self.held
         )
         orders.on_blocked = self._wake_later
 
@@ -91,46 +102,34 @@ class PopHandler:
     def pop(self, request: Command, connection: Connection) -> Command | None:
         """Answer with messages, or hold the request until some arrive."""
         header = request.header(PopMessageRequestHeader)
+        pop = HeldPop(
+            connection,
+            (header.topic, header.consumer_group, max(header.queue_id, ANY_QUEUE)),
+            partial(self._run, request, header, connection),
+            self._sources.retry_topics(header.topic, header.consumer_group),
+        )
+        return self.held.run_or_hold(pop, header.poll_time, header.born_time)
+
+    def _run(
+        self,
+        request: Command,
+        header: PopMessageRequestHeader,
+        connection: Connection,
+        is_resumed: bool,
+    ) -> Command | EmptyAnswer:
+        """Check and collect; return the answer with messages, or the empty one."""
         try:
+            if is_resumed:
+                self._broker.rights.check_request(request, connection)
             plan = self._checks.plan_pop(header, connection)
         except RequestRejected as refusal:
             return _refuse(request, refusal)
         answer = self._collect(header, plan)
-        if answer.records or request.is_oneway:
-            return self._answer_found(request, header, answer)
-        if header.poll_time <= 0:
-            return self._answer_nothing(
-                request, header, answer, ResponseCode.POLLING_TIMEOUT
-            )
-        held = HeldPop(
-            request,
-            connection,
-            (header.topic, header.consumer_group, max(header.queue_id, -1)),
-            self.held.deadline_ms(header.poll_time, header.born_time),
-            self._resume_pop,
-            self._sources_of.retry_topics(header.topic, header.consumer_group),
-        )
-        if self.held.hold_pop(held):
-            return None
-        return self._answer_nothing(request, header, answer, ResponseCode.POLLING_FULL)
-
-    def _resume_pop(self, held: HeldPop, is_over: bool) -> Command | None:
-        """Run a held POP again."""
-        request = held.request
-        header = request.header(PopMessageRequestHeader)
-        try:
-            self._broker.rights.check_request(request, held.connection)
-            plan = self._checks.plan_pop(header, held.connection)
-        except RequestRejected as refusal:
-            return _refuse(request, refusal)
-        answer = self._collect(header, plan)
-        if answer.records:
-            return self._answer_found(request, header, answer)
-        if not is_over:
-            return None
-        return self._answer_nothing(
-            request, header, answer, ResponseCode.POLLING_TIMEOUT
-        )
+        shown = answer.build_header(header)
+        if not answer.records and not request.is_oneway:
+            return lambda code: request.reply(code, NOTHING, header=shown)
+        body = b"".join(answer.records)
+        return request.reply(header=shown, body=body, remark=FOUND)
 
     def _collect(self, header: PopMessageRequestHeader, plan: PopPlan) -> _Collected:
         """Read queue after queue until the answer is full."""
@@ -167,7 +166,7 @@ class PopHandler:
         own = [Source(header.topic, queue_id, "0") for queue_id in queues]
         if header.order:
             return own
-        retries = self._sources_of.retry_sources(header.topic, header.consumer_group)
+        retries = self._sources.retry_sources(header.topic, header.consumer_group)
         return retries + own if start < chance else own + retries
 
     def _pop_queue(
@@ -182,7 +181,7 @@ class PopHandler:
         is_newest = header.init_mode == FROM_NEWEST and flag == "0"
         group = header.consumer_group
         if not answer.room:
-            position = self._sources_of.find_start(topic, group, queue_id)
+            position = self._reader.find_position(topic, group, queue_id)
             answer.remaining += self._reader.count_remaining(topic, queue_id, position)
             return
         queue = self._reader.open_queue(topic, group, queue_id, from_newest=is_newest)
@@ -300,39 +299,6 @@ class PopHandler:
             least = min((counts.get(each, 0) for each in found.offsets), default=0)
             answer.counts.append(f"{flag} {queue_id} {least}")
         answer.remaining += found.remaining
-
-    # -- answers
-
-    def _build_header(
-        self, header: PopMessageRequestHeader, answer: _Collected
-    ) -> PopMessageResponseHeader:
-        return PopMessageResponseHeader(
-            pop_time=answer.pop_ms,
-            invisible_time=header.invisible_time,
-            revive_qid=answer.revive_queue,
-            rest_num=answer.remaining,
-            start_offset_info=";".join(answer.starts),
-            msg_offset_info=";".join(answer.offsets),
-            order_count_info=";".join(answer.counts) if header.order else None,
-        )
-
-    def _answer_found(
-        self, request: Command, header: PopMessageRequestHeader, answer: _Collected
-    ) -> Command:
-        return request.reply(
-            header=self._build_header(header, answer),
-            body=b"".join(answer.records),
-            remark=FOUND,
-        )
-
-    def _answer_nothing(
-        self,
-        request: Command,
-        header: PopMessageRequestHeader,
-        answer: _Collected,
-        code: ResponseCode,
-    ) -> Command:
-        return request.reply(code, NOTHING, header=self._build_header(header, answer))
 
     def _wake_later(self, topic: str, group: str, queue_id: int, at_ms: int) -> None:
         """Wake a POP at the time when an ordered queue is not blocked any more."""

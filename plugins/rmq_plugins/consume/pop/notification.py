@@ -1,5 +1,7 @@
 """Requests 200052, 200054, 200055 and 200056: queries about messages to pop."""
 
+from functools import partial
+
 from rmq.plugin import BrokerContext, Connection, RequestRejected
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import Command
@@ -14,7 +16,7 @@ from rmq.protocol.headers.pop import (
 from rmq_plugins.consume.answers import FOUND, NOTHING
 from rmq_plugins.consume.checks import MAX_MESSAGES
 from rmq_plugins.consume.filters import MessageFilter
-from rmq_plugins.consume.held_pops import HeldPop, HeldPops
+from rmq_plugins.consume.held_pops import ANY_QUEUE, EmptyAnswer, HeldPop, HeldPops
 from rmq_plugins.consume.pop.checks import PopChecks, PopPlan
 from rmq_plugins.consume.pop.orders import Orders
 from rmq_plugins.consume.pop.reading import PopReader
@@ -44,43 +46,37 @@ class QueryHandler:
     def notify(self, request: Command, connection: Connection) -> Command | None:
         """Answer whether the group has messages to pop, or hold the request."""
         header = request.header(NotificationRequestHeader)
-        plan = self._checks.plan_query(
-            header, connection, (header.exp, header.exp_type)
-        )
-        if self._has_messages(header, plan):
-            return _answer_notification(request, has_msg=True)
-        if header.poll_time <= 0:
-            return _answer_notification(request)
-        held = HeldPop(
-            request,
+        pop = HeldPop(
             connection,
-            (header.topic, header.consumer_group, max(header.queue_id, -1)),
-            self._held.deadline_ms(header.poll_time, header.born_time),
-            self._resume_notify,
+            (header.topic, header.consumer_group, max(header.queue_id, ANY_QUEUE)),
+            partial(self._run, request, header, connection),
             self._sources.retry_topics(header.topic, header.consumer_group),
         )
-        if self._held.hold_pop(held):
-            return None
-        return _answer_notification(request, polling_full=True)
+        return self._held.run_or_hold(pop, header.poll_time, header.born_time)
 
-    def _resume_notify(self, held: HeldPop, is_over: bool) -> Command | None:
-        request = held.request
-        header = request.header(NotificationRequestHeader)
+    def _run(
+        self,
+        request: Command,
+        header: NotificationRequestHeader,
+        connection: Connection,
+        is_resumed: bool,
+    ) -> Command | EmptyAnswer:
         try:
-            self._broker.rights.check_request(request, held.connection)
+            if is_resumed:
+                self._broker.rights.check_request(request, connection)
             expression = header.exp, header.exp_type
-            plan = self._checks.plan_query(header, held.connection, expression)
+            plan = self._checks.plan_query(header, connection, expression)
         except RequestRejected as refusal:
             return request.reply(refusal.code, refusal.remark)
         if self._has_messages(header, plan):
-            return _answer_notification(request, has_msg=True)
-        return _answer_notification(request) if is_over else None
+            return request.reply(header=NotificationResponseHeader(has_msg=True))
+        return partial(_answer_empty, request)
 
     def _has_messages(self, header: NotificationRequestHeader, plan: PopPlan) -> bool:
         group = header.consumer_group
         queues = range(plan.topic.read_queue_nums)
         for queue_id in [header.queue_id] if header.queue_id >= 0 else queues:
-            position = self._sources.find_start(header.topic, group, queue_id)
+            position = self._reader.find_position(header.topic, group, queue_id)
             if not self._reader.count_remaining(header.topic, queue_id, position):
                 continue
             if header.order:
@@ -99,7 +95,7 @@ class QueryHandler:
         """Answer how many POPs of a queue wait."""
         header = request.header(PollingInfoRequestHeader)
         self._checks.plan_query(header, connection)
-        key = header.topic, header.consumer_group, max(header.queue_id, -1)
+        key = header.topic, header.consumer_group, max(header.queue_id, ANY_QUEUE)
         answer = PollingInfoResponseHeader(polling_num=self._held.count(key))
         return request.reply(header=answer)
 
@@ -117,7 +113,9 @@ class QueryHandler:
             header.topic, header.consumer_group
         ):
             topic, queue_id, _flag = source
-            position = self._sources.find_start(topic, header.consumer_group, queue_id)
+            position = self._reader.find_position(
+                topic, header.consumer_group, queue_id
+            )
             if room:
                 found = self._reader.read(
                     topic, queue_id, position, room, MessageFilter()
@@ -139,8 +137,6 @@ class QueryHandler:
         return request.reply()
 
 
-def _answer_notification(
-    request: Command, *, has_msg: bool = False, polling_full: bool = False
-) -> Command:
-    header = NotificationResponseHeader(has_msg=has_msg, polling_full=polling_full)
-    return request.reply(header=header)
+def _answer_empty(request: Command, code: ResponseCode) -> Command:
+    is_full = code is ResponseCode.POLLING_FULL
+    return request.reply(header=NotificationResponseHeader(polling_full=is_full))

@@ -85,7 +85,7 @@ class Orders(JsonTable):
 
     def record_pop(
         self,
-        where: tuple[str, str, int],
+        key: tuple[str, str, int],
         offsets: list[int],
         *,
         attempt: str | None,
@@ -93,7 +93,7 @@ class Orders(JsonTable):
         invisible_ms: int,
     ) -> dict[int, int]:
         """Record a POP; return how often each offset was popped before."""
-        topic, group, queue_id = where
+        topic, group, queue_id = key
         order = QueueOrder.from_pop(
             offsets,
             self._get(topic, group, queue_id),
@@ -117,19 +117,19 @@ class Orders(JsonTable):
         order = self._get(topic, group, queue_id)
         if order is None:
             return offset + 1
-        following = order.ack(offset, pop_ms)
-        if following >= 0:
+        next_offset = order.ack(offset, pop_ms)
+        if next_offset >= 0:
             self.touch()
-        return following
+        return next_offset
 
     def extend(
-        self, where: tuple[str, str, int], offset: int, pop_ms: int, until_ms: int
+        self, key: tuple[str, str, int], offset: int, pop_ms: int, until_ms: int
     ) -> None:
         """Hide a popped message until a time."""
-        order = self._get(*where)
+        order = self._get(*key)
         if order is not None and order.extend(offset, pop_ms, until_ms):
             self.touch()
-            self.on_blocked(*where, until_ms)
+            self.on_blocked(*key, until_ms)
 
     def reset(self, topic: str, group: str, queue_id: int) -> None:
         """Remove the last POP of a queue, because its offset was reset."""

@@ -66,15 +66,15 @@ class PopReader:
         self, topic: str, group: str, queue_id: int, *, from_newest: bool
     ) -> PopQueue:
         """Return the queue, with the offset at which the next POP begins."""
-        known = self._checkpoints.find_queue(topic, group, queue_id)
+        queue = self._checkpoints.find_queue(topic, group, queue_id)
         reset = self._offsets.take_reset(group, topic, queue_id)
-        if reset is not None and known is not None:
-            return self._checkpoints.reset(known, reset)
-        if known is not None:
+        if reset is not None and queue is not None:
+            return self._checkpoints.reset(queue, reset)
+        if queue is not None:
             committed = self._offsets.query(group, topic, queue_id)
-            if committed > known.next_offset:
-                return self._checkpoints.reset(known, committed)
-            return known
+            if committed > queue.next_offset:
+                return self._checkpoints.reset(queue, committed)
+            return queue
         offset = reset
         if offset is None:
             offset = self._offsets.query(group, topic, queue_id)
@@ -84,10 +84,10 @@ class PopReader:
         return self._checkpoints.begin_queue(topic, group, queue_id, offset)
 
     def find_position(self, topic: str, group: str, queue_id: int) -> int:
-        """Return the offset at which the next POP begins, without a reset; or -1."""
-        known = self._checkpoints.find_queue(topic, group, queue_id)
+        """Return the offset at which the next POP begins, without a reset."""
+        queue = self._checkpoints.find_queue(topic, group, queue_id)
         committed = self._offsets.query(group, topic, queue_id)
-        return max(committed, -1 if known is None else known.next_offset)
+        return max(0, committed, 0 if queue is None else queue.next_offset)
 
     def _initial_offset(self, topic: str, queue_id: int, from_newest: bool) -> int:
         low = self._messages.min_offset(topic, queue_id)
@@ -102,15 +102,15 @@ class PopReader:
         return max(0, self._messages.max_offset(topic, queue_id) - offset)
 
     def read(
-        self, topic: str, queue_id: int, offset: int, most: int, wanted: MessageFilter
+        self, topic: str, queue_id: int, offset: int, limit: int, wanted: MessageFilter
     ) -> Found:
-        """Return at most `most` messages from an offset on."""
+        """Return at most `limit` messages from an offset on."""
         offsets: list[int] = []
         records: list[bytes] = []
         at = max(offset, 0)
         for _ in range(READS):
             found = self._messages.get(
-                topic, queue_id, QueueOffset(at), most, tag_codes=wanted.tag_codes
+                topic, queue_id, QueueOffset(at), limit, tag_codes=wanted.tag_codes
             )
             begin = at
             if found.status in _MOVED or found.next_begin_offset > at:
@@ -121,8 +121,8 @@ class PopReader:
                 ):
                     offsets, records = [*range(begin, at)], [found.body]
                     break
-                for each, record in _split_messages(found.body, offset, most):
-                    if len(offsets) == most:  # the rest of an inner batch
+                for each, record in _split_messages(found.body, offset, limit):
+                    if len(offsets) == limit:  # the rest of an inner batch
                         at = each
                         break
                     predicate = wanted.predicate
@@ -144,10 +144,10 @@ class PopReader:
         return wanted.predicate is None and not queue.is_batch
 
 
-def _split_messages(body: bytes, first: int, most: int) -> Iterator[tuple[int, bytes]]:
+def _split_messages(body: bytes, first: int, limit: int) -> Iterator[tuple[int, bytes]]:
     """Yield the messages of an answer with their queue offsets, from `first` on.
 
-    An inner batch yields at most `most` + 1 messages: callers use no more of them.
+    An inner batch yields at most `limit` + 1 messages: callers use no more of them.
     """
     position = 0
     while position < len(body):
@@ -158,7 +158,7 @@ def _split_messages(body: bytes, first: int, most: int) -> Iterator[tuple[int, b
             yield offset, record
         else:
             batch = decode_stored_at(record, 0)
-            for message in inner_messages(batch, first, most + 1):
+            for message in inner_messages(batch, first, limit + 1):
                 yield message.queue_offset, encode_stored(message)
         position += size
 

@@ -23,9 +23,8 @@ from rmq.protocol.codes import ResponseCode
 from rmq.protocol.flags import BORN_HOST_V6, PERM_READ_WRITE, born_host_flag
 from rmq.protocol.message import Message
 from rmq.protocol.records import StoredMessage
-from rmq.protocol.topics import RETRY_PREFIX, pop_retry_topic
+from rmq.protocol.topics import RETRY_PREFIX, pop_retry_topic, revive_topic
 from rmq_plugins.consume.pop.checkpoints import Checkpoint
-from rmq_plugins.consume.pop.topics import revive_topic
 
 CK: Final = "ck"
 ACK: Final = "ack"
@@ -46,7 +45,7 @@ class PopRecords:
 
     def __init__(self, broker: BrokerContext) -> None:
         config = broker.config
-        self.revive_topic = revive_topic(config)
+        self.revive_topic = revive_topic(config.broker_cluster_name)
         self._broker_name = config.broker_name
         self._put = broker.put.put
         self._append = broker.put.append

@@ -332,7 +332,7 @@ class Reviver:
             if is_same and batch.physical_offset < checkpoint.log_end:
                 return records
         logger.warning(
-            "the message at %d of %s, popped by %s, is not there any more",
+            "the message at %d of %s, popped by %s, does not exist any more",
             offset,
             Foreign(queue.topic),
             Foreign(queue.group),
@@ -378,7 +378,10 @@ class Reviver:
             if acks is not None:
                 self._apply_ack_record(acks)
                 return None
-        logger.error("the record at %d of POP is unknown", record.physical_offset)
+        logger.error(
+            "the POP record at %d has an unknown type and is skipped",
+            record.physical_offset,
+        )
         return None
 
     def _adopt_checkpoint(

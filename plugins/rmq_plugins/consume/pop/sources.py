@@ -54,9 +54,5 @@ class PopSources:
 
     def count_remaining(self, source: Source, group: str) -> int:
         """Return how many messages of a queue a group has not popped."""
-        position = self.find_start(source.topic, group, source.queue_id)
+        position = self._reader.find_position(source.topic, group, source.queue_id)
         return self._reader.count_remaining(source.topic, source.queue_id, position)
-
-    def find_start(self, topic: str, group: str, queue_id: int) -> int:
-        """Return where a POP of a queue would begin."""
-        return max(0, self._reader.find_position(topic, group, queue_id))

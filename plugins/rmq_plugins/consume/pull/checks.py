@@ -156,14 +156,14 @@ class PullChecks(ConsumeChecks):
 
     def _check_selector(self, header: PullMessageRequestHeader) -> None:
         """Refuse a pull whose selector is invalid or newer than the registered one."""
-        known = self._filters.get(header.topic, header.consumer_group)
-        if known is None:
+        selector = self._filters.get(header.topic, header.consumer_group)
+        if selector is None:
             raise RequestRejected(
                 ResponseCode.FILTER_DATA_NOT_EXIST,
                 "The broker's consumer filter data is not exist!Your expression may be "
                 "wrong!",
             )
-        if known.client_version < header.sub_version:
+        if selector.client_version < header.sub_version:
             raise RequestRejected(
                 ResponseCode.FILTER_DATA_NOT_LATEST,
                 "the consumer's consumer filter data not latest",

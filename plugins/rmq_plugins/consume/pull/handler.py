@@ -335,12 +335,12 @@ class PullHandler:
         self, header: PullMessageRequestHeader, plan: PullPlan, *, may_wait: bool
     ) -> GetResult:
         """Read messages, unless a tool has reset the group's offset."""
-        where = header.read_topic, header.queue_id
-        reset = self._offsets.take_reset(header.consumer_group, *where)
+        queue_key = header.read_topic, header.queue_id
+        reset = self._offsets.take_reset(header.consumer_group, *queue_key)
         if reset is not None:
             low, high = (
-                self._messages.min_offset(*where),
-                self._messages.max_offset(*where),
+                self._messages.min_offset(*queue_key),
+                self._messages.max_offset(*queue_key),
             )
             return GetResult(GetStatus.OFFSET_RESET, QueueOffset(reset), low, high)
         max_bytes = header.max_msg_bytes
@@ -350,7 +350,7 @@ class PullHandler:
             if plan.filter.predicate is not None:
                 return self._read_matching(header, plan.filter, max_bytes, may_wait)
             return self._messages.get(
-                *where,
+                *queue_key,
                 QueueOffset(header.queue_offset),
                 max(1, header.max_msg_nums),
                 max_bytes=max_bytes,

@@ -65,13 +65,15 @@ class NativePulls:
         if header.sys_flag & PULL_SUBSCRIPTION:
             expression = header.subscription or ""
         else:
-            known = self._consumers.subscription(header.consumer_group, header.topic)
-            if known is None or known.sub_version < header.sub_version:
+            subscription = self._consumers.subscription(
+                header.consumer_group, header.topic
+            )
+            if subscription is None or subscription.sub_version < header.sub_version:
                 return None
-            sub_version = known.sub_version
+            sub_version = subscription.sub_version
         key = header.consumer_group, header.topic, expression
-        where = header.topic, header.queue_id
-        queue = self._queues.get(*where)
+        queue_key = header.topic, header.queue_id
+        queue = self._queues.get(*queue_key)
         if queue is not None and queue.is_batch:
             return None
         view = self._views.get(key)
@@ -80,7 +82,7 @@ class NativePulls:
         if view is None or queue is None:
             return None
         offset = QueueOffset(header.queue_offset)
-        source = self._messages.entries_at(*where, offset)
+        source = self._messages.entries_at(*queue_key, offset)
         view.register(queue, None if source is None else source[1])
         return view
 
@@ -111,7 +113,7 @@ class NativePulls:
             return None
         if len(self._views) >= VIEW_LIMIT:
             view = self.table.pick_victim()
-            assert view is not None, "the table has the views that are known here"
+            assert view is not None, "the table has the same views"
             self._remove_view((view.group, view.topic, view.expression))
         view = self._views[key] = PullView(
             group,
