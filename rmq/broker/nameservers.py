@@ -19,7 +19,7 @@ Known in Java as `BrokerOuterAPI`.
 
 import logging
 from collections.abc import Collection, Iterable, Mapping
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 import trio
@@ -27,7 +27,7 @@ import trio
 from rmq._fastpath import body_crc
 from rmq.broker.tables.queue_mappings import QueueMappings
 from rmq.broker.tables.topics import TopicTable
-from rmq.cluster.directory import Directory
+from rmq.cluster.directory import Directory, NameServerStatus
 from rmq.cluster.group_role import GroupRole
 from rmq.config.broker import BrokerConfig
 from rmq.config.json_table import encode_in_turns
@@ -84,14 +84,6 @@ TOLD_AT_ONCE: Final = 1_000
 this to the next period: a table of 30,000 costs 0.2 s."""
 
 T = TypeVar("T")
-
-
-class NameServerStatus(NamedTuple):
-    """Registration state of one name server."""
-
-    address: str
-    is_registered: bool
-    error: str
 
 
 class _ServerState(msgspec.Struct):

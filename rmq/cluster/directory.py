@@ -3,7 +3,7 @@
 import logging
 import math
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 import trio
 
@@ -34,6 +34,14 @@ NEXT_S: Final = 0.3
 T = TypeVar("T")
 Ask = Callable[[str, Command, int], Awaitable[Command]]
 """Sends a request to an address, and returns the answer; PeerError without one."""
+
+
+class NameServerStatus(NamedTuple):
+    """Whether one name server accepted the last registration, or why not."""
+
+    address: str
+    is_registered: bool
+    error: str
 
 
 class Directory:

@@ -39,8 +39,8 @@ from rmq.cluster.wire import (
 )
 from rmq.core.errors import Diverged, PeerError, RemoteProtocolError, RmqError
 from rmq.core.logs import Foreign
+from rmq.core.measure import Throughput
 from rmq.core.threads import in_thread
-from rmq.observe.measure import Throughput
 from rmq.store.replica_writer import ReplicaWriter
 
 if TYPE_CHECKING:

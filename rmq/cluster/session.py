@@ -26,8 +26,8 @@ from rmq.cluster.wire import (
     encode_lineage,
 )
 from rmq.core.errors import RemoteProtocolError
+from rmq.core.measure import Throughput
 from rmq.core.threads import in_thread
-from rmq.observe.measure import Throughput
 from rmq.store.commit_log import CommitLog
 
 logger = logging.getLogger(__name__)

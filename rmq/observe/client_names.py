@@ -1,8 +1,12 @@
 """Names of clients' libraries: language and version, as people write them."""
 
-from rmq.observe.broker_view import MemberView
+from typing import TYPE_CHECKING
+
 from rmq.protocol.codes import LanguageCode
 from rmq.protocol.versions import version_text
+
+if TYPE_CHECKING:
+    from rmq.plugin.clients import Member
 
 
 def language_name(language: int | str | None) -> str:
@@ -13,7 +17,7 @@ def language_name(language: int | str | None) -> str:
     return language or "OTHER"
 
 
-def library_text(member: MemberView) -> str:
+def library_text(member: "Member") -> str:
     """Return a client's library as people write it: Java 4.9.8."""
     version = version_text(member.version)
     return f"{language_name(member.language)} {version}".rstrip()

@@ -3,11 +3,11 @@
 from collections import Counter
 from typing import Any, Final, NamedTuple
 
-from rmq.observe.broker_view import MemberView
 from rmq.observe.client_names import language_name, library_text
-from rmq.observe.monitor_state import MonitoredBroker
+from rmq.observe.monitored_broker import MonitoredBroker
 from rmq.observe.queries import ListQuery, Query, Row, TurnTaker, round_rate, view_head
 from rmq.observe.snapshot import work_of
+from rmq.plugin.clients import Member
 from rmq.remoting.connection import Connection
 
 MAX_VERSIONS: Final = 12
@@ -19,7 +19,7 @@ class ConnectedMember(NamedTuple):
     kind: str
     group: str
     connection: "Connection"
-    member: MemberView
+    member: Member
     library: str
 
 

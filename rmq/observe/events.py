@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
-from rmq.observe.broker_view import BrokerView
 from rmq.observe.client_names import language_name
 from rmq.remoting.changes import Change
 from rmq.remoting.connection import Connection
 
 if TYPE_CHECKING:
+    from rmq.observe.broker_view import BrokerView
     from rmq.observe.findings import Problem
 
 MAX_EVENTS: Final = 1_000
@@ -41,7 +41,7 @@ class Events:
         self.last = 0
         """The number of the newest event."""
 
-    def attach(self, broker: BrokerView) -> None:
+    def attach(self, broker: "BrokerView") -> None:
         """Begin to listen to this broker."""
         self._broker = broker
         broker.consumers.on_join.append(self._on_join)

@@ -6,13 +6,15 @@ topics cost nothing.  What a pair needs is kept only while it is behind.
 """
 
 from collections.abc import Iterator
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from rmq.observe.broker_view import BrokerView
 from rmq.protocol.bodies.heartbeat import MessageModel
 from rmq.store.queues.consume_queue import ConsumeQueue
+
+if TYPE_CHECKING:
+    from rmq.observe.broker_view import BrokerView
 
 MAX_PAIRS: Final = 100_000
 """Pairs of topic and group that a sample looks at."""
@@ -100,7 +102,7 @@ class GroupProgress:
         """Look at a group in the next sample: its offsets were reset."""
         self._suspects.add(group)
 
-    def sample(self, broker: BrokerView) -> Iterator[None]:
+    def sample(self, broker: "BrokerView") -> Iterator[None]:
         """Look at all pairs; the caller may pause between two of them."""
         self.unwatched = 0
         pairs = dict.fromkeys(
@@ -113,7 +115,7 @@ class GroupProgress:
             yield
 
     def _add_changed(
-        self, broker: BrokerView, pairs: dict[PairKey, None]
+        self, broker: "BrokerView", pairs: dict[PairKey, None]
     ) -> Iterator[None]:
         """Add the pairs whose topic got messages, or whose group was reset."""
         touched, self._touched = self._touched, set()
@@ -134,7 +136,7 @@ class GroupProgress:
             for topic in wanted if group in suspects else wanted & touched:
                 _add_pair(pairs, topic, group)
 
-    def _sample_pair(self, broker: BrokerView, topic: str, group: str) -> None:
+    def _sample_pair(self, broker: "BrokerView", topic: str, group: str) -> None:
         """Sample the queues of a pair; forget it if nothing waits."""
         config = broker.topics.get(topic)
         online = broker.consumers.group(group)
@@ -163,7 +165,7 @@ class GroupProgress:
 
     def _sample_queue(
         self,
-        broker: BrokerView,
+        broker: "BrokerView",
         group: str,
         queue: ConsumeQueue,
         reached: int,

@@ -6,9 +6,9 @@ from typing import Any, Final
 import msgspec
 import trio
 
+from rmq.core.measure import STEP_MS
 from rmq.observe.group_progress import QueueProgress
-from rmq.observe.measure import STEP_MS
-from rmq.observe.monitor_state import MonitoredBroker
+from rmq.observe.monitored_broker import MonitoredBroker
 from rmq.observe.queries import (
     ListQuery,
     Query,

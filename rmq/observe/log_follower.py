@@ -12,7 +12,7 @@ import msgspec
 import trio
 
 from rmq.core.offsets import PhysicalOffset
-from rmq.observe.monitor_state import MonitoredBroker
+from rmq.observe.monitored_broker import MonitoredBroker
 from rmq.observe.queries import (
     MAX_ROWS,
     MAX_TEXT,

@@ -7,15 +7,15 @@ from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from rmq.core.address import host_of
+from rmq.core.measure import GrowthRate
 from rmq.core.offsets import PhysicalOffset
-from rmq.observe.broker_view import BrokerView
-from rmq.observe.measure import GrowthRate
 from rmq.protocol import properties as names
 from rmq.protocol.hosts import host_text
 from rmq.protocol.topics import DLQ_PREFIX, RETRY_PREFIX
 from rmq.store.results import Boundary
 
 if TYPE_CHECKING:
+    from rmq.observe.broker_view import BrokerView
     from rmq.observe.findings import Disk
 
 HOUR_MS: Final = 3_600_000
@@ -66,7 +66,7 @@ class LogGrowth:
         """Pages that this process read from the disk."""
         return self._faults.per_second() or 0.0
 
-    def sample(self, broker: BrokerView, now_ms: int) -> None:
+    def sample(self, broker: "BrokerView", now_ms: int) -> None:
         """Take a sample."""
         end = broker.store.log.end_offset
         self._hour.sample(now_ms, end)
@@ -74,7 +74,7 @@ class LogGrowth:
         faults = resource.getrusage(resource.RUSAGE_SELF).ru_majflt
         self._faults.sample(now_ms, faults)
 
-    def disk_usage(self, broker: BrokerView, now_ms: int) -> "Disk":
+    def disk_usage(self, broker: "BrokerView", now_ms: int) -> "Disk":
         """Return the facts about the disk of the log."""
         # imported on use: the first sample comes seconds after the start
         from rmq.observe.findings import Disk
@@ -92,7 +92,7 @@ class LogGrowth:
             reserved_ms=config.reserved_hours * HOUR_MS,
         )
 
-    def kept_ms(self, broker: BrokerView, now_ms: int) -> int | None:
+    def kept_ms(self, broker: "BrokerView", now_ms: int) -> int | None:
         """Return the age of the oldest message, which is read once for each file."""
         start = broker.store.statistics().min_physical_offset
         if start < 0:
@@ -115,7 +115,7 @@ class SenderClocks:
         self._skews: dict[str, tuple[int, deque[int]]] = {}
         """When a message of each host came last, and the differences."""
 
-    def sample(self, broker: BrokerView, touched: dict[tuple[str, int], int]) -> None:
+    def sample(self, broker: "BrokerView", touched: dict[tuple[str, int], int]) -> None:
         """Read the newest message of some queues."""
         for (topic, queue_id), end in list(touched.items())[:SAMPLED_QUEUES]:
             queue = broker.store.queues.get(topic, queue_id)
@@ -165,7 +165,7 @@ class DeadLetters:
 
     def sample(
         self,
-        broker: BrokerView,
+        broker: "BrokerView",
         touched: dict[tuple[str, int], int],
         now_ms: int,
     ) -> None:

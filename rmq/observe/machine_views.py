@@ -11,7 +11,7 @@ import trio
 from rmq.core.errors import RemoteProtocolError, RequestRejected, RmqError
 from rmq.core.offsets import QueueOffset
 from rmq.observe.java_broker import JavaBroker
-from rmq.observe.monitor_state import MonitoredBroker
+from rmq.observe.monitored_broker import MonitoredBroker
 from rmq.observe.queries import (
     MAX_ROWS,
     MAX_TEXT,

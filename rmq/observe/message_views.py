@@ -13,7 +13,7 @@ import trio
 from rmq.core.errors import RequestRejected
 from rmq.core.offsets import PhysicalOffset, QueueOffset
 from rmq.core.threads import in_thread
-from rmq.observe.monitor_state import MonitoredBroker
+from rmq.observe.monitored_broker import MonitoredBroker
 from rmq.observe.queries import (
     MAX_ROWS,
     MAX_TEXT,

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
-from rmq.observe.monitor_state import MonitoredBroker, MonitorState
+from rmq.observe.monitor_state import MonitorState
 
 if TYPE_CHECKING:
+    from rmq.observe.monitored_broker import MonitoredBroker
     from rmq.observe.reasons import GroupFacts
 
 SAMPLE_S: Final = 10.0
@@ -23,9 +24,9 @@ TURN_S: Final = 0.0003
 class Monitor(MonitorState):
     """Samples one broker, and answers views of it."""
 
-    _broker: MonitoredBroker
+    _broker: "MonitoredBroker"
 
-    def attach(self, broker: MonitoredBroker) -> None:
+    def attach(self, broker: "MonitoredBroker") -> None:
         """Watch this broker."""
         self._broker = broker
         tails = broker.store.queues.tails

@@ -4,7 +4,7 @@
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 import trio
@@ -12,18 +12,18 @@ import trio
 from rmq._fastpath import FLUSH_BOUNDS_S, RPC_BOUNDS_MS, RpcTime
 from rmq.core.clock import Clock
 from rmq.core.humanize import time_span
-from rmq.observe.broker_view import AuditView, BrokerView
+from rmq.core.measure import RollingPercentile, TimeSeriesTable
 from rmq.observe.departures import Departures
 from rmq.observe.events import Events
 from rmq.observe.group_progress import GroupProgress
 from rmq.observe.machine import DeadLetters, LogGrowth, SenderClocks
-from rmq.observe.measure import RollingPercentile, TimeSeriesTable
 from rmq.observe.queries import ListOrder
 from rmq.store.queues.consume_queues import QueueKey
 
 if TYPE_CHECKING:
     from rmq.observe.findings import Problem
     from rmq.observe.java_broker import JavaBroker
+    from rmq.plugin.tables import Audit
 
 LOOKED_AT_MS: Final = 15_000
 """Somebody who looks asks at least so often."""
@@ -133,7 +133,7 @@ class MonitorState:
         """Return the new dead letters of a group, as the last sample saw them."""
         return self._dead_of.get(group, 0)
 
-    def changed_by(self, audit: AuditView, subject: str) -> str:
+    def changed_by(self, audit: "Audit", subject: str) -> str:
         """Return the last change of a subject as the end of a sentence, or nothing."""
         known = self._set_by.get(subject)
         if known is not None:
@@ -146,12 +146,3 @@ class MonitorState:
         if len(self._set_by) < MAX_SET_BY:
             self._set_by[subject] = text
         return text
-
-
-class MonitoredBroker(BrokerView, Protocol):
-    """A broker with its monitor."""
-
-    @property
-    def monitor(self) -> MonitorState:
-        """The state of the monitor."""
-        ...

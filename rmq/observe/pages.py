@@ -18,7 +18,7 @@ from rmq.http.server import Page, Pages
 from rmq.observe import views
 from rmq.observe.metrics import java, own
 from rmq.observe.metrics.exposition import CONTENT_TYPE, expose
-from rmq.observe.monitor_state import MonitoredBroker
+from rmq.observe.monitored_broker import MonitoredBroker
 from rmq.remoting.server import RemotingServer
 
 PORTS = ("main", "fast")

@@ -6,14 +6,16 @@ RequestRejected names what is wrong with a query.
 import heapq
 from collections.abc import Callable, Generator, Iterable, Mapping
 from itertools import islice
-from typing import Any, Final, NamedTuple, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, TypeVar
 
 import trio
 
 from rmq import __version__
 from rmq.core.errors import RequestRejected
-from rmq.observe.broker_view import BrokerView
 from rmq.protocol.codes import ResponseCode
+
+if TYPE_CHECKING:
+    from rmq.observe.broker_view import BrokerView
 
 MAX_ROWS: Final = 200
 DEFAULT_ROWS: Final = 60
@@ -55,7 +57,7 @@ class ListOrder(NamedTuple):
 class TurnTaker:
     """Gives way after each 0.3 ms of work."""
 
-    def __init__(self, broker: BrokerView) -> None:
+    def __init__(self, broker: "BrokerView") -> None:
         self._next_turn = broker.next_turn
         self._began = trio.current_time()
 
@@ -76,7 +78,7 @@ class TurnTaker:
             await self()
 
 
-def view_head(broker: BrokerView) -> dict[str, Any]:
+def view_head(broker: "BrokerView") -> dict[str, Any]:
     """Return what every view begins with."""
     config = broker.config
     return {

@@ -6,9 +6,10 @@ from functools import partial
 from typing import Final
 
 from rmq._fastpath import RPC_BOUNDS_MS
+from rmq.core.measure import MAX_SERIES
 from rmq.observe.findings import Problem, find_problems, group_problems
-from rmq.observe.measure import MAX_SERIES
-from rmq.observe.monitor_state import MonitoredBroker, MonitorState
+from rmq.observe.monitor_state import MonitorState
+from rmq.observe.monitored_broker import MonitoredBroker
 from rmq.observe.reasons import BEHIND_MS, NOBODY_MS
 from rmq.observe.snapshot import group_facts, take_snapshot
 from rmq.protocol.bodies.statistics import TOPIC_PUT_NUMS

@@ -8,7 +8,8 @@ from typing import Final
 from rmq.observe.client_names import language_name
 from rmq.observe.findings import BrokerSnapshot
 from rmq.observe.group_progress import LEAST_RATE_MS, QueueProgress
-from rmq.observe.monitor_state import MonitoredBroker, MonitorState
+from rmq.observe.monitor_state import MonitorState
+from rmq.observe.monitored_broker import MonitoredBroker
 from rmq.observe.reasons import ClientFacts, GroupFacts, QueueFacts
 from rmq.observe.statistics import GROUP_AGAIN
 from rmq.protocol.bodies.statistics import QUEUE_PUT_NUMS

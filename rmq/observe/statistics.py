@@ -18,7 +18,7 @@ import trio
 
 from rmq._fastpath import SIZE_BOUNDS
 from rmq.core.clock import Clock
-from rmq.observe.measure import CounterArray, CounterSnapshots, HistogramTable
+from rmq.core.measure import CounterArray, CounterSnapshots, HistogramTable
 from rmq.protocol.bodies.statistics import (
     BROKER_GET_NUMS,
     BROKER_PUT_NUMS,

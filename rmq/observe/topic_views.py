@@ -3,9 +3,9 @@
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from rmq.core.measure import STEP_MS
 from rmq.observe.group_views import group_row
-from rmq.observe.measure import STEP_MS
-from rmq.observe.monitor_state import MonitoredBroker
+from rmq.observe.monitored_broker import MonitoredBroker
 from rmq.observe.queries import (
     MAX_ROWS,
     ListQuery,

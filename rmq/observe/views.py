@@ -30,7 +30,7 @@ from rmq.observe.machine_views import (
     transactions_view,
 )
 from rmq.observe.message_views import MESSAGE_VIEWS
-from rmq.observe.monitor_state import MonitoredBroker
+from rmq.observe.monitored_broker import MonitoredBroker
 from rmq.observe.queries import (
     DEFAULT_ROWS,
     MAX_ROWS,

@@ -32,11 +32,15 @@ class Member(Protocol):
         """When it last sent a heartbeat."""
 
 
+Members = Mapping[Connection, Member]
+"""Members by connection."""
+
+
 class ConsumerGroup(Protocol):
     """The members of a group that is online, and their subscriptions."""
 
     @property
-    def members(self) -> Mapping[Connection, Member]:
+    def members(self) -> Members:
         """The members by connection."""
 
     @property
@@ -108,7 +112,7 @@ class Producers(Protocol):
     def all(self) -> Iterator[tuple[str, Connection, Member]]:
         """Yield every producer with its group."""
 
-    def members(self, group: str) -> Mapping[Connection, Member]:
+    def members(self, group: str, /) -> Members:
         """Return the producers of a group."""
 
     def connection(self, client_id: str) -> Connection | None:

@@ -14,10 +14,10 @@ from itertools import islice
 from typing import NamedTuple
 
 from rmq._fastpath import RPC_BOUNDS_MS, SIZE_BOUNDS, RpcTime
+from rmq.core.measure import HistogramTable
 from rmq.core.offsets import PhysicalOffset, QueueOffset
 from rmq.observe.broker_view import BrokerView
 from rmq.observe.client_names import language_name
-from rmq.observe.measure import HistogramTable
 from rmq.observe.metrics.exposition import (
     MAX_SAMPLES,
     Family,

@@ -11,7 +11,7 @@ from rmq import __version__
 from rmq._fastpath import FLUSH_BOUNDS_S
 from rmq.observe.findings import level_counts
 from rmq.observe.metrics.exposition import Family, Sample, histogram_samples
-from rmq.observe.monitor_state import MonitoredBroker
+from rmq.observe.monitored_broker import MonitoredBroker
 from rmq.remoting.server import RemotingServer
 
 if TYPE_CHECKING:
@@ -183,11 +183,11 @@ def network_families(server: RemotingServer) -> Iterator[Family]:
 
 
 def _client_families(broker: MonitoredBroker) -> Iterator[Family]:
-    mismatches = broker.consumers.mismatches.statistics()
+    mismatches = broker.consumers.mismatches.mismatched_groups()
     yield gauge_family(
         "rmq_subscription_mismatches",
         "groups whose members have different subscriptions",
-        mismatches.groups,
+        len(mismatches),
     )
     yield Family(
         "rmq_name_server_registered",

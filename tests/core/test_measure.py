@@ -12,8 +12,8 @@ from hypothesis.stateful import (
     rule,
 )
 
-from rmq.observe import measure
-from rmq.observe.measure import (
+from rmq.core import measure
+from rmq.core.measure import (
     MAX_SAMPLES,
     MAX_SERIES,
     PERCENTILE_STEP_MS,
