@@ -1,10 +1,9 @@
-"""Arrivals: reports the queues with new messages to those who wait for them.
+"""Arrivals: reports queues with new messages to listeners, such as held pulls.
 
-The store lists the queues with new entries; listeners are called once per poll with
-all of them.  Under SYNC_FLUSH, where messages are not visible at once, a queue is
-reported when the watermark of what readers may see has passed its new message.  So is
-a queue with messages that an earlier run stored and that replicas have not confirmed.
-Work outside a request calls `flush` itself.
+The store lists the queues with new entries; each poll calls the listeners once with all
+of them.  Under SYNC_FLUSH messages are not visible at once: a queue is reported when
+its new message becomes visible.  At a start, the same holds for messages that slaves
+have not confirmed.  Work outside a request calls `flush` itself.
 """
 
 from collections.abc import Mapping
@@ -27,7 +26,7 @@ class Arrivals:
         self._listeners += listeners
 
     def expect_stored(self) -> None:
-        """Wait for the messages that are stored and not visible, as at a start."""
+        """Have `flush` report the messages that are stored and not visible yet."""
         confirm_offset = self._store.positions.visible
         if confirm_offset < self._store.log.end_offset:
             self._touched |= {

@@ -1,6 +1,6 @@
 """assemble: put the parts of a broker together on an open store.
 
-A broker comes through here when it starts, and so do the tests of plugins.
+The start of a broker calls it, and so do the tests of plugins.
 """
 
 import logging
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 OFFSETS_PAUSE_S = 5.0
-"""Committed offsets change all the time."""
+"""Least pause between two copies: committed offsets change all the time."""
 
 
 def assemble(  # noqa: PLR0913  # tidy: long — one line for each part
@@ -74,8 +74,8 @@ def assemble(  # noqa: PLR0913  # tidy: long — one line for each part
     topics, groups, offsets = _make_tables(config, store, clock, local_commits)
     filters, audit = FilterTable(folder, clock, config), AuditTable(folder, clock)
     mappings = QueueMappings(folder, clock, config.broker_name)
-    _load(store, topics, offsets, groups, filters, audit, mappings)
-    role = _role(config, store, topics, membership)
+    _load_tables(store, topics, offsets, groups, filters, audit, mappings)
+    role = _choose_role(config, store, topics, membership)
     names = NameServers(
         config, role, topics, directory, mappings, ha_address=ha_address
     )
@@ -124,7 +124,7 @@ def assemble(  # noqa: PLR0913  # tidy: long — one line for each part
         connection_of=server.connection_of,
     )
     _follow_master(context)
-    topics.on_change += partial(_set_form, store), names.topic_changed
+    topics.on_change += partial(_set_queue_form, store), names.topic_changed
     context.monitor.attach(context)
     return context
 
@@ -135,7 +135,7 @@ def _make_tables(
     clock: Clock,
     local_commits: LocalCommits,
 ) -> tuple[TopicTable, GroupTable, OffsetTable]:
-    """Return the tables that know of light message queues."""
+    """Return the tables that have entries for light message queues."""
     of_slave = local_commits if store.config.is_replica else None
     folder, has_lmq = store.directory.config, store.config.lmq_enabled
     step = config.consumer_offset_update_version_step
@@ -146,18 +146,18 @@ def _make_tables(
     )
 
 
-def _load(
+def _load_tables(
     store: MessageStore, topics: TopicTable, offsets: OffsetTable, *tables: JsonTable
 ) -> None:
     for table in (offsets, topics, *tables):
         table.load()
     for name, topic in topics.all().items():
-        _set_form(store, name, topic)
+        _set_queue_form(store, name, topic)
     if not store.recovery.was_clean:
-        _clip(offsets, store)
+        _clip_offsets(offsets, store)
 
 
-def _clip(offsets: OffsetTable, store: MessageStore) -> None:
+def _clip_offsets(offsets: OffsetTable, store: MessageStore) -> None:
     """Lower committed offsets to the ends of queues that lost messages."""
 
     def end_of(topic: str, queue_id: int) -> int | None:
@@ -173,13 +173,13 @@ def _clip(offsets: OffsetTable, store: MessageStore) -> None:
         )
 
 
-def _role(
+def _choose_role(
     config: BrokerConfig,
     store: MessageStore,
     topics: TopicTable,
     membership: "Membership | None",
 ) -> GroupRole:
-    """Return the role of the configuration, or that which a controller told."""
+    """Return the role from the configuration, or the one that a controller assigned."""
     if membership is None:
         return GroupRole(config, store.config)
     role = GroupRole(config, store.config, membership.running_term.master_address)
@@ -189,9 +189,10 @@ def _role(
 
 
 def _begin_term(epoch: int, topics: TopicTable, store: MessageStore) -> None:
-    """Have name servers prefer this master, and serve what the log has.
+    """Have name servers prefer this master, and serve all topics of the log.
 
-    A topic that the master before made shortly before its end is known by its queues.
+    The last master may have created a topic shortly before its end: only the queues
+    show it.
     """
     topics.adopt_version(
         msgspec.structs.replace(topics.data_version, state_version=epoch)
@@ -204,26 +205,26 @@ def _begin_term(epoch: int, topics: TopicTable, store: MessageStore) -> None:
 
 
 def _forget_lost(offsets: OffsetTable, store: MessageStore) -> None:
-    """Keep no committed offset of messages that a slave has given up."""
+    """Lower or remove the committed offsets of messages that a slave has discarded."""
     if not store.log.is_empty:
-        _clip(offsets, store)
+        _clip_offsets(offsets, store)
         return
     for topic in {topic for topic, _ in offsets.pairs(MAX_ENTRIES)}:
         offsets.remove_topic(topic)
 
 
 def copy_last_offsets(context: BrokerContext, body: bytes) -> None:
-    """Take the offsets of the master before, into the table of a new master.
+    """Copy the offsets of the last master to the table of the new master.
 
-    What consumers committed here, when this was a slave, stays if it is larger.
+    A larger offset that a consumer committed here, at the slave, stays.
     """
     context.local_commits.load()
     context.offsets.copy(body, context.local_commits)
-    _clip(context.offsets, context.store)
+    _clip_offsets(context.offsets, context.store)
 
 
 def _follow_master(context: BrokerContext) -> None:
-    """Let a slave copy log and tables from its master, and give back commits."""
+    """Let a slave copy log and tables from its master, and forward commits to it."""
     if context.role.is_master:
         return
     context.local_commits.load()
@@ -239,13 +240,13 @@ def _follow_master(context: BrokerContext) -> None:
         for name in context.topics.copy(body):
             queues = context.store.queues.of_topic(name)
             newer = [each for each in queues if each.end_physical > table.asked_end]
-            if newer:  # the master has made the topic since
+            if newer:  # the master has created the topic since
                 context.topics.restore(name, max(each.queue_id for each in newer))
                 continue
             context.offsets.remove_topic(name)
             context.store.delete_topic(name)()
             for _ in context.statistics.remove_topic(name):
-                pass  # a slave serves nobody but readers
+                pass  # a slave has no counts of senders
 
     copied = context.replication.synchronizer
     table = copied.add(
@@ -264,7 +265,7 @@ def _follow_master(context: BrokerContext) -> None:
 
 
 def _copy_mappings(context: BrokerContext, body: bytes) -> None:
-    """Copy the mappings of static topics; compiled code forgets what changed."""
+    """Copy the mappings of static topics; compiled code drops its copies of them."""
     theirs = CopiedMappings.decode(body)
     detail = theirs.topic_queue_mapping_detail_map
     for name in context.queue_mappings.copy(theirs.mapping_data_version, detail):
@@ -272,8 +273,8 @@ def _copy_mappings(context: BrokerContext, body: bytes) -> None:
             listener(name, context.topics.get(name))
 
 
-def _set_form(store: MessageStore, name: str, topic: TopicConfig | None) -> None:
-    """Let the store know of which type the queues of a topic are."""
+def _set_queue_form(store: MessageStore, name: str, topic: TopicConfig | None) -> None:
+    """Set in the store whether the queues of a topic are batch queues."""
     is_batch = topic is not None and topic.has_batch_queues
     store.queues.set_form(name, is_batch=is_batch)
 
@@ -294,7 +295,7 @@ def set_up_plugins(
         registered.around += [("the broker", port, code, tell_end) for port in PORTS]
     for copied in registered.copied:
         context.replication.synchronizer.add(*copied)
-    context.put.intercept(registered.interceptors)
+    context.put.set_interceptors(registered.interceptors)
     if registered.rights is not None:
         _, context.rights = registered.rights
     if registered.pop_progress is not None:

@@ -20,11 +20,11 @@ from rmq.remoting.changes import NOT_SHOWN, State, report_changes
 from rmq.remoting.dispatch import Handler
 
 DETAILED_TOPICS: Final = 64
-"""Topics of one request whose old and new state is kept; of more only names."""
+"""Most topics of a request whose states are compared; of more, only the names."""
 
 
 def add_audit(context: BrokerContext, code: int, handler: Handler) -> Handler:
-    """Return the handler; with an audit of its changes if the code may make some."""
+    """Return the handler; if its requests change something, with an audit of that."""
     state_of = _STATES.get(code)
     if state_of is None:
         return handler
@@ -48,13 +48,13 @@ class _NamedTopic(Body, kw_only=True, gc=False):
 
 
 class _NamedTopics(Body, kw_only=True):
-    """A `CreateTopicListRequestBody` of which only the names are read."""
+    """The names of a `CreateTopicListRequestBody`."""
 
     topic_config_list: list[_NamedTopic] = msgspec.field(default_factory=list)
 
 
 def _topic_list(context: BrokerContext, request: Command) -> State:
-    """Return the topics of a list, only their names if they are many."""
+    """Return the topics of a list; of a long list only the names."""
     topics = _NamedTopics.decode(request.body).topic_config_list
     names = [topic.topic_name for topic in topics]
     if len(names) <= DETAILED_TOPICS:
@@ -63,7 +63,7 @@ def _topic_list(context: BrokerContext, request: Command) -> State:
     return {f"{len(names)} topics: {shown}, …": None}
 
 
-def _groups(context: BrokerContext, names: list[str | None]) -> State:
+def _group_states(context: BrokerContext, names: list[str | None]) -> State:
     return {
         f"group {name}": _content_of(context.groups.get(name)) for name in names if name
     }
@@ -73,13 +73,13 @@ def _content_of(body: Body | None) -> dict[str, object] | None:
     return None if body is None else msgspec.to_builtins(body)
 
 
-def _offsets(context: BrokerContext, group: str, topic: str) -> State:
+def _offset_state(context: BrokerContext, group: str, topic: str) -> State:
     queues = context.offsets.queues(group, topic)
     content = {f"queue {queue}": offset for queue, offset in sorted(queues.items())}
     return {f"offsets of {group} in {topic}": content}
 
 
-def _keys(context: BrokerContext, request: Command) -> State:
+def _key_values(context: BrokerContext, request: Command) -> State:
     """Return the values of the keys that request 25 names."""
     lines = request.body.decode("utf-8", "replace").splitlines()
     wanted = {line.partition("=")[0].strip() for line in lines}
@@ -92,8 +92,8 @@ def _keys(context: BrokerContext, request: Command) -> State:
     return {"configuration": content}
 
 
-def _fields(_: BrokerContext, request: Command) -> State:
-    """Return the fields of a request whose old state nobody keeps."""
+def _request_fields(_: BrokerContext, request: Command) -> State:
+    """Return the fields of a request; there is no old state to compare."""
     shown = [
         f"{name}={value}"
         for name, value in request.ext_fields.items()
@@ -102,7 +102,7 @@ def _fields(_: BrokerContext, request: Command) -> State:
     return {" ".join(shown): None}
 
 
-def _user(_: BrokerContext, request: Command) -> State:
+def _user_fields(_: BrokerContext, request: Command) -> State:
     user = UserInfo.decode(request.body) if request.body else UserInfo()
     name = request.ext_fields.get("username") or user.username
     parts = ("type", user.user_type), ("status", user.user_status)
@@ -110,7 +110,7 @@ def _user(_: BrokerContext, request: Command) -> State:
     return {f"user {name}{shown}": None}
 
 
-def _policy(_: BrokerContext, request: Command) -> State:
+def _policy_fields(_: BrokerContext, request: Command) -> State:
     fields = request.ext_fields
     rules = request.body.decode("utf-8", "replace")
     return {f"{fields.get('subject')} {fields.get('resource', '')} {rules}": None}
@@ -120,36 +120,36 @@ _STATES: Final[dict[int, Callable[[BrokerContext, Command], State]]] = {
     Code.UPDATE_AND_CREATE_TOPIC: lambda c, r: _topics(c, [r.ext_fields.get("topic")]),
     Code.UPDATE_AND_CREATE_TOPIC_LIST: _topic_list,
     Code.DELETE_TOPIC_IN_BROKER: lambda c, r: _topics(c, [r.ext_fields.get("topic")]),
-    Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: lambda c, r: _groups(
+    Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: lambda c, r: _group_states(
         c, [SubscriptionGroupConfig.decode(r.body).group_name]
     ),
-    Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: lambda c, r: _groups(
+    Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: lambda c, r: _group_states(
         c,
         [
             each.group_name
             for each in SubscriptionGroupList.decode(r.body).group_config_list
         ],
     ),
-    Code.DELETE_SUBSCRIPTIONGROUP: lambda c, r: _groups(
+    Code.DELETE_SUBSCRIPTIONGROUP: lambda c, r: _group_states(
         c, [r.ext_fields.get("groupName")]
     ),
-    Code.UPDATE_BROKER_CONFIG: _keys,
-    Code.INVOKE_BROKER_TO_RESET_OFFSET: lambda c, r: _offsets(
+    Code.UPDATE_BROKER_CONFIG: _key_values,
+    Code.INVOKE_BROKER_TO_RESET_OFFSET: lambda c, r: _offset_state(
         c, r.ext_fields.get("group", ""), r.ext_fields.get("topic", "")
     ),
-    Code.CLONE_GROUP_OFFSET: lambda c, r: _offsets(
+    Code.CLONE_GROUP_OFFSET: lambda c, r: _offset_state(
         c, r.ext_fields.get("destGroup", ""), r.ext_fields.get("topic", "")
     ),
-    OwnCode.RESEND_DEAD_LETTERS: _fields,
-    Code.SET_MESSAGE_REQUEST_MODE: _fields,
-    Code.CLEAN_EXPIRED_CONSUMEQUEUE: _fields,
-    Code.CLEAN_UNUSED_TOPIC: _fields,
-    Code.DELETE_EXPIRED_COMMITLOG: _fields,
-    Code.AUTH_CREATE_USER: _user,
-    Code.AUTH_UPDATE_USER: _user,
-    Code.AUTH_DELETE_USER: _user,
-    Code.AUTH_CREATE_ACL: _policy,
-    Code.AUTH_UPDATE_ACL: _policy,
-    Code.AUTH_DELETE_ACL: _policy,
+    OwnCode.RESEND_DEAD_LETTERS: _request_fields,
+    Code.SET_MESSAGE_REQUEST_MODE: _request_fields,
+    Code.CLEAN_EXPIRED_CONSUMEQUEUE: _request_fields,
+    Code.CLEAN_UNUSED_TOPIC: _request_fields,
+    Code.DELETE_EXPIRED_COMMITLOG: _request_fields,
+    Code.AUTH_CREATE_USER: _user_fields,
+    Code.AUTH_UPDATE_USER: _user_fields,
+    Code.AUTH_DELETE_USER: _user_fields,
+    Code.AUTH_CREATE_ACL: _policy_fields,
+    Code.AUTH_UPDATE_ACL: _policy_fields,
+    Code.AUTH_DELETE_ACL: _policy_fields,
 }
-"""What each request of administration is about."""
+"""Functions that return the state which a request is about."""

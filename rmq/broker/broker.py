@@ -3,9 +3,9 @@
 Start: ports, data directory and store, tables, plugins; then background services,
 services of plugins, connections, registration.  A step that fails ends the start: the
 broker closes everything that it has opened, and the error gives the reason.
-Stop: unregister, stop accepting, answer held pulls, finish handlers, let replicas have
-the rest of the log, stop services, save and flush, remove `abort`, give the directory
-back.
+Stop: unregister, stop accepting, answer held pulls, finish handlers, send the rest of
+the log to slaves.  Then: stop services, save and flush, remove `abort`, unlock the
+directory.
 """
 
 import logging
@@ -56,10 +56,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 REPLICAS_WAIT_S = 3.0
-"""How long a stop waits until the replicas have all that was stored."""
+"""How long a stop waits until the slaves have the whole log."""
 
 ROLE_OVER_WAIT_S = 0.2
-"""How long requests may run on when the role of the broker changes."""
+"""How long running requests may take when the role of the broker changes."""
 
 SERVICE_PAUSE_S = 1.0
 """Pause before the restart of a service that was registered with `restart`."""
@@ -75,7 +75,7 @@ class Ports(NamedTuple):
 
     @property
     def for_replicas(self) -> int:
-        """The port from which replicas read the log."""
+        """The port from which slaves read the log."""
         return int(self.replicas.getsockname()[1])
 
 
@@ -94,7 +94,7 @@ async def open_broker(  # noqa: PLR0913  # tidy: long — the order of a start
 ) -> "AsyncIterator[Broker]":
     """Bind the ports, open the store and set up the plugins; at the end, save all.
 
-    The ports serve nobody before `Broker.run`.  `membership` has told the role.
+    The ports accept no client before `Broker.run`.  `membership` has the role.
     """
     tables = {name: HandlerTable() for name in PORTS}
     replication = build(ReplicationConfig, values)
@@ -102,7 +102,7 @@ async def open_broker(  # noqa: PLR0913  # tidy: long — the order of a start
     ports = await _bind(config, replication, server, tables)
     with ports.replicas:
         host, port = Address.parse(ports.advertised.address)
-        store_host = host_bytes(_numeric(host), port)
+        store_host = host_bytes(_resolve_host(host), port)
         is_copy = bool(name_servers) and replication.recovers_from_slaves(store_config)
         store = MessageStore.open(
             store_config, clock=clock, store_host=store_host, is_copy=is_copy
@@ -136,7 +136,7 @@ async def open_broker(  # noqa: PLR0913  # tidy: long — the order of a start
             saved += context.audit, context.local_commits, context.queue_mappings
             if context.role.is_master:
                 if membership is not None:
-                    await _take_offsets(context, membership)
+                    await _fetch_offsets(context, membership)
                 context.local_commits.remove_all()
             registered = set_up_plugins(context, plugins, values)
             saved += (table for table, _ in registered.tables)
@@ -163,8 +163,8 @@ def _link_tls(config: ReplicationConfig, values: Mapping[str, str]) -> "LinkTls 
     return LinkTls(config.ha_tls, read_tls_config(values))
 
 
-async def _take_offsets(context: BrokerContext, membership: "Membership") -> None:
-    """Have what consumers committed last at the master before."""
+async def _fetch_offsets(context: BrokerContext, membership: "Membership") -> None:
+    """Fetch the offsets that consumers committed last at the previous master."""
     if not membership.master_before:
         return
     # imported on use: most groups have no controller
@@ -181,7 +181,7 @@ async def _bind(
     server: RemotingServer,
     tables: Mapping[str, HandlerTable],
 ) -> Ports:
-    """Bind the ports for clients and for replicas."""
+    """Bind the ports for clients and for slaves."""
     bind = partial(server.bind, idle_timeout_s=config.idle_timeout_s)
     host = config.bind_address
     main = await bind("main", host, config.listen_port, tables["main"])
@@ -241,7 +241,7 @@ class Broker:
                 self._server.register_native(port, code, handler)
 
     def _let_compiled_serve(self, grants: Sequence[Grants | None]) -> bool:
-        """Whether there is no guard, or a single one that lets them serve."""
+        """Return whether there is no guard, or one that allows compiled handlers."""
         if not grants:
             return True
         if len(grants) > 1 or grants[0] is None:
@@ -252,8 +252,8 @@ class Broker:
     def stop(self, *, is_role_over: bool = False) -> None:
         """Ask for an orderly stop; `run` returns when it is done.
 
-        `is_role_over`: the broker begins again at once in another role, so that it
-        stays registered, and nobody waits for others.
+        With `is_role_over` the broker starts again at once in another role: it stays
+        registered, and waits for no slave.
         """
         self._is_role_over |= is_role_over
         self._stop_wanted.set()
@@ -319,7 +319,7 @@ class Broker:
         for service in context.registered.services:
             if service.masters_only and not context.role.is_master:
                 continue
-            await nursery.start(_supervise, service)
+            await nursery.start(_run_service, service)
 
     def _on_close(self, connection: Connection) -> None:
         """Remove a connection from every table that contains it."""
@@ -332,8 +332,8 @@ class Broker:
     # -- stop
 
     async def _wind_down(self) -> None:
-        """Unregister from the name servers, then let all requests finish."""
-        assert self._stop_wanted.is_set(), "nobody asked for a stop"
+        """Unregister from the name servers, then wait for running requests."""
+        assert self._stop_wanted.is_set(), "call `stop` first"
         if not self._is_role_over:
             await self.context.name_servers.unregister_all()
         for name in PORTS:
@@ -348,12 +348,12 @@ class Broker:
         await self.context.replication.log_server.wait_replicated(REPLICAS_WAIT_S)
 
 
-async def _supervise(
+async def _run_service(
     service: PluginService,
     *,
     task_status: trio.TaskStatus[Any] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Run a plugin's service; an error ends the broker unless it may be restarted."""
+    """Run a plugin's service; an error ends the broker unless `restart` is set."""
     task_status.started()
     while True:
         try:
@@ -370,8 +370,8 @@ async def _supervise(
         await trio.sleep(SERVICE_PAUSE_S)
 
 
-def _numeric(host: str) -> str:
-    """Return an IP address for a host name: records store addresses."""
+def _resolve_host(host: str) -> str:
+    """Return an IP address of a host name: records store addresses."""
     try:
         return str(socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][4][0])
     except OSError as error:

@@ -1,8 +1,8 @@
 """The producers and consumers that are online, by group, as heartbeats report them.
 
-A member is a connection; the same client may come back on another one.  A change in a
-group's members or topics is announced to all of them, see `MemberNotices`; members of
-broadcast groups take every queue and are not notified.  Heartbeats, joins and leaves
+A member is a connection; a client may return on another one.  All members of a group
+are notified when its members or topics change, see `MemberNotices`.  Members of
+broadcast groups read every queue and are not notified.  Heartbeats, joins and leaves
 cost the same in a group of any size.
 """
 
@@ -20,13 +20,13 @@ from rmq.protocol.codes import ResponseCode
 from rmq.remoting.connection import Connection
 
 MAX_MEMBERS = 200_000
-"""Places of clients in groups, of either table; heartbeats make them."""
+"""Members of all groups of a table; heartbeats add them."""
 
 MAX_GROUPS = 8_192
-"""Groups of one connection in either table: twice what one client may have."""
+"""Groups of one connection in a table: twice as many as one client may have."""
 
 MAX_CLIENT_IDS = 64
-"""Clients that share a connection: instances of one process."""
+"""Clients on one connection: instances of one process share it."""
 
 MAX_SUBSCRIPTION_SIZE = 64 * 1024 * 1024
 """Characters of all subscriptions together; tags count as `TAG_SIZE` more."""
@@ -67,14 +67,14 @@ class ConsumerGroup(msgspec.Struct):
     """Characters of the subscriptions."""
 
     peer: str = ""
-    """The address that sent them; the quota counts them for it."""
+    """The peer that sent the subscriptions; its quota counts them."""
 
 
 class ProducerTable:
     """Known in Java as `ProducerManager`.
 
     A group and a client id belong to the user who registered them first, as long as
-    that producer is online: the broker sends checks of half messages and replies to
+    that producer is online.  The broker sends checks of half messages, and replies, to
     their connections.
     """
 
@@ -103,7 +103,7 @@ class ProducerTable:
         groups = self._groups_of.get(connection, set())
         if is_new:
             _check_groups(groups)
-            self._places.check(peer_of(connection))
+            self._places.check_room(peer_of(connection))
         if not group.startswith(SHARED_GROUPS):
             self._remember_client(client_id, connection)
             self._users[client_id] = user
@@ -121,7 +121,7 @@ class ProducerTable:
         if self._users.get(client_id, "") not in ("", user) and not all(
             group.startswith(SHARED_GROUPS) for group in groups
         ):
-            raise _taken(f"client id {client_id}")
+            raise _owner_error(f"client id {client_id}")
 
     def check_group(self, user: str, group: str) -> None:
         """Refuse a group that belongs to another user."""
@@ -129,16 +129,18 @@ class ProducerTable:
             return
         first = next(iter(self._groups.get(group, {}).values()), None)
         if first is not None and first.user not in ("", user):
-            raise _taken(f"producer group {group}")
+            raise _owner_error(f"producer group {group}")
 
     def _remember_client(self, client_id: str, connection: Connection) -> None:
-        """Save the connection of a client, which may change."""
+        """Remember the current connection of a client."""
         before = self._connections.get(client_id)
         if before is connection:
             return
         clients = self._clients_of.setdefault(connection, set())
         if len(clients) >= MAX_CLIENT_IDS:
-            raise _refused(f"a connection serves at most {MAX_CLIENT_IDS} client ids")
+            raise _limit_error(
+                f"a connection serves at most {MAX_CLIENT_IDS} client ids"
+            )
         if before is not None:
             self._clients_of[before].discard(client_id)
         clients.add(client_id)
@@ -235,9 +237,9 @@ class ConsumerTable:
         if self._subscribe(group, data, peer_of(connection)):
             is_changed = True
         wanted = data.subscription_data_set
-        self.mismatches.note(name, client_id, wanted, connection)
+        self.mismatches.record_member(name, client_id, wanted, connection)
         if is_changed:
-            self.notices.change(name)
+            self.notices.notify_members(name)
         return is_changed
 
     def _check_room(
@@ -245,10 +247,10 @@ class ConsumerTable:
     ) -> None:
         if connection not in group.members:
             _check_groups(self._groups_of.get(connection, set()))
-            self._places.check(peer_of(connection))
-        size = sum(map(_size, data.subscription_data_set))
+            self._places.check_room(peer_of(connection))
+        size = sum(map(_size_of, data.subscription_data_set))
         if size > group.size:
-            self._sizes.check(peer_of(connection), size - group.size)
+            self._sizes.check_room(peer_of(connection), size - group.size)
 
     def _join(
         self, group: ConsumerGroup, member: Member, connection: Connection
@@ -264,7 +266,7 @@ class ConsumerTable:
             return True
         if before.client_id == member.client_id:
             return False
-        self.mismatches.drop(group.name, before.client_id, connection)
+        self.mismatches.remove_member(group.name, before.client_id, connection)
         return True
 
     def _subscribe(self, group: ConsumerGroup, data: ConsumerData, peer: str) -> bool:
@@ -278,9 +280,10 @@ class ConsumerTable:
         group.consume_type, group.message_model, group.consume_from_where = kind
         topics = group.subscriptions.keys()
         came = {each.topic or "" for each in data.subscription_data_set} ^ topics
-        if _update(group.subscriptions, data.subscription_data_set):
+        if _update_subscriptions(group.subscriptions, data.subscription_data_set):
             self._sizes.give_back(group.peer, group.size)
-            group.peer, group.size = peer, sum(map(_size, group.subscriptions.values()))
+            group.size = sum(map(_size_of, group.subscriptions.values()))
+            group.peer = peer
             self._sizes.add(peer, group.size)
         elif not is_other_kind:
             return False
@@ -319,9 +322,9 @@ class ConsumerTable:
             left(group, member.client_id, connection, is_in_order)
         self._places.give_back(peer_of(connection))
         self._groups_of[connection].discard(group)
-        self.mismatches.drop(group, member.client_id, connection)
+        self.mismatches.remove_member(group, member.client_id, connection)
         if known.members:
-            self.notices.change(group)
+            self.notices.notify_members(group)
         else:
             self._sizes.give_back(known.peer, known.size)
             del self._groups[group]
@@ -335,7 +338,7 @@ class ConsumerTable:
         self._groups_of.pop(connection, None)
 
     def client_ids(self, group: str) -> list[str]:
-        """Return the ids of a group's members; none if it is not online."""
+        """Return the ids of a group's members."""
         known = self._groups.get(group)
         if known is None:
             return []
@@ -381,7 +384,9 @@ class ConsumerTable:
         return list(group.members)
 
 
-def _update(known: dict[str, SubscriptionData], wanted: list[SubscriptionData]) -> bool:
+def _update_subscriptions(
+    known: dict[str, SubscriptionData], wanted: list[SubscriptionData]
+) -> bool:
     """Replace subscriptions by newer ones; True if that changed any of them."""
     is_changed = False
     topics = set()
@@ -398,8 +403,8 @@ def _update(known: dict[str, SubscriptionData], wanted: list[SubscriptionData]) 
     return is_changed
 
 
-def _size(subscription: SubscriptionData) -> int:
-    """Return the characters that a subscription counts for."""
+def _size_of(subscription: SubscriptionData) -> int:
+    """Return the characters that the quota counts for a subscription."""
     tags = sum(TAG_SIZE + len(tag) for tag in subscription.tags_set)
     codes = TAG_SIZE * len(subscription.code_set)
     texts = len(subscription.topic or "") + len(subscription.sub_string or "")
@@ -408,14 +413,14 @@ def _size(subscription: SubscriptionData) -> int:
 
 def _check_groups(groups: set[str]) -> None:
     if len(groups) >= MAX_GROUPS:
-        raise _refused(f"a connection serves at most {MAX_GROUPS} groups")
+        raise _limit_error(f"a connection serves at most {MAX_GROUPS} groups")
 
 
-def _refused(reason: str) -> RequestRejected:
+def _limit_error(reason: str) -> RequestRejected:
     return RequestRejected(ResponseCode.SYSTEM_ERROR, f"{reason}: {_ADVICE}")
 
 
-def _taken(what: str) -> RequestRejected:
+def _owner_error(what: str) -> RequestRejected:
     return RequestRejected(
         ResponseCode.NO_PERMISSION,
         f"the {what} belongs to another user as long as its producers are online: use "

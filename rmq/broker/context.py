@@ -1,7 +1,7 @@
 """BrokerContext: the parts of one broker.
 
-Plugins see it as the Protocol `rmq.plugin.BrokerContext`.  Some of its properties have
-nouns of that Protocol for parts of the store.
+Plugins see it as the Protocol `rmq.plugin.BrokerContext`, which has its own nouns for
+parts of the store.
 """
 
 import itertools
@@ -95,7 +95,7 @@ class BrokerContext(Struct, eq=False, kw_only=True):
     rights: RequestRights = field(default_factory=AllRights)
     """The rights of users, for handlers; a plugin registers them."""
     registered: Registrations = field(default_factory=Registrations)
-    """The plugins' registrations, for the broker itself; complete after the start."""
+    """The registrations of all plugins; complete after the start."""
     _turns: Iterator[int] = field(default_factory=itertools.count)
 
     @property
@@ -171,7 +171,7 @@ class BrokerContext(Struct, eq=False, kw_only=True):
         """Store a message of the broker itself and wake consumers that wait for it.
 
         Without `queue_id` the queues of the topic take turns.
-        The result says whether it was stored: a full disk raises nothing.
+        The result has the status: a full disk raises nothing.
         RequestRejected if there is no such topic or queue, if the topic may not be
         written to, or if an interceptor refuses the message.
         Call it from the trio thread.

@@ -11,7 +11,7 @@ from rmq.core.clock import Clock
 
 SCAN_INTERVAL_S = 10.0
 SCAN_PER_TURN = 250
-"""Members, in whole groups, that are looked at before other tasks run: 0.3 ms if each
+"""Members, in whole groups, that are checked before other tasks run: 0.3 ms if each
 group has one."""
 
 PAUSE_FACTOR = 20
@@ -35,24 +35,23 @@ async def evict_idle_clients(
         await trio.sleep(SCAN_INTERVAL_S)
         before = clock.now_ms() - timeout_ms
         for table in (producers, consumers):
-            looked_at = 0
+            checked = 0
             for group in table.group_names():
                 for connection, member in table.members(group).items():
-                    looked_at += 1
+                    checked += 1
                     if member.last_heartbeat_ms < before:
                         connection.close("no heartbeat for too long")
                         producers.on_close(connection)
                         consumers.on_close(connection)
-                if looked_at >= SCAN_PER_TURN:
-                    looked_at = 0
+                if checked >= SCAN_PER_TURN:
+                    checked = 0
                     await trio.lowlevel.checkpoint()
 
 
 async def save_changes(table: JsonTable, interval_s: float) -> None:
     """Save a table in a worker thread when it changes, at most once in `interval_s`.
 
-    A change requested by an admin tool is saved before it is acknowledged; see
-    `JsonTable.wait_saved`.
+    The answer to an admin tool waits for the save, see `JsonTable.wait_saved`.
     """
     pause_s = interval_s
     while True:

@@ -1,10 +1,10 @@
 """Members of one consumer group with different subscriptions.
 
-RocketMQ keeps one subscription for a group, so that the member with the newest version
-wins and the others silently miss messages. This module logs each difference once, with
-both sides, and counts it. Bounds: `MAX_GROUPS`, `MAX_MEMBERS` and `MAX_TEXT`; members
-above them are not watched. Members are indexed by their subscriptions, so that a
-heartbeat, a join and a leave cost the same in a group of any size.
+RocketMQ has one subscription for a group: the member with the newest version wins, and
+the others silently miss messages.  This module logs each difference once, with both
+sides, and counts it.  It ignores members above `MAX_GROUPS`, `MAX_MEMBERS` and
+`MAX_TEXT`.  An index of members by subscriptions makes a heartbeat, a join and a leave
+cost the same in a group of any size.
 """
 
 import logging
@@ -29,7 +29,7 @@ Wanted = frozenset[tuple[str, str, str]]
 
 
 class MismatchStatistics(NamedTuple):
-    """Groups whose members differ now, changes that were logged, members watched."""
+    """Groups whose members differ now, logged changes, compared members."""
 
     groups: int
     logged: int
@@ -75,7 +75,7 @@ class SubscriptionMismatches:
         self._logged = 0
         self._members = 0
 
-    def note(
+    def record_member(
         self,
         group: str,
         client_id: str,
@@ -108,7 +108,9 @@ class SubscriptionMismatches:
         is_member = known is not None and client_id in known.by_client
         return is_member or self._members < MAX_MEMBERS
 
-    def drop(self, group: str, client_id: str, connection: object = None) -> None:
+    def remove_member(
+        self, group: str, client_id: str, connection: object = None
+    ) -> None:
         """Remove a member that left, unless it returned over another connection."""
         known = self._groups.get(group)
         if known is None or client_id not in known.by_client:

@@ -1,19 +1,19 @@
 """NameServers: registers the broker and its topics at every name server.
 
-Each name server has a task of its own: one that is down or silent neither blocks the
-others nor the start, and receives the next periodic registration when it is back.
+Each name server has its own task.  One that is down or silent blocks neither the
+others nor the start, and gets the next periodic registration when it is back.
 
-The task sends changed topics one by one, each with its version, because a name server
-reads a version once, and may remove topics that are missing from a larger table.  It
-sends the full table if many topics changed, or if the name server does not know this
-broker yet and therefore refuses a registration of one topic.
+The task sends changed topics one by one, each with its version: a name server reads a
+version once, and may remove topics that a larger table lacks.  The task sends the full
+table if many topics changed.  It also does so if the name server refuses one topic,
+because it does not know this broker yet.
 
-In each period the task asks for the version that the name server knows (request 322).
-If that is the current one, a registration of one topic renews the route at a cost that
-does not grow with the table; every FULL_EVERY periods it sends the full table anyway.
+In each period the task asks for the version that the name server has (request 322).  If
+that is the current one, a registration of one topic renews the route.  Its cost does
+not grow with the table.  Every FULL_EVERY periods the task sends the full table anyway.
 
-Whoever changed a topic awaits `told`: a client asks a name server for the route right
-after the answer, and some clients ask once.
+The answer to a change of a topic waits in `wait_propagated`.  Clients ask a name server
+for the route right after that answer, and some ask only once.
 Known in Java as `BrokerOuterAPI`.
 """
 
@@ -57,7 +57,7 @@ logger = logging.getLogger(__name__)
 
 UNREGISTER_TIMEOUT_MS = 3_000
 TOPICS_AT_ONCE = 20_000
-"""Topics of one registration: a frame has 16 MiB, a topic 150 to 500 bytes."""
+"""Most topics of one registration: a frame has 16 MiB, a topic 150 to 500 bytes."""
 
 SILENT_TIMEOUT_MS = 500
 """Time to unregister from a name server that did not answer before."""
@@ -66,34 +66,38 @@ START_WAIT_S = 1.0
 """How long a start waits for its first registrations; then it continues."""
 
 TOPICS_ONE_BY_ONE = 32
-"""Topics that changed together and are sent one by one; for more, the full table."""
+"""Most changed topics that are sent one by one; for more, the full table is sent."""
 
 FULL_EVERY = 10
-"""Periods (5 minutes) after which the full table is sent though its version is known:
-topics that were deleted at the name server alone come back."""
+"""Periods (5 minutes) after which the full table is sent though its version is known.
+
+It restores topics that were deleted only at the name server.
+"""
 
 PAUSE_FACTOR = 5
-"""After a registration of many topics that took 1 s, wait 5 s: more topics collect."""
+"""After a registration of many topics that took 1 s, wait 5 s for more topics."""
 
 
-TOLD_WAIT_S: Final = 1.0
+PROPAGATION_WAIT_S: Final = 1.0
 """How long the answer to a change of topics waits for the name servers."""
 
-TOLD_AT_ONCE: Final = 1_000
-"""Topics of a broker that sends all of them after a deletion; a broker with more leaves
-this to the next period: a table of 30,000 costs 0.2 s."""
+PROPAGATED_AT_ONCE: Final = 1_000
+"""Most topics of a broker that sends all of them at once after a deletion.
+
+A broker with more sends them in the next period: a table of 30,000 costs 0.2 s.
+"""
 
 T = TypeVar("T")
 
 
 class _ServerState(msgspec.Struct):
-    """What one name server must still receive, and the result of the last call."""
+    """The changes that one name server still lacks, and the result of the last call."""
 
     address: str
     changed: dict[str, tuple[TopicConfig, DataVersion]] = msgspec.field(
         default_factory=dict
     )
-    """Topics with their version; at most one more than are sent one by one."""
+    """Topics with their versions, at most TOPICS_ONE_BY_ONE + 1."""
 
     is_full_wanted: bool = True
     periods: int = 0
@@ -106,12 +110,12 @@ class _ServerState(msgspec.Struct):
     one_at_a_time: trio.Lock = msgspec.field(default_factory=trio.Lock)
     """Held while a registration waits for its answer."""
 
-    told: int = -1
-    """Counter of the version of the topics up to which this one knows the changes."""
+    known_counter: int = -1
+    """Counter of the newest version of the topics that it has."""
 
     @property
     def is_waited_for(self) -> bool:
-        """Whether it answers, or was not asked yet."""
+        """Whether it answers, or has not been asked yet."""
         return self.is_registered or not self.has_tried.is_set()
 
 
@@ -141,9 +145,8 @@ class NameServers:
         self._topics = topics
         self._mappings = mappings
         self._servers: list[_ServerState] = []
-        self._untold: dict[str, int] = {}
-        """Changed topics that not every name server knows, with the counters of their
-        versions, in the order of these."""
+        self._unpropagated: dict[str, int] = {}
+        """Changed topics that a name server lacks; counters of versions, sorted."""
 
         self._newest_change = -1
         """Counter of the version with the latest change that is sent soon."""
@@ -185,7 +188,7 @@ class NameServers:
             await self._send_due(server, is_periodic=is_periodic)
 
     async def _send_due(self, server: _ServerState, *, is_periodic: bool) -> None:
-        """Send what is due; log once if the name server fails, once if it is back."""
+        """Send a registration; log once if the server fails, once if it is back."""
         changed, server.changed = server.changed, {}
         is_full = server.is_full_wanted or not server.is_registered
         is_full = is_full or len(changed) > TOPICS_ONE_BY_ONE
@@ -195,7 +198,8 @@ class NameServers:
             done = not is_full and await self._register_changes(server.address, changed)
             if done and is_periodic:
                 server.periods += 1
-                done = server.periods < FULL_EVERY and await self._renew(server.address)
+                is_due = server.periods >= FULL_EVERY
+                done = not is_due and await self._renew_route(server.address)
             if not done:
                 done, server.periods = await self._register_all(server.address), 0
         except (PeerError, RequestRejected) as error:
@@ -207,9 +211,9 @@ class NameServers:
                 logger.info("name server %s answers again", server.address)
             server.is_registered, server.error = done, ""
             if done:
-                server.told = counter
+                server.known_counter = counter
         server.has_tried.set()
-        self._drop_untold(self._told_by_all())
+        self._drop_propagated(self._propagated_counter())
         self._progress.set()
         self._progress = trio.Event()
 
@@ -218,20 +222,20 @@ class NameServers:
     ) -> bool:
         """Send changed topics in the order of their versions."""
         for name, (topic, version) in changed.items():
-            one, static = self._encoded(name, topic), self._static([name])
+            one, static = self._encode_topic(name, topic), self._static_topics([name])
             if not await self._register(address, one, version, static):
                 return False
         return True
 
-    async def _renew(self, address: str) -> bool:
+    async def _renew_route(self, address: str) -> bool:
         """Renew the route if the name server knows the version of the full table."""
         last = (len(self._topics) - 1) // TOPICS_AT_ONCE
-        version = self._version(last + bool(self._static()))
+        version = self._part_version(last + bool(self._static_topics()))
         if not await self._is_known(address, version):
             return False
         topic = self._topics.get(SELF_TEST_TOPIC)
         assert topic is not None, "every broker has it"
-        one = self._encoded(SELF_TEST_TOPIC, topic)
+        one = self._encode_topic(SELF_TEST_TOPIC, topic)
         return await self._register(address, one, version, {})
 
     async def _is_known(self, address: str, version: DataVersion) -> bool:
@@ -255,13 +259,13 @@ class NameServers:
 
     def topic_changed(self, name: str, topic: TopicConfig | None) -> None:
         """Send this topic soon; a deleted topic disappears with the next full table."""
-        self._untold.pop(name, None)
+        self._unpropagated.pop(name, None)
         if topic is None:
             self._topic_deleted(name)
             return
         self._newest_change = self._topics.data_version.counter
         if self._servers:
-            self._untold[name] = self._newest_change
+            self._unpropagated[name] = self._newest_change
         for server in self._servers:
             if len(server.changed) <= TOPICS_ONE_BY_ONE:
                 server.changed.pop(name, None)
@@ -269,7 +273,7 @@ class NameServers:
             server.wake.set()
 
     def _topic_deleted(self, name: str) -> None:
-        is_soon = len(self._topics) <= TOLD_AT_ONCE
+        is_soon = len(self._topics) <= PROPAGATED_AT_ONCE
         for server in self._servers:
             server.changed.pop(name, None)
             if is_soon:
@@ -280,34 +284,36 @@ class NameServers:
 
     def is_propagated(self, name: str) -> bool:
         """Whether the name servers know the topic as it is, or do not answer."""
-        return name not in self._untold
+        return name not in self._unpropagated
 
     async def wait_propagated(self, answer: T) -> T:
         """Return the answer when the name servers know the latest change.
 
-        After TOLD_WAIT_S it is returned anyway; nobody waits for those that are down.
+        It returns after PROPAGATION_WAIT_S anyway, and ignores servers that are down.
         """
         counter = self._newest_change
-        with trio.move_on_after(TOLD_WAIT_S):
-            while self._told_by_all() < counter:
+        with trio.move_on_after(PROPAGATION_WAIT_S):
+            while self._propagated_counter() < counter:
                 await self._progress.wait()
-        self._drop_untold(counter)
+        self._drop_propagated(counter)
         return answer
 
-    def _told_by_all(self) -> int:
-        """Return the counter of the version that all name servers know."""
-        told = (server.told for server in self._servers if server.is_waited_for)
-        return min(told, default=self._newest_change)
+    def _propagated_counter(self) -> int:
+        """Return the counter of the version that all name servers have."""
+        counters = (
+            server.known_counter for server in self._servers if server.is_waited_for
+        )
+        return min(counters, default=self._newest_change)
 
-    def _drop_untold(self, counter: int) -> None:
-        """Forget the changes up to this version."""
+    def _drop_propagated(self, counter: int) -> None:
+        """Remove the changes up to this version."""
         known = []
-        for name, changed in self._untold.items():
+        for name, changed in self._unpropagated.items():
             if changed > counter:
                 break
             known.append(name)
         for name in known:
-            del self._untold[name]
+            del self._unpropagated[name]
 
     def config_changed(self, keys: Collection[str]) -> None:
         """Register at once if the permission of the whole broker changed."""
@@ -347,25 +353,25 @@ class NameServers:
         Name servers read the topics of a version once: each part has its own version.
         They forget deleted topics only with a registration without static ones.
         """
-        parts = await self._all_encoded()
+        parts = await self._encode_all()
         for part, texts in enumerate(parts):
-            if not await self._register(address, texts, self._version(part), {}):
+            if not await self._register(address, texts, self._part_version(part), {}):
                 return False
-        static = self._static()
+        static = self._static_topics()
         if not static:
             return True
         members: EncodedMembers[TopicConfig] = EncodedMembers()
         for name in static:
             topic = self._topics.get(name)
             assert topic is not None, name
-            members.put(name, self._permitted(topic))
-        version = self._version(len(parts))
+            members.put(name, self._limit_permission(topic))
+        version = self._part_version(len(parts))
         return await self._register(address, members.joined_texts(), version, static)
 
-    def _static(
+    def _static_topics(
         self, names: Iterable[str] | None = None
     ) -> dict[str, TopicQueueMappingInfo]:
-        """Return what is registered of the topics, or of those, that are static."""
+        """Return the mappings of static topics to register, all or those in `names`."""
         if not self._mappings:
             return {}
         found = {
@@ -375,20 +381,20 @@ class NameServers:
         }
         return {name: each.info() for name, each in found.items() if each is not None}
 
-    async def _all_encoded(self) -> list[list[bytes]]:
+    async def _encode_all(self) -> list[list[bytes]]:
         """Return all topics as members of one or more registrations."""
         if self._config.broker_permission & PERM_READ_WRITE == PERM_READ_WRITE:
-            return await self._topics.encoded(TOPICS_AT_ONCE)
+            return await self._topics.encode_all(TOPICS_AT_ONCE)
         members: EncodedMembers[TopicConfig] = EncodedMembers()
         for name, topic in self._topics.all().items():
-            members.put(name, self._permitted(topic))
+            members.put(name, self._limit_permission(topic))
         await encode_in_turns(members)
         return members.text_parts(TOPICS_AT_ONCE)
 
-    def _encoded(self, name: str, topic: TopicConfig) -> list[bytes]:
+    def _encode_topic(self, name: str, topic: TopicConfig) -> list[bytes]:
         """Return one topic as the only member of a registration."""
         member: EncodedMembers[TopicConfig] = EncodedMembers()
-        member.put(name, self._permitted(topic))
+        member.put(name, self._limit_permission(topic))
         return member.joined_texts()
 
     async def _register(
@@ -432,18 +438,18 @@ class NameServers:
         return True
 
     def _take_order(self, order: dict[str, str]) -> None:
-        """Mark the topics for which the name server has an order configuration."""
+        """Mark the topics that have an order configuration at the name server."""
         for name in order:
             topic = self._topics.get(name)
             if topic is not None and not topic.order:
                 self._topics.update(msgspec.structs.replace(topic, order=True))
 
-    def _version(self, part: int) -> DataVersion:
+    def _part_version(self, part: int) -> DataVersion:
         version = self._topics.data_version
         counter = version.counter + (part << 40)
         return msgspec.structs.replace(version, counter=counter) if part else version
 
-    def _permitted(self, topic: TopicConfig) -> TopicConfig:
+    def _limit_permission(self, topic: TopicConfig) -> TopicConfig:
         """Return the topic without the permissions that the whole broker lacks."""
         permission = self._config.broker_permission
         if topic.perm & permission == topic.perm & PERM_READ_WRITE:

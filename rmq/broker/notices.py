@@ -1,9 +1,9 @@
 """MemberNotices: notifies the members of a consumer group that the group changed.
 
 Each member gets request 40, and divides the queues again.  The first change of a group
-is announced at once, later changes of the same second together at its end: when a
-thousand members join, each of them is notified a few times and not a thousand times.
-Changes of a group with more members than NOTICES_PER_TURN wait for the end, too.
+is announced at once; later changes of the same second are announced together at its
+end.  When a thousand members join, each gets a few notices, not a thousand.  Changes of
+a group with more than NOTICES_PER_TURN members always wait for the end.
 """
 
 from collections.abc import Awaitable, Callable, Iterable
@@ -20,21 +20,21 @@ ROUND_S = 1.0
 """Java's clients divide the queues each 20 s, and as soon as they are notified."""
 
 NOTICES_PER_TURN = 100
-"""1 ms of the serving thread, 2 where outboxes have to be made first."""
+"""They take 1 ms of the serving thread, 2 ms if they create the outboxes."""
 
 
 class MemberNotices:
-    """Groups that changed, and those that were notified in this round."""
+    """The groups that changed in this round, and those it has notified."""
 
     def __init__(self, members: Callable[[str], Iterable[Connection]]) -> None:
-        """`members` returns whom to notify of a group now."""
+        """`members` returns the connections of a group that want notices."""
         self._members = members
         self._notified: set[str] = set()
         self._changed: set[str] = set()
         self._has_notified = trio.Event()
         self.sent = 0
 
-    def change(self, group: str) -> None:
+    def notify_members(self, group: str) -> None:
         """Notify the members of a group, now or at the end of the round."""
         if group in self._notified:
             self._changed.add(group)
@@ -45,7 +45,7 @@ class MemberNotices:
         if len(members) > NOTICES_PER_TURN:
             self._changed.add(group)
             return
-        frame = _frame(group)
+        frame = _encode_notice(group)
         for member in members:
             self._send(member, frame)
 
@@ -63,7 +63,7 @@ class MemberNotices:
             self._has_notified = trio.Event()
         sent = 0
         for group in list(self._notified):
-            frame = _frame(group)
+            frame = _encode_notice(group)
             for member in list(self._members(group)):
                 self._send(member, frame)
                 sent += 1
@@ -75,8 +75,8 @@ class MemberNotices:
         self.sent += 1
 
 
-def _frame(group: str) -> bytes:
-    """Return the request; its opaque need not be unique, as nobody answers it."""
+def _encode_notice(group: str) -> bytes:
+    """Return the request; members do not answer, so any opaque will do."""
     header = NotifyConsumerIdsChangedRequestHeader(consumer_group=group)
     code = RequestCode.NOTIFY_CONSUMER_IDS_CHANGED
     return encode(Command.request(code, header, oneway=True))

@@ -1,7 +1,7 @@
-"""Requests of administration that the broker itself makes for a user, for the console.
+"""Requests of administration that the console makes for its user.
 
-They go the way of every request: rights, the rules of a slave, the handler, the audit
-log.  Only the signature is not checked again: the console knows its user.
+They pass the same steps as every request: rights, the rules of a slave, the handler,
+the audit log.  They have no signature, because the console has checked its user.
 """
 
 from collections.abc import Coroutine
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Caller:
-    """Whoever asks, as rules about source addresses and the audit log see it."""
+    """A sender at an address, for rules about source addresses and the audit log."""
 
     token = -1
     is_open = True
@@ -35,15 +35,15 @@ class Caller:
         self.source_host = self.peer_host = host
 
 
-async def serve(
+async def serve_request(
     broker: "BrokerContext", request: Command, user: str, address: str
 ) -> Command:
     """Return the answer of a handler; RequestRejected if the request is refused."""
-    # a handler of administration reads only these attributes of a connection
+    # handlers of administration read no other attributes of a connection
     caller = cast("Connection", Caller(address))
     if user:
         request.ext_fields[ACCESS_KEY] = user
-    check(broker, request, user, address)
+    check_request(broker, request, user, address)
     claim = broker.registered.claims.get(("main", request.code))
     if claim is None:
         raise RequestRejected(
@@ -62,7 +62,9 @@ async def serve(
     return answer
 
 
-def check(broker: "BrokerContext", request: Command, user: str, address: str) -> None:
+def check_request(
+    broker: "BrokerContext", request: Command, user: str, address: str
+) -> None:
     """Raise RequestRejected unless the user may send this request to this broker."""
     caller = cast("Connection", Caller(address))
     broker.rights.authorize(user, request, caller)

@@ -1,8 +1,8 @@
 """PutPipeline: the steps of a message before it is stored.
 
-Interceptors (transactions, delays) name the properties that concern them; a message
-without any of these goes straight to the store.  Known in Java as the put-message hooks
-of `HookUtils`.
+An interceptor (of transactions, of delays) names the properties that it needs.  A
+message without any of these goes straight to the store.  Known in Java as the
+put-message hooks of `HookUtils`.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -35,9 +35,9 @@ class PutPipeline:
         """Functions that add fields to answers of sends, by stored topic."""
 
         self.triggers: set[str] = set()
-        """Properties with an interceptor; always this set, because handlers keep it."""
+        """Properties with an interceptor; handlers hold a reference to this set."""
 
-    def intercept(self, interceptors: Iterable[PutInterceptor]) -> None:
+    def set_interceptors(self, interceptors: Iterable[PutInterceptor]) -> None:
         """Set the interceptors, in their order."""
         self._interceptors = tuple(interceptors)
         self.triggers.clear()
@@ -79,7 +79,7 @@ class PutPipeline:
         )
 
     def compiled_interceptor(self) -> tuple[TimedSends | None, frozenset[str]]:
-        """Return a compiled interceptor, and the properties that no other one names."""
+        """Return the compiled interceptor, and the properties that only it names."""
         for each in self._interceptors:
             if each.native is not None:
                 others = (it.triggers for it in self._interceptors if it is not each)
@@ -89,7 +89,7 @@ class PutPipeline:
     def put(self, message: Message, *, without: str = "") -> PutResult:
         """Store one message; skip the interceptors of the property `without`."""
         self._check_served(message.topic)
-        present = message.properties.keys()  # the view walks through the fewer names
+        present = message.properties.keys()  # isdisjoint iterates over the smaller one
         if self._interceptors and not present.isdisjoint(self.triggers):
             for triggers, intercept, _ in self._interceptors:
                 if without not in triggers and not present.isdisjoint(triggers):
@@ -110,7 +110,7 @@ class PutPipeline:
         return self._store.writes.put_batch(message, items)
 
     def _check_served(self, topic: str) -> None:
-        """Refuse topics whose kind of queue this store does not write."""
+        """Refuse topics whose type of queue this store does not write."""
         if topic in self._unserved:
             raise RequestRejected(
                 ResponseCode.SYSTEM_ERROR,

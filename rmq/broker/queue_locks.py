@@ -1,4 +1,4 @@
-"""The locks of orderly consumers: which client of a group has a queue for itself.
+"""QueueLocks: orderly consumers lock queues, so that only one client reads each.
 
 A lock lasts 60 s from the last request for it; consumers ask again every 20 s.  Locks
 are in memory only: after a restart, the first client that asks gets them.
@@ -14,14 +14,14 @@ from rmq.core.clock import Clock
 from rmq.protocol.bodies.common import MessageQueue
 
 LOCK_TIME_MS: Final = 60_000
-"""How long a lock lasts if its holder does not renew it."""
+"""When a lock expires that its holder has not renewed."""
 
 MAX_LOCKS: Final = 100_000
-"""Locks of all groups together; the table gives no more."""
+"""Most locks of all groups together."""
 
 
 class _Lock(msgspec.Struct):
-    """The holder of a queue, its address, and the end of its time."""
+    """The client that holds a queue, its peer, and when the lock expires."""
 
     client_id: str
     peer: str
@@ -43,12 +43,12 @@ class QueueLocks:
         queues: Iterable[MessageQueue],
         client: str = "",
     ) -> list[MessageQueue]:
-        """Lock the queues that nobody else holds; return those the client holds now.
+        """Lock the queues that no other client holds; return those it holds now.
 
-        `client` is the client's address; the share of its host is limited.
+        `client` is the client's address; a quota limits its host.
         """
         wanted = _Lock(client_id, peer_at(client), self._clock.now_ms() + LOCK_TIME_MS)
-        return [queue for queue in queues if self._take(group, queue, wanted)]
+        return [queue for queue in queues if self._lock_queue(group, queue, wanted)]
 
     def unlock(
         self, group: str, client_id: str, queues: Iterable[MessageQueue]
@@ -69,7 +69,7 @@ class QueueLocks:
         locks = self._groups.get(group, {})
         return any(lock.expires_ms > now_ms for lock in locks.values())
 
-    def _take(self, group: str, queue: MessageQueue, wanted: _Lock) -> bool:
+    def _lock_queue(self, group: str, queue: MessageQueue, wanted: _Lock) -> bool:
         now_ms = wanted.expires_ms - LOCK_TIME_MS
         lock = self._groups.get(group, {}).get(queue)
         if lock is not None:
@@ -79,7 +79,7 @@ class QueueLocks:
                 lock.client_id, lock.expires_ms = wanted.client_id, wanted.expires_ms
                 return True
         if not self.quota.has_room(wanted.peer):
-            self._forget_expired(now_ms)
+            self._remove_expired(now_ms)
         lock = self._groups.get(group, {}).get(queue)
         if not self.quota.has_room(wanted.peer):
             return False
@@ -89,7 +89,7 @@ class QueueLocks:
         self._groups.setdefault(group, {})[queue] = msgspec.structs.replace(wanted)
         return True
 
-    def _forget_expired(self, now_ms: int) -> None:
+    def _remove_expired(self, now_ms: int) -> None:
         for group, locks in list(self._groups.items()):
             for queue, lock in list(locks.items()):
                 if lock.expires_ms <= now_ms:

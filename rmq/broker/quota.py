@@ -1,10 +1,10 @@
 """Quota: how much of a table is in use, in total and by each peer.
 
-A peer is an IPv4 address or a /64 of IPv6, see `network_of`; entries of the broker
+A peer is an IPv4 address or a /64 of IPv6, see `network_of`.  Entries of the broker
 itself or of an admin tool have no peer.
-No peer may have more than what is still free: one alone gets at most half of a table,
-and there is always room for the next one.  Nor may a peer
-add entries that cost files and texts faster than `ADDED_PER_S` for long.
+A peer may have as much as is still free: one alone gets at most half of a table, and
+there is always room for the next one.  A peer that has added ADDED_AT_ONCE entries in a
+`NamedQuota` with a clock may add ADDED_PER_S a second.
 """
 
 from collections import Counter
@@ -17,22 +17,22 @@ from rmq.protocol.hosts import network_of
 from rmq.remoting.connection import Connection
 
 ADDED_AT_ONCE = 5_000
-"""Entries that a peer adds without a pause: more than the groups of one client."""
+"""Entries that a peer may add without a pause: more than the groups of a client."""
 
 ADDED_PER_S = 50
-"""Entries that a peer adds afterwards: a few milliseconds of each second."""
+"""Entries that a peer may then add: they cost a few milliseconds of each second."""
 
 MAX_ADDERS = 10_000
-"""Peers whose pace is remembered; beyond it that of all is forgotten."""
+"""Peers whose pace is limited; one more resets the paces of all."""
 
 
 class Quota:
     """A limit, and how much of it each peer has."""
 
     def __init__(self, limit: int, what: str, advice: str) -> None:
-        """Set the names for refusals: `what` is counted, `advice` for the reader."""
+        """A refusal names `what` is counted, and ends with `advice`."""
         self.limit = limit
-        self.taken = 0
+        self.used = 0
         self._what = what
         self._advice = advice
         self._of_peer: Counter[str] = Counter()
@@ -40,28 +40,28 @@ class Quota:
     def has_room(self, peer: str = "", count: int = 1) -> bool:
         """Return whether there is room for `count` more of this peer."""
         has = self._of_peer[peer] if peer else 0
-        return has + count <= self.limit - self.taken
+        return has + count <= self.limit - self.used
 
-    def check(self, peer: str = "", count: int = 1) -> None:
-        """RequestRejected if there is no room for `count` more, or for this peer."""
+    def check_room(self, peer: str = "", count: int = 1) -> None:
+        """RequestRejected if there is no room for `count` more of this peer."""
         if self.has_room(peer, count):
             return
-        left = self.limit - self.taken
+        left = self.limit - self.used
         if count > left:
-            raise self._refusal(f"this broker has {self.taken} of {self.limit}")
-        raise self._refusal(
-            f"{peer} has {self._of_peer[peer]} and this broker {self.taken} of "
+            raise self._limit_error(f"this broker has {self.used} of {self.limit}")
+        raise self._limit_error(
+            f"{peer} has {self._of_peer[peer]} and this broker {self.used} of "
             f"{self.limit}"
         )
 
-    def _refusal(self, finding: str) -> RequestRejected:
+    def _limit_error(self, finding: str) -> RequestRejected:
         return RequestRejected(
             ResponseCode.SYSTEM_ERROR, f"{finding} {self._what}: {self._advice}"
         )
 
-    def take(self, peer: str = "", count: int = 1) -> None:
+    def reserve(self, peer: str = "", count: int = 1) -> None:
         """Count added entries; RequestRejected if there is no room for them."""
-        self.check(peer, count)
+        self.check_room(peer, count)
         self.add(peer, count)
 
     def give_back(self, peer: str = "", count: int = 1) -> None:
@@ -69,9 +69,9 @@ class Quota:
         self.add(peer, -count)
 
     def add(self, peer: str, count: int) -> None:
-        """Count a change without a check: it was checked before, or loaded."""
-        self.taken += count
-        assert self.taken >= 0, f"{self._what}: more was removed than added"
+        """Count entries that were checked or loaded; negative: removed entries."""
+        self.used += count
+        assert self.used >= 0, f"{self._what}: more was removed than added"
         if peer:
             self._of_peer[peer] += count
             assert self._of_peer[peer] >= 0, f"{self._what}: not taken by {peer}"
@@ -80,7 +80,7 @@ class Quota:
 
 
 class _Pace:
-    """How many entries a peer may add now."""
+    """A token bucket: how many entries a peer may add now."""
 
     __slots__ = ("_left", "_seen_ms")
 
@@ -88,8 +88,8 @@ class _Pace:
         self._left = left
         self._seen_ms = now_ms
 
-    def take(self, now_ms: int) -> bool:
-        """Take one; False if there is none."""
+    def allow_entry(self, now_ms: int) -> bool:
+        """Take a token; False if there is no whole one."""
         since_s = max(0, now_ms - self._seen_ms) / 1000
         self._left = min(ADDED_AT_ONCE, self._left + since_s * ADDED_PER_S)
         self._seen_ms = now_ms
@@ -100,51 +100,51 @@ class _Pace:
 
 
 class NamedQuota(Quota):
-    """A quota whose entries have names; it knows which peer created each of them."""
+    """A quota of named entries; it knows which peer added each of them."""
 
     def __init__(
         self, limit: int, what: str, advice: str, clock: Clock | None = None
     ) -> None:
-        """Limit the pace of each peer, too, by this clock."""
+        """With a clock it also limits how fast each peer adds entries."""
         super().__init__(limit, what, advice)
-        self._made_by: dict[str, str] = {}
+        self._creators: dict[str, str] = {}
         self._clock = clock
         self._paces: dict[str, _Pace] = {}
 
-    def enter(self, name: str, peer: str = "") -> None:
+    def add_entry(self, name: str, peer: str = "") -> None:
         """Count a new entry; RequestRejected if there is no room for it."""
-        self.check(peer)
+        self.check_room(peer)
         if peer:
             if self._clock is not None:
                 self._check_pace(peer, self._clock.now_ms())
-            self._made_by[name] = peer
+            self._creators[name] = peer
         self.add(peer, 1)
 
     def _check_pace(self, peer: str, now_ms: int) -> None:
-        """Take one of the entries that a peer may add now."""
+        """RequestRejected if a peer adds entries too fast."""
         pace = self._paces.get(peer)
         if pace is None:
             if len(self._paces) >= MAX_ADDERS:
                 self._paces.clear()
             pace = self._paces[peer] = _Pace(ADDED_AT_ONCE, now_ms)
-        if not pace.take(now_ms):
+        if not pace.allow_entry(now_ms):
             raise RequestRejected(
                 ResponseCode.SYSTEM_BUSY,
                 f"{peer} added {ADDED_AT_ONCE} {self._what}; now it may add "
                 f"{ADDED_PER_S} a second: try again later",
             )
 
-    def leave(self, name: str) -> None:
+    def remove_entry(self, name: str) -> None:
         """Count a removed entry."""
-        self.give_back(self._made_by.pop(name, ""))
+        self.give_back(self._creators.pop(name, ""))
 
-    def maker(self, name: str) -> str:
-        """Return the peer that created an entry since the start, else empty."""
-        return self._made_by.get(name, "")
+    def creator_of(self, name: str) -> str:
+        """Return the peer that added an entry; empty if it did so before the start."""
+        return self._creators.get(name, "")
 
 
 def peer_at(address: str) -> str:
-    """Return the peer that `host:port` belongs to; empty for another text."""
+    """Return the peer of "host:port"; empty for another text."""
     return network_of(host_of(address))
 
 

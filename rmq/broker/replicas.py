@@ -21,7 +21,7 @@ class Replicas:
 
     @property
     def master_flushed_offset(self) -> int:
-        """How far the master had flushed its log; only tools show it."""
+        """End of the log that the master had flushed; only tools show it."""
         return self._store.checkpoint.master_flushed_offset
 
     @master_flushed_offset.setter

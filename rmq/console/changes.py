@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 import trio
 
-from rmq.broker.own_requests import check, serve
+from rmq.broker.own_requests import check_request, serve_request
 from rmq.console.replaced import ReplacedOffsets
 from rmq.core.errors import RequestRejected, StoreError
 from rmq.core.humanize import count, names_text
@@ -109,7 +109,7 @@ class Changes:
             return self.refusal
         try:
             for request in plan.requests:
-                check(self._broker, request, user, address)
+                check_request(self._broker, request, user, address)
         except RequestRejected as refusal:
             return refusal.remark
         return ""
@@ -117,7 +117,7 @@ class Changes:
     async def _carry_out(self, request: Command, user: str, address: str) -> str:
         if request.code == RequestCode.SEND_MESSAGE:
             return await self._send_message(request, user, address)
-        answer = await serve(self._broker, request, user, address)
+        answer = await serve_request(self._broker, request, user, address)
         if request.code != OwnRequestCode.RESEND_DEAD_LETTERS:
             return ""
         counts = msgspec.json.decode(answer.body)
@@ -351,7 +351,7 @@ class Changes:
     async def _send_message(self, request: Command, user: str, address: str) -> str:
         """Store a message; under SYNC_FLUSH wait for the disk."""
         broker, fields = self._broker, request.ext_fields
-        check(broker, request, user, address)
+        check_request(broker, request, user, address)
         result = broker.publish(
             fields["topic"], request.body, keys=fields["key"], tags=fields["tag"]
         )

@@ -8,7 +8,7 @@ import trio
 
 from rmq.broker.nameservers import (
     FULL_EVERY,
-    TOLD_WAIT_S,
+    PROPAGATION_WAIT_S,
     TOPICS_ONE_BY_ONE,
     NameServers,
 )
@@ -287,7 +287,7 @@ async def test_a_silent_name_server_delays_an_answer_by_a_second(
     told.update(TopicConfig(topic_name="New"))
     began = trio.current_time()
     await names.wait_propagated(None)
-    assert trio.current_time() - began == pytest.approx(TOLD_WAIT_S)
+    assert trio.current_time() - began == pytest.approx(PROPAGATION_WAIT_S)
     assert names.is_propagated("New"), "later sends do not wait again"
 
 
@@ -322,7 +322,7 @@ async def test_a_deleted_topic_is_gone_before_its_answer(
 async def test_a_large_table_is_not_sent_for_each_deletion(
     direct, names, told, autojump_clock, monkeypatch
 ):
-    monkeypatch.setattr("rmq.broker.nameservers.TOLD_AT_ONCE", 3)
+    monkeypatch.setattr("rmq.broker.nameservers.PROPAGATED_AT_ONCE", 3)
     told.update(TopicConfig(topic_name="Gone"))
     await names.wait_propagated(None)
     direct.take()

@@ -43,7 +43,7 @@ def message(topic="T", **properties):
 
 def test_only_messages_with_its_property_meet_an_interceptor(open_store):
     pipeline, met = PutPipeline(open_store()), []
-    pipeline.intercept(
+    pipeline.set_interceptors(
         [
             PutInterceptor(frozenset({"A"}), lambda m: met.append("a")),
             PutInterceptor(frozenset({"B"}), lambda m: m.set_property("A", "late")),
@@ -63,7 +63,7 @@ def test_a_refusal_stores_nothing(open_store):
     def refuse(_):
         raise RequestRejected(ResponseCode.NO_PERMISSION, "not today")
 
-    pipeline.intercept([PutInterceptor(frozenset({"A"}), refuse)])
+    pipeline.set_interceptors([PutInterceptor(frozenset({"A"}), refuse)])
     with pytest.raises(RequestRejected, match="not today"):
         pipeline.put(message(A="1"))
     assert store.log.end_offset == 0

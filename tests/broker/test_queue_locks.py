@@ -39,4 +39,4 @@ def test_expired_locks_count_for_nobody(locks, clock):
     assert locks.lock("G", "greedy", queues(4), GREEDY) == []
     locks.unlock("G", "honest", queues(20))
     assert len(locks.lock("G", "greedy", queues(4), GREEDY)) == 4
-    assert locks.quota.taken == 4
+    assert locks.quota.used == 4

@@ -10,11 +10,11 @@ from rmq.testing import ManualClock
 
 def test_no_peer_gets_more_than_what_is_left_for_others():
     quota = Quota(100, "places", "wait")
-    quota.take("greedy", 50)
+    quota.reserve("greedy", 50)
     with pytest.raises(RequestRejected, match="greedy has 50"):
-        quota.take("greedy")
-    quota.take("other", 25)
-    assert quota.taken == 75
+        quota.reserve("greedy")
+    quota.reserve("other", 25)
+    assert quota.used == 75
 
 
 def entered(quota, peer, count):
@@ -22,7 +22,7 @@ def entered(quota, peer, count):
     done = 0
     for number in range(count):
         try:
-            quota.enter(f"{peer}-{quota.taken}-{number}", peer)
+            quota.add_entry(f"{peer}-{quota.used}-{number}", peer)
         except RequestRejected:
             return done
         done += 1
@@ -37,7 +37,7 @@ def test_after_a_rush_a_peer_adds_named_entries_at_a_pace():
     with pytest.raises(
         RequestRejected, match=r"10\.0\.0\.1 added 5000 groups"
     ) as caught:
-        quota.enter("one more", "10.0.0.1")
+        quota.add_entry("one more", "10.0.0.1")
     assert caught.value.code == ResponseCode.SYSTEM_BUSY
     clock.ms += 2_000
     assert entered(quota, "10.0.0.1", 1_000) == 2 * ADDED_PER_S

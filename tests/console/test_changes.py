@@ -157,7 +157,7 @@ async def test_a_reset_that_is_refused_is_not_kept(opened, monkeypatch):
     async def refuse(*_):
         raise RequestRejected(ResponseCode.NO_PERMISSION, "not you")
 
-    monkeypatch.setattr(changes, "serve", refuse)
+    monkeypatch.setattr(changes, "serve_request", refuse)
     await do(browser, "resetOffsetByTime", 403, **RESET)
     assert await replaced(browser, "G") == []
 

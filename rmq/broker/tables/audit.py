@@ -34,7 +34,7 @@ class AuditTable(JsonTable):
         super().__init__(folder / "rmqAudit.json", clock)
         self._changes: deque[Change] = deque(maxlen=MAX_CHANGES)
         self._texts: deque[bytes] = deque()
-        """Those of the newest changes, as the file has them, each after a comma."""
+        """Encoded texts of the newest changes, each after a comma, as in the file."""
 
         self.on_add: list[Callable[[Change], None]] = []
 
@@ -65,16 +65,16 @@ class AuditTable(JsonTable):
                 await trio.lowlevel.checkpoint()
 
     def _encode_next(self) -> bool:
-        """Encode the newest change without a text; False if each has one."""
+        """Encode the newest change that has no text; False if each has one."""
         lacking = len(self._changes) - len(self._texts)
         if lacking:
-            self._texts.appendleft(_encoded(self._changes[lacking - 1]))
+            self._texts.appendleft(_encode_change(self._changes[lacking - 1]))
         return lacking > 0
 
     def add(self, change: Change) -> None:
-        """Keep a change, and log it."""
+        """Add a change to the table, and log it."""
         self._changes.append(change)
-        self._texts.append(_encoded(change))
+        self._texts.append(_encode_change(change))
         if len(self._texts) > len(self._changes):
             self._texts.popleft()
         self.touch()
@@ -102,6 +102,6 @@ class AuditTable(JsonTable):
                 self._texts.popleft()
 
 
-def _encoded(change: Change) -> bytes:
+def _encode_change(change: Change) -> bytes:
     content = msgspec.structs.asdict(change)
     return b"," + FILE_LINE + fastjson.dumps_part(content, FILE_LINE)

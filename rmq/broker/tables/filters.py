@@ -1,9 +1,9 @@
 """FilterTable: the SQL92 selector of each group for each topic.
 
-File: `config/consumerFilter.json`. A selector is in use while its group is online, and
-stays in the table `filterDataCleanTimeSpan` longer, so that a group that returns with
-the same version can continue. After a load every group counts as offline until its
-first heartbeat.
+File: `config/consumerFilter.json`.  A selector is in use while its group is online.  It
+stays in the table `filterDataCleanTimeSpan` longer: a group that returns with the same
+version continues to use it.  After a load every group is offline until its first
+heartbeat.
 """
 
 from collections.abc import Iterable
@@ -31,10 +31,10 @@ from rmq.protocol.encoded_members import (
 from rmq.protocol.headers import I32, I64
 
 MAX_FILTERS = 100_000
-"""Most selectors: heartbeats add them, so that strangers can fill this table."""
+"""Most selectors: heartbeats add them, so any client can fill this table."""
 
 DEAD_SINCE_LOAD_MS = 30_000
-"""After a load, a group counts as offline since this long before."""
+"""How long before a load the groups went offline, for the table."""
 
 
 class BloomFilterData(Body, kw_only=True):
@@ -91,11 +91,11 @@ class FilterTable(JsonTable):
         self._filters: dict[tuple[str, str], ConsumerFilterData] = {}
         self._topics_of: dict[str, set[str]] = {}
         self._dead: dict[tuple[str, str], None] = {}
-        """In the order in which they died."""
+        """Dead selectors, the one that died first at the beginning."""
 
         self._groups_of: dict[str, _Groups] = {}
         self._long: set[str] = set()
-        """Topics with more changed selectors than are encoded in a turn."""
+        """Topics with more changed selectors than one turn encodes."""
 
         self._texts: LargeObject[tuple[str, _Groups]] = LargeObject(
             _encode_topic, _encode_topic
@@ -108,28 +108,27 @@ class FilterTable(JsonTable):
         return self._filters.get((topic, group))
 
     def load(self) -> None:
-        """Read the file; its selectors count for no address."""
+        """Read the file; the quota counts its selectors for no peer."""
         super().load()
         self._quota.add("", len(self._filters))
 
     def register(
         self, group: str, subscriptions: Iterable[SubscriptionData], client: str = ""
     ) -> None:
-        """Apply a heartbeat; selectors of topics that it does not contain are dead.
+        """Apply a heartbeat; selectors of topics that it does not contain become dead.
 
-        Without room in the table, or for the host of `client`, a new selector is not
-        added.
+        A new selector is not added if the table, or the quota of `client`, has no room.
         """
         topics = set()
         for subscription in subscriptions:
             topics.add(subscription.topic or "")
             if not is_tag_type(subscription.expression_type):
                 self._register_one(group, subscription, peer_at(client))
-        self._kill(group, topics)
+        self._mark_dead(group, topics)
 
     def unregister(self, group: str) -> None:
         """Mark the selectors of a group without members as dead."""
-        self._kill(group, set())
+        self._mark_dead(group, set())
 
     def _register_one(self, group: str, wanted: SubscriptionData, peer: str) -> None:
         topic, expression = wanted.topic or "", wanted.sub_string or ""
@@ -147,7 +146,7 @@ class FilterTable(JsonTable):
             compile_selector(expression)
         except SelectorError:
             if known is not None:
-                self._forget(key)
+                self._remove_filter(key)
                 self.touch()
             return
         if known is not None and known.expression == expression:
@@ -167,11 +166,11 @@ class FilterTable(JsonTable):
                 client_version=wanted.sub_version,
             )
             if known is None:
-                self._quota.enter(_name(key), peer)
+                self._quota.add_entry(_name(key), peer)
             self._put(key, data)
         self.touch()
 
-    def _kill(self, group: str, topics: set[str]) -> None:
+    def _mark_dead(self, group: str, topics: set[str]) -> None:
         for topic in self._topics_of.get(group, set()) - topics:
             known = self._filters[topic, group]
             if not known.is_dead:
@@ -194,7 +193,7 @@ class FilterTable(JsonTable):
         )
 
     def _put(self, key: tuple[str, str], data: ConsumerFilterData) -> None:
-        """Add a selector, or have a changed one written again."""
+        """Add a selector, or encode a changed one again."""
         topic, group = key
         self._filters[key] = data
         self._topics_of.setdefault(group, set()).add(topic)
@@ -207,10 +206,10 @@ class FilterTable(JsonTable):
         if groups.stale_count > PER_TURN:
             self._long.add(topic)
 
-    def _forget(self, key: tuple[str, str]) -> None:
+    def _remove_filter(self, key: tuple[str, str]) -> None:
         if self._filters.pop(key, None) is None:
             return
-        self._quota.leave(_name(key))
+        self._quota.remove_entry(_name(key))
         self._dead.pop(key, None)
         topic, group = key
         self._topics_of[group].discard(topic)
@@ -225,13 +224,13 @@ class FilterTable(JsonTable):
             self._texts.remove(topic)
 
     async def _encode(self) -> None:
-        """Encode for the file; first drop selectors of groups offline for too long."""
+        """Encode for the file, without selectors that have been dead for long."""
         latest = self._clock.now_ms() - self._keep_ms
         while self._dead:
             key = next(iter(self._dead))
             if self._filters[key].dead_time > latest:
                 break
-            self._forget(key)
+            self._remove_filter(key)
         while self._long:
             groups = self._groups_of.get(self._long.pop())
             if groups is not None:

@@ -19,7 +19,7 @@ from rmq.protocol.topics import is_lmq, validate_group
 
 _READ_BIT = 1 << (PERM_READ.bit_length() - 1)
 MAX_GROUPS = 100_000
-"""A heartbeat can create a group, so that strangers can fill this table."""
+"""A heartbeat can create a group, so any client can fill this table."""
 
 SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
 SYSTEM_GROUPS = (
@@ -45,7 +45,7 @@ class GroupTable(JsonTable):
         *,
         has_lmq: bool = False,
     ) -> None:
-        """With `has_lmq` every group of light message queues is there, but not kept."""
+        """With `has_lmq` the table has every group of light message queues, unsaved."""
         self._has_lmq = has_lmq
         super().__init__(folder / "subscriptionGroup.json", clock)
         self._config = config
@@ -88,21 +88,21 @@ class GroupTable(JsonTable):
 
     def get(self, name: str) -> SubscriptionGroupConfig | None:
         """Return the group if it exists."""
-        return self._groups.get(name) or self._lmq(name)
+        return self._groups.get(name) or self._lmq_group(name)
 
-    def _lmq(self, name: str) -> SubscriptionGroupConfig | None:
-        """Return a group of light message queues."""
+    def _lmq_group(self, name: str) -> SubscriptionGroupConfig | None:
+        """Return a group of light message queues, which exists without an entry."""
         if not self._has_lmq or not is_lmq(name):
             return None
         return SubscriptionGroupConfig(group_name=name)
 
     def find(self, name: str, client: str = "") -> SubscriptionGroupConfig | None:
-        """Return the group, and create it first if that is allowed.
+        """Return the group; if it does not exist, and the broker may create it, do so.
 
-        RequestRejected if there are too many groups, or too many that the client's host
-        created; `client` is its address, empty for this broker and its tools.
+        RequestRejected if there are too many groups, or too many of the client's host.
+        `client` is the address of the client, empty for this broker and its tools.
         """
-        group = self._groups.get(name) or self._lmq(name)
+        group = self._groups.get(name) or self._lmq_group(name)
         if group is not None:
             return group
         if not self._config.auto_create_subscription_group and not name.startswith(
@@ -113,7 +113,7 @@ class GroupTable(JsonTable):
             validate_group(name)
         except RequestRejected:
             return None
-        self._quota.enter(name, peer_at(client))
+        self._quota.add_entry(name, peer_at(client))
         group = SubscriptionGroupConfig(group_name=name)
         self._put(name, group)
         self.touch()
@@ -127,7 +127,7 @@ class GroupTable(JsonTable):
         if self._groups.get(name) == group or (self._has_lmq and is_lmq(name)):
             return False
         if name not in self._groups:
-            self._quota.enter(name)
+            self._quota.add_entry(name)
         self._put(name, group)
         self.touch()
         self._notify(name)
@@ -138,14 +138,14 @@ class GroupTable(JsonTable):
         self.forbidden_topics.pop(name, None)
         if self._groups.pop(name, None) is None:
             return False
-        self._quota.leave(name)
+        self._quota.remove_entry(name)
         self._texts.remove(name)
         self.touch()
         self._notify(name)
         return True
 
     def copy(self, body: bytes) -> None:
-        """Become the table that a master answered; RequestRejected if it is none."""
+        """Become the master's table in `body`; RequestRejected if that is not valid."""
         wrapper = SubscriptionGroupWrapper.decode(body)
         theirs = wrapper.subscription_group_table
         for name in theirs:
@@ -157,11 +157,11 @@ class GroupTable(JsonTable):
         changed = {n: g for n, g in theirs.items() if self._groups.get(n) != g}
         for name in gone:
             del self._groups[name]
-            self._quota.leave(name)
+            self._quota.remove_entry(name)
             self._texts.remove(name)
         for name, group in changed.items():
             if name not in self._groups:
-                self._quota.enter(name)
+                self._quota.add_entry(name)
             self._put(name, group)
         self.forbidden_topics = dict(wrapper.forbidden_table)
         self.adopt_version(wrapper.data_version)

@@ -1,18 +1,19 @@
 """TopicJournal: changes of topics that `topics.json` does not hold yet.
 
-Layout: `topicChanges.0` and `topicChanges.1` in the same folder, a line of JSON for
-each change: the counter of the data version, and the topic, or a deleted topic's name:
+Layout: `topicChanges.0` and `topicChanges.1` in the same folder have a line of JSON for
+each change.  It has the counter of the data version, and the topic or the name of a
+deleted topic:
 
     {"counter":41,"topic":{"perm":6,…}}
     {"counter":42,"deleted":"name"}
 
-Crash contract: the line is written before the change is answered, so that a killed
-process loses no new topic.  Only a power cut before the next save may lose one:
-therefore sends under SYNC_FLUSH wait for that save.  Lines up to the counter of
-`topics.json` are obsolete.  A line that is not whole ends its file.
-When a save begins and the other file is empty, new lines go there.  When a save is
-done, its thread removes the other file if also the backup of `topics.json` has all its
-lines: the files never hold more than the changes during three saves.
+Crash contract: the broker writes the line before it answers the change, so a killed
+process loses no new topic.  A power cut before the next save may lose one: therefore
+sends under SYNC_FLUSH wait for that save.  Lines up to the counter of `topics.json` are
+obsolete.  A line that is not whole ends its file.
+When a save begins and the other file is empty, new lines go there.  The thread of a
+complete save removes the other file, if the backup of `topics.json` has all its lines,
+too.  So the files never hold more than the changes during three saves.
 """
 
 import io
@@ -27,7 +28,7 @@ from rmq.protocol.bodies.topics import TopicConfig
 logger = logging.getLogger(__name__)
 
 MAX_SIZE: Final = 64 * 1024 * 1024
-"""Bytes of a file: 200,000 topics.  It becomes so large only if saves fail."""
+"""Bytes of a file: 200,000 topics.  It grows so large only if saves fail."""
 
 
 class TopicChange(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -61,7 +62,7 @@ class TopicJournal:
         return [change for change in changes if change.counter > counter]
 
     def add(self, change: TopicChange) -> None:
-        """Write a change; if that fails, only the next save will hold it."""
+        """Write a change; if that fails, the topic is not on the disk before a save."""
         path = self._files[self._current]
         try:
             with _open(path) as file:
@@ -76,7 +77,7 @@ class TopicJournal:
         self._last[self._current] = change.counter
 
     def clear(self) -> None:
-        """Forget all changes: the table was replaced by another broker's."""
+        """Remove all changes: the master's table has replaced this one."""
         for index, path in enumerate(self._files):
             path.unlink(missing_ok=True)
             self._last[index] = 0

@@ -1,9 +1,9 @@
-"""OffsetTable: how far each group has come in each queue.
+"""OffsetTable: the committed offsets of each group in each queue.
 
-File: `config/consumerOffset.json`, with `enableLmq` `config/lmqConsumerOffset.json`,
-saved every few seconds: after a crash, consumers read the messages of the last seconds
-again.  Entries of unknown groups and topics stay:
-other parts of a Java store keep their progress here.
+File: `config/consumerOffset.json`; with `enableLmq` `config/lmqConsumerOffset.json`.
+It is saved every few seconds: after a crash, consumers read the messages of the last
+seconds again.  Entries of unknown groups and topics stay, because other parts of a Java
+store save their progress here.
 """
 
 from collections.abc import Callable, Iterator
@@ -33,9 +33,9 @@ MAX_ENTRIES = 1_000_000
 """Pairs of topic and group; a commit can add one."""
 
 MAX_OFFSETS = 4_000_000
-"""Queues of all pairs together: strangers can commit too."""
+"""Queues of all pairs together; any client can commit."""
 
-_ADVICE = "delete groups or topics that nobody uses any more"
+_ADVICE = "delete groups or topics that are out of use"
 
 
 class OffsetTable(JsonTable):
@@ -50,8 +50,9 @@ class OffsetTable(JsonTable):
         has_lmq: bool = False,
         local_commits: LocalCommits | None = None,
     ) -> None:
-        """With `has_lmq` the file is another one, as with Java, and groups of light
-        message queues have one offset in each topic.
+        """With `has_lmq` it has another file, as in Java.
+
+        Groups of light message queues then have one offset in each topic.
         """
         super().__init__(folder / (LMQ_FILE if has_lmq else FILE), clock)
         self.has_lmq = has_lmq
@@ -62,7 +63,9 @@ class OffsetTable(JsonTable):
         self._texts: LargeObject[dict[int, int]] = LargeObject(
             _encode_for_file, _encode
         )
-        self._lmq_texts: LargeObject[dict[int, int]] = LargeObject(_only, _only)
+        self._lmq_texts: LargeObject[dict[int, int]] = LargeObject(
+            _encode_single, _encode_single
+        )
         self._large = {"offsetTable": self._texts}
         if has_lmq:
             self._large["lmqOffsetTable"] = self._lmq_texts
@@ -83,18 +86,18 @@ class OffsetTable(JsonTable):
         self._queue_quota = Quota(MAX_OFFSETS, "queues with offsets of groups", _ADVICE)
 
     def load(self) -> None:
-        """Read the file; the first time with light message queues the usual one."""
+        """Read the file; if the one of light message queues is missing, the other."""
         if self.has_lmq and not self._path.exists() and self._plain_path.exists():
             replace_file(self._path, self._plain_path.read_bytes())
         super().load()
 
     def _texts_of(self, key: str) -> LargeObject[dict[int, int]]:
-        """Return the table that has the text of a pair."""
+        """Return the object of the file that has the text of a pair."""
         is_one = self.has_lmq and is_lmq(key.partition(SEPARATOR)[2])
         return self._lmq_texts if is_one else self._texts
 
     def _queue_of(self, group: str, queue_id: int) -> int:
-        """Return the queue under which an offset is kept."""
+        """Return the id of the queue in the table."""
         return 0 if self.has_lmq and is_lmq(group) else queue_id
 
     def _read(self, value: dict[str, Any]) -> None:
@@ -149,19 +152,19 @@ class OffsetTable(JsonTable):
             self.touch()
 
     def _commit_all(self, commits: list[tuple[str, str, int, int]]) -> None:
-        """Set what compiled handlers received; a full table drops new pairs."""
+        """Set offsets from compiled handlers; a full table drops new pairs."""
         for group, topic, queue_id, offset in commits:
             with suppress(RequestRejected):
                 self.commit("a pull", group, topic, queue_id, offset)
 
     def _make_room(self, key: str, peer: str) -> dict[int, int]:
-        """Return the offsets of a pair after a check that one queue more is allowed."""
+        """Return the offsets of a pair; RequestRejected without room for a queue."""
         queues = self._offsets.get(key)
         if queues is not None:
-            self._queue_quota.take(self._quota.maker(key))
+            self._queue_quota.reserve(self._quota.creator_of(key))
             return queues
-        self._queue_quota.check(peer)
-        self._quota.enter(key, peer)
+        self._queue_quota.check_room(peer)
+        self._quota.add_entry(key, peer)
         self._queue_quota.add(peer, 1)
         queues = {}
         self._add(key, queues)
@@ -196,10 +199,10 @@ class OffsetTable(JsonTable):
         return queues.get(self._queue_of(group, queue_id), -1)
 
     def next_offset_of(self, group: str, topic: str, queue_id: int) -> int:
-        """Return the offset from which on a group lags behind, -1 if there is none.
+        """Return the offset of the next message for a group, -1 if it has no offset.
 
-        It is the committed one; for a group that pops, the one after the last message
-        that it was given, although it may not have acked the messages before.
+        It is the committed offset; for a group that pops, the offset after the last
+        popped message.  The group may not have acked all messages before.
         """
         committed = self.query(group, topic, queue_id)
         if self.pop_progress is None:
@@ -246,10 +249,10 @@ class OffsetTable(JsonTable):
         return bool(queues)
 
     def copy(self, body: bytes, local_commits: LocalCommits | None = None) -> None:
-        """Take the offsets that a master answered; RequestRejected if these are none.
+        """Copy the master's offsets from `body`; RequestRejected if that is not valid.
 
-        An offset that was committed here, and is larger, stays: consumers came here
-        while the master was away.  `local_commits` has such commits of a new master.
+        A larger offset that was committed here stays: consumers used this slave while
+        the master was away.  On a new master, `local_commits` has such commits.
         Offsets that the master lacks stay, too, as in Java.
         """
         document = LmqOffsetSerializeWrapper.decode(body)
@@ -271,8 +274,8 @@ class OffsetTable(JsonTable):
     def clip(self, end_of: Callable[[str, int], int | None]) -> int:
         """Lower offsets that are beyond the end of their queue; return their number.
 
-        The log has lost its end, and other messages will get these offsets: a group
-        would never see them.  `end_of` returns None for a queue that is not there.
+        The log has lost its end.  New messages get these offsets, and a group would
+        skip them.  `end_of` returns None for a queue that does not exist.
         """
         count = 0
         for key, queues in self._offsets.items():
@@ -299,7 +302,7 @@ class OffsetTable(JsonTable):
 
     @property
     def pair_count(self) -> int:
-        """How many pairs of topic and group there are."""
+        """The number of pairs of topic and group."""
         return len(self._offsets)
 
     def pairs(self, limit: int) -> list[tuple[str, str]]:
@@ -312,12 +315,12 @@ class OffsetTable(JsonTable):
             yield topic, group
 
     def remove_topic(self, topic: str) -> None:
-        """Forget the offsets of a topic."""
+        """Remove the offsets of a topic."""
         self._resets = {k: v for k, v in self._resets.items() if k[1] != topic}
         self._remove([(topic, group) for group in self.groups_of(topic)])
 
     def remove_group(self, group: str) -> None:
-        """Forget the offsets of a group."""
+        """Remove the offsets of a group."""
         self._resets = {k: v for k, v in self._resets.items() if k[0] != group}
         self._remove([(topic, group) for topic in self.topics_of(group)])
 
@@ -330,8 +333,8 @@ class OffsetTable(JsonTable):
         for topic, group in pairs:
             key = f"{topic}{SEPARATOR}{group}"
             queues = self._offsets.pop(key)
-            self._queue_quota.give_back(self._quota.maker(key), len(queues))
-            self._quota.leave(key)
+            self._queue_quota.give_back(self._quota.creator_of(key), len(queues))
+            self._quota.remove_entry(key)
             del self._topics_of[group][topic]
             if not self._topics_of[group]:
                 del self._topics_of[group]
@@ -348,7 +351,7 @@ _OffsetsByKey = dict[str, dict[I32, I64]]
 _write_object = msgspec.json.Encoder().encode
 
 
-def _only(queues: dict[int, int]) -> bytes:
+def _encode_single(queues: dict[int, int]) -> bytes:
     """Encode the one offset of a group of light message queues."""
     return b"%d" % queues.get(0, max(queues.values()))
 

@@ -22,7 +22,7 @@ from rmq.protocol.codes import ResponseCode
 from rmq.protocol.topics import validate_topic
 
 MAX_QUEUES: Final = 65_536
-"""Ids of logical and physical queues of a topic are below it, as in `updateTopic`."""
+"""Logical and physical queues of a topic have ids below it, as in `updateTopic`."""
 
 MAX_PARTS: Final = 250_000
 """Parts of all mappings, of some 200 bytes each: a request can bring many."""
@@ -38,13 +38,13 @@ class QueueMappings(JsonTable):
         self._broker_name = broker_name
         self._mappings: Final[Mappings] = {}
         self.get = self._mappings.get
-        """Return the mapping of a topic or None; asked in every send."""
+        """Return the mapping of a topic or None; every send calls it."""
 
     def _read(self, value: dict[str, Any]) -> None:
         wrapper = TopicQueueMappingSerializeWrapper.from_value(value)
         for name, mapping in wrapper.topic_queue_mapping_info_map.items():
             validate_topic(name)
-            self._check(name, mapping)
+            self._check_mapping(name, mapping)
         self.data_version = wrapper.data_version
         self._mappings.update(wrapper.topic_queue_mapping_info_map)
 
@@ -69,28 +69,28 @@ class QueueMappings(JsonTable):
     def put(self, mapping: TopicQueueMappingDetail, *, force: bool = False) -> None:
         """Add or replace a mapping; a queue that the new one lacks keeps its parts.
 
-        RequestRejected if it contradicts the present one, which `force` allows, or is
-        none of this broker, or if there are too many parts.
+        RequestRejected if it is for another broker, or if there are too many parts.
+        RequestRejected if it contradicts the present one, unless `force` is set.
         """
         old = self._mappings.get(mapping.topic)
-        self._check(mapping.topic, mapping)
+        self._check_mapping(mapping.topic, mapping)
         wrong = wrong_mapping(None if force else old, mapping)
         if wrong is not None:
-            raise _refused(wrong)
+            raise _error(wrong)
         if old is not None:
             mapping.hosted_queues = {**old.hosted_queues, **mapping.hosted_queues}
         parts = sum(map(_parts_of, self._mappings.values())) + _parts_of(mapping)
         if parts - (_parts_of(old) if old is not None else 0) > MAX_PARTS:
-            raise _refused(f"static topics would have more than {MAX_PARTS} parts")
+            raise _error(f"static topics would have more than {MAX_PARTS} parts")
         self._mappings[mapping.topic] = mapping
         self.touch()
 
-    def _check(self, name: str, mapping: TopicQueueMappingDetail) -> None:
-        """Refuse a mapping that is none of this topic, or none of this broker."""
+    def _check_mapping(self, name: str, mapping: TopicQueueMappingDetail) -> None:
+        """Refuse a mapping for another topic or broker, or with an illegal queue id."""
         if mapping.topic != name:
-            raise _refused(f"the mapping of topic {name} names topic {mapping.topic}")
+            raise _error(f"the mapping of topic {name} names topic {mapping.topic}")
         if mapping.bname != self._broker_name:
-            raise _refused(
+            raise _error(
                 f"the mapping of topic {name} belongs to broker {mapping.bname}, not "
                 f"to {self._broker_name}"
             )
@@ -98,13 +98,13 @@ class QueueMappings(JsonTable):
         for parts in mapping.hosted_queues.values():
             ids |= {part.queue_id for part in parts}
         if min(ids) < 0 or max(ids) > MAX_QUEUES:
-            raise _refused(
+            raise _error(
                 f"the mapping of topic {name} has queue {max(ids, key=abs)}, allowed "
                 f"are 0 to {MAX_QUEUES}"
             )
 
     def drop(self, name: str, queue_ids: set[int], *, first_part: bool) -> None:
-        """Forget the first part of logical queues, or the queues."""
+        """Remove the first part of logical queues, or the queues."""
         old = self._mappings[name]
         hosted = {
             queue_id: parts[1:] if first_part and queue_id in queue_ids else parts
@@ -115,7 +115,7 @@ class QueueMappings(JsonTable):
         self.touch()
 
     def delete(self, name: str) -> None:
-        """Forget the mapping of a topic, if there is one."""
+        """Remove the mapping of a topic, if there is one."""
         if self._mappings.pop(name, None) is not None:
             self.touch()
 
@@ -125,7 +125,7 @@ class QueueMappings(JsonTable):
             return set()
         for name, mapping in mappings.items():
             validate_topic(name)
-            self._check(name, mapping)
+            self._check_mapping(name, mapping)
         names = mappings.keys() | self._mappings.keys()
         changed = {n for n in names if mappings.get(n) != self._mappings.get(n)}
         self._mappings.clear()
@@ -138,5 +138,5 @@ def _parts_of(mapping: TopicQueueMappingDetail) -> int:
     return sum(map(len, mapping.hosted_queues.values()))
 
 
-def _refused(remark: str) -> RequestRejected:
+def _error(remark: str) -> RequestRejected:
     return RequestRejected(ResponseCode.SYSTEM_ERROR, remark)

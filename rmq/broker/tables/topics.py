@@ -24,10 +24,10 @@ from rmq.protocol.encoded_members import LargeObject
 from rmq.protocol.flags import PERM_INHERIT, PERM_READ_WRITE
 
 MAX_TOPICS = 200_000
-"""A send can create a topic, so that strangers can fill this table."""
+"""A send can create a topic, so any client can fill this table."""
 
 MAX_RESTORED_QUEUES: Final = 65_536
-"""As many as name servers take; a queue id in a foreign store may be any number."""
+"""As many as name servers accept; a foreign store may have any queue id."""
 
 ChangeListener = Callable[[str, TopicConfig | None], None]
 """Gets the name and the new configuration, None if the topic was deleted."""
@@ -44,7 +44,7 @@ class TopicTable(JsonTable):
         *,
         has_lmq: bool = False,
     ) -> None:
-        """With `has_lmq` every light message queue is there, though in no file."""
+        """With `has_lmq` the table has every light message queue, unsaved."""
         super().__init__(folder / "topics.json", clock)
         self._config = config
         self._has_lmq = has_lmq
@@ -57,19 +57,19 @@ class TopicTable(JsonTable):
         self.get = self._get_or_lmq if has_lmq else self._topics.get
         """Return a topic or None; a method would take twice as long in every send.
 
-        Therefore the dictionary is never replaced.
+        It is bound to the dictionary, which is never replaced.
         """
 
         self._journal = TopicJournal(folder)
         self._is_loaded = False
         self._saved = self._in_snapshot = 0
-        """Counters of the versions that the file holds, and will hold."""
+        """Counters of the versions in the file, and in the file after this save."""
 
         self._unsaved: dict[str, int] = {}
-        """Counters of changes, by topic, that were not in the file at the last save."""
+        """Counters of changes, by topic, that may not be in the file."""
 
     def _get_or_lmq(self, name: str) -> TopicConfig | None:
-        """Return a topic, or that of a light message queue."""
+        """Return a topic, also one of a light message queue."""
         topic = self._topics.get(name)
         if topic is None and names.is_lmq(name) and names.is_queue_topic(name):
             return _topic(name, 1)
@@ -88,7 +88,7 @@ class TopicTable(JsonTable):
         self._quota.add("", len(self._topics))
 
     def _repeat_changes(self) -> None:
-        """Apply the changes that were answered but are not in the file."""
+        """Apply the changes of the journal that are not in the file."""
         for change in self._journal.changes_after(self._saved):
             if change.topic is not None:
                 self._put(change.topic.topic_name or "", change.topic)
@@ -139,8 +139,8 @@ class TopicTable(JsonTable):
         topics = [
             _topic(names.SELF_TEST_TOPIC, 1),
             _topic(names.BENCHMARK_TOPIC, 1024),
-            _topic(cluster, 16, _usable(config.cluster_topic_enable)),
-            _topic(broker, 1, _usable(config.broker_topic_enable)),
+            _topic(cluster, 16, _permission_for(config.cluster_topic_enable)),
+            _topic(broker, 1, _permission_for(config.broker_topic_enable)),
             _topic(names.OFFSET_MOVED_TOPIC, 1),
             _topic(names.SCHEDULE_TOPIC, 18),
             _topic(names.reply_topic(cluster), 1),
@@ -168,7 +168,7 @@ class TopicTable(JsonTable):
         """Return every topic by name."""
         return dict(self._topics)
 
-    async def encoded(self, limit: int) -> list[list[bytes]]:
+    async def encode_all(self, limit: int) -> list[list[bytes]]:
         """Return all topics as members of JSON objects of up to `limit` topics each.
 
         See `EncodedMembers`.
@@ -185,8 +185,8 @@ class TopicTable(JsonTable):
     ) -> bool:
         """Add or replace a topic; False if it is the same already, unless `always`.
 
-        RequestRejected if there are too many topics, or too many that the client's host
-        created; `client` is its address, empty for this broker and its tools.
+        RequestRejected if there are too many topics, or too many of the client's host.
+        `client` is the address of the client, empty for this broker and its tools.
         """
         name = topic.topic_name
         names.validate_topic(name)
@@ -196,32 +196,32 @@ class TopicTable(JsonTable):
         if self._topics.get(name) == topic and not always:
             return False
         if name not in self._topics:
-            self._quota.enter(name, peer_at(client))
+            self._quota.add_entry(name, peer_at(client))
         self._put(name, topic)
         self.touch()
         self._unsaved[name] = self.data_version.counter
-        self._pass_on(name, topic)
+        self._publish_change(name, topic)
         return True
 
     def is_unsaved(self, name: str) -> bool:
-        """Return whether a power cut now may lose the topic, or its last change."""
+        """Return whether a power cut now could lose the last change of the topic."""
         return self._unsaved.get(name, 0) > self._saved
 
     def delete(self, name: str) -> bool:
         """Remove a topic; False if it does not exist."""
         if name not in self._topics:
             return False
-        self._quota.leave(name)
+        self._quota.remove_entry(name)
         self._remove(name)
         self.touch()
         self._unsaved.pop(name, None)
-        self._pass_on(name, None)
+        self._publish_change(name, None)
         return True
 
     def copy(self, body: bytes) -> list[str]:
-        """Become the table that a master answered; return the names that vanished.
+        """Become the master's table in `body`; return the names of removed topics.
 
-        RequestRejected if it is none.
+        RequestRejected if the table is not valid.
         """
         wrapper = TopicConfigSerializeWrapper.decode(body)
         theirs = wrapper.topic_config_table
@@ -234,11 +234,11 @@ class TopicTable(JsonTable):
         gone = [name for name in gone if not self.is_system(name)]
         changed = {n: t for n, t in theirs.items() if self._topics.get(n) != t}
         for name in gone:
-            self._quota.leave(name)
+            self._quota.remove_entry(name)
             self._remove(name)
         for name, topic in changed.items():
             if name not in self._topics:
-                self._quota.enter(name)
+                self._quota.add_entry(name)
             self._put(name, topic)
         self._journal.clear()
         self._unsaved.clear()
@@ -248,7 +248,7 @@ class TopicTable(JsonTable):
                 listener(name, self._topics.get(name))
         return gone
 
-    def _pass_on(self, name: str, topic: TopicConfig | None) -> None:
+    def _publish_change(self, name: str, topic: TopicConfig | None) -> None:
         """Write a change to the journal, and notify the callbacks."""
         if self._is_loaded:
             deleted = name if topic is None else None
@@ -274,9 +274,9 @@ class TopicTable(JsonTable):
         return topic
 
     def restore(self, name: str, queue_id: int) -> None:
-        """Serve a topic for which the log has messages, if nobody knows of it.
+        """Add a topic that has messages in the log, if the table lacks it.
 
-        The master before may have made it shortly before its end.
+        The last master may have created it shortly before its end.
         """
         is_other = names.is_lmq(name) or names.is_system_topic(name)
         if self._topics.get(name) is None and not is_other:
@@ -287,7 +287,7 @@ class TopicTable(JsonTable):
     def create_for_send(
         self, name: str, default_topic: str, default_queue_nums: int, client: str
     ) -> TopicConfig | None:
-        """Create a copy of the default topic; None if that may not be inherited."""
+        """Create a topic like the default one; None if PERM_INHERIT forbids it."""
         topic = self._topics.get(name)
         if topic is not None:
             return topic
@@ -312,5 +312,5 @@ def _topic(name: str, queues: int, perm: int = PERM_READ_WRITE) -> TopicConfig:
     )
 
 
-def _usable(is_enabled: bool) -> int:
+def _permission_for(is_enabled: bool) -> int:
     return PERM_INHERIT | (PERM_READ_WRITE if is_enabled else 0)

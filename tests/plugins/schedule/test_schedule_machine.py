@@ -88,7 +88,7 @@ class ScheduleMachine(RuleBasedStateMachine):
         self.deliveries.offsets.load()
         self.deliveries.find_pending()
         aside = PutInterceptor(frozenset({DELAY}), self.deliveries.divert_delayed)
-        self.broker.put.intercept([aside])
+        self.broker.put.set_interceptors([aside])
 
     def read(self, topic, queue_id, offset=0):
         records = []

@@ -157,7 +157,7 @@ def test_refused_with_the_facts(caller, fields, code, remark):
     ],
 )
 def test_what_no_plugin_serves_is_refused(caller, properties, code, remark):
-    caller.broker.put.intercept([])
+    caller.broker.put.set_interceptors([])
     answer = caller.send(properties=properties)
     assert answer.code == code
     assert remark in answer.remark

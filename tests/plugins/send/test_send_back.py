@@ -159,7 +159,9 @@ def test_a_name_that_would_become_a_path(caller, sent):
 
 
 def test_without_the_schedule_plugin_nothing_comes_too_soon(caller, sent):
-    caller.broker.put.intercept([PutInterceptor(frozenset({"X"}), lambda _: None)])
+    caller.broker.put.set_interceptors(
+        [PutInterceptor(frozenset({"X"}), lambda _: None)]
+    )
     answer = give_back(caller, sent)
     assert answer.code == ResponseCode.SYSTEM_ERROR
     assert "schedule" in answer.remark

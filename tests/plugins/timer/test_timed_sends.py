@@ -281,12 +281,12 @@ def test_an_interceptor_of_another_plugin_sees_its_messages(sides):
         count_of=lambda _: 0, broker_name=b"b", precision_ms=1_000, max_delay_ms=9,
         most_in_slot=9,
     )  # fmt: skip
-    pipeline.intercept(
+    pipeline.set_interceptors(
         [
             PutInterceptor(frozenset({"A", "B"}), print, form),
             PutInterceptor(frozenset({"B", "C"}), print),
         ]
     )
     assert pipeline.compiled_interceptor() == (form, {"A"})
-    pipeline.intercept([])
+    pipeline.set_interceptors([])
     assert pipeline.compiled_interceptor() == (None, frozenset())

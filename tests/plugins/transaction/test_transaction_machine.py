@@ -105,7 +105,7 @@ class TransactionMachine(RuleBasedStateMachine):
         self.handler = TransactionHandler(self.broker, self.log)
         self.checker = Checker(self.broker, self.log)
         interceptor = PutInterceptor(frozenset({TRAN_MSG}), self.log.convert_to_half)
-        self.broker.put.intercept([interceptor])
+        self.broker.put.set_interceptors([interceptor])
 
     def crash(self):
         self.model.crash()
