@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent / "load"))
 import run as load
 
 from bench.load.turns import OTHERS_LIMIT, Turn, quiet
-from rmq._fastpath import body_crc
+from rmq._fastpath.bytes.checksum import body_crc
 from rmq.protocol.bodies.common import DataVersion
 from rmq.protocol.bodies.register import RegisterBrokerBody
 from rmq.protocol.bodies.topics import (

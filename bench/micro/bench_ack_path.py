@@ -2,7 +2,10 @@
 
 import socket
 
-from rmq._fastpath import AckMarks, AckPath, AckTable, Reactor, TailSet
+from rmq._fastpath.handlers.ack_path import AckPath
+from rmq._fastpath.handlers.ack_table import AckMarks, AckTable
+from rmq._fastpath.log.queue_tail import TailSet
+from rmq._fastpath.reactor.reactor import Reactor
 from rmq.protocol.command import Command
 from rmq.protocol.frames import encode
 

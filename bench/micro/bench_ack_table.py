@@ -1,6 +1,7 @@
 """A checkpoint that comes and goes among many others."""
 
-from rmq._fastpath import AckMarks, AckTable, TailSet
+from rmq._fastpath.handlers.ack_table import AckMarks, AckTable
+from rmq._fastpath.log.queue_tail import TailSet
 
 OFFSETS = tuple(range(1_000, 1_032))
 GROUP, TOPIC = "please_rename_unique_group_name", "TopicTest"

@@ -4,7 +4,7 @@ import zlib
 
 import pytest
 
-from rmq._fastpath import crc32
+from rmq._fastpath.bytes.checksum import crc32
 
 METHODS = {
     "clmul": crc32,

@@ -4,8 +4,8 @@ import ctypes
 
 import pytest
 
-from rmq._fastpath import RecordEncoder
 from rmq._fastpath.arrow.columns import COLUMNS, ColumnReader, find_record, walk_chain
+from rmq._fastpath.log.encode import RecordEncoder
 
 COUNT = 16_384
 SLIM = ["topic", "queueId", "queueOffset", "body", "tags", "keys", "storeTimestamp"]

@@ -4,7 +4,9 @@ import socket
 
 import pytest
 
-from rmq._fastpath import CommitPath, CommitTable, Reactor
+from rmq._fastpath.handlers.commit_path import CommitPath
+from rmq._fastpath.handlers.commit_table import CommitTable
+from rmq._fastpath.reactor.reactor import Reactor
 from rmq.protocol.command import Command
 from rmq.protocol.frames import encode
 

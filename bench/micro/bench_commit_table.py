@@ -1,6 +1,6 @@
 """A pair of group and topic that is shown again, among many others."""
 
-from rmq._fastpath import CommitTable
+from rmq._fastpath.handlers.commit_table import CommitTable
 
 
 def bench_show_among_10000(benchmark):

@@ -2,7 +2,7 @@
 
 import socket
 
-from rmq._fastpath import Reactor
+from rmq._fastpath.reactor.reactor import Reactor
 
 CONNECTIONS = 1_000
 

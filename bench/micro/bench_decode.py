@@ -2,7 +2,8 @@
 
 import pytest
 
-from rmq._fastpath import RecordEncoder, check_record, decode_record
+from rmq._fastpath.log.decode import check_record, decode_record
+from rmq._fastpath.log.encode import RecordEncoder
 
 
 @pytest.fixture

@@ -2,7 +2,10 @@
 
 import pytest
 
-from rmq._fastpath import MappedFile, QueueDispatcher, QueueTail, RecordEncoder
+from rmq._fastpath.log.dispatch import QueueDispatcher
+from rmq._fastpath.log.encode import RecordEncoder
+from rmq._fastpath.log.mapped_file import MappedFile
+from rmq._fastpath.log.queue_tail import QueueTail
 
 
 @pytest.mark.parametrize("size", [128, 1024])

@@ -2,7 +2,8 @@
 
 import pytest
 
-from rmq._fastpath import MappedFile, RecordEncoder
+from rmq._fastpath.log.encode import RecordEncoder
+from rmq._fastpath.log.mapped_file import MappedFile
 
 BATCH = 200
 PROPERTIES = b"UNIQ_KEY\x01FD000000000000000000000000000002\x02TAGS\x01TagA\x02"

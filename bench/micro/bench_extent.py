@@ -1,6 +1,6 @@
 """Reading from an extent."""
 
-from rmq._fastpath import TailRing
+from rmq._fastpath.log.tail_ring import TailRing
 
 
 def bench_read_of_a_record(benchmark, tmp_path):

@@ -1,6 +1,7 @@
 """SQL92: a predicate alone, and over stored records with their properties."""
 
-from rmq._fastpath import MappedFile, RecordEncoder
+from rmq._fastpath.log.encode import RecordEncoder
+from rmq._fastpath.log.mapped_file import MappedFile
 from rmq.filters.sql import compile_selector
 from rmq_plugins.consume.filters import matching_records
 

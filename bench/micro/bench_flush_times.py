@@ -1,6 +1,6 @@
 """What the time of one durable write costs to note."""
 
-from rmq._fastpath import FlushTimes
+from rmq._fastpath.log.flush_times import FlushTimes
 
 
 def bench_observe(benchmark):

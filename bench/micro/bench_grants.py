@@ -2,8 +2,7 @@
 
 import pytest
 
-from rmq._fastpath import Grants
-from rmq._fastpath.reactor.grants import SignedTemplates
+from rmq._fastpath.reactor.grants import Grants, SignedTemplates
 from rmq.access.signature import sign
 from rmq.protocol.command import Command
 from rmq.protocol.frames import encode

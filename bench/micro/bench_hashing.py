@@ -2,7 +2,7 @@
 
 import pytest
 
-from rmq._fastpath import tags_code
+from rmq._fastpath.bytes.hashing import tags_code
 
 
 @pytest.mark.parametrize("tags", ["TagA", "x" * 40, "größe-Ü-日本"])

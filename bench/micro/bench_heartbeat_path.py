@@ -4,7 +4,8 @@ import socket
 
 import pytest
 
-from rmq._fastpath import HeartbeatPath, Reactor
+from rmq._fastpath.handlers.heartbeat_path import HeartbeatPath
+from rmq._fastpath.reactor.reactor import Reactor
 from rmq.protocol.command import Command
 from rmq.protocol.frames import encode
 

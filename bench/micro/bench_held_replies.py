@@ -2,7 +2,8 @@
 
 import socket
 
-from rmq._fastpath import Reactor, Watermark
+from rmq._fastpath.log.watermark import Watermark
+from rmq._fastpath.reactor.reactor import Reactor
 
 WINDOW = 64
 

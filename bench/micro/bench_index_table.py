@@ -2,13 +2,9 @@
 
 import pytest
 
-from rmq._fastpath import (
-    IndexTable,
-    MappedFile,
-    RecordEncoder,
-    find_in_log,
-    index_file_size,
-)
+from rmq._fastpath.log.encode import RecordEncoder
+from rmq._fastpath.log.index_table import IndexTable, find_in_log, index_file_size
+from rmq._fastpath.log.mapped_file import MappedFile
 
 COUNT = 1_000
 SLOTS, ENTRIES = 5_000, 20_000

@@ -2,7 +2,8 @@
 
 import os
 
-from rmq._fastpath import InnerLoop, Reactor
+from rmq._fastpath.reactor.inner_loop import InnerLoop
+from rmq._fastpath.reactor.reactor import Reactor
 
 
 def bench_nothing_ready(benchmark):

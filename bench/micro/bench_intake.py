@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from rmq._fastpath import Reactor
+from rmq._fastpath.reactor.reactor import Reactor
 
 PAIR_BYTES = 1 << 20
 

@@ -2,7 +2,9 @@
 
 import pytest
 
-from rmq._fastpath import LogReader, MappedFile, TailRing
+from rmq._fastpath.log.log_reader import LogReader
+from rmq._fastpath.log.mapped_file import MappedFile
+from rmq._fastpath.log.tail_ring import TailRing
 
 SIZE = 1 << 20
 

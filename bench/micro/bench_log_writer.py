@@ -2,7 +2,11 @@
 
 import pytest
 
-from rmq._fastpath import FlushTimes, LogWriter, MappedFile, TailRing, Watermark
+from rmq._fastpath.log.flush_times import FlushTimes
+from rmq._fastpath.log.log_writer import LogWriter
+from rmq._fastpath.log.mapped_file import MappedFile
+from rmq._fastpath.log.tail_ring import TailRing
+from rmq._fastpath.log.watermark import Watermark
 
 FILE_SIZE = 64 << 20
 BATCH = b"x" * 86_000

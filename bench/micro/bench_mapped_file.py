@@ -2,7 +2,7 @@
 
 import pytest
 
-from rmq._fastpath import MappedFile
+from rmq._fastpath.log.mapped_file import MappedFile
 
 
 @pytest.fixture

@@ -2,8 +2,8 @@
 
 import pytest
 
-from rmq._fastpath import RecordEncoder
 from rmq._fastpath.client.messages import decode_messages
+from rmq._fastpath.log.encode import RecordEncoder
 from rmq.protocol.records import decode_stored
 
 COUNT = 32

@@ -2,7 +2,8 @@
 
 import socket
 
-from rmq._fastpath import NativeHandler, Reactor
+from rmq._fastpath.reactor.native import NativeHandler
+from rmq._fastpath.reactor.reactor import Reactor
 from rmq.protocol.command import Command
 from rmq.protocol.frames import encode
 

@@ -2,14 +2,11 @@
 
 import pytest
 
-from rmq._fastpath import (
-    IndexTable,
-    LogTail,
-    MappedFile,
-    NewKeys,
-    RecordEncoder,
-    index_file_size,
-)
+from rmq._fastpath.log.encode import RecordEncoder
+from rmq._fastpath.log.index_table import IndexTable, index_file_size
+from rmq._fastpath.log.mapped_file import MappedFile
+from rmq._fastpath.log.new_keys import NewKeys
+from rmq._fastpath.log.tail import LogTail
 
 COUNT = 1_000
 SLOTS, ENTRIES = 5_000, 20_000

@@ -1,6 +1,6 @@
 """Packing of messages to send, compiled and by the way of all others."""
 
-from rmq._fastpath import UniqueKeys
+from rmq._fastpath.bytes.unique_keys import UniqueKeys
 from rmq._fastpath.client.packing import PackedMessage, join, pack_plain
 from rmq.client.message import Message, properties_of
 from rmq.outgoing.connection import date_ms

@@ -5,7 +5,6 @@ from contextlib import suppress
 
 import pytest
 
-from rmq._fastpath import RecordEncoder
 from rmq._fastpath.client.messages import decode_messages
 from rmq._fastpath.client.process_queue import (
     FetchBuffer,
@@ -13,6 +12,7 @@ from rmq._fastpath.client.process_queue import (
     MessageIterator,
     ProcessQueue,
 )
+from rmq._fastpath.log.encode import RecordEncoder
 
 COUNT = 32
 

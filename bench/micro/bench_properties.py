@@ -1,6 +1,6 @@
 """The properties of an ordinary message, as a producer sends them."""
 
-from rmq._fastpath import decode_properties, encode_properties
+from rmq._fastpath.bytes.properties import decode_properties, encode_properties
 
 TEXT = (
     "KEYS\x01OrderID188\x02UNIQ_KEY\x017F00000163D218B4AAC2800AF65C0000\x02"

@@ -4,18 +4,15 @@ import socket
 
 import pytest
 
-from rmq._fastpath import (
-    CommitTable,
-    LogReader,
-    LogTail,
-    MappedFile,
-    PullPath,
-    PullTable,
-    PullView,
-    QueueTail,
-    Reactor,
-    RecordEncoder,
-)
+from rmq._fastpath.handlers.commit_table import CommitTable
+from rmq._fastpath.handlers.pull_path import PullPath
+from rmq._fastpath.handlers.pull_table import PullTable, PullView
+from rmq._fastpath.log.encode import RecordEncoder
+from rmq._fastpath.log.log_reader import LogReader
+from rmq._fastpath.log.mapped_file import MappedFile
+from rmq._fastpath.log.queue_tail import QueueTail
+from rmq._fastpath.log.tail import LogTail
+from rmq._fastpath.reactor.reactor import Reactor
 from rmq.protocol.command import Command
 from rmq.protocol.frames import encode
 

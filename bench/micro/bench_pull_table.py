@@ -1,13 +1,10 @@
 """A view that changes: forgotten and shown again, among many others."""
 
-from rmq._fastpath import (
-    CommitTable,
-    LogReader,
-    LogTail,
-    PullTable,
-    PullView,
-    RecordEncoder,
-)
+from rmq._fastpath.handlers.commit_table import CommitTable
+from rmq._fastpath.handlers.pull_table import PullTable, PullView
+from rmq._fastpath.log.encode import RecordEncoder
+from rmq._fastpath.log.log_reader import LogReader
+from rmq._fastpath.log.tail import LogTail
 
 
 def view(n):

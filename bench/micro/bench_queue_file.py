@@ -2,7 +2,8 @@
 
 import os
 
-from rmq._fastpath import QueueTail, find_entries_end, write_entries
+from rmq._fastpath.log.queue_file import find_entries_end, write_entries
+from rmq._fastpath.log.queue_tail import QueueTail
 
 FILE_SIZE = 6_000_000
 

@@ -1,6 +1,6 @@
 """An entry published in memory, and the copy that a flush takes."""
 
-from rmq._fastpath import QueueTail
+from rmq._fastpath.log.queue_tail import QueueTail
 
 
 def bench_publish(benchmark):

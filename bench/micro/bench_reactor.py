@@ -5,7 +5,9 @@ import socket
 
 import pytest
 
-from rmq._fastpath import EventKind, Reactor, Watermark
+from rmq._fastpath.log.watermark import Watermark
+from rmq._fastpath.reactor.connections import EventKind
+from rmq._fastpath.reactor.reactor import Reactor
 
 FRAME = (200).to_bytes(4, "big") + (100).to_bytes(4, "big") + b"x" * 196
 

@@ -1,6 +1,6 @@
 """What the time of one answer costs to note."""
 
-from rmq._fastpath import RpcTimes
+from rmq._fastpath.reactor.rpc_times import RpcTimes
 
 
 def bench_observe(benchmark):

@@ -2,14 +2,10 @@
 
 import pytest
 
-from rmq._fastpath import (
-    MappedFile,
-    QueueTail,
-    RecordEncoder,
-    scan_queue,
-    survey_log,
-    walk_log,
-)
+from rmq._fastpath.log.encode import RecordEncoder
+from rmq._fastpath.log.mapped_file import MappedFile
+from rmq._fastpath.log.queue_tail import QueueTail
+from rmq._fastpath.log.scan import scan_queue, survey_log, walk_log
 
 LIMITS = {
     "max_messages": 1_000,

@@ -1,6 +1,10 @@
 """A topic that changes: forgotten and shown again, with its queues."""
 
-from rmq._fastpath import LogTail, QueueTail, RecordEncoder, SendTable, UniqueKeys
+from rmq._fastpath.bytes.unique_keys import UniqueKeys
+from rmq._fastpath.handlers.send_table import SendTable
+from rmq._fastpath.log.encode import RecordEncoder
+from rmq._fastpath.log.queue_tail import QueueTail
+from rmq._fastpath.log.tail import LogTail
 
 
 def bench_forget_and_learn_among_1000(benchmark):

@@ -2,7 +2,10 @@
 
 import pytest
 
-from rmq._fastpath import LogTail, MappedFile, QueueTail, RecordEncoder
+from rmq._fastpath.log.encode import RecordEncoder
+from rmq._fastpath.log.mapped_file import MappedFile
+from rmq._fastpath.log.queue_tail import QueueTail
+from rmq._fastpath.log.tail import LogTail
 
 PROPERTIES = "UNIQ_KEY\x01FD000000000000000000000000000002\x02TAGS\x01TagA\x02"
 

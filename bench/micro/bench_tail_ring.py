@@ -1,6 +1,6 @@
 """An append of a batch to the ring, lap after lap."""
 
-from rmq._fastpath import TailRing
+from rmq._fastpath.log.tail_ring import TailRing
 
 SIZE = 64 << 20
 BATCH = b"x" * 86_000

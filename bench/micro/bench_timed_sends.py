@@ -7,17 +7,15 @@ import socket
 
 import pytest
 
-from rmq._fastpath import (
-    LogTail,
-    MappedFile,
-    QueueTail,
-    Reactor,
-    RecordEncoder,
-    SendPath,
-    SendTable,
-    TimedSends,
-    UniqueKeys,
-)
+from rmq._fastpath.bytes.unique_keys import UniqueKeys
+from rmq._fastpath.handlers.send_path import SendPath
+from rmq._fastpath.handlers.send_table import SendTable
+from rmq._fastpath.handlers.timed_sends import TimedSends
+from rmq._fastpath.log.encode import RecordEncoder
+from rmq._fastpath.log.mapped_file import MappedFile
+from rmq._fastpath.log.queue_tail import QueueTail
+from rmq._fastpath.log.tail import LogTail
+from rmq._fastpath.reactor.reactor import Reactor
 from rmq.protocol.command import Command
 from rmq.protocol.frames import encode
 from rmq.store.timer.wheel import TimerWheel

@@ -2,15 +2,11 @@
 
 from array import array
 
-from rmq._fastpath import (
-    LogReader,
-    MappedFile,
-    QueueTail,
-    RecordEncoder,
-    add_units,
-    due_records,
-    walk_units,
-)
+from rmq._fastpath.log.encode import RecordEncoder
+from rmq._fastpath.log.log_reader import LogReader
+from rmq._fastpath.log.mapped_file import MappedFile
+from rmq._fastpath.log.queue_tail import QueueTail
+from rmq._fastpath.log.timer_units import add_units, due_records, walk_units
 from rmq.store.timer.wheel import TimerWheel
 
 TEXT = (

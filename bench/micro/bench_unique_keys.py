@@ -2,7 +2,7 @@
 
 import time
 
-from rmq._fastpath import UniqueKeys
+from rmq._fastpath.bytes.unique_keys import UniqueKeys
 
 
 def bench_next(benchmark):

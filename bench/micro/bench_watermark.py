@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from rmq._fastpath import Watermark
+from rmq._fastpath.log.watermark import Watermark
 
 
 @pytest.mark.parametrize("subscribers", [0, 1])

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import trio
 
-from rmq._fastpath import Grants
+from rmq._fastpath.reactor.grants import Grants
 from rmq.access.config import AuthConfig
 from rmq.broker import housekeeping
 from rmq.broker.assemble import assemble, copy_last_offsets, set_up_plugins

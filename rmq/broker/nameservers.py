@@ -24,7 +24,7 @@ from typing import Final, TypeVar
 import msgspec
 import trio
 
-from rmq._fastpath import body_crc
+from rmq._fastpath.bytes.checksum import body_crc
 from rmq.broker.tables.queue_mappings import QueueMappings
 from rmq.broker.tables.topics import TopicTable
 from rmq.cluster.directory import Directory, NameServerStatus

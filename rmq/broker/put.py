@@ -8,7 +8,9 @@ put-message hooks of `HookUtils`.
 from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 
-from rmq._fastpath import SendTable, TimedSends, UniqueKeys
+from rmq._fastpath.bytes.unique_keys import UniqueKeys
+from rmq._fastpath.handlers.send_table import SendTable
+from rmq._fastpath.handlers.timed_sends import TimedSends
 from rmq.core.errors import RequestRejected
 from rmq.plugin.registrations import PutInterceptor, SendFields
 from rmq.protocol.batch import BatchItem

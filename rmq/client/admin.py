@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
 
-from rmq._fastpath import UniqueKeys
+from rmq._fastpath.bytes.unique_keys import UniqueKeys
 from rmq.core.errors import PeerError, RmqError
 from rmq.outgoing.identity import ANONYMOUS, Identity
 from rmq.outgoing.link import Link

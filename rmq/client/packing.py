@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Final
 
-from rmq._fastpath import UniqueKeys
+from rmq._fastpath.bytes.unique_keys import UniqueKeys
 from rmq._fastpath.client.packing import PackedMessage, join, pack_plain
 from rmq.client.compression import FLAGS, Compression, make_compressor
 from rmq.client.message import Message, properties_of

@@ -17,7 +17,7 @@ from typing import Final, cast
 
 import anyio
 
-from rmq._fastpath import UniqueKeys
+from rmq._fastpath.bytes.unique_keys import UniqueKeys
 from rmq._fastpath.client.messages import Delivery, ReceivedMessage, SendResult, end_all
 from rmq._fastpath.client.packing import PackedMessage
 from rmq._fastpath.client.sending import (

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Final, Literal, NamedTuple
 
-from rmq._fastpath import java_hash
+from rmq._fastpath.bytes.hashing import java_hash
 from rmq.core.errors import ConfigError
 from rmq.protocol.bodies.heartbeat import (
     ConsumeFromWhere,

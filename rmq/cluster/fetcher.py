@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from rmq._fastpath import Watermark
+from rmq._fastpath.log.watermark import Watermark
 from rmq.cluster.config import ReplicationConfig
 from rmq.cluster.divergence import Divergence, count_equal
 from rmq.cluster.link import CONNECT_TIMEOUT_S, connect, greet

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
-from rmq._fastpath import Watermark
+from rmq._fastpath.log.watermark import Watermark
 from rmq.cluster.config import ReplicationConfig
 from rmq.cluster.sync_set import Acks
 from rmq.core.address import Address, host_of

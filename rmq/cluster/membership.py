@@ -27,7 +27,7 @@ from pathlib import Path
 
 import trio
 
-from rmq._fastpath import Watermark
+from rmq._fastpath.log.watermark import Watermark
 from rmq.access.config import AuthConfig
 from rmq.cluster import role
 from rmq.cluster.config import ReplicationConfig

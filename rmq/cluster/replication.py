@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from rmq._fastpath import Watermark
+from rmq._fastpath.log.watermark import Watermark
 from rmq.cluster.config import ReplicationConfig
 from rmq.cluster.directory import Directory
 from rmq.cluster.group_role import GroupRole

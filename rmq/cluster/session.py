@@ -13,7 +13,7 @@ from contextlib import suppress
 
 import trio
 
-from rmq._fastpath import MappedFile
+from rmq._fastpath.log.mapped_file import MappedFile
 from rmq.cluster.config import ReplicationConfig
 from rmq.cluster.term_state import TermState
 from rmq.cluster.wire import (

@@ -4,7 +4,7 @@ It holds the epochs, the sync state set of a master, and the end of the visible 
 lives as long as the role of the broker: each epoch has a new one.
 """
 
-from rmq._fastpath import Watermark
+from rmq._fastpath.log.watermark import Watermark
 from rmq.cluster.epochs import EpochFile
 from rmq.cluster.sync_set import SyncSet
 from rmq.cluster.wire import Epoch, Greeting, Lineage, encode_part_head

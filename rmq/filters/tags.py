@@ -7,7 +7,7 @@ the tags themselves, so two tags with the same hash do no harm.
 from functools import lru_cache
 from typing import Final
 
-from rmq._fastpath import java_hash
+from rmq._fastpath.bytes.hashing import java_hash
 from rmq.core.errors import RequestRejected
 from rmq.protocol.codes import ResponseCode
 

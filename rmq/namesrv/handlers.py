@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import trio
 
-from rmq._fastpath import body_crc
+from rmq._fastpath.bytes.checksum import body_crc
 from rmq.config.changes import apply_changes, as_properties, read_changes
 from rmq.core.errors import ConfigError, RequestRejected
 from rmq.core.logs import Foreign, SparseLog

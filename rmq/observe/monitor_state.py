@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import trio
 
-from rmq._fastpath import FLUSH_BOUNDS_S, RPC_BOUNDS_MS, RpcTime
+from rmq._fastpath.log.flush_times import FLUSH_BOUNDS_S
+from rmq._fastpath.reactor.rpc_times import RPC_BOUNDS_MS, RpcTime
 from rmq.core.clock import Clock
 from rmq.core.humanize import time_span
 from rmq.core.measure import RollingPercentile, TimeSeriesTable

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import trio
 
-from rmq._fastpath import RecordLayout
+from rmq._fastpath.log.layout import RecordLayout
 from rmq.core.offsets import PhysicalOffset
 from rmq.core.threads import in_thread
 from rmq.observe.broker_view import BrokerView

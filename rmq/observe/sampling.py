@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Final
 
-from rmq._fastpath import RPC_BOUNDS_MS
+from rmq._fastpath.reactor.rpc_times import RPC_BOUNDS_MS
 from rmq.core.measure import MAX_SERIES
 from rmq.observe.findings import Problem, find_problems, group_problems
 from rmq.observe.monitor_state import MonitorState

@@ -16,7 +16,7 @@ from typing import Final
 
 import trio
 
-from rmq._fastpath import SIZE_BOUNDS
+from rmq._fastpath.log.queue_tail import SIZE_BOUNDS
 from rmq.core.clock import Clock
 from rmq.core.measure import CounterArray, CounterSnapshots, HistogramTable
 from rmq.protocol.bodies.statistics import (

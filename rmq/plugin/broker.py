@@ -16,7 +16,8 @@ from rmq.protocol.message import Message
 from rmq.remoting.connection import Connection
 
 if TYPE_CHECKING:
-    from rmq._fastpath import SendTable, UniqueKeys
+    from rmq._fastpath.bytes.unique_keys import UniqueKeys
+    from rmq._fastpath.handlers.send_table import SendTable
     from rmq.config.broker import BrokerConfig
     from rmq.plugin.clients import Consumers, Producers, QueueLocks
     from rmq.plugin.observe import Monitor, Statistics

@@ -8,28 +8,23 @@ a guard lets them repeat.  `TimedSends` is what an interceptor registers as its 
 form.
 """
 
-from rmq._fastpath import (
-    AckMarks,
-    AckPath,
-    AckTable,
-    CommitPath,
-    CommitTable,
-    Grants,
-    HeartbeatPath,
-    LogTail,
-    NativeHandler,
-    PullPath,
-    PullTable,
-    PullView,
-    QueueTail,
-    ReturnedPull,
-    SendPath,
-    SendTable,
-    TimedSends,
-    UniqueKeys,
-    java_hash,
-    tags_code,
-)
+from rmq._fastpath.bytes.hashing import java_hash, tags_code
+from rmq._fastpath.bytes.unique_keys import UniqueKeys
+from rmq._fastpath.handlers.ack_path import AckPath
+from rmq._fastpath.handlers.ack_table import AckMarks, AckTable
+from rmq._fastpath.handlers.commit_path import CommitPath
+from rmq._fastpath.handlers.commit_table import CommitTable
+from rmq._fastpath.handlers.heartbeat_path import HeartbeatPath
+from rmq._fastpath.handlers.held_pulls import ReturnedPull
+from rmq._fastpath.handlers.pull_path import PullPath
+from rmq._fastpath.handlers.pull_table import PullTable, PullView
+from rmq._fastpath.handlers.send_path import SendPath
+from rmq._fastpath.handlers.send_table import SendTable
+from rmq._fastpath.handlers.timed_sends import TimedSends
+from rmq._fastpath.log.queue_tail import QueueTail
+from rmq._fastpath.log.tail import LogTail
+from rmq._fastpath.reactor.grants import Grants
+from rmq._fastpath.reactor.native import NativeHandler
 
 __all__ = [
     "AckMarks",

@@ -12,7 +12,8 @@ from collections.abc import Callable, Collection, Mapping
 from functools import cache, wraps
 from typing import Any, ParamSpec, TypeVar
 
-from rmq._fastpath import Grants, TimedSends
+from rmq._fastpath.handlers.timed_sends import TimedSends
+from rmq._fastpath.reactor.grants import Grants
 from rmq.config.json_table import JsonTable
 from rmq.config.option import build
 from rmq.core.errors import PluginError, RequestRejected

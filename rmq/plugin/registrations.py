@@ -7,7 +7,9 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from rmq._fastpath import Grants, NativeHandler, TimedSends
+from rmq._fastpath.handlers.timed_sends import TimedSends
+from rmq._fastpath.reactor.grants import Grants
+from rmq._fastpath.reactor.native import NativeHandler
 from rmq.config.json_table import JsonTable
 from rmq.core.errors import PluginError
 from rmq.plugin.broker import Facts, PluginInfo

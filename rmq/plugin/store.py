@@ -9,8 +9,10 @@ from array import array
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping
 from typing import Protocol
 
-from rmq._fastpath import CommitTable, PullTable, QueueTail, TailSet
+from rmq._fastpath.handlers.commit_table import CommitTable
+from rmq._fastpath.handlers.pull_table import PullTable
 from rmq._fastpath.log.mapped_file import MappedFile
+from rmq._fastpath.log.queue_tail import QueueTail, TailSet
 from rmq.core.offsets import PhysicalOffset, QueueOffset
 from rmq.protocol.records import StoredMessage
 from rmq.store.queues.consume_queue import ConsumeQueue

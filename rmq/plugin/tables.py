@@ -6,7 +6,7 @@
 from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol, TypeVar
 
-from rmq._fastpath import CommitTable
+from rmq._fastpath.handlers.commit_table import CommitTable
 from rmq.protocol.bodies import Body
 from rmq.protocol.bodies.common import DataVersion
 from rmq.protocol.bodies.groups import SubscriptionGroupConfig

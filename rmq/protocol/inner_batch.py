@@ -6,7 +6,7 @@ offsets from that of the record on.
 
 from msgspec.structs import replace
 
-from rmq._fastpath import body_crc
+from rmq._fastpath.bytes.checksum import body_crc
 from rmq.core.errors import RequestRejected
 from rmq.core.offsets import QueueOffset
 from rmq.protocol.batch import MAX_INNER_ITEMS, decode_some

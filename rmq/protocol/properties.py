@@ -10,8 +10,8 @@ wins. The stored text has at most 32,767 bytes.
 
 from typing import Final
 
-from rmq import _fastpath
-from rmq._fastpath import decode_properties
+from rmq._fastpath.bytes import properties as stored_text
+from rmq._fastpath.bytes.properties import decode_properties
 from rmq.core.errors import LocalProtocolError
 
 __all__ = ["decode_properties", "encode_properties"]
@@ -91,6 +91,6 @@ WAIT: Final = "WAIT"
 def encode_properties(properties: dict[str, str]) -> str:
     """Return the stored text; a name or value must not contain a separator."""
     try:
-        return _fastpath.encode_properties(properties)
+        return stored_text.encode_properties(properties)
     except ValueError as error:
         raise LocalProtocolError(f"properties: {error}") from error

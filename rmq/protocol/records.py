@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from rmq._fastpath import RecordMagic, RecordView, decode_record
+from rmq._fastpath.log.decode import RecordView, decode_record
+from rmq._fastpath.log.layout import RecordMagic
 from rmq.core.errors import LocalProtocolError, RemoteProtocolError
 from rmq.core.offsets import PhysicalOffset, QueueOffset
 from rmq.protocol.flags import COMPRESSED
@@ -24,7 +25,7 @@ from rmq.protocol.properties import (
 )
 
 if TYPE_CHECKING:
-    from rmq._fastpath import MappedFile
+    from rmq._fastpath.log.mapped_file import MappedFile
 
 __all__ = [
     "RecordView",

@@ -7,7 +7,7 @@ Belongs to the trio thread.
 
 from collections.abc import Callable
 
-from rmq._fastpath import Reactor
+from rmq._fastpath.reactor.reactor import Reactor
 from rmq.core.errors import PeerClosed
 from rmq.protocol.command import Command
 from rmq.protocol.frames import encode

@@ -19,7 +19,7 @@ from typing import Final, NamedTuple, Never
 
 import trio
 
-from rmq._fastpath import Reactor
+from rmq._fastpath.reactor.reactor import Reactor
 from rmq.core.errors import (
     LocalProtocolError,
     PluginError,

@@ -12,7 +12,8 @@ from typing import Final
 
 import trio
 
-from rmq._fastpath import InnerLoop, Reactor
+from rmq._fastpath.reactor.inner_loop import InnerLoop
+from rmq._fastpath.reactor.reactor import Reactor
 from rmq.remoting.loop_clock import now_ms
 
 logger = logging.getLogger(__name__)

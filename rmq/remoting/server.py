@@ -19,15 +19,12 @@ from typing import NamedTuple
 import msgspec
 import trio
 
-from rmq._fastpath import (
-    EventKind,
-    Grants,
-    NativeHandler,
-    Reactor,
-    ReactorStatistics,
-    RpcTime,
-    Watermark,
-)
+from rmq._fastpath.log.watermark import Watermark
+from rmq._fastpath.reactor.connections import EventKind
+from rmq._fastpath.reactor.grants import Grants
+from rmq._fastpath.reactor.native import NativeHandler
+from rmq._fastpath.reactor.reactor import Reactor, ReactorStatistics
+from rmq._fastpath.reactor.rpc_times import RpcTime
 from rmq.core.logs import SparseLog, caused_by
 from rmq.protocol.frames import MAX_FRAME_SIZE, decode, encode
 from rmq.protocol.hosts import host_bytes

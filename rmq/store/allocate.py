@@ -14,7 +14,7 @@ import threading
 from functools import partial
 from pathlib import Path
 
-from rmq._fastpath import MappedFile
+from rmq._fastpath.log.mapped_file import MappedFile
 from rmq.core.errors import DiskFull, StoreError
 from rmq.store.descriptors import NoRoom, Room
 

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import datetime
 
-from rmq._fastpath import MappedFile
+from rmq._fastpath.log.mapped_file import MappedFile
 from rmq.core.clock import Clock
 from rmq.store.commit_log import CommitLog
 from rmq.store.config import StoreConfig

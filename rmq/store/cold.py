@@ -7,7 +7,7 @@ a worker thread reads them into the page cache.  Then it reads again.
 from collections.abc import Iterable
 from contextlib import suppress
 
-from rmq._fastpath import MappedFile
+from rmq._fastpath.log.mapped_file import MappedFile
 
 READ_AHEAD = 512 * 1024
 """Bytes to read ahead: a reader of old messages needs the next ones, too."""

@@ -15,18 +15,16 @@ Appends come from the trio thread; `allocate_ahead` from a worker; `flush` from
 import logging
 import os
 
-from rmq._fastpath import (
-    FlushTimes,
-    LogReader,
-    LogTail,
-    LogWriter,
-    MappedFile,
-    RecordEncoder,
-    RecordLayout,
-    RecordView,
-    TailRing,
-    Watermark,
-)
+from rmq._fastpath.log.decode import RecordView
+from rmq._fastpath.log.encode import RecordEncoder
+from rmq._fastpath.log.flush_times import FlushTimes
+from rmq._fastpath.log.layout import RecordLayout
+from rmq._fastpath.log.log_reader import LogReader
+from rmq._fastpath.log.log_writer import LogWriter
+from rmq._fastpath.log.mapped_file import MappedFile
+from rmq._fastpath.log.tail import LogTail
+from rmq._fastpath.log.tail_ring import TailRing
+from rmq._fastpath.log.watermark import Watermark
 from rmq.core.errors import DiskBusy
 from rmq.store.allocate import FileAllocator
 from rmq.store.mapped_files import MappedFileQueue

@@ -5,7 +5,7 @@ import enum
 import os
 from pathlib import Path
 
-from rmq._fastpath import QueueEntryLayout
+from rmq._fastpath.log.layout import QueueEntryLayout
 from rmq.config.option import DAY_MS, Configuration, option, shorten_text
 from rmq.core.errors import BadValue
 

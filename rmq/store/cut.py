@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from rmq._fastpath import MappedFile
+from rmq._fastpath.log.mapped_file import MappedFile
 from rmq.core.files import replace_file, sync_directory
 from rmq.core.segments import NAME_DIGITS
 from rmq.store.checkpoint import Checkpoint

@@ -9,12 +9,9 @@ Belongs to the trio thread.
 import enum
 from collections.abc import Callable, Mapping
 
-from rmq._fastpath import (
-    DispatchResult,
-    MappedFile,
-    QueueDispatcher,
-    WalkedRecord,
-)
+from rmq._fastpath.log.dispatch import DispatchResult, QueueDispatcher
+from rmq._fastpath.log.mapped_file import MappedFile
+from rmq._fastpath.log.scan import WalkedRecord
 from rmq.core.errors import RequestRejected
 from rmq.protocol.flags import INNER_BATCH, NOT_QUEUED, TRANSACTION_MASK
 from rmq.protocol.topics import may_dispatch, split_lite_queue

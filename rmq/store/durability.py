@@ -15,7 +15,8 @@ import threading
 import time
 from typing import NamedTuple
 
-from rmq._fastpath import FlushTimes, Watermark
+from rmq._fastpath.log.flush_times import FlushTimes
+from rmq._fastpath.log.watermark import Watermark
 from rmq.core.errors import LogFailed
 from rmq.store.commit_log import CommitLog
 from rmq.store.config import StoreConfig

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 
 import trio
 
-from rmq._fastpath import TailRing
+from rmq._fastpath.log.tail_ring import TailRing
 from rmq.store.message_store import MessageStore
 from rmq.store.queues.consume_queues import PAGE_SIZE
 from rmq.store.worker import Worker

@@ -19,15 +19,11 @@ from datetime import datetime
 from functools import partial
 from pathlib import Path
 
-from rmq._fastpath import (
-    Extent,
-    IndexTable,
-    MappedFile,
-    NewKeys,
-    RecordStatus,
-    find_in_log,
-    index_file_size,
-)
+from rmq._fastpath.log.decode import RecordStatus
+from rmq._fastpath.log.extent import Extent
+from rmq._fastpath.log.index_table import IndexTable, find_in_log, index_file_size
+from rmq._fastpath.log.mapped_file import MappedFile
+from rmq._fastpath.log.new_keys import NewKeys
 from rmq.core.clock import Clock
 from rmq.core.errors import CorruptLog, StoreError
 from rmq.core.files import sync_directory

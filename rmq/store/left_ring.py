@@ -9,7 +9,10 @@ Used by recovery, before any other part uses the store.
 
 import struct
 
-from rmq._fastpath import MappedFile, RecordMagic, TailRing, survey_log
+from rmq._fastpath.log.layout import RecordMagic
+from rmq._fastpath.log.mapped_file import MappedFile
+from rmq._fastpath.log.scan import survey_log
+from rmq._fastpath.log.tail_ring import TailRing
 from rmq.store.data_dir import DataDirectory
 
 _STEP = 256 << 10

@@ -13,7 +13,7 @@ import itertools
 import re
 from pathlib import Path
 
-from rmq._fastpath import MappedFile
+from rmq._fastpath.log.mapped_file import MappedFile
 from rmq.core.errors import CorruptLog
 from rmq.store.allocate import FileAllocator
 

@@ -15,7 +15,8 @@ from functools import partial
 
 import msgspec
 
-from rmq._fastpath import RecordEncoder, TailRing
+from rmq._fastpath.log.encode import RecordEncoder
+from rmq._fastpath.log.tail_ring import TailRing
 from rmq.core.clock import Clock
 from rmq.core.errors import DiskFull, LogFailed, StoreError
 from rmq.protocol.topics import is_lmq, is_system_topic

@@ -39,7 +39,7 @@ nothing.  `durable` and the others are atomic watermarks: any thread may read th
 
 from collections.abc import Iterator
 
-from rmq._fastpath import Watermark
+from rmq._fastpath.log.watermark import Watermark
 from rmq.store.commit_log import CommitLog
 
 

@@ -10,14 +10,11 @@ import struct
 from collections.abc import Callable, Generator
 from typing import Final, TypedDict
 
-from rmq._fastpath import (
-    CommitTable,
-    MappedFile,
-    PullTable,
-    QueueScan,
-    QueueTail,
-    scan_queue,
-)
+from rmq._fastpath.handlers.commit_table import CommitTable
+from rmq._fastpath.handlers.pull_table import PullTable
+from rmq._fastpath.log.mapped_file import MappedFile
+from rmq._fastpath.log.queue_tail import QueueTail
+from rmq._fastpath.log.scan import QueueScan, scan_queue
 from rmq.core.errors import RemoteProtocolError, StoreClosed
 from rmq.core.offsets import PhysicalOffset, QueueOffset
 from rmq.protocol.records import StoredMessage, decode_stored_at

@@ -12,15 +12,11 @@ import time
 
 import msgspec
 
-from rmq._fastpath import (
-    DispatchResult,
-    MappedFile,
-    RecordLayout,
-    RecordStatus,
-    RecordView,
-    WalkedRecord,
-    walk_log,
-)
+from rmq._fastpath.log.decode import RecordStatus, RecordView
+from rmq._fastpath.log.dispatch import DispatchResult
+from rmq._fastpath.log.layout import RecordLayout
+from rmq._fastpath.log.mapped_file import MappedFile
+from rmq._fastpath.log.scan import WalkedRecord, walk_log
 from rmq.core.files import sync_directory
 from rmq.protocol.topics import is_lmq
 from rmq.store.checkpoint import Checkpoint

@@ -15,7 +15,9 @@ import time
 from collections.abc import Iterator
 from functools import partial
 
-from rmq._fastpath import MappedFile, RecordStatus, RecordView, walk_log
+from rmq._fastpath.log.decode import RecordStatus, RecordView
+from rmq._fastpath.log.mapped_file import MappedFile
+from rmq._fastpath.log.scan import walk_log
 from rmq.core.errors import DiskFull, Diverged
 from rmq.core.files import sync_directory
 from rmq.store.cut import (

@@ -8,15 +8,10 @@ tools use it, too.
 import os
 from collections.abc import Iterator
 
-from rmq._fastpath import (
-    MappedFile,
-    Record,
-    RecordMagic,
-    RecordStatus,
-    WalkedRecord,
-    decode_record,
-    walk_log,
-)
+from rmq._fastpath.log.decode import Record, RecordStatus, decode_record
+from rmq._fastpath.log.layout import RecordMagic
+from rmq._fastpath.log.mapped_file import MappedFile
+from rmq._fastpath.log.scan import WalkedRecord, walk_log
 
 _MAGICS = tuple(
     int(magic).to_bytes(4, "big")

@@ -6,7 +6,8 @@ put without room fails before it writes anything.  Call from the trio thread.
 
 from collections.abc import Mapping, Sequence
 
-from rmq._fastpath import QueueTail, record_size
+from rmq._fastpath.log.encode import record_size
+from rmq._fastpath.log.queue_tail import QueueTail
 from rmq.core.clock import Clock
 from rmq.core.errors import DiskBusy, DiskFull, RequestRejected, StoreError
 from rmq.core.offsets import PhysicalOffset

@@ -13,7 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from rmq._fastpath import MappedFile, Record, decode_record, topic_hash
+from rmq._fastpath.log.decode import Record, decode_record
+from rmq._fastpath.log.mapped_file import MappedFile
+from rmq._fastpath.log.scan import topic_hash
 from rmq.core.errors import StoreError
 from rmq.protocol.properties import KEYS, UNIQ_KEY, decode_properties
 from rmq.store.queues.consume_queue import FILLER_SIZE

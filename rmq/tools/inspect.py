@@ -9,7 +9,8 @@ from typing import Any
 
 import msgspec
 
-from rmq._fastpath import RecordStatus, walk_log
+from rmq._fastpath.log.decode import RecordStatus
+from rmq._fastpath.log.scan import walk_log
 from rmq.store.checkpoint import Checkpoint
 from rmq.store.foreign import find_foreign
 from rmq.store.queues.consume_queue import FILLER_SIZE

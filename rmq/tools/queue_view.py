@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from rmq._fastpath import MappedFile
+from rmq._fastpath.log.mapped_file import MappedFile
 from rmq.store.queues.consume_queue import ENTRY_SIZE, FILLER_SIZE
 from rmq.store.salvage import data_end
 from rmq.tools.store_files import segment_paths

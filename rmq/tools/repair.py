@@ -15,7 +15,9 @@ from pathlib import Path
 
 import msgspec
 
-from rmq._fastpath import MappedFile, Record, index_file_size
+from rmq._fastpath.log.decode import Record
+from rmq._fastpath.log.index_table import index_file_size
+from rmq._fastpath.log.mapped_file import MappedFile
 from rmq.config.option import build
 from rmq.core.clock import SystemClock
 from rmq.core.errors import StoreError

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from rmq._fastpath import MappedFile
+from rmq._fastpath.log.mapped_file import MappedFile
 from rmq.core.errors import StoreError
 from rmq.core.segments import segments_of
 from rmq.store.data_dir import is_locked

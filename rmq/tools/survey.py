@@ -12,8 +12,10 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from rmq._fastpath import MappedFile, RecordStatus, check_record, walk_log
-from rmq._fastpath import survey_log as survey_file
+from rmq._fastpath.log.decode import RecordStatus, check_record
+from rmq._fastpath.log.mapped_file import MappedFile
+from rmq._fastpath.log.scan import survey_log as survey_file
+from rmq._fastpath.log.scan import walk_log
 from rmq.store.salvage import has_data, next_record
 
 BLOCK_RECORDS = 1 << 13

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from rmq._fastpath import MappedFile, walk_log
+from rmq._fastpath.log.mapped_file import MappedFile
+from rmq._fastpath.log.scan import walk_log
 from rmq.protocol.topics import TIMER_TOPIC
 from rmq.store.timer.checkpoint import TimerCheckpoint
 from rmq.store.timer.log import (

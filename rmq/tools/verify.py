@@ -16,7 +16,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from rmq._fastpath import MappedFile, topic_hash
+from rmq._fastpath.log.mapped_file import MappedFile
+from rmq._fastpath.log.scan import topic_hash
 from rmq.protocol.topics import is_lmq
 from rmq.store.checkpoint import Checkpoint
 from rmq.store.queues.consume_queue import FILLER_SIZE

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import anyio
 import pytest
 
-from rmq._fastpath import UniqueKeys
+from rmq._fastpath.bytes.unique_keys import UniqueKeys
 from rmq.client import (
     Client,
     ClientClosed,

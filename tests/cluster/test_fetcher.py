@@ -5,7 +5,7 @@ from functools import partial
 import pytest
 import trio
 
-from rmq._fastpath import Watermark
+from rmq._fastpath.log.watermark import Watermark
 from rmq.cluster.epochs import EpochFile
 from rmq.cluster.log_source import LogBounds
 from rmq.cluster.term_state import TermState

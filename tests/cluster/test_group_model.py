@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import pytest
 
-from rmq._fastpath import Watermark
+from rmq._fastpath.log.watermark import Watermark
 from rmq.cluster.divergence import Divergence, count_equal
 from rmq.cluster.log_prefix import Overlap
 from rmq.cluster.log_source import LogBounds

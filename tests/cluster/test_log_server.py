@@ -6,7 +6,7 @@ import pytest
 import trio
 import trio.testing
 
-from rmq._fastpath import Watermark
+from rmq._fastpath.log.watermark import Watermark
 from rmq.cluster import session
 from rmq.cluster.session import ReplicaSession
 from rmq.core.errors import ConnectFailed

@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 import pytest
 from click.testing import CliRunner
 
-from rmq._fastpath import Watermark
+from rmq._fastpath.log.watermark import Watermark
 from rmq.cli import main
 from rmq.cluster.config import ReplicationConfig
 from rmq.cluster.identity import Boot, Identity, IdRequest

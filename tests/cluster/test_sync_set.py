@@ -10,7 +10,7 @@ from hypothesis.stateful import (
     rule,
 )
 
-from rmq._fastpath import Watermark
+from rmq._fastpath.log.watermark import Watermark
 from rmq.cluster.epochs import EpochFile
 from rmq.cluster.sync_set import SyncSet
 from rmq.cluster.term_state import TermState

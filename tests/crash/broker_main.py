@@ -135,7 +135,7 @@ def delivered_early():
 
 def popped_early():
     """Bug: an offset passes checkpoints that the disk does not have."""
-    from rmq._fastpath import Watermark
+    from rmq._fastpath.log.watermark import Watermark
     from rmq_plugins.consume.pop.checkpoints import Checkpoints
 
     begin = Checkpoints.__init__

@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from rmq._fastpath import decode_record
+from rmq._fastpath.log.decode import decode_record
 from rmq.core.clock import SystemClock
 from rmq.protocol.codes import RequestCode
 from rmq.protocol.command import Command

@@ -9,7 +9,7 @@ import shutil
 
 import pytest
 
-from rmq._fastpath import walk_log
+from rmq._fastpath.log.scan import walk_log
 from rmq.core.clock import SystemClock
 from rmq.protocol.message import Message
 from rmq.store.message_store import MessageStore

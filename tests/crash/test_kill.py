@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from rmq._fastpath import decode_record
+from rmq._fastpath.log.decode import decode_record
 from rmq.core.clock import SystemClock
 from rmq.store.config import FlushDiskType, StoreConfig
 from rmq.store.message_store import MessageStore

@@ -13,7 +13,7 @@ from collections import Counter
 
 import pytest
 
-from rmq._fastpath import decode_record
+from rmq._fastpath.log.decode import decode_record
 from rmq.protocol.codes import RequestCode
 from rmq.protocol.command import Command
 from rmq.protocol.frames import FrameDecoder, encode

@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from rmq._fastpath import decode_record
+from rmq._fastpath.log.decode import decode_record
 from rmq.config.broker import BrokerConfig
 from rmq.core.errors import RmqError
 from rmq.protocol.codes import RequestCode

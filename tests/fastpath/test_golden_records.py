@@ -5,17 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from rmq._fastpath import (
-    MappedFile,
-    RecordEncoder,
-    RecordStatus,
-    check_record,
-    decode_record,
-    find_entries_end,
-    read_entry,
-    tags_code,
-    walk_log,
-)
+from rmq._fastpath.bytes.hashing import tags_code
+from rmq._fastpath.log.decode import RecordStatus, check_record, decode_record
+from rmq._fastpath.log.encode import RecordEncoder
+from rmq._fastpath.log.mapped_file import MappedFile
+from rmq._fastpath.log.queue_file import find_entries_end
+from rmq._fastpath.log.scan import read_entry, walk_log
 from tests.golden.recordings import read_rows
 
 LOG_SIZE = 1 << 20

@@ -4,7 +4,7 @@ import select
 import socket
 import struct
 
-from rmq._fastpath import Reactor
+from rmq._fastpath.reactor.reactor import Reactor
 from rmq.protocol.codes import RequestCode
 from rmq.protocol.command import Command
 from rmq.protocol.frames import encode

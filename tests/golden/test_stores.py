@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from rmq._fastpath import decode_record
+from rmq._fastpath.log.decode import decode_record
 from rmq.config.option import build, read_properties
 from rmq.core.clock import SystemClock
 from rmq.store.config import StoreConfig

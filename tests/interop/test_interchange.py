@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from rmq._fastpath import RecordFlag
+from rmq._fastpath.log.layout import RecordFlag
 from rmq.tools.inspect import inspect
 from rmq.tools.repair import repair
 from rmq.tools.settle import recover_store

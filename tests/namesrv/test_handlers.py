@@ -9,7 +9,7 @@ import zlib
 import pytest
 import trio
 
-from rmq._fastpath import body_crc
+from rmq._fastpath.bytes.checksum import body_crc
 from rmq.core.errors import RequestRejected
 from rmq.namesrv import answers
 from rmq.namesrv.config import NamesrvConfig, NamesrvListenConfig

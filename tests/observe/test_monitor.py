@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 import trio
 
-from rmq._fastpath import RpcTime
+from rmq._fastpath.reactor.rpc_times import RpcTime
 from rmq.observe import monitor as watch_module
 from rmq.observe import sampling
 from rmq.observe.views import show_view

@@ -6,7 +6,8 @@ import socket
 
 import pytest
 
-from rmq._fastpath import EventKind, Reactor
+from rmq._fastpath.reactor.connections import EventKind
+from rmq._fastpath.reactor.reactor import Reactor
 from rmq.config.broker import BrokerConfig
 from rmq.protocol.frames import FrameDecoder, encode
 from rmq.protocol.hosts import host_bytes

@@ -9,7 +9,9 @@ import time
 import pytest
 
 import rmq_plugins.consume.pull.native
-from rmq._fastpath import CommitTable, HeartbeatPath, QueueTail
+from rmq._fastpath.handlers.commit_table import CommitTable
+from rmq._fastpath.handlers.heartbeat_path import HeartbeatPath
+from rmq._fastpath.log.queue_tail import QueueTail
 from rmq.protocol.codes import RequestCode
 from rmq.protocol.command import Command
 from rmq.protocol.frames import encode

@@ -6,7 +6,7 @@ import threading
 import pytest
 import trio
 
-from rmq._fastpath import Watermark
+from rmq._fastpath.log.watermark import Watermark
 from rmq.core.errors import PluginError, RequestRejected
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import FLAG_ONEWAY, FLAG_RESPONSE

@@ -8,7 +8,8 @@ import pytest
 import trio
 import trio.testing
 
-from rmq._fastpath import InnerLoop, Reactor
+from rmq._fastpath.reactor.inner_loop import InnerLoop
+from rmq._fastpath.reactor.reactor import Reactor
 from rmq.remoting import loop
 from rmq.remoting.loop import inner_loop, trio_descriptor
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from rmq._fastpath import RecordEncoder, record_size
+from rmq._fastpath.log.encode import RecordEncoder, record_size
 
 BROKER_HOST = bytes((10, 0, 0, 2)) + (10_911).to_bytes(4, "big")
 CLIENT_HOST = bytes((10, 0, 0, 1)) + (50_000).to_bytes(4, "big")

@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from rmq._fastpath import decode_record
+from rmq._fastpath.log.decode import decode_record
 from rmq.protocol.topics import SCHEDULE_TOPIC
 from rmq.store.deleted_topics import NAME, DeletedTopics
 

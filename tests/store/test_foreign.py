@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from rmq._fastpath import tags_code
+from rmq._fastpath.bytes.hashing import tags_code
 from rmq.core.errors import ConfigError, StoreError
 from rmq.protocol.records import decode_stored
 from rmq.store.config import StoreConfig

@@ -4,7 +4,8 @@ from random import Random
 
 import pytest
 
-from rmq._fastpath import NewKeys, decode_record
+from rmq._fastpath.log.decode import decode_record
+from rmq._fastpath.log.new_keys import NewKeys
 from rmq.core.errors import DiskFull, StoreError
 from rmq.store.allocate import FileAllocator
 from rmq.store.index import FLUSHED_SIZE, _look_unless_deleted

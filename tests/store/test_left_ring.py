@@ -2,7 +2,10 @@
 
 import pytest
 
-from rmq._fastpath import MappedFile, RecordStatus, TailRing, walk_log
+from rmq._fastpath.log.decode import RecordStatus
+from rmq._fastpath.log.mapped_file import MappedFile
+from rmq._fastpath.log.scan import walk_log
+from rmq._fastpath.log.tail_ring import TailRing
 from rmq.store.config import StoreConfig
 from rmq.store.data_dir import DataDirectory
 from rmq.store.left_ring import LeftRing

@@ -11,15 +11,12 @@ import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rmq._fastpath import (
-    FlushTimes,
-    LogWriter,
-    MappedFile,
-    RecordStatus,
-    TailRing,
-    Watermark,
-    check_record,
-)
+from rmq._fastpath.log.decode import RecordStatus, check_record
+from rmq._fastpath.log.flush_times import FlushTimes
+from rmq._fastpath.log.log_writer import LogWriter
+from rmq._fastpath.log.mapped_file import MappedFile
+from rmq._fastpath.log.tail_ring import TailRing
+from rmq._fastpath.log.watermark import Watermark
 from rmq.core.errors import LogFailed
 from rmq.protocol.records import decode_stored
 from rmq.store.config import FlushDiskType, StoreConfig

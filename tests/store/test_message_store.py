@@ -7,13 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from rmq._fastpath import (
-    RecordStatus,
-    check_record,
-    decode_record,
-    tags_code,
-    write_entries,
-)
+from rmq._fastpath.bytes.hashing import tags_code
+from rmq._fastpath.log.decode import RecordStatus, check_record, decode_record
+from rmq._fastpath.log.queue_file import write_entries
 from rmq.core.errors import DiskFull, LogFailed, StoreClosed, StoreError
 from rmq.protocol.batch import BatchItem
 from rmq.store import allocate, message_store

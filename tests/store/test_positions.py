@@ -2,7 +2,7 @@
 
 import pytest
 
-from rmq._fastpath import Watermark
+from rmq._fastpath.log.watermark import Watermark
 from rmq.store.config import FlushDiskType
 
 SYNC = {"flush_disk_type": FlushDiskType.SYNC_FLUSH}

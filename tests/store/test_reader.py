@@ -2,7 +2,7 @@
 
 import pytest
 
-from rmq._fastpath import RecordFlag
+from rmq._fastpath.log.layout import RecordFlag
 from rmq.protocol.records import encode_stored
 
 HEAD_SIZE = 88

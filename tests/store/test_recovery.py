@@ -4,7 +4,8 @@ import shutil
 
 import pytest
 
-from rmq._fastpath import decode_record, find_entries_end
+from rmq._fastpath.log.decode import decode_record
+from rmq._fastpath.log.queue_file import find_entries_end
 from rmq.core.errors import CorruptLog
 from rmq.store.checkpoint import Checkpoint
 from rmq.store.queues import consume_queue

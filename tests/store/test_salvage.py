@@ -2,7 +2,8 @@
 
 import pytest
 
-from rmq._fastpath import MappedFile, RecordEncoder
+from rmq._fastpath.log.encode import RecordEncoder
+from rmq._fastpath.log.mapped_file import MappedFile
 from rmq.store.salvage import (
     count_records,
     data_end,

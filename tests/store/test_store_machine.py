@@ -8,7 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from rmq._fastpath import decode_record
+from rmq._fastpath.log.decode import decode_record
 from rmq.core.clock import SystemClock
 from rmq.protocol.batch import BatchItem
 from rmq.protocol.message import Message

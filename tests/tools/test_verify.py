@@ -6,13 +6,9 @@ import struct
 import numpy as np
 import pytest
 
-from rmq._fastpath import (
-    MappedFile,
-    RecordStatus,
-    survey_log,
-    topic_hash,
-    walk_log,
-)
+from rmq._fastpath.log.decode import RecordStatus
+from rmq._fastpath.log.mapped_file import MappedFile
+from rmq._fastpath.log.scan import survey_log, topic_hash, walk_log
 from rmq.protocol.message import Message
 from rmq.store.queues.consume_queue import ENTRY_SIZE
 from rmq.tools.store_files import StoreFiles

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from rmq._fastpath import CommitTable
+from rmq._fastpath.handlers.commit_table import CommitTable
 from rmq.broker.quota import NamedQuota, Quota, peer_at
 from rmq.cluster.local_commits import LocalCommits
 from rmq.config.json_table import JsonTable

@@ -1,6 +1,6 @@
 """The queue of a message with a key. Java's `SelectMessageQueueByHash`."""
 
-from rmq._fastpath import java_hash
+from rmq._fastpath.bytes.hashing import java_hash
 
 
 def index_of_key(key: str, count: int) -> int:

@@ -13,7 +13,8 @@ from enum import IntEnum
 from itertools import islice
 from typing import NamedTuple
 
-from rmq._fastpath import RPC_BOUNDS_MS, SIZE_BOUNDS, RpcTime
+from rmq._fastpath.log.queue_tail import SIZE_BOUNDS
+from rmq._fastpath.reactor.rpc_times import RPC_BOUNDS_MS, RpcTime
 from rmq.core.measure import HistogramTable
 from rmq.core.offsets import PhysicalOffset, QueueOffset
 from rmq.observe.broker_view import BrokerView

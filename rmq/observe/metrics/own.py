@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rmq import __version__
-from rmq._fastpath import FLUSH_BOUNDS_S
+from rmq._fastpath.log.flush_times import FLUSH_BOUNDS_S
 from rmq.observe.findings import level_counts
 from rmq.observe.metrics.exposition import Family, Sample, histogram_samples
 from rmq.observe.monitored_broker import MonitoredBroker
 from rmq.remoting.server import RemotingServer
 
 if TYPE_CHECKING:
-    from rmq._fastpath import ReactorStatistics
+    from rmq._fastpath.reactor.reactor import ReactorStatistics
 
 _PAGE_SIZE = os.sysconf("SC_PAGE_SIZE")
 

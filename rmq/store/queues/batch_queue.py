@@ -20,7 +20,8 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
-from rmq._fastpath import QueueScan, ScanStop, TailSet
+from rmq._fastpath.log.queue_tail import TailSet
+from rmq._fastpath.log.scan import QueueScan, ScanStop
 from rmq.core.offsets import QueueOffset
 from rmq.protocol.batch import MAX_INNER_ITEMS
 from rmq.protocol.flags import INNER_BATCH

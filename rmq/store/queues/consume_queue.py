@@ -18,16 +18,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from rmq._fastpath import (
-    MappedFile,
-    QueueEntryLayout,
-    QueueTail,
-    TailSet,
-    clear_entries,
-    find_entries_end,
-    read_entry,
-    read_entry_at,
-)
+from rmq._fastpath.log.layout import QueueEntryLayout
+from rmq._fastpath.log.mapped_file import MappedFile
+from rmq._fastpath.log.queue_file import clear_entries, find_entries_end, read_entry_at
+from rmq._fastpath.log.queue_tail import QueueTail, TailSet
+from rmq._fastpath.log.scan import read_entry
 from rmq.core.errors import CorruptLog
 from rmq.core.offsets import QueueOffset
 from rmq.core.segments import is_name

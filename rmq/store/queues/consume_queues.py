@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from rmq._fastpath import TailSet
+from rmq._fastpath.log.queue_tail import TailSet
 from rmq.core.files import sync_directory
 from rmq.protocol.topics import is_lmq, is_queue_topic, validate_queue_topic
 from rmq.store.descriptors import DescriptorReserve

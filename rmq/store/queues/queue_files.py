@@ -15,7 +15,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TypeVar
 
-from rmq._fastpath import MappedFile
+from rmq._fastpath.log.mapped_file import MappedFile
 from rmq.core.errors import StoreError
 from rmq.store.descriptors import SHORTAGES, DescriptorReserve
 

@@ -13,7 +13,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from rmq._fastpath import write_entries
+from rmq._fastpath.log.queue_file import write_entries
 from rmq.store.allocate import as_store_error
 from rmq.store.descriptors import SHORTAGES, DescriptorReserve
 from rmq.store.queues.consume_queue import ConsumeQueue, FileWrite

@@ -5,7 +5,7 @@ With thousands of queues in a poll, computing them was a tenth of the cost of a 
 
 from collections.abc import ItemsView, Iterator, Mapping
 
-from rmq._fastpath import QueueTail
+from rmq._fastpath.log.queue_tail import QueueTail
 
 
 class TouchedQueues(Mapping[tuple[str, int], int]):

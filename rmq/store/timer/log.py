@@ -25,7 +25,8 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from rmq._fastpath import MappedFile, walk_units
+from rmq._fastpath.log.mapped_file import MappedFile
+from rmq._fastpath.log.timer_units import walk_units
 from rmq.core.files import sync_directory
 from rmq.store.allocate import FileAllocator
 from rmq.store.mapped_files import MappedFileQueue

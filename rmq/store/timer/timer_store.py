@@ -21,7 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from rmq._fastpath import add_units, due_records
+from rmq._fastpath.log.timer_units import add_units, due_records
 from rmq.core.clock import Clock
 from rmq.core.offsets import PhysicalOffset, QueueOffset
 from rmq.protocol.topics import TIMER_TOPIC

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rmq._fastpath import decode_record
+from rmq._fastpath.log.decode import decode_record
 from rmq.core.errors import StoreError
 from rmq.core.segments import Segment
 from rmq_spark.export.manifest import (

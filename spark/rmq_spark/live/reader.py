@@ -11,8 +11,8 @@ from typing import Final
 
 import pyarrow as pa
 
-from rmq._fastpath import RecordStatus
 from rmq._fastpath.arrow.columns import ColumnReader, Measured
+from rmq._fastpath.log.decode import RecordStatus
 from rmq.core.errors import RemoteProtocolError
 from rmq_spark.live.plan import Bundle
 from rmq_spark.live.puller import PulledRecords, Puller, PullSettings

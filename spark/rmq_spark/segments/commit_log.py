@@ -18,8 +18,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from rmq._fastpath import RecordStatus
 from rmq._fastpath.arrow.columns import walk_chain
+from rmq._fastpath.log.decode import RecordStatus
 from rmq.core.errors import CorruptLog, StoreError
 from rmq.core.segments import Segment, is_name, segments_of
 

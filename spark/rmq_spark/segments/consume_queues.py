@@ -16,7 +16,8 @@ from typing import Final
 
 import pyarrow as pa
 
-from rmq._fastpath import QueueEntryLayout, RecordLayout, RecordStatus, RecordView
+from rmq._fastpath.log.decode import RecordStatus, RecordView
+from rmq._fastpath.log.layout import QueueEntryLayout, RecordLayout
 from rmq.core.errors import ConfigError
 from rmq.core.segments import Segment, segments_of
 from rmq_spark.options import Options

@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from rmq._fastpath import QueueEntryLayout, RecordStatus
 from rmq._fastpath.arrow.columns import find_record, walk_chain
+from rmq._fastpath.log.decode import RecordStatus
+from rmq._fastpath.log.layout import QueueEntryLayout
 from rmq.core.segments import Segment, is_name
 from rmq_spark.segments.commit_log import (
     CHUNK_BYTES,

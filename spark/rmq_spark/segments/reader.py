@@ -13,8 +13,8 @@ from typing import Final
 
 import pyarrow as pa
 
-from rmq._fastpath import RecordStatus
 from rmq._fastpath.arrow.columns import ColumnReader, Measured, find_record
+from rmq._fastpath.log.decode import RecordStatus
 from rmq_spark.options import Options
 from rmq_spark.segments.commit_log import (
     CHUNK_BYTES,

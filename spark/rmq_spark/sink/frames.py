@@ -13,8 +13,8 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rmq._fastpath import java_hash
 from rmq._fastpath.arrow.items import ItemWriter, MapBuffers, RowFault
+from rmq._fastpath.bytes.hashing import java_hash
 from rmq.client.admin import Queue
 from rmq.client.compression import FLAGS, make_compressor
 from rmq.client.message import RESERVED

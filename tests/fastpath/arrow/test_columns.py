@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rmq._fastpath import RecordStatus, decode_record
 from rmq._fastpath.arrow.columns import COLUMNS, ColumnReader, find_record, walk_chain
+from rmq._fastpath.log.decode import RecordStatus, decode_record
 from rmq.protocol.batch import BatchItem, encode_batch
 from tests.golden.recordings import read_rows
 from tests.model.record import MAGIC_BLANK, ModelRecord

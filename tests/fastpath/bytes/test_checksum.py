@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmq._fastpath import body_crc, crc32
+from rmq._fastpath.bytes.checksum import body_crc, crc32
 
 PATTERN = bytes((i * 131 + i // 251) % 256 for i in range(5_100))
 

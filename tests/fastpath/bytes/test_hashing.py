@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmq._fastpath import java_hash, tags_code
+from rmq._fastpath.bytes.hashing import java_hash, tags_code
 from tests.model import hashing as model
 
 ANY_TEXT = st.text(st.characters(exclude_categories=()), max_size=40)

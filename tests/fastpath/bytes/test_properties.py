@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmq._fastpath import decode_properties
+from rmq._fastpath.bytes.properties import decode_properties
 
 
 def model(text):

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmq._fastpath import UniqueKeys
+from rmq._fastpath.bytes.unique_keys import UniqueKeys
 from rmq._fastpath.client.packing import PackedMessage, join, pack_plain
 from rmq.client.message import Message, properties_of
 from rmq.core.errors import LocalProtocolError

@@ -8,7 +8,6 @@ import trio
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from rmq._fastpath import RecordEncoder
 from rmq._fastpath.client.messages import decode_messages
 from rmq._fastpath.client.process_queue import (
     MAX_SPAN,
@@ -17,6 +16,7 @@ from rmq._fastpath.client.process_queue import (
     ProcessQueue,
 )
 from rmq._fastpath.client.process_queue import FetchBuffer as Handed
+from rmq._fastpath.log.encode import RecordEncoder
 
 
 class FetchBuffer(NamedTuple):

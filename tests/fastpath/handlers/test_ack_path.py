@@ -2,7 +2,9 @@
 
 import pytest
 
-from rmq._fastpath import AckMarks, AckPath, AckTable, TailSet
+from rmq._fastpath.handlers.ack_path import AckPath
+from rmq._fastpath.handlers.ack_table import AckMarks, AckTable
+from rmq._fastpath.log.queue_tail import TailSet
 from rmq.protocol.command import Command
 from rmq.protocol.frames import encode
 from tests.fastpath.wire import Wire

@@ -4,13 +4,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rmq._fastpath import (
-    RecordLayout,
+from rmq._fastpath.log.decode import (
     RecordStatus,
     RecordView,
     check_record,
     decode_record,
 )
+from rmq._fastpath.log.layout import RecordLayout
 from tests.model.record import MAGIC_BLANK, MAGIC_V1, ModelRecord, status_of
 
 I32 = st.integers(-(2**31), 2**31 - 1)

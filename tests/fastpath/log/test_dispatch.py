@@ -4,13 +4,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rmq._fastpath import (
-    MappedFile,
-    QueueDispatcher,
-    QueueTail,
-    RecordEncoder,
-    RecordStatus,
-)
+from rmq._fastpath.log.decode import RecordStatus
+from rmq._fastpath.log.dispatch import QueueDispatcher
+from rmq._fastpath.log.encode import RecordEncoder
+from rmq._fastpath.log.mapped_file import MappedFile
+from rmq._fastpath.log.queue_tail import QueueTail
 
 FILE_SIZE = 1 << 16
 

@@ -6,12 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rmq._fastpath import (
-    MappedFile,
-    RecordEncoder,
-    java_hash,
-    record_size,
-)
+from rmq._fastpath.bytes.hashing import java_hash
+from rmq._fastpath.log.encode import RecordEncoder, record_size
+from rmq._fastpath.log.mapped_file import MappedFile
 from tests.model import hashing
 from tests.model.record import ModelRecord
 

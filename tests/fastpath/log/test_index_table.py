@@ -4,15 +4,11 @@ import struct
 
 import pytest
 
-from rmq._fastpath import (
-    IndexTable,
-    MappedFile,
-    RecordEncoder,
-    RecordStatus,
-    find_in_log,
-    index_file_size,
-    java_hash,
-)
+from rmq._fastpath.bytes.hashing import java_hash
+from rmq._fastpath.log.decode import RecordStatus
+from rmq._fastpath.log.encode import RecordEncoder
+from rmq._fastpath.log.index_table import IndexTable, find_in_log, index_file_size
+from rmq._fastpath.log.mapped_file import MappedFile
 
 SLOTS, ENTRIES = 7, 12
 TIMES = {"begin_ms": 0, "end_ms": 10**15}

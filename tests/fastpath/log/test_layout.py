@@ -2,7 +2,12 @@
 
 import struct
 
-from rmq._fastpath import QueueEntryLayout, RecordFlag, RecordLayout, RecordMagic
+from rmq._fastpath.log.layout import (
+    QueueEntryLayout,
+    RecordFlag,
+    RecordLayout,
+    RecordMagic,
+)
 
 
 def test_record_heads_add_up():

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rmq._fastpath import MappedFile, Watermark
+from rmq._fastpath.log.mapped_file import MappedFile
+from rmq._fastpath.log.watermark import Watermark
 from tests.pages import dirty_bytes, drop_pages
 
 SIZE = 64 * 1024
@@ -218,7 +219,7 @@ def test_failed_flush_names_the_file_and_moves_nothing(file, path):
 
 NO_FALLOCATE = """
 import ctypes, errno, platform, struct, sys
-from rmq._fastpath import MappedFile
+from rmq._fastpath.log.mapped_file import MappedFile
 
 number = {"x86_64": 285, "aarch64": 47}[platform.machine()]
 program = b"".join(
@@ -433,7 +434,7 @@ def test_dropped_pages_are_loaded(disk_path):
 def test_what_a_killed_process_wrote_is_there(path):
     script = (
         "import os, signal, sys\n"
-        "from rmq._fastpath import MappedFile\n"
+        "from rmq._fastpath.log.mapped_file import MappedFile\n"
         f"file = MappedFile(sys.argv[1], {SIZE}, create=True)\n"
         "file.allocate(20000)\n"
         "file.append(b'm' * 5000)\n"

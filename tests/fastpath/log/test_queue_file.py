@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rmq._fastpath import (
+from rmq._fastpath.log.queue_file import (
     clear_entries,
     find_entries_end,
     read_entry_at,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rmq._fastpath import SIZE_BOUNDS, QueueTail, TailSet
+from rmq._fastpath.log.queue_tail import SIZE_BOUNDS, QueueTail, TailSet
 from tests.model.queue_scan import Entry
 
 I64 = st.integers(-(2**63), 2**63 - 1)

@@ -2,15 +2,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rmq._fastpath import (
-    MappedFile,
-    RecordEncoder,
-    RecordStatus,
-    ScanStop,
-    read_entry,
-    scan_queue,
-    walk_log,
-)
+from rmq._fastpath.log.decode import RecordStatus
+from rmq._fastpath.log.encode import RecordEncoder
+from rmq._fastpath.log.mapped_file import MappedFile
+from rmq._fastpath.log.scan import ScanStop, read_entry, scan_queue, walk_log
 from tests.model import hashing
 from tests.model import queue_scan as model
 from tests.model.queue_scan import FILLER_SIZE, Entry

@@ -4,7 +4,10 @@ import os
 
 import pytest
 
-from rmq._fastpath import LogTail, MappedFile, QueueTail, RecordEncoder
+from rmq._fastpath.log.encode import RecordEncoder
+from rmq._fastpath.log.mapped_file import MappedFile
+from rmq._fastpath.log.queue_tail import QueueTail
+from rmq._fastpath.log.tail import LogTail
 from tests.model.record import ModelRecord
 
 BORN = bytes([127, 0, 0, 1, 0, 0, 0x2A, 0xF8])

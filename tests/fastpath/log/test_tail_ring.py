@@ -8,13 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rmq._fastpath import (
-    RecordStatus,
-    TailRing,
-    check_record,
-    decode_record,
-    walk_log,
-)
+from rmq._fastpath.log.decode import RecordStatus, check_record, decode_record
+from rmq._fastpath.log.scan import walk_log
+from rmq._fastpath.log.tail_ring import TailRing
 from tests.model.record import ModelRecord
 from tests.model.tail_ring import ModelRing
 
@@ -180,7 +176,7 @@ def test_what_is_no_ring_is_refused(path):
 def test_what_a_killed_process_appended_is_there(path):
     script = (
         "import os, signal, sys\n"
-        "from rmq._fastpath import TailRing\n"
+        "from rmq._fastpath.log.tail_ring import TailRing\n"
         f"ring = TailRing(sys.argv[1], 9, size={SIZE}, begin=4096)\n"
         "ring.add(b'k' * 5000)\n"
         "ring.mark_written(4100)\n"

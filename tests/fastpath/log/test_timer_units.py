@@ -6,7 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmq._fastpath import RecordEncoder, add_units, java_hash, walk_units
+from rmq._fastpath.bytes.hashing import java_hash
+from rmq._fastpath.log.encode import RecordEncoder
+from rmq._fastpath.log.timer_units import add_units, walk_units
 from rmq.protocol.records import decode_stored
 from rmq.store.allocate import FileAllocator
 from rmq.store.timer.log import NO_UNIT, UNIT_SIZE, TimerLog, TimerUnit

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmq._fastpath import Watermark
+from rmq._fastpath.log.watermark import Watermark
 
 
 def is_readable(descriptor: int) -> bool:

@@ -7,7 +7,7 @@ import struct
 
 import pytest
 
-from rmq._fastpath import EventKind
+from rmq._fastpath.reactor.connections import EventKind
 from tests.fastpath.wire import Wire, frame, is_readable, tiny
 
 OUTBOX_PAUSE = 256 * 1024

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmq._fastpath import Grants
-from rmq._fastpath.reactor.grants import SignedTemplates
+from rmq._fastpath.reactor.grants import Grants, SignedTemplates
 from rmq._fastpath.reactor.signatures import hmac_sha1
 from rmq.access.signature import is_signed, sign
 from rmq.protocol.codes import LanguageCode, SerializeType

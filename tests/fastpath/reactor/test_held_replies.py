@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rmq._fastpath import Watermark
+from rmq._fastpath.log.watermark import Watermark
 from tests.fastpath.wire import Wire, frame, is_readable
 
 # -- held replies

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rmq._fastpath import EventKind
+from rmq._fastpath.reactor.connections import EventKind
 from rmq.protocol.frames import FrameDecoder, decode
 from tests.fastpath.wire import Wire, frame, tiny
 

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from rmq._fastpath import Reactor, Watermark
+from rmq._fastpath.log.watermark import Watermark
 from rmq._fastpath.reactor.native import NativeHandler
+from rmq._fastpath.reactor.reactor import Reactor
 from rmq.protocol.command import Command
 from rmq.protocol.frames import FrameDecoder, encode
 

@@ -3,7 +3,7 @@
 import threading
 import time
 
-from rmq._fastpath import HeartbeatPath
+from rmq._fastpath.handlers.heartbeat_path import HeartbeatPath
 from rmq.protocol.command import Command
 from rmq.protocol.frames import encode
 from tests.fastpath.wire import Wire, frame

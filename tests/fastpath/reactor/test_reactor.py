@@ -2,7 +2,7 @@
 
 import pytest
 
-from rmq._fastpath import EventKind
+from rmq._fastpath.reactor.connections import EventKind
 from tests.fastpath.wire import fill, frame, is_readable, tiny
 
 BUFFER_START = 16 * 1024

@@ -1,6 +1,6 @@
 """RpcTimes: how long answers took."""
 
-from rmq._fastpath import RPC_BOUNDS_MS, RpcTimes
+from rmq._fastpath.reactor.rpc_times import RPC_BOUNDS_MS, RpcTimes
 
 MS = 1_000_000
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rmq._fastpath import HeartbeatPath
+from rmq._fastpath.handlers.heartbeat_path import HeartbeatPath
 from rmq.protocol.bodies.groups import SubscriptionGroupConfig
 from rmq.protocol.codes import LanguageCode, RequestCode
 from rmq.protocol.command import FLAG_ONEWAY, Command

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rmq._fastpath import decode_record
+from rmq._fastpath.log.decode import decode_record
 from rmq.protocol.codes import RequestCode, ResponseCode
 
 FOREVER = {"beginTimestamp": 0, "endTimestamp": 2**63 - 1}

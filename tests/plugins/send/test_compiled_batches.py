@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rmq._fastpath import EventKind
+from rmq._fastpath.reactor.connections import EventKind
 from rmq.protocol.batch import MAX_ITEMS, BatchItem, encode_batch
 from rmq.protocol.command import FLAG_ONEWAY
 from rmq.protocol.frames import FrameDecoder, decode

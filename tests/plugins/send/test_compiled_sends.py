@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rmq._fastpath import EventKind
+from rmq._fastpath.reactor.connections import EventKind
 from rmq.protocol.bodies.topics import TopicConfig
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import FLAG_ONEWAY

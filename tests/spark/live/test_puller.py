@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rmq._fastpath import RecordEncoder
+from rmq._fastpath.log.encode import RecordEncoder
 from rmq.core.errors import PeerError, RemoteProtocolError
 from rmq.outgoing.identity import ANONYMOUS
 from rmq.outgoing.refused import AnswerRefused

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rmq._fastpath import java_hash
+from rmq._fastpath.bytes.hashing import java_hash
 from rmq.client.admin import Queue
 from rmq.protocol.batch import BatchItem, decode_batch
 from rmq.protocol.properties import decode_properties

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pyarrow as pa
 import pytest
 
-from rmq._fastpath import java_hash
+from rmq._fastpath.bytes.hashing import java_hash
 from rmq.client.admin import AdminClient
 from rmq.core.errors import ConfigError
 from rmq.testing import BrokerThread

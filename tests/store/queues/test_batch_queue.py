@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmq._fastpath import TailSet
+from rmq._fastpath.log.queue_tail import TailSet
 from rmq.core.errors import StoreError
 from rmq.protocol.flags import INNER_BATCH, NEED_UNWRAP
 from rmq.protocol.records import decode_stored

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from rmq._fastpath import TailSet
+from rmq._fastpath.log.queue_tail import TailSet
 from rmq.core.errors import CorruptLog, StoreError
 from rmq.store.descriptors import DescriptorReserve
 from rmq.store.queues.consume_queue import FILLER_SIZE, ConsumeQueue

@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from rmq._fastpath import decode_record
+from rmq._fastpath.log.decode import decode_record
 from rmq.store.queues.queue_ends import NAME
 
 

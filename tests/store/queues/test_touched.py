@@ -1,6 +1,6 @@
 """The ends of queues are made when somebody looks at them."""
 
-from rmq._fastpath import QueueTail
+from rmq._fastpath.log.queue_tail import QueueTail
 from rmq.store.queues.touched import TouchedQueues
 
 

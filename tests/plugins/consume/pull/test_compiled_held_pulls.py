@@ -11,7 +11,7 @@ import trio
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rmq._fastpath import EventKind
+from rmq._fastpath.reactor.connections import EventKind
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import Command
 from rmq.protocol.frames import FrameDecoder, encode
