@@ -21,9 +21,7 @@ from rmq_plugins.consume.checks import (
     decode_handle,
 )
 from rmq_plugins.consume.lite.dispatch import LiteDispatch
-from rmq_plugins.consume.lite.orders import LiteOrders
-from rmq_plugins.consume.lite.queues import LiteQueues
-from rmq_plugins.consume.lite.rules import LiteRules
+from rmq_plugins.consume.lite.tables import LiteTables
 from rmq_plugins.consume.queue_order import ANOTHER_POP, NOT_POPPED
 
 
@@ -33,17 +31,13 @@ class LiteAcks:
     def __init__(
         self,
         broker: BrokerContext,
-        rules: LiteRules,
-        queues: LiteQueues,
-        orders: LiteOrders,
+        tables: LiteTables,
         dispatch: LiteDispatch,
     ) -> None:
         self._checks = ConsumeChecks(broker)
         self._offsets = broker.offsets
         self._clock = broker.clock
-        self._rules = rules
-        self._queues = queues
-        self._orders = orders
+        self._rules, self._queues, _, self._orders = tables
         self._dispatch = dispatch
 
     def ack(self, request: Command, connection: Connection) -> Command:

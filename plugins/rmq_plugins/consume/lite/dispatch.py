@@ -18,10 +18,7 @@ from rmq.plugin import Alarm, BrokerContext
 from rmq_plugins.consume.held_pops import ANY_QUEUE, HeldPops
 from rmq_plugins.consume.lite.config import LiteConfig
 from rmq_plugins.consume.lite.events import Events
-from rmq_plugins.consume.lite.orders import LiteOrders
-from rmq_plugins.consume.lite.queues import LiteQueues
-from rmq_plugins.consume.lite.rules import LiteRules
-from rmq_plugins.consume.lite.subscriptions import Subscriptions
+from rmq_plugins.consume.lite.tables import LiteTables
 
 TRIES: Final = 32
 """Clients of a group that one event tries."""
@@ -46,20 +43,14 @@ class LiteDispatch:
         self,
         broker: BrokerContext,
         config: LiteConfig,
-        rules: LiteRules,
-        queues: LiteQueues,
-        subscriptions: Subscriptions,
-        orders: LiteOrders,
+        tables: LiteTables,
         held: HeldPops,
     ) -> None:
         self._clock = broker.clock
         self._offsets = broker.offsets
         self._next_turn = broker.next_turn
         self._config = config
-        self._rules = rules
-        self._queues = queues
-        self._subscriptions = subscriptions
-        self._orders = orders
+        self._rules, self._queues, self._subscriptions, self._orders = tables
         self._held = held
         self._blocked: dict[str, int] = {}
         """Clients that did not pop their events, with the end of BLOCKED_MS."""

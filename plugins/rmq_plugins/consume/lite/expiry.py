@@ -23,10 +23,8 @@ from rmq.plugin import (
 )
 from rmq_plugins.consume.lite.config import LiteConfig
 from rmq_plugins.consume.lite.dispatch import LiteDispatch
-from rmq_plugins.consume.lite.orders import LiteOrders
-from rmq_plugins.consume.lite.queues import LiteQueues
-from rmq_plugins.consume.lite.rules import LiteRules, expiration_minutes, is_lite
-from rmq_plugins.consume.lite.subscriptions import Subscriptions
+from rmq_plugins.consume.lite.rules import expiration_minutes, is_lite
+from rmq_plugins.consume.lite.tables import LiteTables
 
 TURN_SIZE: Final = 50
 """Lite topics that the check reads in one turn."""
@@ -44,10 +42,7 @@ class LiteExpiry:
         self,
         broker: BrokerContext,
         config: LiteConfig,
-        rules: LiteRules,
-        queues: LiteQueues,
-        subscriptions: Subscriptions,
-        orders: LiteOrders,
+        tables: LiteTables,
         dispatch: LiteDispatch,
     ) -> None:
         self._clock = broker.clock
@@ -58,10 +53,7 @@ class LiteExpiry:
         self._messages = broker.messages
         self._next_turn = broker.next_turn
         self._config = config
-        self._rules = rules
-        self._queues = queues
-        self._subscriptions = subscriptions
-        self._orders = orders
+        self._rules, self._queues, self._subscriptions, self._orders = tables
         self._dispatch = dispatch
 
     async def run(self) -> None:

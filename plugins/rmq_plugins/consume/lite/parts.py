@@ -13,6 +13,7 @@ from rmq_plugins.consume.lite.rules import LiteRules
 from rmq_plugins.consume.lite.sharding import Sharding
 from rmq_plugins.consume.lite.subscribing import LiteSubscribing
 from rmq_plugins.consume.lite.subscriptions import Subscriptions
+from rmq_plugins.consume.lite.tables import LiteTables
 from rmq_plugins.consume.lite.tools import LiteTools
 
 
@@ -21,17 +22,11 @@ class LiteParts:
 
     def __init__(self, broker: BrokerContext, config: LiteConfig) -> None:
         self.held = HeldPops(broker)
-        self.rules = LiteRules(broker)
-        self.queues = LiteQueues(broker)
-        self.subscriptions = Subscriptions()
-        self.orders = LiteOrders()
-        tables = self.queues, self.subscriptions, self.orders
-        self.dispatch = LiteDispatch(broker, config, self.rules, *tables, self.held)
-        self.pops = LitePops(broker, *tables, self.dispatch, self.held)
-        self.acks = LiteAcks(
-            broker, self.rules, self.queues, self.orders, self.dispatch
-        )
-        rest = self.rules, *tables, self.dispatch
-        self.subscribing = LiteSubscribing(broker, config, *rest)
-        self.expiry = LiteExpiry(broker, config, *rest)
-        self.tools = LiteTools(broker, *rest, Sharding(broker))
+        rules, queues = LiteRules(broker), LiteQueues(broker)
+        tables = LiteTables(rules, queues, Subscriptions(), LiteOrders())
+        self.dispatch = LiteDispatch(broker, config, tables, self.held)
+        self.pops = LitePops(broker, tables, self.dispatch, self.held)
+        self.acks = LiteAcks(broker, tables, self.dispatch)
+        self.subscribing = LiteSubscribing(broker, config, tables, self.dispatch)
+        self.expiry = LiteExpiry(broker, config, tables, self.dispatch)
+        self.tools = LiteTools(broker, tables, self.dispatch, Sharding(broker))

@@ -32,10 +32,8 @@ from rmq_plugins.consume.answers import FOUND, NOTHING
 from rmq_plugins.consume.checks import MAX_INVISIBLE_MS, MAX_MESSAGES
 from rmq_plugins.consume.held_pops import ANY_QUEUE, EmptyAnswer, HeldPop, HeldPops
 from rmq_plugins.consume.lite.dispatch import LiteDispatch
-from rmq_plugins.consume.lite.orders import LiteOrders
-from rmq_plugins.consume.lite.queues import LiteQueues
 from rmq_plugins.consume.lite.rules import bound_topic, is_lite
-from rmq_plugins.consume.lite.subscriptions import Subscriptions
+from rmq_plugins.consume.lite.tables import LiteTables
 from rmq_plugins.consume.queue_order import QueueOrder
 
 _MOVED: Final = (
@@ -69,9 +67,7 @@ class LitePops:
     def __init__(
         self,
         broker: BrokerContext,
-        queues: LiteQueues,
-        subscriptions: Subscriptions,
-        orders: LiteOrders,
+        tables: LiteTables,
         dispatch: LiteDispatch,
         held: HeldPops,
     ) -> None:
@@ -84,9 +80,7 @@ class LitePops:
         self._messages = broker.messages
         self._statistics = broker.statistics
         self._name = broker.config.broker_ip1 or broker.address
-        self._queues = queues
-        self._subscriptions = subscriptions
-        self._orders = orders
+        _, self._queues, self._subscriptions, self._orders = tables
         self._dispatch = dispatch
         self._held = held
 

@@ -22,14 +22,11 @@ from rmq.protocol.headers.lite import NotifyUnsubscribeLiteRequestHeader
 from rmq.protocol.topics import is_lite_topic, lite_queue, split_lite_queue
 from rmq_plugins.consume.lite.config import LiteConfig
 from rmq_plugins.consume.lite.dispatch import LiteDispatch
-from rmq_plugins.consume.lite.orders import LiteOrders
-from rmq_plugins.consume.lite.queues import LiteQueues
-from rmq_plugins.consume.lite.rules import LiteRules
 from rmq_plugins.consume.lite.subscriptions import (
     Subscription,
-    Subscriptions,
     wildcard_entry,
 )
+from rmq_plugins.consume.lite.tables import LiteTables
 
 FIRST: Final = OffsetOption(type="POLICY", value=1)
 
@@ -41,10 +38,7 @@ class LiteSubscribing:
         self,
         broker: BrokerContext,
         config: LiteConfig,
-        rules: LiteRules,
-        queues: LiteQueues,
-        subscriptions: Subscriptions,
-        orders: LiteOrders,
+        tables: LiteTables,
         dispatch: LiteDispatch,
     ) -> None:
         self._clock = broker.clock
@@ -52,10 +46,7 @@ class LiteSubscribing:
         self._offsets = broker.offsets
         self._next_turn = broker.next_turn
         self._config = config
-        self._rules = rules
-        self._queues = queues
-        self._subscriptions = subscriptions
-        self._orders = orders
+        self._rules, self._queues, self._subscriptions, self._orders = tables
         self._dispatch = dispatch
         self._actions = {
             "PARTIAL_ADD": self._add,

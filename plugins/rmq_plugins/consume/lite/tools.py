@@ -30,16 +30,13 @@ from rmq.protocol.headers.lite import (
 from rmq.protocol.topics import lite_queue, split_lite_queue
 from rmq_plugins.consume.answers import UNSET
 from rmq_plugins.consume.lite.dispatch import LiteDispatch
-from rmq_plugins.consume.lite.orders import LiteOrders
-from rmq_plugins.consume.lite.queues import LiteQueues
 from rmq_plugins.consume.lite.rules import (
-    LiteRules,
     bound_topic,
     expiration_minutes,
     is_lite,
 )
 from rmq_plugins.consume.lite.sharding import Sharding
-from rmq_plugins.consume.lite.subscriptions import Subscriptions
+from rmq_plugins.consume.lite.tables import LiteTables
 
 MAX_NAMES: Final = 10_000
 """Java's limit of lite topics in an answer."""
@@ -55,10 +52,7 @@ class LiteTools:
     def __init__(
         self,
         broker: BrokerContext,
-        rules: LiteRules,
-        queues: LiteQueues,
-        subscriptions: Subscriptions,
-        orders: LiteOrders,
+        tables: LiteTables,
         dispatch: LiteDispatch,
         sharding: Sharding,
     ) -> None:
@@ -69,10 +63,7 @@ class LiteTools:
         self._consume_queues = broker.queues
         self._store_config = broker.store_config
         self._next_turn = broker.next_turn
-        self._rules = rules
-        self._queues = queues
-        self._subscriptions = subscriptions
-        self._orders = orders
+        self._rules, self._queues, self._subscriptions, self._orders = tables
         self._dispatch = dispatch
         self._sharding = sharding
 
