@@ -16,10 +16,11 @@ HEAD = """\
 # Configuration of rmq
 
 Every key that rmq reads; `rmq config document` prints this page from the code. Files
-are Java properties, and rmq reads them as Java's brokers do, with the same keys; keys
-that begin with `rmq.` or `plugin.` are rmq's own. Precedence: options of the command
-line, then variables (`RMQ_LISTEN_PORT` for `listenPort`, and so on by the name of the
-field, and `NAMESRV_ADDR`), then the file, then the default.
+are Java properties, and rmq reads them as Java's brokers do, with the same keys. Keys
+that begin with `rmq.` or `plugin.` are rmq's own. Options of the command line come
+before variables, variables before the file, and the file before the default.
+`listenPort` has the variable `RMQ_LISTEN_PORT`, and so on by the name of the field;
+`NAMESRV_ADDR` is read as well.
 
 ```
 rmq config check conf/broker.conf              typos, limits, swallowed comments, sizes
@@ -30,7 +31,7 @@ kill -HUP <pid>                                read the file again
 
 A key marked "live" may change while the process runs. Either edit the file and send
 SIGHUP, or use `mqadmin updateBrokerConfig` (request 25) and `updateNamesrvConfig`
-(318), which also rewrite the file and save the old one as `.bak`. rmq refuses the whole
+(318). These also rewrite the file and save the old one as `.bak`. rmq refuses the whole
 change if a key is not live or out of its limits, and the answer names the key. The name
 server refuses unknown keys, too; the broker ignores them as Java does, with a line in
 its log. At a SIGHUP, rmq logs the changed keys that are not live; they take effect at
@@ -44,9 +45,9 @@ similar known key.
 UNUSED_HEAD = """\
 ## Java's keys without effect
 
-rmq accepts these keys and logs them once at the start. If the reason says that a
-feature is missing, `rmq config check` and `--strict-config` report a problem; otherwise
-it is a note.
+rmq accepts these keys and logs them once at the start. If the reason is that a feature
+is missing, `rmq config check` and `--strict-config` report a problem; otherwise it is a
+note.
 """
 
 _OF_THE_MACHINE = {"brokerName": "the host's name", "namesrvAddr": "`$NAMESRV_ADDR`"}
