@@ -17,13 +17,7 @@ from typing import Final
 
 import trio
 
-from rmq.plugin import (
-    BrokerContext,
-    Foreign,
-    GetStatus,
-    PutStatus,
-    QueueOffset,
-)
+from rmq.plugin import BrokerContext, Foreign, GetStatus, PutStatus, QueueOffset
 from rmq.plugin.native import QueueTail
 from rmq.protocol import properties as names
 from rmq.protocol.message import Message

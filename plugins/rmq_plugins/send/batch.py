@@ -68,10 +68,7 @@ class BatchHandler:
         self._max_size = broker.store_config.max_message_size
 
     def send(
-        self,
-        request: Command,
-        header: SendMessageRequestHeader,
-        connection: Connection,
+        self, request: Command, header: SendMessageRequestHeader, connection: Connection
     ) -> Command | Held | Later:
         """Store the messages of a batch."""
         if not request.body:

@@ -26,11 +26,7 @@ from rmq.protocol.bodies.statistics import SNDBCK2DLQ_TIMES
 from rmq.protocol.bodies.topics import TopicConfig
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import Command
-from rmq.protocol.flags import (
-    PERM_READ_WRITE,
-    TOPIC_UNIT_SUB,
-    is_writable,
-)
+from rmq.protocol.flags import PERM_READ_WRITE, TOPIC_UNIT_SUB, is_writable
 from rmq.protocol.headers.send import ConsumerSendMsgBackRequestHeader
 from rmq.protocol.message import Message
 from rmq.protocol.records import StoredMessage

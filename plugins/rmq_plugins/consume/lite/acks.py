@@ -29,10 +29,7 @@ class LiteAcks:
     """The lite part of Java's `AckMessageProcessor` and its sibling for times."""
 
     def __init__(
-        self,
-        broker: BrokerContext,
-        tables: LiteTables,
-        dispatch: LiteDispatch,
+        self, broker: BrokerContext, tables: LiteTables, dispatch: LiteDispatch
     ) -> None:
         self._checks = ConsumeChecks(broker)
         self._offsets = broker.offsets

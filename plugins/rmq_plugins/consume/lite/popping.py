@@ -172,8 +172,7 @@ class LitePops:
             )
         if not group.consume_enable:
             raise RequestRejected(
-                ResponseCode.NO_PERMISSION,
-                f"subscription group no permission, {name}",
+                ResponseCode.NO_PERMISSION, f"subscription group no permission, {name}"
             )
         if bound_topic(group) != header.topic:
             raise _invalid(f"subscription bind topic not match, {name}")

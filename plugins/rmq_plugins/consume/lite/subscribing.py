@@ -22,10 +22,7 @@ from rmq.protocol.headers.lite import NotifyUnsubscribeLiteRequestHeader
 from rmq.protocol.topics import is_lite_topic, lite_queue, split_lite_queue
 from rmq_plugins.consume.lite.config import LiteConfig
 from rmq_plugins.consume.lite.dispatch import LiteDispatch
-from rmq_plugins.consume.lite.subscriptions import (
-    Subscription,
-    wildcard_entry,
-)
+from rmq_plugins.consume.lite.subscriptions import Subscription, wildcard_entry
 from rmq_plugins.consume.lite.tables import LiteTables
 
 FIRST: Final = OffsetOption(type="POLICY", value=1)

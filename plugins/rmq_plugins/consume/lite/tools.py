@@ -30,11 +30,7 @@ from rmq.protocol.headers.lite import (
 from rmq.protocol.topics import lite_queue, split_lite_queue
 from rmq_plugins.consume.answers import UNSET
 from rmq_plugins.consume.lite.dispatch import LiteDispatch
-from rmq_plugins.consume.lite.rules import (
-    bound_topic,
-    expiration_minutes,
-    is_lite,
-)
+from rmq_plugins.consume.lite.rules import bound_topic, expiration_minutes, is_lite
 from rmq_plugins.consume.lite.sharding import Sharding
 from rmq_plugins.consume.lite.tables import LiteTables
 
@@ -194,9 +190,7 @@ class LiteTools:
             )
 
     async def _show_largest_lags(
-        self,
-        body: GetLiteGroupInfoResponseBody,
-        header: GetLiteGroupInfoRequestHeader,
+        self, body: GetLiteGroupInfoResponseBody, header: GetLiteGroupInfoRequestHeader
     ) -> None:
         """Add the lite topics in which the group has the largest lags."""
         limit = max(0, min(header.top_k, MAX_NAMES))

@@ -124,11 +124,7 @@ class AckHandler:
         self, header: AckMessageRequestHeader, handle: PopHandle, offsets: list[int]
     ) -> None:
         """Ack messages of one checkpoint, in memory or by a record."""
-        key = (
-            header.topic, header.consumer_group, header.queue_id, handle.start,
-            handle.pop_ms,
-        )  # fmt: skip
-        checkpoint = self._checkpoints.by_key.get(key)
+        checkpoint = self._find_checkpoint(header, handle)
         is_stored = True
         if checkpoint is not None:
             for offset in offsets:
@@ -142,6 +138,12 @@ class AckHandler:
             raise RequestRejected(
                 ResponseCode.SYSTEM_ERROR, "the ack is not stored: the store is busy"
             )
+
+    def _find_checkpoint(
+        self, header: AckMessageRequestHeader, handle: PopHandle
+    ) -> Checkpoint | None:
+        queue = header.topic, header.consumer_group, header.queue_id
+        return self._checkpoints.by_key.get((*queue, handle.start, handle.pop_ms))
 
     def _rebuild_checkpoint(
         self, header: AckMessageRequestHeader, handle: PopHandle
@@ -225,11 +227,7 @@ class AckHandler:
         Return the time of POP in its new handle; None if the store is busy.
         """
         pop_ms = max(self._clock.now_ms(), handle.pop_ms + 1)
-        key = (
-            header.topic, header.consumer_group, header.queue_id, handle.start,
-            handle.pop_ms,
-        )  # fmt: skip
-        old = self._checkpoints.by_key.get(key)
+        old = self._find_checkpoint(header, handle)
         if old is not None and header.offset not in old.marks.open_offsets():
             return pop_ms  # acked or revived already
         queue = (

@@ -91,8 +91,7 @@ class PopChecks(ConsumeChecks):
         group = self.find_group(name, connection)
         if not group.consume_enable:
             raise RequestRejected(
-                ResponseCode.NO_PERMISSION,
-                f"subscription group no permission, {name}",
+                ResponseCode.NO_PERMISSION, f"subscription group no permission, {name}"
             )
         return PopPlan(topic, group, build_pop_filter(expression, kind))
 

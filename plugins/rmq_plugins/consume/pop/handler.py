@@ -13,10 +13,7 @@ from rmq.plugin import BrokerContext, Connection, RequestRejected
 from rmq.plugin.native import AckMarks
 from rmq.protocol.command import Command
 from rmq.protocol.handles import ORDERED_REVIVE_QUEUE, PopHandle
-from rmq.protocol.headers.pop import (
-    PopMessageRequestHeader,
-    PopMessageResponseHeader,
-)
+from rmq.protocol.headers.pop import PopMessageRequestHeader, PopMessageResponseHeader
 from rmq_plugins.consume.answers import FOUND, NOTHING
 from rmq_plugins.consume.checks import MAX_INVISIBLE_MS
 from rmq_plugins.consume.filters import MessageFilter

@@ -47,10 +47,7 @@ class PullChecks(ConsumeChecks):
         self._filters = broker.filters
 
     def plan(
-        self,
-        request: Command,
-        header: PullMessageRequestHeader,
-        connection: Connection,
+        self, request: Command, header: PullMessageRequestHeader, connection: Connection
     ) -> PullPlan:
         """Return the plan of a pull, or refuse it."""
         self._check_broker(request)

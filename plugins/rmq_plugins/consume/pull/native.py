@@ -37,9 +37,7 @@ class NativePulls:
         self._statistics = broker.statistics
         broker.statistics.sources.append(self._count_all_served)
         self.table: PullTable = broker.messages.pull_table(
-            version=WIRE_VERSION,
-            commits=broker.offsets.commit_table,
-            on_work=on_work,
+            version=WIRE_VERSION, commits=broker.offsets.commit_table, on_work=on_work
         )
         self.path = PullPath(self.table)
         self._views: dict[ViewKey, PullView] = {}
