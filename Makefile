@@ -26,16 +26,16 @@ run: $(VENV)/.ready  ## compile and start a broker with its name server on loopb
 	@echo '  $$ $(BIN)/rmq broker $(ARGS)     . $(VENV)/bin/activate makes it rmq'; echo
 	@exec $(BIN)/rmq broker $(ARGS)
 
-dev: $(VENV)/.dev  ## make .venv with everything a contributor needs
+dev: $(VENV)/.dev  ## make .venv with all tools and libraries, so that no test is skipped
 
-test: $(VENV)/.dev  ## the default tests, and every benchmark once, untimed
+test: $(VENV)/.test  ## the default tests, and every benchmark once, untimed
 	$(IN_MEMORY) $(BIN)/pytest -q -rs -n $(WORKERS)
 	$(BIN)/pytest -q bench --benchmark-disable
 
 test-slow: $(VENV)/.dev  ## the slow tests
 	$(BIN)/pytest -q -m slow
 
-check: $(VENV)/.dev $(PRETTIER)  ## format, lint, types, stubs, layers, spelling, house rules
+check: $(VENV)/.check $(PRETTIER)  ## format, lint, types, stubs, layers, spelling, house rules
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/cython-lint rmq
@@ -46,7 +46,7 @@ check: $(VENV)/.dev $(PRETTIER)  ## format, lint, types, stubs, layers, spelling
 	$(if $(PRETTIER),$(PRETTIER) --check $(JAVASCRIPT),@echo "npm is missing: the format of the console's JavaScript is not checked")
 	$(BIN)/pytest -q tests/meta
 
-fix: $(VENV)/.dev $(PRETTIER)  ## format, and fix what can be fixed automatically
+fix: $(VENV)/.check $(PRETTIER)  ## format, and fix what can be fixed automatically
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 	$(if $(PRETTIER),$(PRETTIER) --write $(JAVASCRIPT))
@@ -86,20 +86,17 @@ release: $(VENV)/.dev  ## changelog, commit, tag, source archive and wheels; VER
 	$(BIN)/python packaging/release.py $(VERSION)
 	$(MAKE) wheels
 
-$(VENV)/.ready: pyproject.toml setup.py $(SOURCES)
+# each brings what its group of libraries in pyproject.toml needs: none, test, check, dev
+ENVIRONMENTS := $(addprefix $(VENV)/.,ready test check dev)
+$(ENVIRONMENTS): $(VENV)/.%: pyproject.toml setup.py $(SOURCES)
 	@$(PYTHON) --version >/dev/null 2>&1 || { echo "No $(PYTHON) found: install Python 3.11 or newer, or say which with make PYTHON=python3.12." >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "$$($(PYTHON) --version) is too old: rmq needs 3.11 or newer; say which to use with make PYTHON=python3.12." >&2; exit 1; }
 	@test "$$(uname -s)" = Linux || { echo "rmq runs on Linux (it needs epoll); this is $$(uname -s)." >&2; exit 1; }
 	@set -- $${CC:-cc}; command -v "$$1" >/dev/null || { echo "No C compiler found: install gcc or clang, or name one with CC=." >&2; exit 1; }
 	@$(PYTHON) -c 'import os, sys, sysconfig; sys.exit(not os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h")))' || { echo "Python.h is missing: install the development package of $$($(PYTHON) --version)." >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { echo "$(PYTHON) cannot make a virtual environment: install its venv package." >&2; exit 1; }
-	@$(PYTHON) packaging/first_run.py $(VENV)
-	@touch $@
-
-$(VENV)/.dev: $(VENV)/.ready
-	$(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["dev"], sep="\n")' > $(VENV)/dev.txt
-	$(BIN)/pip install -q --disable-pip-version-check -r $(VENV)/dev.txt
-	@touch $@
+	@$(PYTHON) packaging/first_run.py $(VENV) $(filter-out ready,$*)
+	@touch $@ $(VENV)/.ready
 
 $(VENV)/.browser: $(VENV)/.dev
 	$(BIN)/pip install -q --disable-pip-version-check 'selenium>=4.51,<5'

@@ -1,11 +1,11 @@
 """Builds the compiled modules of rmq/_fastpath; everything else is in pyproject.toml.
 
-One process for each core translates a module to C and compiles it; the largest come
+One process for each core translates a module to C and compiles it; the dearest come
 first. What is built in place is kept in build/, so that only changed modules are built
 again. Elsewhere than on Linux only the modules of the client are built. RMQ_TRACE=1
 gives the checked build: bounds checks, line tracing for coverage, and the events of
 `io_trace.h`. RMQ_ASAN=1 gives the one that `make asan` runs: it watches every access to
-memory that was taken from malloc or the stack.
+memory that was taken from malloc or the stack. Both show the compiler's warnings.
 """
 
 import multiprocessing
@@ -46,35 +46,56 @@ DIRECTIVES = {
 FASTPATH = Path("rmq/_fastpath")
 HEADERS = FASTPATH / "bytes"
 
+SHARED = "rmq._fastpath._cython_shared"
+"""Cython's own code that is the same in every module: views of memory, functions,
+conversions. Cython writes its C file to the build folder, and it is compiled once."""
+
+if FLAVOUR == "plain":
+    # debug information takes a third of the compiler's time, warnings take a twentieth
+    COMPILE_ARGS = ["-O3", "-g0", "-w", "-std=gnu11"]
+else:
+    COMPILE_ARGS = [
+        "-O1",
+        "-Wall",
+        "-std=gnu11",
+        # of code that Cython wrote: its temporaries are not const, and others
+        "-Wno-discarded-qualifiers",
+        "-Wno-maybe-uninitialized",
+        "-Wno-unused-but-set-variable",
+        *SANITIZER,
+    ]
+MACROS = [("CYTHON_TRACE_NOGIL", "1"), ("RMQ_IO_TRACE", "1")] if TRACE else []
+
+SHARED_COST, FIXED_COST = 50_000, 6_000
+"""CPU time of the shared module, and of a module without code; the unit is the time
+that a byte of source takes."""
+
 
 def module_of(source: Path) -> str:
     """Return the name of a module below `rmq._fastpath`."""
     return ".".join(source.relative_to(FASTPATH).with_suffix("").parts)
 
 
-EXTENSIONS = [
-    Extension(
-        f"rmq._fastpath.{module_of(source)}",
+def extension(name: str, source: Path) -> Extension:
+    """Describe how a module is compiled."""
+    return Extension(
+        name,
         [str(source)],
         depends=[str(path) for path in sorted(HEADERS.glob("*.h"))],
         include_dirs=[str(HEADERS)],
-        extra_compile_args=[
-            # debug information takes a third of the time of the compiler
-            *(["-O3", "-g0"] if FLAVOUR == "plain" else ["-O1"]),
-            "-std=gnu11",
-            # of code that Cython wrote: its temporaries are not const, and others
-            "-Wno-discarded-qualifiers",
-            "-Wno-maybe-uninitialized",
-            "-Wno-unused-but-set-variable",
-            *SANITIZER,
-        ],
+        extra_compile_args=COMPILE_ARGS,
         extra_link_args=SANITIZER,
-        define_macros=[("CYTHON_TRACE_NOGIL", "1"), ("RMQ_IO_TRACE", "1")]
-        if TRACE
-        else [],
+        define_macros=MACROS,
     )
-    for source in sorted(FASTPATH.glob("*/*.pyx"))
-    if sys.platform == "linux" or module_of(source) in PORTABLE
+
+
+EXTENSIONS = [
+    extension(SHARED, FASTPATH / "_cython_shared.c"),
+    *(
+        extension(f"rmq._fastpath.{module_of(source)}", source)
+        for source in sorted(FASTPATH.glob("*/*.pyx"))
+        if sys.platform == "linux" or module_of(source) in PORTABLE
+    ),
 ]
 
 
@@ -85,6 +106,7 @@ class BuildModules(build_ext):
         super().finalize_options()
         self.cython_directives = DIRECTIVES
         self.cython_c_in_temp = True
+        self.shared_utility_qualified_name = SHARED
         kept = Path("build", f"{FLAVOUR}-{sys.implementation.cache_tag}")
         self.build_temp = str(kept / "c")
         if self.inplace or self.editable_mode:
@@ -92,14 +114,15 @@ class BuildModules(build_ext):
 
     def build_extensions(self) -> None:
         self.check_extensions_list(self.extensions)
-        modules = sorted(self.extensions, key=size_of, reverse=True)
-        progress = Progress(sum(map(size_of, modules)), len(modules))
+        modules = sorted(self.extensions, key=cost_of, reverse=True)
+        workers_count = usable_cpus()
+        progress = Progress(list(map(cost_of, modules)), workers_count)
         # forked processes have this command with its compiler; Cython holds the GIL
         context = multiprocessing.get_context("fork")
         numbers, ready = context.SimpleQueue(), context.Queue()
         workers = [
             context.Process(target=self._work, args=(modules, numbers, ready))
-            for _ in range(usable_cpus())
+            for _ in range(workers_count)
         ]
         for number in (*range(len(modules)), *(None for _ in workers)):
             numbers.put(number)
@@ -107,7 +130,7 @@ class BuildModules(build_ext):
             worker.start()
         while progress.ready < progress.count:
             try:
-                progress.add(size_of(modules[ready.get(timeout=1)]))
+                progress.add(*ready.get(timeout=1))
             except queue.Empty:
                 progress.show()
                 if any(worker.exitcode for worker in workers):
@@ -117,8 +140,9 @@ class BuildModules(build_ext):
 
     def _work(self, modules, numbers, ready) -> None:
         for number in iter(numbers.get, None):
+            started = time.monotonic()
             self.build_extension(modules[number])
-            ready.put(number)
+            ready.put((number, time.monotonic() - started))
 
 
 def usable_cpus() -> int:
@@ -128,9 +152,11 @@ def usable_cpus() -> int:
     return os.cpu_count() or 1
 
 
-def size_of(extension: Extension) -> int:
-    """Bytes of its source, to which the time to compile it is about proportional."""
-    return Path(extension.sources[0]).stat().st_size
+def cost_of(module: Extension) -> int:
+    """About the CPU time to compile it."""
+    if module.name == SHARED:
+        return SHARED_COST
+    return FIXED_COST + Path(module.sources[0]).stat().st_size
 
 
 class Progress:
@@ -141,21 +167,29 @@ class Progress:
     SILENT_S = 2
     """Nothing is shown before: then nothing had to be compiled."""
 
-    def __init__(self, size: int, count: int) -> None:
-        self.count = count
-        self.ready = 0
-        self._size = size
-        self._done = 0
-        self._started = self._shown = time.monotonic()
+    MAX_RISE = 1.1
+    """Of the time left, from one line to the next."""
 
-    def add(self, size: int) -> None:
+    def __init__(self, costs: list[int], workers: int, clock=time.monotonic) -> None:
+        self.count = len(costs)
+        self.ready = 0
+        self._costs = costs
+        self._workers = workers
+        self._clock = clock
+        self._done = 0
+        self._worked_s = 0.0
+        self._left_s = 0
+        self._started = self._shown = clock()
+
+    def add(self, number: int, took_s: float) -> None:
         """Count a module that is ready."""
         self.ready += 1
-        self._done += size
+        self._done += self._costs[number]
+        self._worked_s += took_s
         self.show()
 
     def show(self) -> None:
-        now = time.monotonic()
+        now = self._clock()
         is_end = self.ready == self.count
         if now - self._started < self.SILENT_S:
             return
@@ -167,17 +201,26 @@ class Progress:
             self._shown = now
 
     def _line(self, now: float) -> str:
-        took = now - self._started
-        part = self._done / self._size
-        filled = int(self.WIDTH * part)
+        passed_s = now - self._started
+        filled = int(self.WIDTH * self._done / sum(self._costs))
         bar = "#" * filled + "." * (self.WIDTH - filled)
         end = ""
         if self.ready == self.count:
-            end = f"{took:.0f} s"
-        elif part > 0:
-            end = f"{took * (1 - part) / part:.0f} s left"
+            end = f"{passed_s:.0f} s"
+        elif self.ready:
+            end = f"{self._estimate(passed_s)} s left"
         name = f"compiling {self.count} modules, this once"
         return f"  {name:<34}[{bar}]  {self.ready:2} of {self.count}  {end:>10}"
 
+    def _estimate(self, passed_s: float) -> int:
+        """Return the seconds left if the rest is as fast as what is ready."""
+        whole_s = self._worked_s * sum(self._costs) / self._done / self._workers
+        left_s = max(1, round(whole_s - passed_s))
+        if self._left_s:
+            left_s = min(left_s, int(self._left_s * self.MAX_RISE))
+        self._left_s = left_s
+        return left_s
 
-setup(ext_modules=EXTENSIONS, cmdclass={"build_ext": BuildModules})
+
+if __name__ == "__main__":
+    setup(ext_modules=EXTENSIONS, cmdclass={"build_ext": BuildModules})
