@@ -40,14 +40,14 @@ class QueueOrder(Body, kw_only=True):
                 return offset
         return offsets[-1] + 1 if offsets else NOT_POPPED
 
-    def blocked_until_ms(self, asking_invisible_ms: int) -> int:
+    def blocked_until_ms(self, default_invisible_ms: int) -> int:
         """Return the time until which the queue is blocked; 0 if all are acked."""
         latest = 0
         for place, offset in enumerate(self.offsets()):
             if not self.acked >> place & 1:
                 invisible_ms = self.invisible_ms
                 if invisible_ms is None:
-                    invisible_ms = asking_invisible_ms
+                    invisible_ms = default_invisible_ms
                 until = self.visible_ms.get(offset, self.pop_ms + invisible_ms)
                 latest = max(latest, until)
         return latest

@@ -72,8 +72,8 @@ class SendAnswers:
         done = request.reply(ResponseCode.SUCCESS, ext_fields=fields)
         answer: Command | Held = done
         durability = self._durability
-        is_unwaited = wait is not None and wait.lower() != "true"
-        if durability.senders_wait and not is_unwaited:
+        is_async = wait is not None and wait.lower() != "true"
+        if durability.senders_wait and not is_async:
             assert result.end_offset > 0, "a stored message ends somewhere"
             timeout_ms = durability.ack_timeout_ms
             answer = Held(done, result.end_offset, None, timeout_ms)

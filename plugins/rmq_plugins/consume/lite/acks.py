@@ -26,7 +26,7 @@ from rmq_plugins.consume.queue_order import ANOTHER_POP, NOT_POPPED
 
 
 class LiteAcks:
-    """The lite part of Java's `AckMessageProcessor` and its sibling for times."""
+    """A part of Java's `AckMessageProcessor` and `ChangeInvisibleTimeProcessor`."""
 
     def __init__(
         self, broker: BrokerContext, tables: LiteTables, dispatch: LiteDispatch

@@ -76,16 +76,16 @@ class LiteDispatch:
         for group in self._subscriptions.groups_of(queue):
             self.offer(queue, group)
 
-    def offer(self, queue: str, group: str, *, but: str = "") -> bool:
-        """Offer a lite topic to one client of a group, to `but` last.
+    def offer(self, queue: str, group: str, *, last: str = "") -> bool:
+        """Offer a lite topic to one client of a group; False if all sets are full.
 
-        False if all event sets are full.
+        The client `last` gets it only if the others have no room.
         """
         clients = self._subscriptions.clients_of(queue, group)
         is_wildcard = self._rules.is_wildcard(group)
         tried = list(islice(clients, TRIES))
         now_ms = self._clock.now_ms()
-        tried.sort(key=lambda each: each == but or self._blocked.get(each, 0) > now_ms)
+        tried.sort(key=lambda each: each == last or self._blocked.get(each, 0) > now_ms)
         for client_id in tried:
             if self._add_event(queue, group, client_id):
                 self._subscriptions.move_to_end(queue, group, client_id)
@@ -115,7 +115,7 @@ class LiteDispatch:
     def offer_to_others(self, client_id: str, group: str) -> None:
         """Offer the events of a client to the other clients of its group."""
         for queue in self.events.drop(client_id):
-            self.offer(queue, group, but=client_id)
+            self.offer(queue, group, last=client_id)
 
     def remove_event(self, client_id: str, queue: str) -> None:
         """Remove a lite topic from the events of a client."""

@@ -192,7 +192,7 @@ class AckHandler:
             queue.next_offset = max(queue.next_offset, next_offset)
             self._checkpoints.commit(queue)
         until_ms = self._orders.blocked_until_ms(
-            topic, group, queue_id, attempt=None, wait_ms=0
+            topic, group, queue_id, attempt=None, invisible_ms=0
         )
         if until_ms <= self._clock.now_ms():
             self._held.wake(topic, group, queue_id)

@@ -272,7 +272,7 @@ class PopHandler:
             group,
             queue_id,
             attempt=header.attempt_id,
-            wait_ms=header.invisible_time,
+            invisible_ms=header.invisible_time,
         )
         if until_ms > now_ms or not answer.room:
             return

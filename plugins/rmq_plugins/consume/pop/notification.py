@@ -82,7 +82,7 @@ class QueryHandler:
             if header.order:
                 until_ms = self._orders.blocked_until_ms(
                     header.topic, group, queue_id,
-                    attempt=header.attempt_id, wait_ms=0,
+                    attempt=header.attempt_id, invisible_ms=0,
                 )  # fmt: skip
                 if until_ms > self._clock.now_ms():
                     continue
@@ -133,7 +133,7 @@ class QueryHandler:
         return request.reply(header=shown, body=b"".join(records), remark=FOUND)
 
     def roll_back(self, request: Command, connection: Connection) -> Command:
-        """Answer 0: offsets are always in the file form that Java asks for."""
+        """Answer code 0: the state of POP always has the form after a rollback."""
         return request.reply()
 
 

@@ -75,13 +75,13 @@ class Orders(JsonTable):
         queue_id: int,
         *,
         attempt: str | None,
-        wait_ms: int,
+        invisible_ms: int,
     ) -> int:
         """Return the time until which a queue is blocked; 0 if it is not."""
         order = self._get(topic, group, queue_id)
         if order is None or (attempt is not None and attempt == order.attempt_id):
             return 0
-        return order.blocked_until_ms(wait_ms)
+        return order.blocked_until_ms(invisible_ms)
 
     def record_pop(
         self,

@@ -159,7 +159,7 @@ class _Queue(msgspec.Struct):
 
 
 Resume = Callable[[HeldPull, bool], Command | None]
-"""Runs a held pull again; None: it continues to wait, which it must not at its end."""
+"""Runs a held pull again; None: the pull waits longer, but never after its deadline."""
 
 
 class HeldPullStatistics(NamedTuple):
