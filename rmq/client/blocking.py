@@ -6,7 +6,7 @@
             book(message.body)
 
 The asynchronous client does the work in the thread of the portal. Each method has the
-parameters of its asynchronous twin; `blocking.pyi` lists them for readers and for mypy.
+parameters and the docstring of its asynchronous twin.
 Hooks run in the thread of the portal, with the context of the calling thread.
 """
 
@@ -14,10 +14,20 @@ import asyncio
 import contextvars
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from functools import partial, wraps
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import (
+    Any,
+    Concatenate,
+    Final,
+    Literal,
+    ParamSpec,
+    Self,
+    TypedDict,
+    TypeVar,
+    Unpack,
+)
 
 import anyio
 import anyio.to_thread
@@ -27,15 +37,27 @@ from rmq._fastpath.client.messages import ReceivedMessage
 from rmq._fastpath.client.sending import EndCounter
 from rmq._fastpath.client.sending import ThreadDelivery as Delivery
 from rmq.client.client import Client as AsyncClient
+from rmq.client.compression import Compression
 from rmq.client.consumer import Consumer as AsyncConsumer
+from rmq.client.core.allocate import Allocate
 from rmq.client.core.routes import MessageQueue
 from rmq.client.errors import ClientError
+from rmq.client.hooks import Hook
 from rmq.client.lifecycle import Lifecycle
 from rmq.client.message import Message
 from rmq.client.message_trace import MessageTrace as AsyncMessageTrace
+from rmq.client.offsets import OffsetStore
 from rmq.client.portal import get_portal
 from rmq.client.producer import Producer as AsyncProducer
-from rmq.client.subscription import Sql
+from rmq.client.rebalance import QueueCallback
+from rmq.client.subscription import Sql, Start
+from rmq.client.transaction import Checker
+from rmq.outgoing.identity import Trust
+from rmq.outgoing.signing import Credentials
+from rmq.protocol.topics import TRACE_TOPIC
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 AHEAD: Final = 256
 """Messages that an iterator gets from the portal at once.
@@ -71,12 +93,65 @@ def _inner_of(given: Any) -> Any:  # noqa: ANN401 - a client, a hook, or address
     return given._inner if isinstance(given, _Blocking) else given
 
 
-def _blocking_method(name: str) -> Callable[..., Any]:
-    def call(self: _Blocking, *args: object, **options: object) -> object:
-        return get_portal().call(partial(getattr(self._inner, name), *args, **options))
+def _blocking_method(
+    method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[Any, P], T]:
+    @wraps(method)
+    def call(self: Any, /, *args: P.args, **options: P.kwargs) -> T:  # noqa: ANN401 - as method
+        return get_portal().call(partial(method, self._inner, *args, **options))
 
-    call.__name__ = name
     return call
+
+
+class ClientOptions(TypedDict, total=False):
+    """Options of `rmq.client.Client`; hooks can be those of this module too."""
+
+    client_id: str | None
+    tls: Trust | None
+    credentials: Credentials | None
+    namespace: str
+    connect_timeout_ms: int
+    route_interval_s: float
+    heartbeat_interval_s: float
+
+
+class ProducerOptions(TypedDict, total=False):
+    """Options of `rmq.client.Producer`."""
+
+    group: str
+    timeout_ms: int
+    attempts: int
+    linger_ms: float | None
+    batch_bytes: int
+    batch_messages: int
+    max_pending: int
+    max_pending_bytes: int
+    max_message_bytes: int
+    compress_over: int | None
+    compression: Compression
+    checker: Checker | None
+
+
+class ConsumerOptions(TypedDict, total=False):
+    """Options of `rmq.client.Consumer`."""
+
+    ordered: bool
+    broadcast: bool
+    silent: bool
+    start: Start
+    strategy: Literal["average", "circle"] | Allocate
+    mode: Literal["auto", "pull", "pop"]
+    invisible_s: float
+    fetch_messages: int
+    buffer_messages: int
+    buffer_bytes: int
+    max_attempts: int | None
+    consume_timeout_s: float
+    commit_interval_s: float
+    shutdown_timeout_s: float
+    offsets: OffsetStore | None
+    on_assigned: QueueCallback | None
+    on_revoked: QueueCallback | None
 
 
 _Enqueued = tuple[Message, dict[str, Any] | None, Delivery, contextvars.Context | None]
@@ -85,16 +160,33 @@ _Enqueued = tuple[Message, dict[str, Any] | None, Delivery, contextvars.Context 
 class Client(_Blocking):
     """Connections, routes, heartbeats and hooks, as in `rmq.client.Client`."""
 
-    def __init__(self, *args: Any, hooks: Any = (), **options: Any) -> None:  # noqa: ANN401 - see .pyi
+    def __init__(
+        self,
+        name_servers: str | Sequence[str] | None = None,
+        *,
+        hooks: Sequence["Hook | MessageTrace"] = (),
+        **options: Unpack[ClientOptions],
+    ) -> None:
         inner = [_inner_of(each) for each in hooks]
-        self._inner: AsyncClient = AsyncClient(*args, hooks=inner, **options)
+        self._inner: AsyncClient = AsyncClient(name_servers, hooks=inner, **options)
+
+
+_ClientLike = Client | AsyncClient | str | None
 
 
 class MessageTrace(_Blocking):
     """A hook for message traces, as `rmq.client.MessageTrace` is."""
 
-    def __init__(self, client: Any = None, **options: Any) -> None:  # noqa: ANN401 - see .pyi
-        self._inner: AsyncMessageTrace = AsyncMessageTrace(_inner_of(client), **options)
+    def __init__(
+        self,
+        client: _ClientLike = None,
+        *,
+        topic: str = TRACE_TOPIC,
+        flush_interval_s: float = 1.0,
+    ) -> None:
+        self._inner: AsyncMessageTrace = AsyncMessageTrace(
+            _inner_of(client), topic=topic, flush_interval_s=flush_interval_s
+        )
 
 
 class Producer(_Blocking):
@@ -102,7 +194,9 @@ class Producer(_Blocking):
 
     _inner: AsyncProducer
 
-    def __init__(self, client: Any = None, **options: Any) -> None:  # noqa: ANN401 - see .pyi
+    def __init__(
+        self, client: _ClientLike = None, **options: Unpack[ProducerOptions]
+    ) -> None:
         self._inner = AsyncProducer(_inner_of(client), **options)
         self._max_pending = options.get("max_pending", 10_000)
         self._in_flight = 0
@@ -115,12 +209,12 @@ class Producer(_Blocking):
         self._awaiting = 0
         """Threads that wait for the end of a message."""
 
-    send = _blocking_method("send")
-    send_many = _blocking_method("send_many")
-    send_oneway = _blocking_method("send_oneway")
-    request = _blocking_method("request")
-    reply = _blocking_method("reply")
-    recall = _blocking_method("recall")
+    send = _blocking_method(AsyncProducer.send)
+    send_many = _blocking_method(AsyncProducer.send_many)
+    send_oneway = _blocking_method(AsyncProducer.send_oneway)
+    request = _blocking_method(AsyncProducer.request)
+    reply = _blocking_method(AsyncProducer.reply)
+    recall = _blocking_method(AsyncProducer.recall)
 
     def enqueue(
         self,
@@ -264,19 +358,25 @@ class Consumer(_Blocking):
 
     _inner: AsyncConsumer
 
-    def __init__(self, client: Any, *args: Any, **options: Any) -> None:  # noqa: ANN401 - see .pyi
-        self._inner = AsyncConsumer(_inner_of(client), *args, **options)
+    def __init__(
+        self,
+        client: _ClientLike,
+        group: str,
+        topics: str | Mapping[str, str | Sql] | None = None,
+        **options: Unpack[ConsumerOptions],
+    ) -> None:
+        self._inner = AsyncConsumer(_inner_of(client), group, topics, **options)
         self._here: deque[ReceivedMessage] = deque()
         self._consumed: list[ReceivedMessage] = []
         self._last: ReceivedMessage | None = None
 
-    queues = _blocking_method("queues")
-    fetch = _blocking_method("fetch")
-    seek = _blocking_method("seek")
-    pause = _blocking_method("pause")
-    resume = _blocking_method("resume")
-    position = _blocking_method("position")
-    committed = _blocking_method("committed")
+    queues = _blocking_method(AsyncConsumer.queues)
+    fetch = _blocking_method(AsyncConsumer.fetch)
+    seek = _blocking_method(AsyncConsumer.seek)
+    pause = _blocking_method(AsyncConsumer.pause)
+    resume = _blocking_method(AsyncConsumer.resume)
+    position = _blocking_method(AsyncConsumer.position)
+    committed = _blocking_method(AsyncConsumer.committed)
 
     def __iter__(self) -> Iterator[ReceivedMessage]:
         return self
@@ -333,9 +433,12 @@ class Consumer(_Blocking):
 
         async def serve() -> None:
             limiter = anyio.CapacityLimiter(concurrency)
-            in_thread = partial(anyio.to_thread.run_sync, handler, limiter=limiter)
             await self._inner.run(
-                lambda message: in_thread(message), concurrency=concurrency, batch=batch
+                lambda message: anyio.to_thread.run_sync(
+                    handler, message, limiter=limiter
+                ),
+                concurrency=concurrency,
+                batch=batch,
             )
 
         get_portal().call(serve)
@@ -344,7 +447,9 @@ class Consumer(_Blocking):
         """End `run` and the iterators; the messages in their hands are finished."""
         get_portal().post(self._inner.stop)
 
-    def assign(self, queues: list[MessageQueue], expression: str | Sql = "*") -> None:
+    def assign(
+        self, queues: Sequence[MessageQueue], expression: str | Sql = "*"
+    ) -> None:
         """Consume these queues, and no others."""
 
         async def assign() -> None:
