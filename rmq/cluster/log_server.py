@@ -13,7 +13,7 @@ import socket
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Collection
 from contextlib import ExitStack, suppress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from rmq.cluster.link_tls import LinkTls
     from rmq.cluster.session import ReplicaSession
     from rmq.cluster.term_state import TermState
+    from rmq.plugin.replicas import SlaveStatus
 
 logger = logging.getLogger(__name__)
 logger.addFilter(SparseLog())
@@ -56,17 +57,6 @@ SETTLE_PAUSE_S = 0.005
 
 Members = Callable[[], Awaitable[Collection[str]]]
 """Returns "host:port" of the group's brokers; PeerError if no name server answers."""
-
-
-class SessionStatus(NamedTuple):
-    """A connected slave, for tools."""
-
-    address: str
-    acknowledged_offset: int
-    next_offset: int
-    lag_bytes: int
-    is_in_sync: bool
-    bytes_per_second: int
 
 
 class LogServer:
@@ -182,11 +172,14 @@ class LogServer:
         for scope in self._sessions.values():
             scope.cancel()
 
-    def session_statuses(self) -> list[SessionStatus]:
+    def session_statuses(self) -> "list[SlaveStatus]":
         """Return the state of each connected slave."""
         end, gap = self._log.end_offset, self._config.in_sync_gap
+        # imported on use: the Protocols of this module take time
+        from rmq.plugin.replicas import SlaveStatus
+
         return [
-            SessionStatus(
+            SlaveStatus(
                 each.address,
                 self.acks.offset_of(each),
                 each.next_offset,

@@ -363,15 +363,13 @@ class Changes:
         )  # fmt: skip
         broker.audit.add(change)
         if broker.store_config.flush_disk_type is FlushDiskType.SYNC_FLUSH:
-            with trio.move_on_after(FLUSH_TIMEOUT_S):
-                while not self._is_durable(result.end_offset):  # noqa: ASYNC110 - rare
+            durable = broker.store.positions.durable
+            with trio.move_on_after(FLUSH_TIMEOUT_S) as scope:
+                while durable.value < result.end_offset:  # noqa: ASYNC110 - rare
                     await trio.sleep(0.01)
-                return f"stored at offset {result.queue_offset}"
-            return "stored, but the disk has not confirmed it"
+            if scope.cancelled_caught:
+                return "stored, but the disk has not confirmed it"
         return f"stored at offset {result.queue_offset}"
-
-    def _is_durable(self, end_offset: int) -> bool:
-        return self._broker.store.positions.durable.value >= end_offset
 
     def _broker_option(self) -> str:
         return f"-b {self._broker.address}"

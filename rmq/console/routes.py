@@ -16,7 +16,7 @@ from rmq import __version__
 from rmq.config.option import describe
 from rmq.console.changes import Changes
 from rmq.console.config import ConsoleConfig
-from rmq.console.files import File, read_files
+from rmq.console.files import read_files
 from rmq.console.headers import is_known_host, is_loopback, is_own_page
 from rmq.console.history import TrafficHistory
 from rmq.console.live import Compute, Live
@@ -143,11 +143,6 @@ class Routes:
             return Answer(
                 b"", HTTPStatus.NOT_MODIFIED, file.content_type, tuple(headers)
             )
-        return self._content_answer(file, request, headers)
-
-    def _content_answer(
-        self, file: File, request: Request, headers: list[tuple[str, str]]
-    ) -> Answer:
         body = file.content
         if "gzip" in request.headers.get("accept-encoding", ""):
             body = file.packed

@@ -14,11 +14,16 @@ import trio
 from rmq.controller.server import Controller
 from rmq.controller.statistics import ControllerStatistics, GroupStatistics
 from rmq.http.server import Page, Pages
-from rmq.observe.metrics.exposition import CONTENT_TYPE, Family, Sample, expose
+from rmq.observe.metrics.exposition import (
+    CONTENT_TYPE,
+    Family,
+    Sample,
+    counter_family,
+    expose,
+    gauge_family,
+)
 from rmq.observe.metrics.own import (
     build_family,
-    counter_family,
-    gauge_family,
     network_families,
     process_families,
 )

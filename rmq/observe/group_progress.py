@@ -54,6 +54,14 @@ class QueueProgress(msgspec.Struct):
     marks: list[tuple[int, int]] = msgspec.field(default_factory=list)
     """When the queue ended where: what waits was there at the first of them."""
 
+    @classmethod
+    def start(cls, now_ms: int, offset: int, end: int) -> "QueueProgress":
+        """Return the progress of a queue at its first sample."""
+        return cls(
+            now_ms, offset, end, still_since_ms=now_ms, rate_ms=now_ms,
+            rate_offset=offset, rate_end=end,
+        )  # fmt: skip
+
     @property
     def lag(self) -> int:
         """Messages that wait."""
@@ -188,10 +196,7 @@ class GroupProgress:
             if self._count >= MAX_QUEUES:
                 self.unwatched += 1
                 return None
-            known = QueueProgress(
-                now_ms, offset, end, still_since_ms=now_ms, rate_ms=now_ms,
-                rate_offset=offset, rate_end=end,
-            )  # fmt: skip
+            known = QueueProgress.start(now_ms, offset, end)
         known.base = -1 if reached >= 0 else base
         known.move(now_ms, offset, end)
         return known if reached < 0 or offset < end else None

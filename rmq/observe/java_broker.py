@@ -97,10 +97,7 @@ class JavaBroker:
                 end = int(each.broker_offset)
                 offset = min(max(0, int(each.consumer_offset)), end)
                 key = queue.topic or "", queue.queue_id
-                known = before.get(key) or QueueProgress(
-                    now_ms, offset, end, still_since_ms=now_ms, rate_ms=now_ms,
-                    rate_offset=offset, rate_end=end,
-                )  # fmt: skip
+                known = before.get(key) or QueueProgress.start(now_ms, offset, end)
                 known.move(now_ms, offset, end)
                 queues[key] = known
         self._groups = kept

@@ -96,10 +96,10 @@ if TYPE_CHECKING:
         Queues,
         Store,
         Timer,
-        TimerUnit,
         TimerWheel,
     )
     from rmq.plugin.tables import Audit, Filters, Groups, Offsets, QueueMappings, Topics
+    from rmq.store.timer.log import TimerUnit
 
 _PARTS = {
     "clients": "ConsumerGroup Consumers Member Producers QueueLocks",

@@ -16,32 +16,21 @@ class Role(Protocol):
         """Its number in the group; 0 is the master."""
 
 
-class SlaveStatus(Protocol):
+class SlaveStatus(NamedTuple):
     """A slave that fetches from this broker."""
 
-    @property
-    def address(self) -> str:
-        """Its address."""
+    address: str
+    acknowledged_offset: int
+    """End of the log that it has."""
 
-    @property
-    def acknowledged_offset(self) -> int:
-        """End of the log that it has."""
+    next_offset: int
+    """Physical offset of the next bytes to send."""
 
-    @property
-    def next_offset(self) -> int:
-        """Physical offset of the next bytes to send."""
+    lag_bytes: int
+    is_in_sync: bool
+    """Whether it lacks little."""
 
-    @property
-    def lag_bytes(self) -> int:
-        """Bytes that it lacks."""
-
-    @property
-    def is_in_sync(self) -> bool:
-        """Whether it is in the sync state set."""
-
-    @property
-    def bytes_per_second(self) -> int:
-        """Its bytes of the last second."""
+    bytes_per_second: int
 
 
 class EpochStart(Protocol):

@@ -1,8 +1,9 @@
 """The message store as plugins see it: messages, queues, the log and its guarantees.
 
-`StoreConfig`, results and `ConsumeQueue` are the store's own classes.  Every other name
-here is a Protocol; only the broker creates such objects.  Methods run on the trio
-thread and do not wait.  What blocks is returned as a `Step`, for a worker thread.
+`StoreConfig`, results, `TimerUnit` and `ConsumeQueue` are the store's own classes.
+Every other name here is a Protocol; only the broker creates such objects.  Methods run
+on the trio thread and do not wait.  What blocks is returned as a `Step`, for a worker
+thread.
 """
 
 from array import array
@@ -19,6 +20,7 @@ from rmq.store.queues.consume_queue import ConsumeQueue
 from rmq.store.queues.consume_queues import Step
 from rmq.store.results import Boundary, GetResult
 from rmq.store.stats import StoreStatistics
+from rmq.store.timer.log import TimerUnit
 
 
 class Messages(Protocol):
@@ -284,30 +286,6 @@ class Copies(Protocol):
 
         They are due within `times`, from the first to before the second.
         """
-
-
-class TimerUnit(Protocol):
-    """One message in the timer's log."""
-
-    @property
-    def bits(self) -> int:
-        """Whether the unit recalls another message, or waits in an earlier slot."""
-
-    @property
-    def offset(self) -> int:
-        """Physical offset of the record."""
-
-    @property
-    def size(self) -> int:
-        """Bytes of the record."""
-
-    @property
-    def topic_hash(self) -> int:
-        """Java's hash of the topic."""
-
-    @property
-    def written_ms(self) -> int:
-        """When the unit was written."""
 
 
 class TimerLog(Protocol):

@@ -48,41 +48,12 @@ export function tide(label) {
       ),
     ),
   );
-  let data = null,
-    at = null;
-  function show() {
-    const x = data && at !== null ? (at / (data.incoming.length - 1)) * 100 : -9;
-    tip.hidden = x < 0;
-    cross.setAttribute('x1', x);
-    cross.setAttribute('x2', x);
-    if (x < 0) return;
-    tip.style.left = `${Math.min(84, Math.max(1, x))}%`;
-    tip.replaceChildren(
-      h('b', null, clock(data.now - (data.incoming.length - 1 - at) * 1000)),
-      h('span', { class: 'in' }, `${short(data.incoming[at])} in`),
-      h('span', { class: 'out' }, `${short(data.outgoing[at])} out`),
-    );
-  }
-  function move(to) {
-    at = data ? Math.max(0, Math.min(data.incoming.length - 1, Math.round(to))) : null;
-    show();
-  }
-  node.addEventListener('pointermove', (event) => {
-    const box = svg.getBoundingClientRect();
-    if (data) move(((event.clientX - box.left) / box.width) * (data.incoming.length - 1));
-  });
-  for (const name of ['pointerleave', 'blur'])
-    node.addEventListener(name, () => {
-      at = null;
-      show();
-    });
-  node.addEventListener('keydown', (event) => {
-    const by = { ArrowLeft: -5, ArrowRight: 5 }[event.key];
-    if (by && data) {
-      event.preventDefault();
-      move((at ?? data.incoming.length - 1) + by);
-    }
-  });
+  let data = null;
+  const show = cursor({ node, svg, cross, tip }, 5, () => data?.incoming.length ?? 0, (at, back) => [
+    h('b', null, clock(data.now - back * 1000)),
+    h('span', { class: 'in' }, `${short(data.incoming[at])} in`),
+    h('span', { class: 'out' }, `${short(data.outgoing[at])} out`),
+  ]);
   return {
     node,
     draw(state) {
@@ -105,6 +76,42 @@ export function tide(label) {
       show();
     },
   };
+}
+
+// A line that the pointer and the arrow keys move by `step`; `text` fills the tip at a place.
+function cursor({ node, svg, cross, tip }, step, length, text) {
+  let at = null;
+  function show() {
+    const last = length() - 1,
+      x = last >= 0 && at !== null ? (at / last) * 100 : -9;
+    tip.hidden = x < 0;
+    cross.setAttribute('x1', x);
+    cross.setAttribute('x2', x);
+    if (x < 0) return;
+    tip.style.left = `${Math.min(84, Math.max(1, x))}%`;
+    tip.replaceChildren(...text(at, last - at));
+  }
+  function move(to) {
+    at = length() ? Math.max(0, Math.min(length() - 1, Math.round(to))) : null;
+    show();
+  }
+  node.addEventListener('pointermove', (event) => {
+    const box = svg.getBoundingClientRect();
+    if (length()) move(((event.clientX - box.left) / box.width) * (length() - 1));
+  });
+  for (const name of ['pointerleave', 'blur'])
+    node.addEventListener(name, () => {
+      at = null;
+      show();
+    });
+  node.addEventListener('keydown', (event) => {
+    const by = { ArrowLeft: -step, ArrowRight: step }[event.key];
+    if (by && length()) {
+      event.preventDefault();
+      move((at ?? length() - 1) + by);
+    }
+  });
+  return show;
 }
 
 // One number of the last hour: a hill, with gaps where nobody counted.
@@ -132,40 +139,11 @@ export function hill(label, words) {
       ['−60 min', '−45 min', '−30 min', '−15 min', 'now'].map((text) => h('span', null, text)),
     ),
   );
-  let data = null,
-    at = null;
-  function show() {
-    const x = data && at !== null ? (at / (data.hour.length - 1)) * 100 : -9;
-    tip.hidden = x < 0;
-    cross.setAttribute('x1', x);
-    cross.setAttribute('x2', x);
-    if (x < 0) return;
-    tip.style.left = `${Math.min(84, Math.max(1, x))}%`;
-    tip.replaceChildren(
-      h('b', null, clock(data.now - (data.hour.length - 1 - at) * data.step_ms)),
-      h('span', null, data.hour[at] == null ? 'not counted' : `${short(data.hour[at])} ${words}`),
-    );
-  }
-  function move(to) {
-    at = data ? Math.max(0, Math.min(data.hour.length - 1, Math.round(to))) : null;
-    show();
-  }
-  node.addEventListener('pointermove', (event) => {
-    const box = svg.getBoundingClientRect();
-    if (data) move(((event.clientX - box.left) / box.width) * (data.hour.length - 1));
-  });
-  for (const name of ['pointerleave', 'blur'])
-    node.addEventListener(name, () => {
-      at = null;
-      show();
-    });
-  node.addEventListener('keydown', (event) => {
-    const by = { ArrowLeft: -3, ArrowRight: 3 }[event.key];
-    if (by && data) {
-      event.preventDefault();
-      move((at ?? data.hour.length - 1) + by);
-    }
-  });
+  let data = null;
+  const show = cursor({ node, svg, cross, tip }, 3, () => data?.hour.length ?? 0, (at, back) => [
+    h('b', null, clock(data.now - back * data.step_ms)),
+    h('span', null, data.hour[at] == null ? 'not counted' : `${short(data.hour[at])} ${words}`),
+  ]);
   return {
     node,
     draw(state) {

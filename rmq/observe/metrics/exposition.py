@@ -47,6 +47,16 @@ class Family(NamedTuple):
     samples: Iterable[Sample]
 
 
+def gauge_family(name: str, text: str, value: float, **labels: str) -> Family:
+    """Return a family of one sample that goes up and down."""
+    return Family(name, "gauge", text, [Sample(value, labels)])
+
+
+def counter_family(name: str, text: str, value: float, **labels: str) -> Family:
+    """Return a family of one sample that only grows."""
+    return Family(name, "counter", text, [Sample(value, labels)])
+
+
 def histogram_samples(
     bounds: Iterable[float],
     counts: Iterable[int],

@@ -23,6 +23,7 @@ from rmq.observe.metrics.exposition import (
     MAX_SAMPLES,
     Family,
     Sample,
+    gauge_family,
     histogram_samples,
 )
 from rmq.observe.metrics.timer import pop_families, timer_families
@@ -127,16 +128,12 @@ def families(broker: BrokerView, requests: Requests) -> Iterator[Family]:
         yield from pop_families(pop)
 
 
-def _gauge_family(name: str, text: str, value: float, **labels: str) -> Family:
-    return Family(name, "gauge", text, [Sample(value, labels)])
-
-
 def _table_families(broker: BrokerView) -> Iterator[Family]:
     permission = broker.config.broker_permission
-    yield _gauge_family("rocketmq_broker_permission", "4 read + 2 write", permission)
+    yield gauge_family("rocketmq_broker_permission", "4 read + 2 write", permission)
     topics, groups = len(broker.topics.all()), len(broker.groups.all())
-    yield _gauge_family("rocketmq_topic_number", "topics of this broker", topics)
-    yield _gauge_family(
+    yield gauge_family("rocketmq_topic_number", "topics of this broker", topics)
+    yield gauge_family(
         "rocketmq_consumer_group_number", "groups of this broker", groups
     )
 
@@ -316,16 +313,16 @@ def _of_group(broker: BrokerView, name: str) -> dict[str, str]:
 def _storage_families(broker: BrokerView) -> Iterator[Family]:
     stats = broker.store.statistics()
     size = stats.end_offset - stats.min_physical_offset
-    yield _gauge_family(
+    yield gauge_family(
         "rocketmq_storage_size_bytes", "bytes of the log", size, **STORAGE
     )
-    yield _gauge_family(
+    yield gauge_family(
         "rocketmq_storage_flush_behind_bytes",
         "bytes of the log that are not on the disk yet",
         stats.end_offset - stats.durable_offset,
         **STORAGE,
     )
-    yield _gauge_family(
+    yield gauge_family(
         "rocketmq_storage_dispatch_behind_bytes",
         "bytes of the log that no queue has yet: a put fills both",
         0,
@@ -333,7 +330,7 @@ def _storage_families(broker: BrokerView) -> Iterator[Family]:
     )
     first = broker.store.reads.record_at(PhysicalOffset(stats.min_physical_offset))
     if first is not None:
-        yield _gauge_family(
+        yield gauge_family(
             "rocketmq_storage_message_reserve_time_milliseconds",
             "age of the oldest message",
             broker.clock.now_ms() - decode_stored(first)[0].store_timestamp,

@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING
 from rmq import __version__
 from rmq._fastpath.log.flush_times import FLUSH_BOUNDS_S
 from rmq.observe.findings import level_counts
-from rmq.observe.metrics.exposition import Family, Sample, histogram_samples
+from rmq.observe.metrics.exposition import (
+    Family,
+    Sample,
+    counter_family,
+    gauge_family,
+    histogram_samples,
+)
 from rmq.observe.monitored_broker import MonitoredBroker
 from rmq.remoting.server import RemotingServer
 
@@ -35,16 +41,6 @@ def families(broker: MonitoredBroker, server: RemotingServer) -> Iterator[Family
 def build_family() -> Family:
     """Return the version."""
     return gauge_family("rmq_build_info", "1, and the version", 1, version=__version__)
-
-
-def gauge_family(name: str, text: str, value: float, **labels: str) -> Family:
-    """Return a family of one sample that goes up and down."""
-    return Family(name, "gauge", text, [Sample(value, labels)])
-
-
-def counter_family(name: str, text: str, value: float, **labels: str) -> Family:
-    """Return a family of one sample that only grows."""
-    return Family(name, "counter", text, [Sample(value, labels)])
 
 
 def _store_families(broker: MonitoredBroker) -> Iterator[Family]:
