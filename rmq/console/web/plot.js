@@ -49,11 +49,16 @@ export function tide(label) {
     ),
   );
   let data = null;
-  const show = cursor({ node, svg, cross, tip }, 5, () => data?.incoming.length ?? 0, (at, back) => [
-    h('b', null, clock(data.now - back * 1000)),
-    h('span', { class: 'in' }, `${short(data.incoming[at])} in`),
-    h('span', { class: 'out' }, `${short(data.outgoing[at])} out`),
-  ]);
+  const show = cursor(
+    { node, svg, cross, tip },
+    5,
+    () => data?.incoming.length ?? 0,
+    (at, back) => [
+      h('b', null, clock(data.now - back * 1000)),
+      h('span', { class: 'in' }, `${short(data.incoming[at])} in`),
+      h('span', { class: 'out' }, `${short(data.outgoing[at])} out`),
+    ],
+  );
   return {
     node,
     draw(state) {
@@ -140,10 +145,15 @@ export function hill(label, words) {
     ),
   );
   let data = null;
-  const show = cursor({ node, svg, cross, tip }, 3, () => data?.hour.length ?? 0, (at, back) => [
-    h('b', null, clock(data.now - back * data.step_ms)),
-    h('span', null, data.hour[at] == null ? 'not counted' : `${short(data.hour[at])} ${words}`),
-  ]);
+  const show = cursor(
+    { node, svg, cross, tip },
+    3,
+    () => data?.hour.length ?? 0,
+    (at, back) => [
+      h('b', null, clock(data.now - back * data.step_ms)),
+      h('span', null, data.hour[at] == null ? 'not counted' : `${short(data.hour[at])} ${words}`),
+    ],
+  );
   return {
     node,
     draw(state) {
