@@ -1,7 +1,7 @@
 """Administration: topics, groups, offsets, statistics, connections, configuration.
 
-The requests of mqadmin and consoles to a broker, on both ports; each module names its
-requests. `unserved` refuses requests for missing features, with a hint.
+Serves requests of mqadmin and consoles on both ports; the head of each module names
+its requests. `unserved` refuses requests for missing features, with a hint.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from rmq_plugins.admin.request_modes import RequestModeHandler
 from rmq_plugins.admin.unserved import ADVICE, refuse
 
 MAX_FOLLOWERS: Final = 16
-"""Requests that follow the log at the same time, and as many that wait."""
+"""Requests 20004 that run at the same time; as many may wait."""
 
 HANDLERS: Final[Mapping[tuple[str, str], Mapping[int, str]]] = {
     ("topics", "TopicHandler"): {
@@ -93,7 +93,7 @@ HANDLERS: Final[Mapping[tuple[str, str], Mapping[int, str]]] = {
     ("plugins", "PluginHandler"): {OwnRequestCode.GET_LOADED_PLUGINS: "list_plugins"},
     ("views", "ViewHandler"): {OwnRequestCode.GET_VIEW: "show_view"},
 }
-"""Module and class, made at the first request: code and method."""
+"""(module, class): {code: method}; the first request creates the object."""
 
 
 @hookimpl
@@ -117,14 +117,9 @@ def rmq_setup(broker: BrokerContext, register: Register) -> None:
     register.handler(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE, modes.list_modes)
     rates = StoreRates(broker)
     register.service(rates.sample_every_second)
-
-    def make_runtime() -> object:
-        from rmq_plugins.admin.runtime import RuntimeHandler
-
-        return RuntimeHandler(broker, rates)
-
     register.handlers(
-        make_runtime, {RequestCode.GET_BROKER_RUNTIME_INFO: "get_runtime_info"}
+        partial(_make_handler, broker, "runtime", "RuntimeHandler", rates),
+        {RequestCode.GET_BROKER_RUNTIME_INFO: "get_runtime_info"},
     )
     for code in ADVICE:
         register.handler(code, refuse)
@@ -133,6 +128,7 @@ def rmq_setup(broker: BrokerContext, register: Register) -> None:
     register.service(broker.monitor.run, restart=True)
 
 
-def _make_handler(broker: BrokerContext, module: str, name: str) -> object:
-    """Import a module of this package, and make its handler."""
-    return getattr(import_module(f"rmq_plugins.admin.{module}"), name)(broker)
+def _make_handler(
+    broker: BrokerContext, module: str, name: str, *parts: object
+) -> object:
+    return getattr(import_module(f"rmq_plugins.admin.{module}"), name)(broker, *parts)

@@ -1,8 +1,9 @@
-"""Attributes of topics and groups, and what changes them.
+"""Changes of the attributes of topics and groups.
 
-`+name=value` adds or changes, `-name` removes; several are joined with commas. A new
-topic allows additions only. Compaction is refused: this store has none. A group brings
-its changes as a map, with `+` and `-` before the names.
+The text of a topic: `+name=value` adds or changes, `-name` removes; commas separate
+them. A new topic allows only additions. The broker refuses the cleanup policy
+COMPACTION, because its store does not compact. The changes of a group are a map whose
+names begin with `+` or `-`.
 """
 
 from collections.abc import Mapping
@@ -17,13 +18,13 @@ MAX_TEXT_LENGTH: Final = 4_096
 
 
 class Attribute(NamedTuple):
-    """The values that an attribute accepts; without any: whole numbers, or all text."""
+    """The accepted values; without `values`, a whole number in a range, or any text."""
 
     values: frozenset[str] = frozenset()
     is_changeable: bool = True
-    unserved: frozenset[str] = frozenset()
-    least: int = -(1 << 63)
-    most: int = (1 << 63) - 1
+    unsupported: frozenset[str] = frozenset()
+    min_value: int = -(1 << 63)
+    max_value: int = (1 << 63) - 1
     is_text: bool = False
 
 
@@ -37,18 +38,18 @@ TOPIC_ATTRIBUTES: Final = {
         | {"MIXED", "PRIORITY", "LITE"}
     ),
     "reserve.time": Attribute(),
-    "lite.topic.expiration": Attribute(least=-1, most=43_200),
+    "lite.topic.expiration": Attribute(min_value=-1, max_value=43_200),
 }
 
 _BOOLEAN: Final = Attribute(frozenset({"true", "false"}))
 GROUP_ATTRIBUTES: Final = {
-    "priority.factor": Attribute(least=0, most=100),
+    "priority.factor": Attribute(min_value=0, max_value=100),
     "lite.bind.topic": Attribute(is_text=True),
     "lite.sub.model": Attribute(frozenset({"Shared", "Exclusive"})),
     "lite.sub.reset.offset.exclusive": _BOOLEAN,
     "lite.sub.reset.offset.unsubscribe": _BOOLEAN,
-    "lite.sub.client.quota": Attribute(least=-1),
-    "lite.sub.client.max.event.cnt": Attribute(least=10),
+    "lite.sub.client.quota": Attribute(min_value=-1),
+    "lite.sub.client.max.event.cnt": Attribute(min_value=10),
     "lite.sub.wildcard": Attribute(is_text=True),
 }
 
@@ -63,9 +64,10 @@ def change_attributes(
 def change_group_attributes(
     current: Mapping[str, str], signed: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return a group's attributes after the change; a name without a sign is added.
+    """Return a group's attributes after the change.
 
-    Java refuses that one; a tool that puts back what it has read need not know.
+    A name without a sign is an addition, so that a tool can write back what it read;
+    Java refuses it.
     """
     if sum(len(name) + len(text) for name, text in signed.items()) > MAX_TEXT_LENGTH:
         raise _system_error(f"attributes of more than {MAX_TEXT_LENGTH} characters")
@@ -121,17 +123,17 @@ def _parse_changes(text: str) -> dict[str, str | None]:
 
 
 def _check_value(name: str, attribute: Attribute, value: str) -> str:
-    assert attribute.unserved <= attribute.values, f"{name}: {attribute}"
-    if value in attribute.unserved:
+    assert attribute.unsupported <= attribute.values, f"{name}: {attribute}"
+    if value in attribute.unsupported:
         raise _system_error(f"{name}={value} is not supported by this broker")
     if attribute.is_text:
         return value
     if not attribute.values:
         if not value.removeprefix("-").isdecimal():
             raise _system_error(f"{name}={value}: it must be a whole number")
-        if not attribute.least <= int(value) <= attribute.most:
+        if not attribute.min_value <= int(value) <= attribute.max_value:
             raise _system_error(
-                f"value is not in range({attribute.least}, {attribute.most})"
+                f"value is not in range({attribute.min_value}, {attribute.max_value})"
             )
     elif value not in attribute.values:
         raise _system_error(f"value is not in set: {sorted(attribute.values)}")

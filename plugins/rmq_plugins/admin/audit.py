@@ -1,7 +1,8 @@
 """Request 20005: the changes of the last week, for `rmq admin auditLog`.
 
-Field `maxNum`: at most so many, the newest. Body: a JSON list of objects with
-`time_ms`, `user`, `source`, `action`, `subject`, `change`, the oldest first.
+Field `maxNum`: the number of newest changes to return. Body of the answer: a JSON list
+of objects with `time_ms`, `user`, `source`, `action`, `subject`, `change`, the oldest
+first.
 """
 
 from typing import Final
@@ -16,7 +17,7 @@ DEFAULT_COUNT: Final = 100
 
 
 class AuditHandler:
-    """Java's brokers keep no such trace."""
+    """Java's brokers do not record changes."""
 
     def __init__(self, broker: BrokerContext) -> None:
         self._broker = broker
@@ -26,7 +27,7 @@ class AuditHandler:
         text = request.ext_fields.get("maxNum", str(DEFAULT_COUNT))
         if not text.isdecimal() or not 0 < len(text) < 10:
             raise RequestRejected(
-                ResponseCode.INVALID_PARAMETER, f"maxNum={text[:20]} is no count"
+                ResponseCode.INVALID_PARAMETER, f"maxNum={text[:20]} is not a count"
             )
         changes = list(self._broker.audit.all())[-int(text) :]
         return request.reply(body=msgspec.json.encode(changes))

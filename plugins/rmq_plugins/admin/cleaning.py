@@ -1,7 +1,8 @@
-"""Requests 306, 316 and 329: delete old files, and queues of deleted topics.
+"""Requests 306, 316 and 329: delete expired files, and the queues of deleted topics.
 
-329 lets the next cleanings delete expired log files at any hour; 306 deletes queue
-files before the start of the log, and 316 the queues of unknown topics, both at once.
+306 deletes at once the files of queues whose messages the log no longer has. 316
+deletes at once the queues of topics that are not in the table. 329 lets the next
+cleanings delete expired files of the log at any hour.
 """
 
 import trio
@@ -47,15 +48,15 @@ class CleaningHandler:
 
 
 async def record_deletion(broker: BrokerContext, topics: set[str]) -> None:
-    """Save that topics are deleted, before that is done.
+    """Save the deletion of topics, before the caller deletes them.
 
-    RequestRejected, and nothing changed, if it cannot be saved.
+    RequestRejected if it cannot be saved; nothing has changed then.
     """
     try:
         await trio.to_thread.run_sync(broker.store.note_deletion(topics))
     except OSError as error:
         raise RequestRejected(
             ResponseCode.SYSTEM_ERROR,
-            f"not deleted, because it cannot be saved: {error.strerror}; correct that "
-            "and send it again",
+            f"nothing is deleted, because the deletion cannot be saved: "
+            f"{error.strerror}; correct that and send the request again",
         ) from error

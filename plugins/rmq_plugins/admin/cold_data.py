@@ -1,8 +1,8 @@
-"""Requests 2001 to 2004: flow control of consumers of old messages, and read-ahead.
+"""Requests 2001 to 2004: flow control for consumers of old messages, and read-ahead.
 
-rmq slows no consumer down, as a Java broker with `coldDataFlowControlEnable=false`,
-which is the default: thresholds of groups are kept until the broker stops, and shown.
-2004 sets how far the kernel reads ahead in the files of the log that are full.
+rmq slows no consumer down, like a Java broker with `coldDataFlowControlEnable=false`,
+the default. It keeps the thresholds of groups until it stops, and shows them. 2004
+sets whether the kernel reads ahead in the full files of the log.
 """
 
 import logging
@@ -23,12 +23,12 @@ from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import Command
 
 MAX_GROUPS: Final = 1_024
-"""Groups with a threshold: operators name some, and each costs 100 bytes."""
+"""Groups with a threshold; each costs 100 bytes."""
 
 MAX_TEXT_SIZE: Final = 65_536
 GROUP_THRESHOLD: Final = 3 * 1024 * 1024
 GLOBAL_THRESHOLD: Final = 100 * 1024 * 1024
-"""Java's defaults, in bytes a minute; shown only."""
+"""Java's defaults in bytes per minute; only answers contain them."""
 
 NORMAL, RANDOM = "0", "1"
 """The kernel's advice for mapped files, as `madvise` numbers it."""
@@ -45,7 +45,7 @@ class ColdDataHandler:
         self._thresholds: dict[str, int] = {}
 
     def update_thresholds(self, request: Command, connection: Connection) -> Command:
-        """Set the thresholds of groups: lines `group=bytes`; other texts are passed."""
+        """Set the thresholds of groups from lines `group=bytes`; skip other lines."""
         if len(request.body) > MAX_TEXT_SIZE:
             raise _invalid(f"more than {MAX_TEXT_SIZE} bytes of groups")
         try:
@@ -67,12 +67,12 @@ class ColdDataHandler:
         return request.reply()
 
     def remove_threshold(self, request: Command, connection: Connection) -> Command:
-        """Forget the threshold of the group in the body, which may have none."""
+        """Remove the threshold of the group in the body, if it has one."""
         self._thresholds.pop(request.body.decode(errors="replace"), None)
         return request.reply()
 
     def get_thresholds(self, request: Command, connection: Connection) -> Command:
-        """Answer the thresholds; nobody is slowed down."""
+        """Answer the thresholds of groups, and Java's defaults."""
         return request.reply(
             body=msgspec.json.encode(
                 {
@@ -101,7 +101,7 @@ class ColdDataHandler:
 
 
 def _is_number(text: str) -> bool:
-    """Whether Java reads a long of at least 0 from the text."""
+    """Return whether Java would read the text as a long of at least 0."""
     return text.isascii() and text.isdigit() and len(text) < 19
 
 

@@ -1,12 +1,12 @@
-"""Requests 25 and 26: the configuration in effect, as text of Java's properties.
+"""Requests 25 and 26: the configuration in effect, in the format of Java's properties.
 
-25 changes keys that are declared dynamic, all of a request or none, in the process and
-in its file, and names every key that it refuses. A key that rmq does not have is
-ignored as by Java; the log and the remark of the answer name it.
+25 changes dynamic keys in the process and in its file: all keys of a request or none.
+The answer names every key that it refuses. It ignores keys that rmq does not have, as
+Java does; the log and the remark name them.
 """
 
 import logging
-from typing import Any, Final
+from typing import Final
 
 from rmq.plugin import (
     BrokerContext,
@@ -27,7 +27,7 @@ from rmq.protocol.headers.admin import GetBrokerConfigResponseHeader
 MAX_TEXT_SIZE: Final = 65_536
 BLACK_LIST_REMARK: Final = "Can not update config in black list."
 BLACK_LIST: Final = frozenset({"brokerConfigPath", "configBlackList", "rocketmqHome"})
-"""Keys that Java refuses; some of them do not exist here."""
+"""Keys that Java refuses to change; rmq has only some of them."""
 
 logger = logging.getLogger(__name__)
 logger.addFilter(SparseLog())
@@ -43,7 +43,7 @@ class ConfigurationHandler:
     def get_config(self, request: Command, connection: Connection) -> Command:
         """Answer every key with its value, without secret keys."""
         header = GetBrokerConfigResponseHeader(version=self._version.encode().decode())
-        return request.reply(header=header, body=as_properties(self._configs()))
+        return request.reply(header=header, body=as_properties(self._broker.configs()))
 
     def update_config(self, request: Command, connection: Connection) -> Command:
         """Change keys, if all of them may change and all values are in range."""
@@ -61,7 +61,7 @@ class ConfigurationHandler:
                 )
             outcome = apply_changes(
                 changes,
-                self._configs(),
+                self._broker.configs(),
                 self._broker.config.config_path,
                 ignores_unknown=True,
             )
@@ -87,6 +87,3 @@ class ConfigurationHandler:
             )
             return request.reply(remark=f"ignored: {outcome.remark}")
         return request.reply()
-
-    def _configs(self) -> tuple[Any, ...]:
-        return self._broker.configs()

@@ -113,7 +113,7 @@ def _describe_connection(peer: Connection, member: Member) -> bodies.Connection:
 
 
 def _language_of(member: Member) -> str:
-    """Return the name of a client's language, in whichever form the client sent it."""
+    """Return the name of a client's language, sent as text or number."""
     language = member.language
     if isinstance(language, str):
         return language

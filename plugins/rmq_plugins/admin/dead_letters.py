@@ -1,14 +1,14 @@
-"""Request 20006: dead letters of a group are sent again, to this group alone.
+"""Request 20006: send dead letters of a group to this group again.
 
-They go to the group's retry topic, as after their first failure, so that no other group
-gets them.  The dead letters stay where they are, until they are deleted with their age.
+The broker stores copies in the group's retry topic, as after a first failure, so that
+no other group gets them. The dead letters themselves stay until they expire.
 
-Fields: `group`; `offsets`, numbers with commas between, or `topic` and `tag`, which
-must both be equal, or `all=true`.  Body of the answer:
+Fields: `group`, and one of: `offsets`, numbers with commas between; `topic` and `tag`
+of the original messages; `all=true`.  Body of the answer:
 
     {"resent": n, "looked": n, "skipped": n}
 
-Those that were skipped have lost the name of their topic, or were deleted.
+Skipped messages were deleted, or have lost the name of their topic.
 """
 
 import random
@@ -35,7 +35,7 @@ from rmq.protocol.records import StoredMessage
 from rmq.protocol.topics import dlq_topic, retry_topic
 
 MAX_RESENT: Final = 10_000
-"""Dead letters that one request looks at, the oldest first."""
+"""Dead letters that one request examines, the oldest first."""
 
 MESSAGES_OF_A_TURN: Final = 8
 
@@ -119,7 +119,7 @@ def _is_wanted(record: StoredMessage, fields: dict[str, str]) -> bool:
 
 
 def _build_retry(record: StoredMessage, retry: str) -> Message | None:
-    """Return the message as a first attempt; None without the name of its topic."""
+    """Return the message as after a first failure; None without its original topic."""
     origin = record.origin_topic
     if not origin:
         return None

@@ -38,7 +38,7 @@ class GroupHandler:
         self._next_turn = broker.next_turn
 
     def update_group(self, request: Command, connection: Connection) -> Later:
-        """Create a group or change it; no body changes nothing, as in Java."""
+        """Create or change a group; without a body change nothing, as in Java."""
         if request.body:
             config = SubscriptionGroupConfig.decode(request.body)
             with self._statistics.group_creations.time_block():
@@ -46,7 +46,7 @@ class GroupHandler:
         return self._groups.wait_saved(request.reply())
 
     def update_groups(self, request: Command, connection: Connection) -> Later:
-        """Create or change several groups; an invalid one refuses all of them."""
+        """Create or change several groups; refuse all if one is invalid."""
         configs = SubscriptionGroupList.decode(request.body).group_config_list
         if len(configs) > MAX_GROUPS_AT_ONCE:
             raise RequestRejected(
@@ -78,7 +78,7 @@ class GroupHandler:
         return await self._groups.wait_saved(request.reply())
 
     def forbid_topic(self, request: Command, connection: Connection) -> Command:
-        """Forbid or allow a topic to a group, and answer the present state."""
+        """Forbid or allow a topic for a group; answer the current state."""
         header = request.header(UpdateGroupForbiddenRequestHeader)
         group, topic = header.group, header.topic
         if header.readable is not None:
@@ -113,7 +113,7 @@ class GroupHandler:
         )
 
     def get_group(self, request: Command, connection: Connection) -> Command:
-        """Answer one group; the request may create it, like one of a consumer."""
+        """Answer the configuration of a group; create it if clients may do that."""
         name = request.header(GetSubscriptionGroupConfigRequestHeader).group
         config = self._groups.find(name)
         if config is None:

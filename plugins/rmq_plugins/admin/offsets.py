@@ -1,6 +1,6 @@
-"""Requests 29 to 32, 43, 45, 308 and 314: ends of queues, times, offsets of groups.
+"""Requests 29 to 32, 43, 45, 308 and 314: offsets and times of queues, and of groups.
 
-A queue that never had a message has offset 0, and so does one of an unknown topic.
+A queue that never had a message has offset 0, and so does a queue of an unknown topic.
 """
 
 from typing import Final
@@ -29,10 +29,10 @@ from rmq.protocol.headers.offsets import (
 from rmq.protocol.topics import lite_queue
 
 DELAY_OFFSETS: Final = "delayOffset"
-"""Facts of the plugin that delivers delayed messages."""
+"""The facts of the plugin schedule, which delivers delayed messages."""
 
-LARGEST: Final = (1 << 63) - 1
-"""Answer for a queue in which the group is behind all others."""
+LAGGING: Final = (1 << 63) - 1
+"""Answer for a queue in which the compared group lags all others."""
 
 
 class OffsetHandler:
@@ -46,7 +46,7 @@ class OffsetHandler:
         self._facts = broker.facts
 
     def search_offset(self, request: Command, connection: Connection) -> Command:
-        """Answer the offset stored around a time."""
+        """Answer the offset of a message stored at a time, or next to it."""
         header = request.header(SearchOffsetRequestHeader)
         topic, offset = header.topic, 0
         lite = header.lite_topic or ""
@@ -97,41 +97,40 @@ class OffsetHandler:
 
     def get_delay_offsets(self, request: Command, connection: Connection) -> Command:
         """Answer how far each delay level has been delivered."""
-        told = self._facts(DELAY_OFFSETS)
-        if told is None:
+        offsets = self._facts(DELAY_OFFSETS)
+        if offsets is None:
             raise RequestRejected(
                 ResponseCode.SYSTEM_ERROR, "No delay offset in this broker"
             )
-        return request.reply(body=fastjson.dump_json(told))
+        return request.reply(body=fastjson.dump_json(offsets))
 
     def query_correction_offset(
         self, request: Command, connection: Connection
     ) -> Command:
-        """Answer by queue the least offset of all groups of a topic.
+        """Answer the smallest offset of all groups in each queue of a topic.
 
-        If the compared group is behind it, the answer is the largest number. Unlike in
-        Java, the request changes nothing: excluded groups do not count, but keep their
-        offsets.
+        The answer is `LAGGING` if the compared group is before it. Unlike in Java, the
+        request changes nothing: excluded groups do not count, but keep their offsets.
         """
         header = request.header(QueryCorrectionOffsetHeader)
-        left_out = set((header.filter_groups or "").split(","))
-        least: dict[int, int] = {}
+        excluded = set((header.filter_groups or "").split(","))
+        smallest: dict[int, int] = {}
         for group in self._offsets.groups_of(header.topic):
-            if group in left_out:
+            if group in excluded:
                 continue
             for queue_id, offset in self._offsets.queues(group, header.topic).items():
                 if offset >= self._messages.min_offset(header.topic, queue_id):
-                    least[queue_id] = min(offset, least.get(queue_id, LARGEST))
-        assert all(offset >= 0 for offset in least.values()), least
+                    smallest[queue_id] = min(offset, smallest.get(queue_id, LAGGING))
+        assert all(offset >= 0 for offset in smallest.values()), smallest
         compared = self._offsets.queues(header.compare_group, header.topic)
         for queue_id, offset in compared.items():
-            if least.get(queue_id, 0) > offset:
-                least[queue_id] = LARGEST
-        body = QueryCorrectionOffsetBody(correction_offsets=least)
+            if smallest.get(queue_id, 0) > offset:
+                smallest[queue_id] = LAGGING
+        body = QueryCorrectionOffsetBody(correction_offsets=smallest)
         return request.reply(body=body.encode())
 
     def clone_offsets(self, request: Command, connection: Connection) -> Command:
-        """Copy the offsets of one group to another, in one topic or in all."""
+        """Copy the offsets of one group to another, in one topic or in all topics."""
         header = request.header(CloneGroupOffsetRequestHeader)
         source, target = header.src_group, header.dest_group
         topics = [header.topic] if header.topic else self._offsets.topics_of(source)

@@ -1,4 +1,4 @@
-"""Pages of large tables: entries by their index in the order of names."""
+"""Pages of large tables: entries from an index on, in the order of their names."""
 
 from collections.abc import Mapping
 from itertools import islice
@@ -7,7 +7,7 @@ from typing import Final, TypeVar
 T = TypeVar("T")
 
 PAGE_SIZE: Final = 2_000
-"""Entries of a page if the request has no size."""
+"""Entries of a page if the request does not set a size."""
 
 
 def page(table: Mapping[str, T], first: int, count: int | None) -> dict[str, T]:

@@ -1,4 +1,4 @@
-"""Request 20001: plugins of this broker: versions, what they registered, codes."""
+"""Request 20001: the plugins of this broker with versions, registrations and codes."""
 
 from rmq.plugin import BrokerContext, Connection
 from rmq.protocol.bodies.plugins import LoadedPlugin, LoadedPluginsBody

@@ -43,7 +43,7 @@ class QueueHandler:
         self._name = broker.config.broker_name
 
     def query_time_spans(self, request: Command, connection: Connection) -> Command:
-        """Answer first and last store time of each queue, and a group's position."""
+        """Answer each queue's store times: first, last, and at a group's offset."""
         header = request.header(QueryConsumeTimeSpanRequestHeader)
         topic = self._topics.get(header.topic)
         if topic is None:
@@ -103,16 +103,16 @@ class QueueHandler:
             return request.reply(
                 remark=f"Index {index} of {header.queue_id}@{topic} is not exist!"
             )
-        places = [index]
-        while len(places) < min(header.count, MAX_ENTRIES):
+        indexes = [index]
+        while len(indexes) < min(header.count, MAX_ENTRIES):
             index = queue.start_after(index)
             if index >= end:
                 break
-            places.append(index)
+            indexes.append(index)
         body = QueryConsumeQueueResponseBody(
             min_queue_index=queue.min_offset,
             max_queue_index=end,
-            queue_data=[_read_entry(queue, place) for place in places],
+            queue_data=[_read_entry(queue, each) for each in indexes],
         )
         if header.consumer_group:
             wanted = self._consumers.subscription(header.consumer_group, topic)
@@ -133,6 +133,6 @@ def _read_entry(queue: ConsumeQueue, offset: int) -> ConsumeQueueData:
 
 
 def _format_time(at_ms: int) -> str:
-    """Return a time as Java's tools write it, in the zone of this machine."""
+    """Return a time as Java's tools write it, in the local time zone."""
     at = datetime.fromtimestamp(max(0, at_ms) / 1_000)
     return f"{at:%Y-%m-%d#%H:%M:%S}:{at_ms % 1_000:03}"

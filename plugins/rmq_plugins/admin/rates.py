@@ -1,6 +1,6 @@
-"""Rates and daily totals, made from counters that only grow.
+"""Rates and daily totals of counters that only grow.
 
-One caller adds a sample each second; the samples of the last ten minutes stay.
+A service adds one sample per second; those of the last ten minutes stay.
 """
 
 from collections import deque
@@ -27,7 +27,7 @@ class Counts(NamedTuple):
 
 
 class DayTotals(NamedTuple):
-    """Messages in and out by the last two midnights."""
+    """Messages in and out until the last two midnights."""
 
     put_yesterday: int = 0
     put_today: int = 0
@@ -82,14 +82,10 @@ class StoreRates(Rates):
         super().__init__(self.read_counts())
 
     async def sample_every_second(self) -> None:
-        """Run until cancelled: the service that feeds the rates."""
+        """Add samples until cancelled."""
         while True:
             await trio.sleep(SAMPLE_INTERVAL_S)
-            self.sample()
-
-    def sample(self) -> None:
-        """Take one sample."""
-        self.add(self.read_counts())
+            self.add(self.read_counts())
 
     def read_counts(self) -> Counts:
         """Return the counters as they are now."""

@@ -1,4 +1,4 @@
-"""Requests 906, 907, 908, 1007 and 1008: who follows whom, and how far it is."""
+"""Requests 906, 907, 908, 1007 and 1008: the master, its slaves and their progress."""
 
 from rmq.plugin import BrokerContext, Connection, MasterLink, RequestRejected
 from rmq.protocol.bodies.controller import (
@@ -32,13 +32,13 @@ class ReplicationHandler:
         self._end_at_start = broker.log.end_offset
 
     def exchange_ha_info(self, request: Command, connection: Connection) -> Command:
-        """Answer with the address of a master's log; refuse another master's."""
+        """Answer a master's HA address; refuse a request that names another master."""
         header = request.header(ExchangeHAInfoRequestHeader)
         if header.master_ha_address is not None:
             raise RequestRejected(
                 ResponseCode.SYSTEM_ERROR,
-                f"this broker follows whom the name servers name as its master, not "
-                f"{header.master_address}",
+                "this broker copies the log of the master that the name servers name, "
+                f"not of {header.master_address}",
             )
         answer = ExchangeHAInfoResponseHeader()
         if self._role.is_master:
@@ -50,7 +50,7 @@ class ReplicationHandler:
         return request.reply(header=answer)
 
     def get_ha_status(self, request: Command, connection: Connection) -> Command:
-        """Answer the end of the log, the replicas that follow it, and the master."""
+        """Answer the end of the log, the slaves, and the link to the master."""
         body = HARuntimeInfo(
             master=self._role.is_master,
             master_commit_log_max_offset=self._log.end_offset,
@@ -74,7 +74,7 @@ class ReplicationHandler:
         return request.reply(body=body.encode())
 
     def _describe_link(self, link: MasterLink) -> HAClientRuntimeInfo:
-        """Return the link of a slave; with the reason if it does not follow."""
+        """Return a slave's link to the master, and why it does not copy the log."""
         return HAClientRuntimeInfo(
             last_read_timestamp=link.last_read_ms,
             last_write_timestamp=link.last_write_ms,
@@ -106,14 +106,14 @@ class ReplicationHandler:
         return request.reply(body=body.encode())
 
     def check_role(self, request: Command, connection: Connection) -> Command:
-        """Have the controller asked who is the master: anybody may say that."""
+        """Ask the controller for the master; any client may send this request."""
         self._replicas.check_role()
         return request.reply()
 
     def reset_master_flush_offset(
         self, request: Command, connection: Connection
     ) -> Command:
-        """Store the offset up to which the master had flushed; only 907 shows it."""
+        """Store the offset up to which the master has flushed; only 907 shows it."""
         offset = request.header(ResetMasterFlushOffsetHeader).master_flush_offset
         if not self._role.is_master and offset >= 0:
             self._replicas.master_flushed_offset = offset

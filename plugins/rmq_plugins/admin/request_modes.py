@@ -35,7 +35,7 @@ class RequestModes(JsonTable):
         return MessageRequestModeSerializeWrapper(message_request_mode_map=self._modes)
 
     def replace_modes(self, body: bytes) -> None:
-        """Become the table that a master answered; RequestRejected if it is none."""
+        """Take over a master's table; RequestRejected if the answer is invalid."""
         theirs = MessageRequestModeSerializeWrapper.decode(body)
         if sum(map(len, theirs.message_request_mode_map.values())) > MAX_MODES:
             raise RequestRejected(

@@ -20,7 +20,7 @@ _POOLS: Final = {
     "send": 10_000, "pull": 100_000, "litePull": 100_000, "query": 20_000,
     "ack": 100_000,
 }  # fmt: skip
-"""Java's capacities: alerts divide by them, so that 0 would be an error there."""
+"""Java's capacities; they are not 0, because alerts divide by them."""
 
 _CONSTANTS: Final = {
     **{f"{pool}ThreadPoolQueueSize": "0" for pool in _POOLS},
@@ -127,7 +127,7 @@ class RuntimeHandler:
         }
 
     def _earliest_store_ms(self) -> int:
-        """Store time of the first record, -1 if there is none."""
+        """Return the store time of the first record, -1 if there is none."""
         if self._log.end_offset == self._log.min_offset:
             return -1
         record = self._messages.record_at(PhysicalOffset(self._log.min_offset))
@@ -149,8 +149,10 @@ class RuntimeHandler:
 
     def _delay_facts(self) -> dict[str, str]:
         """Return the progress of each delay level in use, and the end of its queue."""
-        told = self._facts(DELAY_OFFSETS) or {"offsetTable": {}}
-        offsets = {int(level): offset for level, offset in told["offsetTable"].items()}
+        progress = self._facts(DELAY_OFFSETS) or {"offsetTable": {}}
+        offsets = {
+            int(level): offset for level, offset in progress["offsetTable"].items()
+        }
         found = {}
         for level in range(1, len(self._delay_levels) + 1):
             end = self._messages.max_offset(SCHEDULE_TOPIC, level - 1)
@@ -160,15 +162,15 @@ class RuntimeHandler:
         return found
 
     def _timer_facts(self) -> dict[str, str]:
-        told = self._facts("timer")
-        if not told:
+        timer = self._facts("timer")
+        if not timer:
             return {}
         return {
-            "timerCongestNum": str(sum(told["waiting"].values())),
-            "timerDequeueTps": str(told["dequeueRate"]),
-            "timerEnqueueTps": str(told["enqueueRate"]),
-            "timerOffsetBehind": str(told["behind"]),
-            "timerReadBehind": str(told["lateMs"] // 1_000),
+            "timerCongestNum": str(sum(timer["waiting"].values())),
+            "timerDequeueTps": str(timer["dequeueRate"]),
+            "timerEnqueueTps": str(timer["enqueueRate"]),
+            "timerOffsetBehind": str(timer["behind"]),
+            "timerReadBehind": str(timer["lateMs"] // 1_000),
         }
 
     def _broker_facts(self) -> dict[str, str]:
@@ -182,7 +184,7 @@ class RuntimeHandler:
         }
 
     def _replication_facts(self) -> dict[str, str]:
-        """Return what a slave does, and whom this broker let not follow."""
+        """Return the state of a slave, and the slaves that this broker refused."""
         facts = {
             "rmq.replica.address": self._name_servers.ha_address,
             "rmq.replica.followers": str(len(self._replicas.slave_statuses())),
@@ -197,7 +199,7 @@ class RuntimeHandler:
         return facts
 
     def _native_facts(self) -> dict[str, str]:
-        """Return the frames that compiled handlers served, and declined by reason."""
+        """Return how many frames compiled handlers served, and declined by reason."""
         facts = {}
         for (port, code), (served, declined) in self._native_counts().items():
             prefix = f"rmq.native.{port}.{code}"

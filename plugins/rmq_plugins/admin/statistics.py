@@ -44,13 +44,13 @@ class StatisticsHandler:
         header = request.header(GetConsumeStatsRequestHeader)
         group = header.consumer_group
         if header.topic:
-            names_asked = [header.topic]
+            topic_names = [header.topic]
         elif header.topic_list:
-            names_asked = header.topic_list.split(";")
+            topic_names = header.topic_list.split(";")
         else:
-            names_asked = self._offsets.topics_of(group)
+            topic_names = self._offsets.topics_of(group)
         stats = ConsumeStats()
-        for name in names_asked:
+        for name in topic_names:
             topic = self._topics.get(name)
             if topic is not None and self._is_subscribed(group, name):
                 stats.offset_table |= self._read_topic_progress(group, topic)
@@ -84,12 +84,10 @@ class StatisticsHandler:
         return request.reply(body=answer.encode())
 
     def _is_subscribed(self, group: str, topic: str) -> bool:
-        """Whether a group subscribes to the topic; True for a group offline."""
+        """Return whether a group subscribes to the topic, or is offline."""
         online = self._consumers.group(group)
         return (
-            online is None
-            or not online.subscriptions
-            or topic in (online.subscriptions)
+            online is None or not online.subscriptions or topic in online.subscriptions
         )
 
     def _read_topic_progress(

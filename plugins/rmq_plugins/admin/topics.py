@@ -38,7 +38,7 @@ MAX_QUEUES: Final = 65_536
 
 MAX_TOPICS_AT_ONCE: Final = 10_000
 TOPICS_OF_A_TURN: Final = 20
-"""Of a list; each is a line in the journal, and all together would stop everybody."""
+"""Topics of a list between two turns of other tasks; each writes the journal."""
 
 
 class TopicHandler:
@@ -59,7 +59,7 @@ class TopicHandler:
         self._next_turn = broker.next_turn
 
     def update_topic(self, request: Command, connection: Connection) -> Later:
-        """Create a topic or change it."""
+        """Create or change a topic."""
         header = request.header(CreateTopicRequestHeader)
         is_system = "true" if self._topics.is_system(header.topic) else "false"
         with self._statistics.topic_creations.time_block(is_system=is_system):
@@ -69,11 +69,11 @@ class TopicHandler:
     async def update_static_topic(
         self, request: Command, connection: Connection
     ) -> Command:
-        """Create a static topic or change it: its queues here, and their mapping."""
+        """Create or change a static topic: its queues here, and their mapping."""
         header = request.header(CreateTopicRequestHeader)
         mapping = TopicQueueMappingDetail.decode(request.body)
         if mapping.topic != header.topic:
-            raise _invalid(f"the mapping is one of topic {mapping.topic}")
+            raise _invalid(f"the mapping belongs to topic {mapping.topic}")
         config = self._config_of(header)
         self._mappings.put(mapping, force=bool(header.force))
         self._topics.update(config, always=True)
@@ -104,7 +104,7 @@ class TopicHandler:
         return config
 
     async def update_topics(self, request: Command, connection: Connection) -> Command:
-        """Create or change several topics; an invalid one refuses all of them."""
+        """Create or change several topics; refuse all if one is invalid."""
         configs = CreateTopicListRequestBody.decode(request.body).topic_config_list
         if len(configs) > MAX_TOPICS_AT_ONCE:
             raise _invalid(f"more than {MAX_TOPICS_AT_ONCE} topics in one request")
@@ -117,7 +117,7 @@ class TopicHandler:
         return await self._wait_propagated(request.reply())
 
     def _check_and_merge(self, config: TopicConfig) -> None:
-        """Check a topic of a list, and merge its attributes with the present ones."""
+        """Check a topic of a list, and merge its attributes with the current ones."""
         self._check_name(config.topic_name)
         current = self._topics.get(config.topic_name or "")
         config.attributes = change_attributes(
@@ -143,7 +143,7 @@ class TopicHandler:
         return await self._wait_propagated(request.reply())
 
     async def _wait_propagated(self, answer: Command) -> Command:
-        """Return the answer when the change is kept, and the name servers know it."""
+        """Return the answer when the change is saved and the name servers know it."""
         return await self._name_servers.wait_propagated(
             await self._topics.wait_saved(answer)
         )

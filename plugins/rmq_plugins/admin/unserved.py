@@ -1,4 +1,4 @@
-"""Requests of tools for missing features: answer 3, with the alternative."""
+"""Requests of tools for missing features: the answer is 3 and names the alternative."""
 
 from typing import Final
 
@@ -31,7 +31,7 @@ ADVICE: Final = {
 
 
 def refuse(request: Command, connection: Connection) -> Command:
-    """Answer like for an unknown code, followed by a hint."""
+    """Refuse the request like one with an unknown code, and add a hint."""
     advice = ADVICE[RequestCode(request.code)]
     raise RequestRejected(
         ResponseCode.REQUEST_CODE_NOT_SUPPORTED,

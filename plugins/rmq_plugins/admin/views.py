@@ -2,12 +2,12 @@
 
 20003 is for `rmq doctor`, `rmq top` and the console.
 
-Field `view` names it, the other fields are its query: `q`, `sort`, `up`, `from`, `n`,
-`system`, `name`; for messages `topic`, `queue`, `offset`, `key`, `id`, `at`.  Body: a
-JSON object.  Messages need the right to read their topic, too.
+Field `view` names the view, the other fields are its query: `q`, `sort`, `up`, `from`,
+`n`, `system`, `name`; for messages `topic`, `queue`, `offset`, `key`, `id`, `at`.
+Body: a JSON object.  A view of messages also needs the right to read their topic.
 
 20004 is for `rmq tail`: messages of all topics in the order of the log, see
-`follow_log`; those of topics that the user may not read are only counted.
+`follow_log`. It only counts the messages of topics that the user may not read.
 """
 
 import msgspec
@@ -35,7 +35,7 @@ class ViewHandler:
         return request.reply(body=msgspec.json.encode(found))
 
     async def follow_log(self, request: Command, connection: Connection) -> Command:
-        """Answer what came to the log; wait for it if nothing has."""
+        """Answer the new messages of the log; wait if it has no new one."""
         rights, user = self._broker.rights, self._broker.rights.user_of(request)
 
         def may_read(topic: str) -> bool:

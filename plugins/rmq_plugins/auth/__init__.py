@@ -1,9 +1,9 @@
 """Access control: signed requests, users and their policies. Off by default.
 
-Requests 3001 to 3010 on both ports, also while it is off, and a guard before every
-handler while `authenticationEnabled` is true. Known in Java as ACL 2.0.
-docs/reference/security.md explains the rules, and where rmq requires more rights than
-Java.
+Serves requests 3001 to 3010 on both ports, also while it is off. While
+`authenticationEnabled` is true, a guard checks each request before its handler. Known
+in Java as ACL 2.0. docs/reference/security.md explains the rules, and where rmq
+requires more rights than Java.
 """
 
 import logging
@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 def rmq_setup(broker: BrokerContext, register: Register) -> None:
     """Register the handlers for users and policies; if enabled, check every request.
 
-    A broker without access control imports none of it before somebody asks.
+    Without access control, the first request 3001 to 3010 imports the modules.
     """
     config = register.config(AuthConfig)
     is_on = config.authentication_enabled
@@ -51,8 +51,8 @@ def rmq_setup(broker: BrokerContext, register: Register) -> None:
             RequestCode.AUTH_DELETE_USER: "delete_user",
             RequestCode.AUTH_GET_USER: "get_user",
             RequestCode.AUTH_LIST_USER: "list_users",
-            RequestCode.AUTH_CREATE_ACL: "create_acl",
-            RequestCode.AUTH_UPDATE_ACL: "update_acl",
+            RequestCode.AUTH_CREATE_ACL: "change_acl",
+            RequestCode.AUTH_UPDATE_ACL: "change_acl",
             RequestCode.AUTH_DELETE_ACL: "delete_acl",
             RequestCode.AUTH_GET_ACL: "get_acl",
             RequestCode.AUTH_LIST_ACL: "list_acls",
@@ -61,7 +61,7 @@ def rmq_setup(broker: BrokerContext, register: Register) -> None:
 
 
 def _folder(broker: BrokerContext, config: AuthConfig) -> Path:
-    """Return the directory of the files of users and policies."""
+    """Return the folder of the files of users and policies."""
     if config.auth_config_path:
         return Path(config.auth_config_path)
     return broker.config_folder / "auth"
@@ -79,7 +79,7 @@ def _create_tables(
 def _register_guard(
     broker: BrokerContext, register: Register, config: AuthConfig
 ) -> "tuple[UserTable, AclTable]":
-    """Load users and policies, and check every request."""
+    """Load users and policies; register the guard that checks every request."""
     from rmq.access.tables import SUPER, make_private
     from rmq_plugins.auth.guard import AuthGuard
 

@@ -1,6 +1,6 @@
 """Guard: checks the user of each request, and the user's rights.
 
-It checks first the signature, then the rights that the request needs. The log names
+It first checks the signature, then the rights that the request needs. The log names
 user, request and source of every refusal, never a password or a signature.
 """
 
@@ -87,7 +87,7 @@ class AuthGuard:
             self._register_grant(request, connection)
 
     def _register_grant(self, request: Command, connection: Connection) -> None:
-        """Let compiled handlers serve requests like this one, which was let pass."""
+        """Let compiled handlers serve further requests like this allowed one."""
         fields = request.ext_fields
         name = fields[ACCESS_KEY]
         user = self._users.get(name)
@@ -101,7 +101,7 @@ class AuthGuard:
         )
 
     def authorize(self, user: str, request: Command, connection: Connection) -> None:
-        """Raise `RequestRejected` unless a user, who is known, may send this."""
+        """Raise `RequestRejected` unless a known user may send the request."""
         if not self._authorizes or request.code in self._unauthorized_codes:
             return
         try:
@@ -132,7 +132,7 @@ class AuthGuard:
     def is_allowed(
         self, user: str, connection: Connection, topic: str, *actions: Action
     ) -> bool:
-        """Whether a user at this connection may do one of the actions."""
+        """Return whether a user at this connection may do one of the actions."""
         if not self._authorizes:
             return True
         try:
@@ -152,15 +152,15 @@ class AuthGuard:
 
 
 def _parse_whitelist(key: str, text: str) -> frozenset[int]:
-    """Read a white-list; ConfigError if it has a code that administers the broker."""
+    """Return the codes of a whitelist; BadValue if one administers the broker."""
     codes = codes_of(key, text)
     for code in sorted(codes):
         if is_administrative(code):
             raise BadValue(
                 key,
                 text,
-                f"request {code} administers the broker and is always checked; take it "
-                "off the list",
+                f"request {code} administers the broker, which always checks it; "
+                "remove it from the list",
             )
     return codes
 

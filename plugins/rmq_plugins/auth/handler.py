@@ -1,7 +1,7 @@
 """Requests 3001 to 3010: users and policies, as mqadmin administers them.
 
-A change is answered when it is on disk. Only super users see passwords. While access
-control is off, `unguarded.py` says who may send these requests.
+The broker answers a change when it is on disk. Only super users see passwords. While
+access control is off, `unguarded.py` restricts the sources of these requests.
 """
 
 import logging
@@ -68,7 +68,7 @@ class AuthHandler:
             raise _system_error("The super user can only be create by super user")
         if not (user.password or "").strip():
             raise _no_permission("password can not be blank")
-        assert user.username, "checked while it was read"
+        assert user.username, "_decode_user checks it"
         if self._users.get(user.username) is not None:
             raise _no_permission("The user is existed")
         if len(self._users) >= MAX_USERS:
@@ -98,7 +98,7 @@ class AuthHandler:
         return self._save_change(request, connection)
 
     def delete_user(self, request: Command, connection: Connection) -> Saving:
-        """Remove a user and its rules; an unknown one is no error."""
+        """Remove a user and its rules; an unknown user is not an error."""
         self._check_sender(request, connection)
         name = request.header(UserRequestHeader).username or ""
         if not name.strip():
@@ -135,23 +135,17 @@ class AuthHandler:
 
     # -- policies
 
-    def create_acl(self, request: Command, connection: Connection) -> Saving:
-        """Add rules to a user, or replace those about the same resources."""
-        return self._change_acl(request, connection)
+    def change_acl(self, request: Command, connection: Connection) -> Saving:
+        """Add rules to a user, or replace those about the same resources.
 
-    def update_acl(self, request: Command, connection: Connection) -> Saving:
-        """Do the same: the two do not differ in Java, either."""
-        return self._change_acl(request, connection)
-
-    def _change_acl(self, request: Command, connection: Connection) -> Saving:
+        As in Java, the requests to create and to update do the same.
+        """
         self._check_sender(request, connection)
         acl = AclInfo.decode(request.body) if request.body else AclInfo()
         if not acl.policies:
             raise _system_error("The body of acl is null")
         given = acl.subject or request.header(AclRequestHeader).subject
-        subject = self._check_subject(
-            given, "The subject of {} is not exist.", is_change=True
-        )
+        subject = self._check_subject(given, "The subject of {} is not exist.")
         policies = [_check_policy(policy) for policy in acl.policies if policy.entries]
         if not policies:
             raise _no_permission("The policies is empty.")
@@ -174,7 +168,7 @@ class AuthHandler:
             raise _no_permission("The acl is not exist.")
         resource = parse(header.resource)
         if resource is None and (header.resource or "").strip():
-            raise _invalid(f"{header.resource} is no resource, nothing was deleted")
+            raise _invalid(f"{header.resource} is not a resource, nothing was deleted")
         kind = by_name(PolicyType, header.policy_type) or PolicyType.CUSTOM
         policies = []
         if resource is not None:
@@ -215,11 +209,11 @@ class AuthHandler:
             self._unguarded.check_source(request, connection)
 
     def _may_change_super(self, request: Command) -> bool:
-        """Whether the sender may make, change and remove super users."""
+        """Return whether the sender may create, change and remove super users."""
         return self._unguarded is not None or self._is_super(request)
 
     def _is_super(self, request: Command) -> bool:
-        """Whether the sender, whose signature was checked, is a super user."""
+        """Return whether the sender, whose signature was checked, is a super user."""
         if self._unguarded is not None:
             return False
         user = self._users.get(request.ext_fields.get(ACCESS_KEY, ""))
@@ -230,20 +224,18 @@ class AuthHandler:
             return user
         return msgspec.structs.replace(user, password=None)
 
-    def _check_subject(
-        self, given: str | None, remark: str, *, is_change: bool = False
-    ) -> str:
+    def _check_subject(self, given: str | None, remark: str) -> str:
         """Return the subject in its stored form; refuse unknown users."""
         kind, _, name = (given or "").partition(":")
         if kind.lower() != "user":
-            raise _no_permission(f"The subject {given} is none, write User:name")
+            raise _no_permission(f"The subject {given} is not valid, write User:name")
         subject = USER_PREFIX + name
         if self._users.get(name) is None:
-            raise _no_permission(remark.format(subject) if is_change else remark)
+            raise _no_permission(remark.format(subject))
         return subject
 
     def _save_change(self, request: Command, connection: Connection) -> Saving:
-        """Answer when both files hold what memory holds."""
+        """Return a coroutine that answers when both tables are saved."""
         if self._unguarded is not None:
             self._unguarded.prepare_save(request, connection)
         return self._answer_when_saved(request)
@@ -255,7 +247,7 @@ class AuthHandler:
 
 
 def _decode_user(request: Command) -> UserInfo:
-    """Read the user that a request is about; the name comes from the header."""
+    """Return the user in the body of a request, with the name in its header."""
     name = request.header(UserRequestHeader).username or ""
     if not name.strip():
         raise _invalid("The username is blank")

@@ -1,12 +1,10 @@
 # tidy: long — tables of codes, one per line
-"""Needs: the resources that a request uses, and the actions on them.
+"""The permissions that each request needs: actions on resources.
 
-Every request code is in one table: resources in its fields, resources in a form of its
-own, Get on the cluster, Update on the cluster, not for brokers. Java reads this from
-annotations of its header classes and requires nothing for requests without one, such as
-25 UPDATE_BROKER_CONFIG; here a code in no table, of a plugin of your own, needs Update
-on the cluster. A retry topic always needs the right on its group, whatever group the
-request names.
+A code is in one table at most. A code in no table, such as one of your own plugin,
+needs Update on the cluster. Java reads the needs from annotations of its header classes
+and requires nothing for requests without one, such as 25 UPDATE_BROKER_CONFIG. A retry
+topic always needs the right on its group, whatever group the request names.
 
 `LATER` lists the rights that handlers check themselves when they have found a record.
 """
@@ -16,7 +14,6 @@ from typing import Final
 
 from rmq.access import resources
 from rmq.access.actions import Action
-from rmq.access.resources import Resource
 from rmq.access.rights import RequiredPermission
 from rmq.plugin import RequestRejected
 from rmq.protocol.bodies.groups import SubscriptionGroupConfig, SubscriptionGroupList
@@ -107,77 +104,7 @@ CLUSTER_CHANGES: Final = frozenset(
         OwnCode.REPORT_EXPORT,
     }
 )
-"""Requests that change data of everybody: Update on the cluster."""
-
-NOT_OURS: Final = frozenset(
-    {
-        Code.QUERY_BROKER_OFFSET,
-        Code.GET_TOPIC_CONFIG_LIST,
-        Code.GET_TOPIC_NAME_LIST,
-        Code.CHECK_TRANSACTION_STATE,
-        Code.NOTIFY_CONSUMER_IDS_CHANGED,
-        Code.GET_CLIENT_CONFIG,
-        Code.PUT_KV_CONFIG,
-        Code.GET_KV_CONFIG,
-        Code.DELETE_KV_CONFIG,
-        Code.REGISTER_BROKER,
-        Code.UNREGISTER_BROKER,
-        Code.GET_ROUTEINFO_BY_TOPIC,
-        Code.GET_BROKER_CLUSTER_INFO,
-        Code.WIPE_WRITE_PERM_OF_BROKER,
-        Code.GET_ALL_TOPIC_LIST_FROM_NAMESERVER,
-        Code.SUSPEND_CONSUMER,
-        Code.RESUME_CONSUMER,
-        Code.RESET_CONSUMER_OFFSET_IN_CONSUMER,
-        Code.RESET_CONSUMER_OFFSET_IN_BROKER,
-        Code.ADJUST_CONSUMER_THREAD_POOL,
-        Code.WHO_CONSUME_THE_MESSAGE,
-        Code.DELETE_TOPIC_IN_NAMESRV,
-        Code.REGISTER_TOPIC_IN_NAMESRV,
-        Code.GET_KVLIST_BY_NAMESPACE,
-        Code.RESET_CONSUMER_CLIENT_OFFSET,
-        Code.GET_CONSUMER_STATUS_FROM_CLIENT,
-        Code.GET_TOPICS_BY_CLUSTER,
-        Code.REGISTER_FILTER_SERVER,
-        Code.REGISTER_MESSAGE_FILTER_CLASS,
-        Code.GET_SYSTEM_TOPIC_LIST_FROM_NS,
-        Code.GET_UNIT_TOPIC_LIST,
-        Code.GET_HAS_UNIT_SUB_TOPIC_LIST,
-        Code.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST,
-        Code.UPDATE_NAMESRV_CONFIG,
-        Code.GET_NAMESRV_CONFIG,
-        Code.QUERY_DATA_VERSION,
-        Code.PUSH_REPLY_MESSAGE_TO_CLIENT,
-        Code.ADD_WRITE_PERM_OF_BROKER,
-        Code.GET_BROKER_MEMBER_GROUP,
-        Code.ADD_BROKER,
-        Code.REMOVE_BROKER,
-        Code.BROKER_HEARTBEAT,
-        Code.NOTIFY_MIN_BROKER_ID_CHANGE,
-        Code.CONTROLLER_ALTER_SYNC_STATE_SET,
-        Code.CONTROLLER_ELECT_MASTER,
-        Code.CONTROLLER_REGISTER_BROKER,
-        Code.CONTROLLER_GET_REPLICA_INFO,
-        Code.CONTROLLER_GET_METADATA_INFO,
-        Code.CONTROLLER_GET_SYNC_STATE_DATA,
-        Code.UPDATE_CONTROLLER_CONFIG,
-        Code.GET_CONTROLLER_CONFIG,
-        Code.CLEAN_BROKER_DATA,
-        Code.CONTROLLER_GET_NEXT_BROKER_ID,
-        Code.CONTROLLER_APPLY_BROKER_ID,
-        Code.BROKER_CLOSE_CHANNEL_REQUEST,
-        Code.CHECK_NOT_ACTIVE_BROKER_REQUEST,
-        Code.GET_BROKER_LIVE_INFO_REQUEST,
-        Code.GET_SYNC_STATE_DATA_REQUEST,
-        Code.RAFT_BROKER_HEART_BEAT_EVENT_REQUEST,
-        Code.ACK_LITE_MESSAGE,
-        Code.NOTIFY_UNSUBSCRIBE_LITE,
-    }
-)
-"""Requests to name servers, controllers and clients, and those that nobody serves yet.
-
-If a plugin serves one, it needs Update on the cluster until a rule is decided.
-"""
+"""Requests that change data of all users: Update on the cluster."""
 
 _T, _G = resources.TOPIC, resources.GROUP
 FIELDS: Final[Mapping[int, tuple[tuple[Action, ...], tuple[tuple[str, str], ...]]]] = {
@@ -245,7 +172,7 @@ _UNREADABLE: Final = "parse authorization context error."
 
 
 def needs_of(request: Command, cluster: str) -> list[RequiredPermission]:
-    """Return every right that the request needs; only a producer's may need none."""
+    """Return the permissions that a request needs; some of producers need none."""
     code = request.code
     special = SPECIAL.get(code)
     if special is not None:
@@ -276,7 +203,7 @@ def resource_fields(code: int) -> tuple[str, ...] | None:
 
 
 def is_administrative(code: int) -> bool:
-    """Whether the request needs a right on the cluster as a whole."""
+    """Return whether the request needs a right on the cluster as a whole."""
     return not (code in FIELDS or code in SPECIAL)
 
 
@@ -288,22 +215,20 @@ def _needs_in_fields(request: Command) -> Iterator[RequiredPermission]:
             continue
         separator = _LISTS.get(name)
         for each in text.split(separator) if separator else (text,):
-            yield RequiredPermission(_resource(kind, each), actions)
+            yield (_on_topic if kind == _T else _on_group)(each, actions)
 
 
-def _resource(kind: str, name: str) -> Resource:
-    return (
-        resources.topic_resource(name) if kind == _T else resources.group_resource(name)
-    )
+def _on_topic(name: str | None, actions: tuple[Action, ...]) -> RequiredPermission:
+    return RequiredPermission(resources.topic_resource(name or ""), actions)
+
+
+def _on_group(name: str | None, actions: tuple[Action, ...]) -> RequiredPermission:
+    return RequiredPermission(resources.group_resource(name or ""), actions)
 
 
 def _needs_of_resend(request: Command) -> Needs:
     """Update on Group `group`."""
-    return [
-        RequiredPermission(
-            resources.group_resource(request.ext_fields.get("group", "")), UPDATE
-        )
-    ]
+    return [_on_group(request.ext_fields.get("group"), UPDATE)]
 
 
 def _needs_of_send(request: Command) -> Needs:
@@ -317,109 +242,95 @@ def _needs_of_short_send(request: Command) -> Needs:
 
 
 def _needs_of_topic(topic: str) -> Needs:
-    """Sending to a group's retry topic is consuming (Sub), not publishing."""
-    yield RequiredPermission(
-        resources.topic_resource(topic), SUB if is_retry_topic(topic) else PUB
-    )
+    """Pub on a topic; Sub on a retry topic, because its senders consume."""
+    yield _on_topic(topic, SUB if is_retry_topic(topic) else PUB)
 
 
 def _needs_of_end_transaction(request: Command) -> Needs:
     """Pub on Topic `topic`, which older clients leave out."""
     topic = request.ext_fields.get("topic", "")
     if topic.strip():
-        yield RequiredPermission(resources.topic_resource(topic), PUB)
+        yield _on_topic(topic, PUB)
 
 
 def _needs_of_heartbeat(request: Command) -> Needs:
     """Sub on each consumer group and its topics; nothing for a producer."""
     for consumer in HeartbeatData.decode(request.body).consumer_data_set:
-        yield RequiredPermission(
-            resources.group_resource(consumer.group_name or ""), SUB
-        )
+        yield _on_group(consumer.group_name, SUB)
         for subscription in consumer.subscription_data_set:
-            yield RequiredPermission(
-                resources.topic_resource(subscription.topic or ""), SUB
-            )
+            yield _on_topic(subscription.topic, SUB)
 
 
 def _needs_of_unregister(request: Command) -> Needs:
     """Sub on Group `consumerGroup`; nothing for a producer."""
     group = request.ext_fields.get("consumerGroup", "")
     if group.strip():
-        yield RequiredPermission(resources.group_resource(group), SUB)
+        yield _on_group(group, SUB)
 
 
 def _needs_of_check_client(request: Command) -> Needs:
     """Sub on the group and the topic of the body."""
     body = CheckClientRequestBody.decode(request.body)
-    yield RequiredPermission(resources.group_resource(body.group or ""), SUB)
+    yield _on_group(body.group, SUB)
     if body.subscription_data is not None:
-        yield RequiredPermission(
-            resources.topic_resource(body.subscription_data.topic or ""), SUB
-        )
+        yield _on_topic(body.subscription_data.topic, SUB)
 
 
 def _needs_of_assignment(request: Command) -> Needs:
     """Sub on the group and the topic of the body."""
     body = QueryAssignmentRequestBody.decode(request.body)
-    yield RequiredPermission(resources.group_resource(body.consumer_group or ""), SUB)
-    yield RequiredPermission(resources.topic_resource(body.topic or ""), SUB)
+    yield _on_group(body.consumer_group, SUB)
+    yield _on_topic(body.topic, SUB)
 
 
 def _needs_of_lock(request: Command) -> Needs:
     """Sub on the group and each topic of the body."""
     body = LockBatchRequestBody.decode(request.body)
-    yield RequiredPermission(resources.group_resource(body.consumer_group or ""), SUB)
+    yield _on_group(body.consumer_group, SUB)
     for queue in body.mq_set:
-        yield RequiredPermission(resources.topic_resource(queue.topic or ""), SUB)
+        yield _on_topic(queue.topic, SUB)
 
 
 def _needs_of_clone(request: Command) -> Needs:
     """Update on Group `destGroup` and Topic `topic`, Get on Group `srcGroup`."""
     fields = request.ext_fields
-    yield RequiredPermission(
-        resources.group_resource(fields.get("destGroup", "")), UPDATE
-    )
-    yield RequiredPermission(resources.topic_resource(fields.get("topic", "")), UPDATE)
-    yield RequiredPermission(resources.group_resource(fields.get("srcGroup", "")), GET)
+    yield _on_group(fields.get("destGroup"), UPDATE)
+    yield _on_topic(fields.get("topic"), UPDATE)
+    yield _on_group(fields.get("srcGroup"), GET)
 
 
 def _needs_of_create_topics(request: Command) -> Needs:
     """Create on each topic of the body."""
     body = CreateTopicListRequestBody.decode(request.body)
     for topic in body.topic_config_list:
-        yield RequiredPermission(
-            resources.topic_resource(topic.topic_name or ""), CREATE
-        )
+        yield _on_topic(topic.topic_name, CREATE)
 
 
 def _needs_of_create_group(request: Command) -> Needs:
     """Create on the group of the body."""
     config = SubscriptionGroupConfig.decode(request.body)
-    yield RequiredPermission(resources.group_resource(config.group_name or ""), CREATE)
+    yield _on_group(config.group_name, CREATE)
 
 
 def _needs_of_create_groups(request: Command) -> Needs:
     """Create on each group of the body."""
     for config in SubscriptionGroupList.decode(request.body).group_config_list:
-        yield RequiredPermission(
-            resources.group_resource(config.group_name or ""), CREATE
-        )
+        yield _on_group(config.group_name, CREATE)
 
 
 def _needs_of_batch_ack(request: Command) -> Needs:
     """Sub on group and topic of each ack of the body, or of none."""
     for ack in BatchAckRequestBody.decode(request.body).acks or [BatchAck()]:
-        yield RequiredPermission(resources.group_resource(ack.group or ""), SUB)
-        yield RequiredPermission(resources.topic_resource(ack.topic or ""), SUB)
+        yield _on_group(ack.group, SUB)
+        yield _on_topic(ack.topic, SUB)
 
 
 def _needs_of_lite_subscriptions(request: Command) -> Needs:
     """Sub on group and topic of each entry of the body."""
     body = LiteSubscriptionCtlRequestBody.decode(request.body or b"{}")
     for entry in body.subscription_set or [LiteSubscription()]:
-        yield RequiredPermission(resources.group_resource(entry.group or ""), SUB)
-        yield RequiredPermission(resources.topic_resource(entry.topic or ""), SUB)
+        yield _on_group(entry.group, SUB)
+        yield _on_topic(entry.topic, SUB)
 
 
 SPECIAL: Final[Mapping[int, Callable[[Command], Needs]]] = {

@@ -1,9 +1,8 @@
 """Requests about users and rules while access control is off.
 
-An operator prepares users before the switch. Until then nothing is enforced, so a
-request may come from the broker's own host and `rmq.auth.adminFrom` only: otherwise
-anybody who can reach the port could leave a super user for later. Nobody sees
-passwords.
+An operator creates users before the switch. Until then the broker checks no signature,
+so it accepts these requests only from its own host and from `rmq.auth.adminFrom`.
+Otherwise any client could create a super user for later. Answers have no passwords.
 """
 
 import logging
@@ -19,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 
 class Unguarded:
-    """Who may send these requests, and what the log says about changes."""
+    """Checks the source of these requests, and logs changes."""
 
     def __init__(self, admins: tuple[Network, ...], folder: Path) -> None:
         self._admins = admins
@@ -39,7 +38,7 @@ class Unguarded:
             )
 
     def prepare_save(self, request: Command, connection: Connection) -> None:
-        """Make the folder of the files private, and say that nothing is enforced."""
+        """Make the folder of the files private; log that changes have no effect yet."""
         make_private(self._folder)
         logger.warning(
             "%s of %s changes users or rules; access control is off, so they count "

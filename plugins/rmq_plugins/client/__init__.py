@@ -11,7 +11,7 @@ from rmq_plugins.client.offsets import OffsetHandler
 
 @hookimpl
 def rmq_setup(broker: BrokerContext, register: Register) -> None:
-    """Register the handlers for requests of every client except messages."""
+    """Register the handlers for requests of clients, except those with messages."""
     heartbeat = HeartbeatHandler(broker)
     register.handler(RequestCode.HEART_BEAT, heartbeat.handle_heartbeat)
     register.native(RequestCode.HEART_BEAT, heartbeat.enable_compiled)

@@ -1,7 +1,7 @@
 """Request 400: the queues of a topic that a client of a group consumes.
 
-Members ask instead of computing: members and queues are sorted, so that all get shares
-of the same division. The queues are those of this broker.
+The broker divides its own queues among the members, so that clients need not. It sorts
+members and queues, so that all members get shares of the same division.
 """
 
 from collections.abc import Callable, Sequence
@@ -39,7 +39,7 @@ class AssignmentHandler:
         self._facts = broker.facts
 
     def assign_queues(self, request: Command, connection: Connection) -> Command:
-        """Answer the client's share; no list if the share is unknown."""
+        """Answer the client's queues; no list if the topic or the group is unknown."""
         body = QueryAssignmentRequestBody.decode(request.body)
         mode, others = self._choose_mode(body.topic or "", body.consumer_group or "")
         share = self._choose_queues(body, others if mode == POP else None)
@@ -53,7 +53,7 @@ class AssignmentHandler:
         return request.reply(body=answer.encode())
 
     def _choose_mode(self, topic: str, group: str) -> tuple[str, int]:
-        """Return how a group consumes a topic, and whose queues a member pops, too."""
+        """Return a group's mode, and how many other members' queues a member pops."""
         config = self._config
         if is_retry_topic(topic):
             return PULL, 0
@@ -67,7 +67,7 @@ class AssignmentHandler:
     def _choose_queues(
         self, body: QueryAssignmentRequestBody, others: int | None
     ) -> Queues | None:
-        """Return the client's queues; with POP those of so many `others`, too."""
+        """Return the client's queues; with POP also those of `others` more members."""
         topic = body.topic or ""
         config = self._topics.get(topic)
         if config is None:

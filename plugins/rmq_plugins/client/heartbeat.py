@@ -1,4 +1,4 @@
-"""Requests 34, 35, 38 and 46: heartbeats, goodbyes, and members of groups.
+"""Requests 34, 35, 38 and 46: heartbeats, clients that leave, members, selectors.
 
 The second form of the heartbeat has a fingerprint. It omits the subscriptions as long
 as they are unchanged; IS_SUB_CHANGE in the answer asks for them again.
@@ -59,7 +59,7 @@ class HeartbeatHandler:
         self._native: NativeHeartbeats | None = None
 
     def enable_compiled(self) -> HeartbeatPath:
-        """Show what repeats itself to compiled code from the first call on."""
+        """Return the compiled handler; from now on, it gets heartbeats that repeat."""
         if self._native is None:
             self._native = NativeHeartbeats(self._broker, ANSWER)
         return self._native.path
@@ -67,7 +67,7 @@ class HeartbeatHandler:
     def forget_connection(self, connection: Connection) -> None:
         """Leave the next heartbeat of a connection to Python."""
         if self._native is not None:
-            self._native.forget_connection(connection)
+            self._native.forget_token(connection.token)
 
     def handle_heartbeat(self, request: Command, connection: Connection) -> Command:
         """Register a client with all its groups."""
@@ -81,7 +81,12 @@ class HeartbeatHandler:
         is_registered = True
         for consumer in data.consumer_data_set:
             if data.without_sub and data.heartbeat_fingerprint:
-                is_known = self._refresh(consumer, client_id, connection)
+                is_known = self._consumers.refresh(
+                    consumer.group_name or "",
+                    client_id,
+                    connection,
+                    self._clock.now_ms(),
+                )
                 wants_subscriptions = wants_subscriptions or not is_known
             elif not self._register_consumer(consumer, client_id, request, connection):
                 is_registered = False
@@ -187,7 +192,6 @@ class HeartbeatHandler:
         request: Command,
         connection: Connection,
     ) -> None:
-        """Register a client in its producer groups."""
         for producer in data.producer_data_set:
             self._producers.register(
                 producer.group_name or "",
@@ -199,19 +203,11 @@ class HeartbeatHandler:
                 self._broker.rights.user_of(request),
             )
 
-    def _refresh(
-        self, consumer: ConsumerData, client_id: str, connection: Connection
-    ) -> bool:
-        """Renew a consumer's time limit; False if its subscriptions are not known."""
-        return self._consumers.refresh(
-            consumer.group_name or "", client_id, connection, self._clock.now_ms()
-        )
-
 
 def _is_repeatable(data: HeartbeatData) -> bool:
-    """Return whether the same heartbeat again has the same answer and does nothing new.
+    """Return whether compiled code may answer the same heartbeat.
 
-    Selectors are compiled again, which may need room in their table.
+    It may not with selectors: Python compiles them again if their table evicted them.
     """
     return not data.heartbeat_fingerprint and all(
         is_tag_type(subscription.expression_type)

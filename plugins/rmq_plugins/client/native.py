@@ -1,8 +1,7 @@
-"""Compiled heartbeats: those that say again what the Python handler has processed.
+"""Compiled heartbeats: compiled code answers repetitions of a heartbeat.
 
-They renew the time limits of the members and change nothing else. A group, topic or
-subscription that changes ends that for the connections of the group, and so does a
-member that leaves.
+They only renew the time limits of the members. After a change of a group, its topics or
+subscriptions, and after a member leaves, Python serves the group's next heartbeats.
 """
 
 from collections.abc import Sequence
@@ -17,7 +16,7 @@ from rmq.protocol.topics import RETRY_PREFIX
 
 
 class KnownHeartbeat(NamedTuple):
-    """What a heartbeat renews: a client in its groups."""
+    """A client and its groups, whose time limits a heartbeat renews."""
 
     client_id: str
     connection: Connection
@@ -28,7 +27,7 @@ class KnownHeartbeat(NamedTuple):
 
 
 class NativeHeartbeats:
-    """Which heartbeats compiled code answers, and what they renew."""
+    """Registers the heartbeats that compiled code answers; renews their members."""
 
     def __init__(self, broker: BrokerContext, answer: dict[str, str]) -> None:
         """`answer` has the ext fields of every answer."""
@@ -44,7 +43,7 @@ class NativeHeartbeats:
         broker.consumers.on_change.append(self.forget_group)
 
     def register_heartbeat(self, request: Command, beat: KnownHeartbeat) -> None:
-        """Answer the same heartbeat of this connection from now on."""
+        """Let compiled code answer the same heartbeat of this connection."""
         token, language = beat.connection.token, _language_number(request)
         if language is None:
             return
@@ -55,20 +54,17 @@ class NativeHeartbeats:
         for group in beat.consumers:
             self._tokens.setdefault(group, set()).add(token)
 
-    def forget_connection(self, connection: Connection) -> None:
-        """Leave a connection's next heartbeat to Python."""
-        self._forget_token(connection.token)
-
     def forget_group(self, group: str) -> None:
         """Leave the next heartbeats of a group's members to Python."""
         for token in list(self._tokens.get(group, ())):
-            self._forget_token(token)
+            self.forget_token(token)
 
     def _forget_topic(self, name: str, topic: TopicConfig | None) -> None:
         if topic is None and name.startswith(RETRY_PREFIX):
             self.forget_group(name.removeprefix(RETRY_PREFIX))
 
-    def _forget_token(self, token: int) -> None:
+    def forget_token(self, token: int) -> None:
+        """Leave a connection's next heartbeat to Python."""
         self.path.unregister(token)
         for group in self._groups.pop(token, ()):
             self._tokens[group].discard(token)
@@ -76,15 +72,15 @@ class NativeHeartbeats:
                 del self._tokens[group]
 
     def _renew(self, beats: list[KnownHeartbeat]) -> None:
-        """Renew what was heard of; a member that is gone must be registered anew."""
+        """Renew members; leave the next heartbeat of a removed member to Python."""
         now_ms = self._clock.now_ms()
         for beat in beats:
             try:
                 is_known = self._renew_one(beat, now_ms)
-            except RequestRejected:  # its next heartbeat is told
+            except RequestRejected:  # Python answers the next one with it
                 is_known = False
             if not is_known:
-                self._forget_token(beat.connection.token)
+                self.forget_token(beat.connection.token)
 
     def _renew_one(self, beat: KnownHeartbeat, now_ms: int) -> bool:
         """Renew a client in its groups; False if it is not in one of them."""
@@ -103,7 +99,7 @@ class NativeHeartbeats:
 
 
 def _language_number(request: Command) -> int | None:
-    """Return the language of a request as binary headers write it, if it has one."""
+    """Return the number of a language in binary headers; None if it has no number."""
     language = request.language or LanguageCode.JAVA
     if isinstance(language, str):
         return LanguageCode.__members__.get(language)

@@ -1,8 +1,8 @@
 """Requests 14 and 15: the offset of a group in a queue.
 
-After the answer not found (22) a client starts as its own setting says. A group without
-an offset gets 0 only while the first message is still hot: a new group on a young queue
-then reads all of it.
+After the answer QUERY_NOT_FOUND (22), a client starts where its own setting demands.
+A group without an offset gets 0 only while the first message is still in memory. So a
+new group reads all messages of a young queue.
 """
 
 from typing import Final
@@ -19,7 +19,7 @@ from rmq.protocol.headers.offsets import (
 )
 
 MAX_QUEUES: Final = 65_536
-"""Queues of a topic that a group may have offsets for; strangers can commit too."""
+"""Queues of a topic that may have offsets: any client can commit."""
 
 
 class OffsetHandler:
@@ -34,7 +34,7 @@ class OffsetHandler:
         self._is_compiled = False
 
     def enable_compiled(self) -> CommitPath:
-        """Show compiled code which commits can only succeed, from the first call on."""
+        """Return the compiled handler; from now on, it gets plain commits."""
         self._is_compiled = True
         self._topics.on_change.append(self._topic_changed)
         self._groups.on_change.append(self._group_changed)
@@ -96,7 +96,7 @@ class OffsetHandler:
                 ResponseCode.INVALID_PARAMETER,
                 f"QueueId[{header.queue_id}] is illegal, topic is {topic}",
             )
-        if header.commit_offset is None:  # null, written as a word
+        if header.commit_offset is None:  # the text "null"
             raise RequestRejected(
                 ResponseCode.INVALID_PARAMETER, f"Offset is null, topic is {topic}"
             )

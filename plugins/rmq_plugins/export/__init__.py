@@ -1,4 +1,4 @@
-"""Exporters report their progress; the log that they still need can be kept.
+"""Progress of exporters; the broker can keep the log that they still need.
 
 Request 20002 REPORT_EXPORT, see `handler.py`.
 """

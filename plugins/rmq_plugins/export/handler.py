@@ -1,8 +1,8 @@
 """ExportHandler: request 20002 REPORT_EXPORT.
 
 Fields: `exporter`, a name, with `offset`, the physical offset up to which its table is
-complete; or with `forget=true`.  Without fields nothing is stored.
-Answer: body `{"exporters": {name: {offset, lagBytes, silentMs}}}`.
+complete. With `forget=true` the broker removes the exporter. Without fields it only
+answers. Answer: body `{"exporters": {name: {offset, lagBytes, silentMs}}}`.
 """
 
 from rmq.plugin import BrokerContext, Connection, RequestRejected
@@ -13,7 +13,7 @@ from rmq_plugins.export.positions import ExportPositions
 
 
 class ExportHandler:
-    """Stores reports of exporters and answers how far they are behind."""
+    """Stores the offsets of exporters, and answers how far they lag."""
 
     def __init__(self, broker: BrokerContext, positions: ExportPositions) -> None:
         self._log = broker.log

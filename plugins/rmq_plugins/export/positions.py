@@ -42,11 +42,11 @@ class ExportPositions(JsonTable):
         }
 
     def record_offset(self, name: str, offset: int) -> None:
-        """Store an exporter's offset; it may be lower, as a table may start again."""
+        """Store an exporter's offset; it may fall if an export starts again."""
         if not _NAME.fullmatch(name):
             raise RequestRejected(
                 ResponseCode.INVALID_PARAMETER,
-                f"exporter {name!r}: a name has 1 to 127 of letters, digits, _ . : % -",
+                f"exporter {name!r}: a name has 1 to 127 letters, digits or _ . : % -",
             )
         if name not in self._reports and len(self._reports) >= MAX_EXPORTERS:
             raise RequestRejected(
@@ -71,7 +71,7 @@ class ExportPositions(JsonTable):
         return min((offset for offset, _ in self._reports.values()), default=None)
 
     def describe_exporters(self, end_offset: int) -> dict[str, dict[str, int]]:
-        """Exporter → offset, bytes behind the end of the log, ms since its report."""
+        """Return by exporter: offset, lag in bytes, ms since its report."""
         now_ms = self._clock.now_ms()
         return {
             name: {

@@ -39,7 +39,7 @@ class QueryHandler:
     def query_by_key(self, request: Command, connection: Connection) -> Command | Later:
         """Answer the newest messages with a key, in the order of the log.
 
-        While the index is far behind, a worker reads the log, for one query at a time.
+        While the index lags far, a worker reads the log, for one query at a time.
         """
         header = request.header(QueryMessageRequestHeader)
         is_unique = request.ext_fields.get(UNIQUE_KEY_QUERY) == "true"

@@ -80,7 +80,7 @@ class ConsumerRelay:
         match = _MESSAGE_ID.fullmatch(message_id)
         if match is None:
             raise _system_error(
-                f"{message_id!r} is no message id, which has 32 or 56 digits"
+                f"{message_id!r} is not a message id, which has 32 or 56 digits"
             )
         offset = PhysicalOffset(int(match[1], 16))
         found = self._messages.vouched_at(offset) if offset < 1 << 63 else None
@@ -92,7 +92,7 @@ class ConsumerRelay:
         return record
 
     async def _call_consumer(
-        self, request: Command, group: str, client_id: str, question: Command
+        self, request: Command, group: str, client_id: str, command: Command
     ) -> Command:
         """Send the request to the client and return its answer."""
         connection, member = self._find_member(group, client_id)
@@ -102,7 +102,7 @@ class ConsumerRelay:
                 "finish, please upgrade it to V3_1_8_SNAPSHOT"
             )
         try:
-            answer = await connection.invoke(question, TIMEOUT_MS)
+            answer = await connection.invoke(command, TIMEOUT_MS)
         except InvokeTimeout as error:
             raise RequestRejected(
                 ResponseCode.CONSUME_MSG_TIMEOUT,

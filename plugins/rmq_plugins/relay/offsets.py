@@ -1,8 +1,8 @@
 """Requests 222 and 223: set a group's offsets, and show those of its consumers.
 
-By default the broker itself does a reset: it stores the offset and answers the next
-pull of each queue with it. Without `useServerSideResetOffset`, and for tools in C++, it
-pushes the offset (220) to every member instead, which commits it itself.
+By default the broker resets offsets itself: it stores an offset and answers the next
+pull of the queue with it. Without `useServerSideResetOffset`, and for tools in C++, it
+pushes the offset (220) to every member, which commits it.
 """
 
 from typing import Final
@@ -132,9 +132,9 @@ class OffsetRelay:
             if committed == -1:
                 raise _system_error(f"THe consumer group <{header.group}> not exist")
             target = self._search_offset(header.topic, queue_id, header.timestamp)
-            is_taken = header.is_force or target < committed
+            is_target_used = header.is_force or target < committed
             queue = self._make_queue(header.topic, queue_id)
-            table[queue] = target if is_taken else committed
+            table[queue] = target if is_target_used else committed
         group = self._require_online(header.group, ResponseCode.CONSUMER_NOT_ONLINE)
         _check_versions(group)
         push = ResetOffsetRequestHeader(

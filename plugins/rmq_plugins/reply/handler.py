@@ -1,9 +1,9 @@
 """Requests 324 and 325: push a reply (326) to the client that waits for it.
 
 REPLY_TO_CLIENT names the client, which the broker knows from its heartbeat as a
-producer. The answer is the result of the push. With `storeReplyMessageEnable` the reply
-is also stored in its topic, pushed or not; without it, the answer has id 0 and offset
-0.
+producer. The answer is the result of the push. With `storeReplyMessageEnable` the
+broker also stores the reply in its topic, even if the push fails. Otherwise the answer
+has id 0 and offset 0.
 """
 
 from typing import Final
@@ -83,7 +83,7 @@ class ReplyHandler:
         header: SendMessageRequestHeader,
         connection: Connection,
     ) -> Message:
-        """Make the checks of a send, and build the message."""
+        """Check the request like a send, and build the message."""
         if self._accept_from_ms and self._clock.now_ms() < self._accept_from_ms:
             raise RequestRejected(
                 ResponseCode.SYSTEM_ERROR,

@@ -1,12 +1,17 @@
-"""Static topics: requests about logical queues are served by the queues behind them.
+"""Static topics: logical queues whose parts are queues of several brokers.
 
-Requests 10, 310, 320 (send), 11, 361 (pull), 14, 15 (offsets of groups) and 29 to 32
-(ends and times of queues). Their `lo` is false if the sender means a physical queue:
-another broker, which has translated the request. Request 513 is in the plugin admin.
+Translates requests 10, 310, 320 (send), 11, 361 (pull), 14, 15 (offsets of groups) and
+29 to 32 (offsets and times of queues). `lo=false` in a request means a physical queue:
+another broker has translated the request. Request 513 is in the plugin admin.
 """
 
 from rmq.plugin import BrokerContext, Register, hookimpl
 from rmq.protocol.codes import RequestCode
+from rmq.protocol.headers.offsets import (
+    GetMaxOffsetRequestHeader,
+    GetMinOffsetRequestHeader,
+    SearchOffsetRequestHeader,
+)
 from rmq_plugins.static.cleaning import MappingCleaner
 from rmq_plugins.static.offsets import StaticOffsets
 from rmq_plugins.static.peers import Peers
@@ -23,7 +28,7 @@ _PULLS = RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE
 
 @hookimpl
 def rmq_setup(broker: BrokerContext, register: Register) -> None:
-    """Translate requests about static topics; other topics go by."""
+    """Translate requests about static topics; pass others to their handlers."""
     peers = Peers(broker)
     sends = StaticSends(broker)
     for code in _SENDS:
@@ -35,9 +40,18 @@ def rmq_setup(broker: BrokerContext, register: Register) -> None:
     for code, around in (
         (RequestCode.QUERY_CONSUMER_OFFSET, offsets.query_offset),
         (RequestCode.UPDATE_CONSUMER_OFFSET, offsets.commit_offset),
-        (RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, offsets.search_offset),
-        (RequestCode.GET_MAX_OFFSET, offsets.get_max_offset),
-        (RequestCode.GET_MIN_OFFSET, offsets.get_min_offset),
+        (
+            RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,
+            offsets.translate(SearchOffsetRequestHeader, offsets.search_offset),
+        ),
+        (
+            RequestCode.GET_MAX_OFFSET,
+            offsets.translate(GetMaxOffsetRequestHeader, offsets.get_max_offset),
+        ),
+        (
+            RequestCode.GET_MIN_OFFSET,
+            offsets.translate(GetMinOffsetRequestHeader, offsets.get_min_offset),
+        ),
         (RequestCode.GET_EARLIEST_MSG_STORETIME, offsets.get_earliest_time),
     ):
         register.around(code, around)

@@ -1,8 +1,8 @@
-"""Cleaning: parts of logical queues that no one needs go out of the mappings.
+"""Cleaning of mappings: removes parts of logical queues that are no longer needed.
 
-At the hours of `deleteWhen`, every 5 minutes. A part goes when its broker has none of
-its messages any more. A queue of which this broker was the leader goes when it was
-moved twice since then: the leader's mapping no longer depends on this one.
+It runs every 5 minutes at the hours of `deleteWhen`. It removes a part when the broker
+of the part has no more messages of it. It also removes a queue that this broker led
+before the last two moves: the leader's mapping no longer depends on this one.
 Known in Java as `TopicQueueMappingCleanService`.
 """
 
@@ -33,7 +33,7 @@ PERIOD_S: Final = 300.0
 
 
 class MappingCleaner:
-    """Makes the mappings of this broker smaller."""
+    """Removes empty parts and moved queues from the mappings of this broker."""
 
     def __init__(self, broker: BrokerContext, peers: Peers) -> None:
         self._mappings = broker.queue_mappings
@@ -65,7 +65,7 @@ class MappingCleaner:
     async def _drop_empty_parts(
         self, name: str, mapping: TopicQueueMappingDetail
     ) -> None:
-        """Drop the first part of each led queue if it has no messages."""
+        """Remove the first part of each queue led here if it has no messages."""
         stats: dict[str, TopicStatsTable] = {}
         gone = set()
         for queue_id, parts in mapping.hosted_queues.items():
@@ -84,7 +84,7 @@ class MappingCleaner:
         part: LogicQueueMappingItem,
         stats: dict[str, TopicStatsTable],
     ) -> bool:
-        """Whether the broker of a part has none of its messages; `stats` are kept."""
+        """Return whether a part has no messages; `stats` caches answers of brokers."""
         if part.bname == mapping.bname:
             where = name, part.queue_id
             return self._messages.min_offset(*where) == self._messages.max_offset(
@@ -106,7 +106,7 @@ class MappingCleaner:
     async def _drop_queues_moved_twice(
         self, name: str, mapping: TopicQueueMappingDetail
     ) -> None:
-        """Drop queues whose leader is neither here nor where this mapping has it."""
+        """Remove queues whose leader is neither this broker nor the one mapped here."""
         known = {
             queue_id: parts[-1].bname
             for queue_id, parts in mapping.hosted_queues.items()
@@ -130,7 +130,7 @@ class MappingCleaner:
     async def _is_leader(
         self, broker_name: str, queue_id: int, mapping: TopicQueueMappingDetail
     ) -> bool:
-        """Whether a broker says that it leads a queue, in the epoch of a mapping."""
+        """Return whether a broker leads a queue in the epoch of a mapping."""
         fields = {"topic": mapping.topic, "lo": "true", "bname": broker_name}
         answer = await self._peers.ask_broker(
             broker_name, RequestCode.GET_TOPIC_CONFIG, fields

@@ -1,14 +1,16 @@
-"""Offsets of logical queues: what groups committed, where queues begin and end, times.
+"""Offsets of logical queues: commits of groups, first and last offsets, times.
 
-Groups commit to the part that has the offset. Where a group is, the newest part with an
-offset of the group says.
+A commit goes to the part that contains the offset. The position of a group is its
+offset in the newest part that has one.
 """
 
-from typing import Final, NamedTuple
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from rmq.plugin import (
+    Around,
     Boundary,
     BrokerContext,
     Connection,
@@ -24,9 +26,7 @@ from rmq.protocol.headers.offsets import (
     BoundaryType,
     GetEarliestMsgStoretimeRequestHeader,
     GetEarliestMsgStoretimeResponseHeader,
-    GetMaxOffsetRequestHeader,
     GetMaxOffsetResponseHeader,
-    GetMinOffsetRequestHeader,
     GetMinOffsetResponseHeader,
     QueryConsumerOffsetRequestHeader,
     QueryConsumerOffsetResponseHeader,
@@ -91,6 +91,21 @@ class StaticOffsets:
         parts = mapping.hosted_queues[queue_id]
         return LogicalQueue(mapping.topic, queue_id, parts, mapping.bname)
 
+    def translate(
+        self,
+        kind: type[TopicHeader],
+        answer: Callable[[LogicalQueue, Command], Coroutine[Any, Any, Command]],
+    ) -> Around:
+        """Return a function that lets `answer` serve requests about logical queues."""
+
+        def serve(handler: Handler, request: Command, connection: Connection) -> Result:
+            logical = self._find_queue(request, kind)
+            if logical is None:
+                return handler(request, connection)
+            return answer(logical, request)
+
+        return serve
+
     # -- offsets of groups
 
     def commit_offset(
@@ -147,7 +162,7 @@ class StaticOffsets:
                     part,
                     request,
                     {"setZeroIfNotFound": "false"},
-                    may_be=(ResponseCode.SUCCESS, ResponseCode.QUERY_NOT_FOUND),
+                    accepted=(ResponseCode.SUCCESS, ResponseCode.QUERY_NOT_FOUND),
                 )
                 offset = -1
                 if answer.code == ResponseCode.SUCCESS:
@@ -164,18 +179,8 @@ class StaticOffsets:
 
     # -- ends and times
 
-    def get_max_offset(
-        self, handler: Handler, request: Command, connection: Connection
-    ) -> Result:
+    async def get_max_offset(self, logical: LogicalQueue, request: Command) -> Command:
         """Answer the offset after the last message."""
-        logical = self._find_queue(request, GetMaxOffsetRequestHeader)
-        if logical is None:
-            return handler(request, connection)
-        return self._find_max_offset(logical, request)
-
-    async def _find_max_offset(
-        self, logical: LogicalQueue, request: Command
-    ) -> Command:
         part = logical.find_part(MAX_OFFSET)
         if logical.is_here(part):
             offset: int = self._messages.max_offset(logical.topic, part.queue_id)
@@ -186,18 +191,8 @@ class StaticOffsets:
             header=GetMaxOffsetResponseHeader(offset=part.logical_offset(offset))
         )
 
-    def get_min_offset(
-        self, handler: Handler, request: Command, connection: Connection
-    ) -> Result:
+    async def get_min_offset(self, logical: LogicalQueue, request: Command) -> Command:
         """Answer the offset of the first message."""
-        logical = self._find_queue(request, GetMinOffsetRequestHeader)
-        if logical is None:
-            return handler(request, connection)
-        return self._find_min_offset(logical, request)
-
-    async def _find_min_offset(
-        self, logical: LogicalQueue, request: Command
-    ) -> Command:
         part = logical.find_part(0)
         if logical.is_here(part):
             offset: int = self._messages.min_offset(logical.topic, part.queue_id)
@@ -228,19 +223,11 @@ class StaticOffsets:
             header=answer.header(GetEarliestMsgStoretimeResponseHeader)
         )
 
-    def search_offset(
-        self, handler: Handler, request: Command, connection: Connection
-    ) -> Result:
-        """Answer the offset stored around a time."""
-        logical = self._find_queue(request, SearchOffsetRequestHeader)
-        if logical is None:
-            return handler(request, connection)
-        return self._search_parts(logical, request)
-
-    async def _search_parts(self, logical: LogicalQueue, request: Command) -> Command:
+    async def search_offset(self, logical: LogicalQueue, request: Command) -> Command:
         """Look from the oldest part on for the first message at or after the time.
 
-        Or for the last one before it, which a part that begins later says is 0.
+        With the boundary UPPER, look for the last message up to the time; a part that
+        begins later answers 0.
         """
         header = request.header(SearchOffsetRequestHeader)
         is_upper, found = header.end_boundary is BoundaryType.UPPER, -1

@@ -36,7 +36,7 @@ class Peers:
         except PeerError as error:
             raise RequestRejected(
                 ResponseCode.SYSTEM_ERROR,
-                f"broker {broker_name} has a part of the queue: {error}",
+                f"broker {broker_name}, which has a part of the queue: {error}",
             ) from error
 
     async def ask_part(
@@ -46,19 +46,19 @@ class Peers:
         fields: Mapping[str, object],
         *,
         code: int | None = None,
-        may_be: tuple[int, ...] = (ResponseCode.SUCCESS,),
+        accepted: tuple[int, ...] = (ResponseCode.SUCCESS,),
     ) -> Command:
-        """Send a request about a part to its broker; these `fields` replace its own.
+        """Send a request about a part to its broker; `fields` replace its own fields.
 
-        `code` replaces that of the request.  RequestRejected if the answer has another
-        code than it `may_be`.
+        `code` replaces that of the request.  RequestRejected if the code of the answer
+        is not `accepted`.
         """
         changed = {name: str(value) for name, value in fields.items()}
         changed |= {"queueId": str(part.queue_id), "lo": "false", "bname": part.bname}
         answer = await self.ask_broker(
             part.bname, code or request.code, {**request.ext_fields, **changed}
         )
-        if answer.code not in may_be:
+        if answer.code not in accepted:
             raise RequestRejected(
                 ResponseCode.SYSTEM_ERROR,
                 f"broker {part.bname}, which has a part of the queue, answers "

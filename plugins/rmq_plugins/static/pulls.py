@@ -1,8 +1,8 @@
-"""Pulls of logical queues: from the part that has the offset.
+"""Pulls of logical queues: from the part that contains the offset.
 
-At the end of a part the client is sent to the next one (20, PULL_RETRY_IMMEDIATELY).
-The answer has logical offsets, and `offsetDelta`, which the client adds to the offsets
-of the records: these are as they are stored.
+At the end of a part the answer sends the client to the next part
+(20, PULL_RETRY_IMMEDIATELY). The answer has logical offsets, and `offsetDelta`, which
+the client adds to the stored offsets of the records.
 """
 
 from collections.abc import Mapping
@@ -36,7 +36,7 @@ _CODES: Final = (
 
 
 class PullOffsets(NamedTuple):
-    """What the answer to a pull says beside messages."""
+    """The code and the offsets in the answer to a pull."""
 
     code: int
     next: int
@@ -47,10 +47,10 @@ class PullOffsets(NamedTuple):
 def to_logical_offsets(
     parts: Parts, part: LogicQueueMappingItem, requested: int, found: PullOffsets
 ) -> tuple[PullOffsets, LogicQueueMappingItem]:
-    """Return what the client is told, and the part that it is sent to.
+    """Return the answer for the client, and the part that has its next offset.
 
-    `found` is what the broker of the part answered to a pull from `requested`; both
-    have physical offsets.
+    `found` is the answer of the part's broker to a pull from `requested`; both have
+    physical offsets.
     """
     code, next_, low, high = found
     if code != ResponseCode.SUCCESS and requested < low:
@@ -77,12 +77,12 @@ def to_logical_offsets(
 
 
 class MappedPull(Command, kw_only=True):
-    """A pull from a part on this broker, answered as the logical queue."""
+    """A pull from a part on this broker; its answer has logical offsets."""
 
     parts: list[LogicQueueMappingItem]
     part: LogicQueueMappingItem
     decoded: PullMessageRequestHeader
-    """With the physical queue and offset; who holds the pull moves the offset."""
+    """Has the physical queue and offset; a held pull advances the offset."""
 
     def header(self, kind: type[H]) -> H:
         """Return the translated header."""
@@ -107,7 +107,7 @@ class MappedPull(Command, kw_only=True):
 
 
 class StaticPulls:
-    """Goes around the handler of pulls."""
+    """Serves pulls of logical queues before the handler of pulls."""
 
     def __init__(self, broker: BrokerContext, peers: Peers) -> None:
         self._mappings = broker.queue_mappings
@@ -154,15 +154,15 @@ class StaticPulls:
         parts: Parts,
         part: LogicQueueMappingItem,
     ) -> Command:
-        """Pull from another broker, which does not let the request wait."""
+        """Pull from another broker, which does not hold the request."""
         flags = header.sys_flag & ~(PULL_SUSPEND | PULL_COMMIT_OFFSET)
         changed = {
             "queueOffset": header.queue_offset,
             "maxMsgNums": header.max_msg_nums,
             "sysFlag": flags,
         }
-        answer = await self._peers.ask_part(part, request, changed, may_be=_CODES)
-        answer.header(PullMessageResponseHeader)  # refuses what is none
+        answer = await self._peers.ask_part(part, request, changed, accepted=_CODES)
+        answer.header(PullMessageResponseHeader)  # refuses an invalid answer
         fields = dict(answer.ext_fields)
         code = _translate_fields(fields, parts, part, header.queue_offset, answer.code)
         return request.reply(code, answer.remark, ext_fields=fields, body=answer.body)
@@ -171,7 +171,7 @@ class StaticPulls:
 def _address_part(
     header: PullMessageRequestHeader, parts: Parts, part: LogicQueueMappingItem
 ) -> None:
-    """Let a header mean the part; a commit of another part's offset comes by itself."""
+    """Change a header to the part; do not commit an offset of another part."""
     if part_at(parts, header.commit_offset) is part and (
         header.commit_offset >= part.logic_offset
     ):
@@ -192,7 +192,7 @@ def _translate_fields(
     requested: int,
     code: int,
 ) -> int:
-    """Let the fields of an answer have logical offsets; return its code."""
+    """Change the fields of an answer to logical offsets; return its code."""
     names = "nextBeginOffset", "minOffset", "maxOffset"
     next_, low, high = (int(fields[name]) for name in names)
     found = PullOffsets(code, next_, low, high)

@@ -1,8 +1,8 @@
-"""Sends to logical queues: the message goes to the leader's queue.
+"""Sends to logical queues: the broker stores the message in the leader's queue.
 
-The answer has the logical queue and offset, -1 while the leader is undecided. A half
-message keeps the offset of its own queue, because the producer ends the transaction by
-it.
+The answer has the logical queue and offset, -1 while the leader is undecided. For a
+half message it has the offset in the half queue, because the producer ends the
+transaction by it.
 """
 
 import random
@@ -27,7 +27,7 @@ _SHORT: Final = "b", "e"
 
 
 class MappedSend(Command, kw_only=True):
-    """A send to the leader, answered as the logical queue."""
+    """A send to the leader; its answer has the logical queue and offset."""
 
     queue_id: int
     leader: LogicQueueMappingItem
@@ -53,7 +53,7 @@ class MappedSend(Command, kw_only=True):
 
 
 class StaticSends:
-    """Goes around the handler of sends."""
+    """Serves sends to logical queues before the handler of sends."""
 
     def __init__(self, broker: BrokerContext) -> None:
         self._mappings = broker.queue_mappings

@@ -1,7 +1,7 @@
 """Transactional messages: invisible until their producer sends commit or rollback.
 
-Requests 37 END_TRANSACTION and 323 RESUME_CHECK_HALF_MESSAGE; the broker asks with 39
-CHECK_TRANSACTION_STATE.
+Requests 37 END_TRANSACTION and 323 RESUME_CHECK_HALF_MESSAGE; the broker sends 39
+CHECK_TRANSACTION_STATE to producers.
 """
 
 from rmq.plugin import BrokerContext, Register, hookimpl

@@ -1,10 +1,11 @@
 """The check: asks a producer of the group for the result of an open transaction.
 
-Every `transactionCheckInterval` it walks the half queue from its progress on. It stores
-a half message that is old enough again, so that the walk can pass it, and sends 39 with
-the offsets of the new record to a producer. It discards half messages after
-`transactionCheckMax` checks, or that are older than `fileReservedTime`. Only a sent 39
-counts as a check; within its immunity time a half message is stored again without one.
+Every `transactionCheckInterval` it walks the half queue from its progress on. It
+discards half messages after `transactionCheckMax` checks, or that are older than
+`fileReservedTime`. It stores others that are old enough again at the end of the queue,
+so that the walk can pass them. Then it sends 39 with the offsets of the new record to a
+producer. Only a sent 39 counts as a check; within its immunity time a half message is
+stored again without one.
 
 Without open transactions the service sleeps until the next half message.
 """
@@ -36,7 +37,7 @@ ENDED_STEPS: Final = 16
 
 MAX_SILENT_GROUPS: Final = 100
 MAX_GROUP_LENGTH: Final = 255
-"""Characters of the name of a group: a sender may have written any."""
+"""Characters of a group's name in the facts: senders write names of any length."""
 
 _HOUR_MS: Final = 3_600_000
 
@@ -56,7 +57,7 @@ class Checker:
         self._config = config
         self._silent_groups: set[str] = set()
         self.silent_groups: list[str] = []
-        """Groups with transactions to check and no sender online, of the last round."""
+        """Groups of the last round with open transactions and no producer online."""
 
     async def run(self) -> None:
         """Check until cancelled."""
@@ -145,7 +146,7 @@ class Checker:
         return random.choice(members) if members else None
 
     def _build_request(self, half: StoredMessage) -> Command:
-        """Build the request: the half with its own topic and queue."""
+        """Build request 39; its body is the half with its real topic and queue."""
         assert half.topic == TRANS_HALF_TOPIC, f"a check of {half.topic}"
         properties = half.properties
         key = properties.get(names.UNIQ_KEY)

@@ -1,13 +1,13 @@
-"""The state of open transactions: the half queue.
+"""The half queue: the state of open transactions.
 
-A half message is stored in RMQ_SYS_TRANS_HALF_TOPIC with REAL_TOPIC and REAL_QID. A
-check stores it again at the end of the queue; TRAN_PREPARED_QUEUE_OFFSET then has its
-first offset, the *root*, and the newest record of a root is the *live* one. `OpQueue`
-has the ends of transactions. Progress on both queues is that of the group
-CID_RMQ_SYS_TRANS.
+The broker stores a half message in RMQ_SYS_TRANS_HALF_TOPIC with REAL_TOPIC and
+REAL_QID. A check stores it again at the end of the queue. TRAN_PREPARED_QUEUE_OFFSET
+then has its first offset, the *root*; the newest record of a root is the *live* one.
+`OpQueue` has the ends of transactions. The offsets of the group CID_RMQ_SYS_TRANS are
+the progress on both queues.
 
-Crash contract: commits since the last op message are found in the log, where each
-committed record names its half. So nothing is delivered twice.
+Crash contract: a start finds commits after the last op message in the log, where each
+committed record names its half. So the broker delivers nothing twice.
 """
 
 import logging
@@ -50,10 +50,10 @@ MAX_OPEN: Final = 1_000_000
 """Most open transactions; each uses memory after its first check."""
 
 MAX_EXAMINED: Final = 1_000
-"""Transactions among which the oldest that is still open is looked for."""
+"""Transactions that the search for the oldest open one examines."""
 
 MAX_WALKED: Final = 10_000
-"""Half messages, ended or not, among which the list of open ones is looked for."""
+"""Half messages, ended or not, that the search for open ones examines."""
 
 MAX_SHOWN: Final = 200
 
@@ -61,9 +61,9 @@ _OFFSET: Final = re.compile("[0-9]{1,19}")
 
 
 class HalfLog:
-    """The half queue of one broker, and in `ops` what has ended.
+    """The half queue of a broker; `ops` has the ended transactions.
 
-    `progress`: every half message before it has ended or was stored again.
+    Every half message before `progress` has ended or was stored again.
     """
 
     def __init__(self, broker: BrokerContext) -> None:
@@ -90,7 +90,7 @@ class HalfLog:
         return self.progress < self._messages.max_offset(TRANS_HALF_TOPIC, 0)
 
     def convert_to_half(self, message: Message) -> None:
-        """Readdress a transactional message; a retry is no longer transactional."""
+        """Move a transactional message, but no retry, to the half topic."""
         properties = message.properties
         if properties[names.TRAN_MSG].lower() != "true":
             return
@@ -150,11 +150,7 @@ class HalfLog:
         return live < self.progress
 
     def skip_ended(self, most: int) -> bool:
-        """Skip finished halves at `progress` without reading them; False if none is.
-
-        A finished entry is either its transaction's newest record or one that was
-        stored again later; neither needs to be read.
-        """
+        """Skip ended halves at `progress` without reading them; False without any."""
         first = self.progress
         stop = min(first + most, self._messages.max_offset(TRANS_HALF_TOPIC, 0))
         while self.progress < stop and self.progress in self.ops:
@@ -176,9 +172,9 @@ class HalfLog:
         self.progress = offset + 1
 
     def count_checked(self) -> tuple[int, int]:
-        """Return the number of open transactions that were checked before.
+        """Return how many open transactions were checked before.
 
-        And the store time of the oldest of them in milliseconds, -1 if there is none.
+        Also the store time of the oldest of them in ms, -1 if there is none.
         """
         first = islice(self._live.items(), MAX_EXAMINED)
         oldest = next((root for root, live in first if live not in self.ops), None)
@@ -188,13 +184,13 @@ class HalfLog:
         return len(self._live), self._messages.store_time_at(*place)
 
     def open_offsets(self) -> list[int]:
-        """Return the newest records of the oldest transactions that have not ended."""
+        """Return the queue offsets of the oldest open half messages."""
         end = self._messages.max_offset(TRANS_HALF_TOPIC, 0)
         walked = range(self.progress, min(end, self.progress + MAX_WALKED))
         return list(islice((at for at in walked if at not in self.ops), MAX_SHOWN))
 
     def count_end(self, topic: str) -> None:
-        """Count one open transaction of a topic less."""
+        """Subtract one from the open transactions of a topic."""
         if self._open[topic] > 1:
             self._open[topic] -= 1
         else:
@@ -235,7 +231,7 @@ class HalfLog:
         return True
 
     def resume_half(self, record: StoredMessage) -> PutStatus:
-        """Store a discarded half as a new one, without any checks so far."""
+        """Store a discarded half as a new one that was never checked."""
         assert record.topic == TRANS_CHECK_MAX_TIME_TOPIC, record.topic
         message = record.to_message()
         message.remove_property(names.TRAN_PREPARED_QUEUE_OFFSET)
@@ -252,7 +248,7 @@ class HalfLog:
     def save_progress(self) -> None:
         """Commit the progress on both queues to the table of consumer offsets."""
         if not self.has_pending:
-            self._open.clear()  # of those that were refused after `hold_back`, too
+            self._open.clear()  # also of messages that the store refused
         self._offsets.commit(GROUP, GROUP, TRANS_HALF_TOPIC, 0, self.progress)
         self.ops.save_progress(self.progress)
 

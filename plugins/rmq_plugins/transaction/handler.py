@@ -1,10 +1,10 @@
-"""Request 37: the producer ends its transaction, by itself or after a check; 323: an
-operator has a discarded transaction checked again.
+"""Requests 37 and 323: end a transaction; check a discarded one again.
 
-Usually oneway. Type 0, "unknown", is never answered. The first end counts: a second
-commit or rollback of the same transaction changes nothing and is answered 0, or 1 when
-the transaction is no longer known. A transaction that is checked again is a new one:
-the ids of the old half message cannot end it.
+A producer sends 37, usually oneway, by itself or after a check; an operator sends 323.
+The broker never answers type 0, "unknown". The first end counts: a later commit or
+rollback changes nothing. Its answer is 0, or 1 when the broker no longer knows the
+transaction. A transaction that is checked again is a new one: the ids of the old half
+message cannot end it.
 """
 
 from typing import Final
@@ -79,8 +79,8 @@ class TransactionHandler:
             return None
         if header.commit_or_rollback not in (TRANSACTION_COMMIT, TRANSACTION_ROLLBACK):
             raise _system_error(
-                f"EndTransactionRequestHeader: {header.commit_or_rollback} is no end, "
-                "commitOrRollback field wrong"
+                f"EndTransactionRequestHeader: {header.commit_or_rollback} is not an "
+                "end, commitOrRollback field wrong"
             )
         record = self._find_half(header, request, connection)
         live = self._log.live_offset(record)
@@ -91,7 +91,7 @@ class TransactionHandler:
         if header.commit_or_rollback == TRANSACTION_COMMIT:
             return self._commit(request, record, live)
         if not self._log.ops.write_end(live):
-            raise RequestRejected(*_REFUSALS[PutStatus.SERVICE_NOT_AVAILABLE])
+            raise _refuse_put(PutStatus.SERVICE_NOT_AVAILABLE)
         self._count_end(ROLLBACK_NUMS, record)
         return request.reply()
 
@@ -108,8 +108,7 @@ class TransactionHandler:
         self._require_right(request, connection, record, Action.UPDATE)
         status = self._log.resume_half(record)
         if status is not PutStatus.PUT_OK:
-            unnamed = (ResponseCode.SYSTEM_ERROR, status.name)
-            raise RequestRejected(*_REFUSALS.get(status, unnamed))
+            raise _refuse_put(status)
         return request.reply()
 
     def _require_right(
@@ -153,8 +152,7 @@ class TransactionHandler:
     ) -> Command | Held | None:
         result = self._put(self._build_message(record), without=names.TRAN_MSG)
         if result.status is not PutStatus.PUT_OK:
-            unnamed = (ResponseCode.SYSTEM_ERROR, result.status.name)
-            raise RequestRejected(*_REFUSALS.get(result.status, unnamed))
+            raise _refuse_put(result.status)
         assert result.end_offset > record.physical_offset, "a commit follows its half"
         self._log.ops.record_end(live)
         topic = self._count_end(COMMIT_NUMS, record)
@@ -195,6 +193,11 @@ class TransactionHandler:
         message.sys_flag = message.sys_flag & ~TRANSACTION_MASK | TRANSACTION_COMMIT
         message.prepared_transaction_offset = record.physical_offset
         return message
+
+
+def _refuse_put(status: PutStatus) -> RequestRejected:
+    default = ResponseCode.SYSTEM_ERROR, status.name
+    return RequestRejected(*_REFUSALS.get(status, default))
 
 
 def _system_error(remark: str) -> RequestRejected:

@@ -1,11 +1,11 @@
 """The op queue: which transactions have ended.
 
-The end of a transaction is written to RMQ_SYS_TRANS_OP_HALF_TOPIC: tag `d`, body
+The broker writes the end of a transaction to RMQ_SYS_TRANS_OP_HALF_TOPIC: tag `d`, body
 `12,13,` (queue offsets of live half messages).
 
-Crash contract: a rollback is in the op queue before it is answered. Commits are written
-there later, together; after a crash, `HalfLog` finds those in the log that came after
-the last op message.
+Crash contract: a rollback is in the op queue before the answer. The broker writes
+commits there later, together. After a crash, `HalfLog` finds the commits that came
+after the last op message in the log.
 """
 
 from collections import deque
@@ -57,7 +57,7 @@ class OpQueue:
         self._ended.discard(offset)
 
     def record_end(self, live: int) -> None:
-        """Record a commit; it is written soon."""
+        """Record a commit, which `write_periodically` writes soon."""
         assert live not in self._ended, f"half {live} ended twice"
         self._ended.add(live)
         self._unwritten.append(live)
@@ -76,7 +76,7 @@ class OpQueue:
         return False
 
     def write_ended(self) -> bool:
-        """Write what ended since the last time; False if the store refuses."""
+        """Write the ends since the last op message; False if the store refuses."""
         ended = self._unwritten
         if not ended:
             return True
@@ -95,7 +95,7 @@ class OpQueue:
         return True
 
     async def write_periodically(self) -> None:
-        """Until cancelled, collect ended transactions for some time and write them."""
+        """Write the ended transactions at each interval, until cancelled."""
         while True:
             await self._write_wanted.wait()
             await trio.sleep(self._interval_s)
@@ -103,21 +103,21 @@ class OpQueue:
                 self._write_wanted = trio.Event()
 
     def save_progress(self, progress: int) -> None:
-        """Commit how far the queue is read: all before it ended before `progress`."""
+        """Commit the offset before which all op messages are older than `progress`."""
         while self._written and self._written[0][1] < progress:
             op_offset, _ = self._written.popleft()
             self._offsets.commit(GROUP, GROUP, TRANS_OP_HALF_TOPIC, 0, op_offset + 1)
 
     def load(self, progress: int) -> int:
-        """Read what ended from `progress` on; the place of the last record, or 0."""
-        place = 0
+        """Load the ends from `progress` on; return the last physical offset, or 0."""
+        physical_offset = 0
         begin = max(0, self._offsets.query(GROUP, TRANS_OP_HALF_TOPIC, 0))
         for op in records_from(self._broker, TRANS_OP_HALF_TOPIC, begin):
             offsets = [int(n) for n in op.body.decode().split(",") if n.isdecimal()]
             self._ended.update(n for n in offsets if n >= progress)
             self._written.append((op.queue_offset, max(offsets, default=-1)))
-            place = op.physical_offset
-        return place
+            physical_offset = op.physical_offset
+        return physical_offset
 
 
 def records_from(

@@ -257,7 +257,7 @@ def test_a_replica_is_told_where_the_log_is(caller):
     fields = {"masterHaAddress": "10.0.0.2:10912", "masterAddress": "10.0.0.2:10911"}
     answer = caller.call(RequestCode.EXCHANGE_BROKER_HA_INFO, fields)
     assert answer.code == ResponseCode.SYSTEM_ERROR
-    assert "not 10.0.0.2:10911" in answer.remark
+    assert "not of 10.0.0.2:10911" in answer.remark
 
 
 @pytest.mark.parametrize("code", ADVICE)

@@ -331,7 +331,7 @@ async def test_while_it_is_off_other_hosts_cannot_plant_a_user(code, tmp_path):
     method = {
         3001: handler.create_user, 3002: handler.update_user,
         3003: handler.delete_user, 3004: handler.get_user, 3005: handler.list_users,
-        3006: handler.create_acl, 3007: handler.update_acl, 3008: handler.delete_acl,
+        3006: handler.change_acl, 3007: handler.change_acl, 3008: handler.delete_acl,
         3009: handler.get_acl, 3010: handler.list_acls,
     }[code]  # fmt: skip
     for source, peer in (

@@ -257,7 +257,7 @@ def test_an_answer_of_another_kind_is_an_error(two):
 @pytest.mark.parametrize(
     ("fields", "detail", "remark"),
     [
-        ({}, {"topic": "X"}, "mapping is one of topic X"),
+        ({}, {"topic": "X"}, "mapping belongs to topic X"),
         ({}, {"bname": "broker-z"}, "belongs to broker broker-z"),
         ({}, {"total_queues": 70_000}, "allowed are 0 to 65536"),
         ({}, {"hosted_queues": {-1: []}}, "has queue -1"),
