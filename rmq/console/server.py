@@ -55,6 +55,9 @@ OPEN_WARNING: Final = (
 class ConsoleServer:
     """Binds its address in `open`, serves in `run`."""
 
+    _routes: Routes
+    _nursery: trio.Nursery
+
     def __init__(self, config: ConsoleConfig, tls: TlsConfig) -> None:
         self._config = config
         self._tls: WatchedContext | None = None
@@ -75,8 +78,6 @@ class ConsoleServer:
         self.open = self._listener.open
         self.close = self._listener.close
         self._streams = 0
-        self._routes: Routes | None = None
-        self._nursery: trio.Nursery | None = None
 
     @property
     def port(self) -> int:
@@ -150,7 +151,6 @@ class ConsoleServer:
         return not scope.cancelled_caught
 
     async def _answer_request(self, request: Request) -> Answer | Stream:
-        assert self._routes is not None, "run it first"
         try:
             answer = await self._routes.answer_request(request)
         except Exception:  # the supervisor of answers
@@ -170,8 +170,6 @@ class ConsoleServer:
         self, exchange: Exchange, request: Request, wanted: Stream
     ) -> None:
         """Send events until the browser leaves, or its user may not look any more."""
-        assert self._routes is not None, "run it first"
-        assert self._nursery is not None, "run it first"
         self._streams += 1
         try:
             await exchange.begin_stream(STREAM_HEADERS, b"retry: 1000\n\n")
@@ -186,7 +184,6 @@ class ConsoleServer:
         self, exchange: Exchange, request: Request, wanted: Stream,
         events: trio.MemoryReceiveChannel[bytes],
     ) -> None:  # fmt: skip
-        assert self._routes is not None, "run it first"
         checked = trio.current_time()
         while True:
             data = b": \n\n"

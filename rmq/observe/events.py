@@ -33,11 +33,12 @@ class Event(msgspec.Struct, frozen=True):
 
 
 class Events:
-    """Belongs to the trio thread."""
+    """The newest events; belongs to the trio thread."""
+
+    _broker: "BrokerView"
 
     def __init__(self) -> None:
         self._events: deque[Event] = deque(maxlen=MAX_EVENTS)
-        self._broker: BrokerView | None = None
         self.last = 0
         """The number of the newest event."""
 
@@ -58,7 +59,6 @@ class Events:
         self._add("problem", problem.subject, problem.message)
 
     def _on_join(self, group: str, client_id: str, connection: Connection) -> None:
-        assert self._broker is not None, "attach it first"
         member = self._broker.consumers.members(group).get(connection)
         language = f" ({language_name(member.language)})" if member else ""
         host = connection.source_host
@@ -67,7 +67,6 @@ class Events:
     def _on_leave(
         self, group: str, client_id: str, connection: Connection, is_in_order: bool
     ) -> None:
-        assert self._broker is not None, "attach it first"
         how = "left in order" if is_in_order else "is gone, its connection was lost"
         rest = len(self._broker.consumers.members(group))
         last = "" if rest else "; no client is left"
@@ -83,7 +82,6 @@ class Events:
     def _add(
         self, kind: Literal["came", "left", "problem", "admin"], place: str, say: str
     ) -> None:
-        assert self._broker is not None, "attach it first"
         self.last += 1
         now_ms = self._broker.clock.now_ms()
         self._events.append(

@@ -23,27 +23,22 @@ class RequestRights(Protocol):
 
     def check_request(self, request: Command, connection: Connection) -> None:
         """Raise `RequestRejected` unless the user may send this request now."""
-        ...
 
     def authorize(self, user: str, request: Command, connection: Connection) -> None:
         """Raise `RequestRejected` unless a user, who is known, may send this request.
 
         Without a look at the signature: for requests that the broker makes itself.
         """
-        ...
 
     def user_of(self, request: Command) -> str:
         """Return the user who signed the request; empty without access control."""
-        ...
 
     def require(
         self, request: Command, connection: Connection, topic: str, *actions: Action
     ) -> None:
         """Raise `RequestRejected` unless the user may do one of the actions."""
-        ...
 
     def is_allowed(
         self, user: str, connection: Connection, topic: str, *actions: Action
     ) -> bool:
         """Whether a user at this connection may do one of the actions."""
-        ...
