@@ -64,13 +64,18 @@ def join(table, peer, wanted, client_id="c", now_ms=0):
 
 def test_a_change_is_announced_at_once_and_those_after_it_together(consumers):
     one, two = Peer(), Peer()
-    assert join(consumers, one, data("T"), "c1")
-    assert not join(consumers, one, data("T"), "c1")
+    is_changed = join(consumers, one, data("T"), "c1")
+    assert is_changed
+    is_changed = join(consumers, one, data("T"), "c1")
+    assert not is_changed
     assert one.told == ["G"]
-    assert join(consumers, two, data("T"), "c2")
+    is_changed = join(consumers, two, data("T"), "c2")
+    assert is_changed
     assert consumers.client_ids("G") == ["c1", "c2"]
-    assert join(consumers, two, data("T", "U"), "c2")
-    assert join(consumers, two, data("U"), "c2")
+    is_changed = join(consumers, two, data("T", "U"), "c2")
+    assert is_changed
+    is_changed = join(consumers, two, data("U"), "c2")
+    assert is_changed
     assert consumers.subscription("G", "T") is None
     assert consumers.subscription("G", "U").topic == "U"
     assert (one.told, two.told) == (["G"], [])

@@ -65,15 +65,18 @@ def test_a_saved_table_is_found_again_and_its_version_continues(
     assert again.data_version == topics.data_version
     assert not again.is_dirty
     clock.ms += 1
-    assert again.update(topic("T", 8))
+    is_changed = again.update(topic("T", 8))
+    assert is_changed
     assert again.data_version.counter == topics.data_version.counter + 1
     assert again.data_version.timestamp == clock.ms
 
 
 def test_the_same_topic_again_changes_nothing(topics):
-    assert topics.update(topic("T"))
+    is_changed = topics.update(topic("T"))
+    assert is_changed
     version = topics.data_version
-    assert not topics.update(topic("T"))
+    is_changed = topics.update(topic("T"))
+    assert not is_changed
     assert topics.data_version == version
 
 
@@ -82,8 +85,10 @@ def test_listeners_hear_of_changes_and_ends(topics):
     topics.on_change.append(lambda name, config: heard.append((name, config)))
     topics.update(topic("T"))
     topics.update(topic("T"))
-    assert topics.delete("T")
-    assert not topics.delete("T")
+    is_changed = topics.delete("T")
+    assert is_changed
+    is_changed = topics.delete("T")
+    assert not is_changed
     assert heard == [("T", topic("T")), ("T", None)]
 
 
@@ -241,7 +246,8 @@ def test_one_host_leaves_places_in_the_tables_to_others(tmp_path, clock, monkeyp
     assert groups.find("Other", "10.0.0.2:1") is not None
     table.commit("10.0.0.2:1", "Other", "T", 0, 1)
     assert topics.create_for_send("Other", "TBW102", 1, "10.0.0.2:1") is not None
-    assert groups.delete("G0")
+    is_changed = groups.delete("G0")
+    assert is_changed
     assert groups.find("More", "10.0.0.1:9") is not None
     table.remove_group("G0")
     table.commit("10.0.0.1:9", "More", "T", 0, 1)
@@ -272,8 +278,10 @@ def test_what_a_group_may_not_read_is_kept_and_goes_with_it(tmp_path, clock):
     assert again.is_forbidden("G", "T")
     assert not again.is_forbidden("G", "U")
     assert not again.is_forbidden("H", "T")
-    assert again.delete("G")
-    assert not again.delete("G")
+    is_changed = again.delete("G")
+    assert is_changed
+    is_changed = again.delete("G")
+    assert not is_changed
     assert not again.is_forbidden("G", "T")
 
 

@@ -166,12 +166,16 @@ def test_deliveries_are_acknowledged_one_by_one(broker, loop, topic, group):
                 found.append(message)
                 if len(found) == 3:
                     break
-            assert found[2].ack()
-            assert not found[2].ack()
+            is_acked = found[2].ack()
+            assert is_acked
+            is_acked = found[2].ack()
+            assert not is_acked
             assert await it.position(found[0].queue) == 0
-            assert found[0].ack()
+            is_acked = found[0].ack()
+            assert is_acked
             assert await it.position(found[0].queue) == 1
-        assert not found[1].ack()  # the consumer has ended
+        is_acked = found[1].ack()
+        assert not is_acked
 
     loop(scenario)
 
@@ -297,7 +301,8 @@ def test_order_within_a_key(broker, loop, topic, group):
                 queue = seen.setdefault(message.queue, [])
                 queue.append(None)
                 await anyio.sleep(0.001)
-                assert queue.pop() is None
+                value = queue.pop()
+                assert value is None
                 queue.append(message.queue_offset)
                 if sum(map(len, seen.values())) == 30:
                     it.stop()

@@ -1,6 +1,5 @@
 """Producers against a real broker, under asyncio and trio."""
 
-import time
 from datetime import UTC, datetime, timedelta
 
 import anyio
@@ -20,6 +19,7 @@ from rmq.client import (
 )
 from rmq.client.packing import Packer
 from rmq.core.errors import ConfigError
+from tests.waiting import wait_until
 
 
 def stored(broker, topic):
@@ -196,9 +196,8 @@ def test_oneway(broker, loop):
             await producer.send_oneway(Message(topic, b"gone"))
 
     loop(scenario)
-    while not (found := stored(broker, topic)):
-        time.sleep(0.01)
-    assert found == [b"gone"]
+    wait_until(lambda: stored(broker, topic))
+    assert stored(broker, topic) == [b"gone"]
 
 
 def test_a_large_body_is_compressed(broker, loop):

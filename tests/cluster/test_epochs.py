@@ -46,8 +46,10 @@ def test_each_change_is_in_the_file_and_the_one_before_beside_it(tmp_path):
     path = tmp_path / "epochFileCheckpoint"
     epochs = EpochFile(path)
     assert epochs.last_number == 0
-    assert epochs.begin(Epoch(1, 0))
-    assert epochs.begin(Epoch(2, 2820))
+    is_new = epochs.begin(Epoch(1, 0))
+    assert is_new
+    is_new = epochs.begin(Epoch(2, 2820))
+    assert is_new
     assert path.read_bytes() == OF_JAVA
     assert path.with_name("epochFileCheckpoint.bak").read_bytes() == OF_JAVA_BEFORE
     path.write_bytes(b"torn")
@@ -60,9 +62,11 @@ def test_an_epoch_without_bytes_is_replaced(tmp_path):
     epochs = EpochFile(tmp_path / "epochs")
     epochs.begin(Epoch(1, 0))
     epochs.begin(Epoch(2, 50))
-    assert epochs.begin(Epoch(4, 50))
+    is_new = epochs.begin(Epoch(4, 50))
+    assert is_new
     assert EpochFile(tmp_path / "epochs").all_epochs() == (Epoch(1, 0), Epoch(4, 50))
-    assert not epochs.begin(Epoch(4, 50))
+    is_new = epochs.begin(Epoch(4, 50))
+    assert not is_new
 
 
 @pytest.mark.parametrize("late", [Epoch(2, 60), Epoch(1, 60), Epoch(3, 49)])
@@ -75,10 +79,13 @@ def test_an_older_epoch_is_refused(late):
 
 def test_a_cut_drops_what_has_no_bytes():
     epochs = Epochs([Epoch(1, 0), Epoch(2, 50), Epoch(3, 80)])
-    assert not epochs.drop_after(81)
-    assert epochs.drop_after(80)
+    is_dropped = epochs.drop_after(81)
+    assert not is_dropped
+    is_dropped = epochs.drop_after(80)
+    assert is_dropped
     assert epochs.all_epochs() == (Epoch(1, 0), Epoch(2, 50))
-    assert epochs.drop_after(0)
+    is_dropped = epochs.drop_after(0)
+    assert is_dropped
     assert epochs.all_epochs() == ()
 
 

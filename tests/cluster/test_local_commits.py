@@ -122,7 +122,8 @@ def test_the_file_has_them_until_they_are_given(tmp_path):
     assert json.loads(path.read_text()) == {"commitsHere": {KEY: {"0": 8}}}
     again = LocalCommits(tmp_path, ManualClock())
     again.load()
-    assert again.drop_up_to(KEY, 0, 7)
+    is_dropped = again.drop_up_to(KEY, 0, 7)
+    assert is_dropped
     slave.local_commits = again
     exchange(slave, master)
     trio.run(again.save)

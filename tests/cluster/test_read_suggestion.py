@@ -1,7 +1,6 @@
 """Whom a consumer that is far behind is sent to."""
 
 import json
-import time
 
 import pytest
 
@@ -29,10 +28,12 @@ def make_group(broker, **settings):
 def settles_at(broker, wanted):
     """The advice is what was learned after somebody asked first."""
     found = {suggested(broker)}
-    deadline = time.monotonic() + 10
-    while suggested(broker) != wanted and time.monotonic() < deadline:
-        time.sleep(0.02)
+
+    def is_settled():
         found.add(suggested(broker))
+        return wanted in found
+
+    wait_until(is_settled, limit_s=10)
     assert suggested(broker) == wanted
     return found
 

@@ -30,7 +30,8 @@ def pair(end=100):
     group = alone(end)
     group.report(2, end, end=end, now_ms=0)
     group.request_change(group.desired_set(end, 0))
-    assert group.apply({1, 2}, 6)
+    is_applied = group.apply({1, 2}, 6)
+    assert is_applied
     return group
 
 
@@ -86,7 +87,8 @@ def test_a_lost_connection_is_asked_out_at_once_and_acknowledges_nothing():
     assert group.confirm_offset(150) == 140
     group.request_change(frozenset({1}))
     assert group.confirm_offset(200) == 140  # also while it is asked
-    assert group.apply({1}, 7)
+    is_applied = group.apply({1}, 7)
+    assert is_applied
     assert group.confirm_offset(200) == 200
 
 
@@ -121,8 +123,10 @@ def test_a_question_without_an_answer_is_repeated():
 
 def test_an_older_set_changes_nothing():
     group = pair()
-    assert not group.apply({1}, 6)
-    assert not group.apply({1}, 5)
+    is_applied = group.apply({1}, 6)
+    assert not is_applied
+    is_applied = group.apply({1}, 5)
+    assert not is_applied
     assert group.members == {1, 2}
 
 

@@ -52,7 +52,8 @@ def test_a_java_slave_is_understood():
 def test_a_java_master_is_understood():
     lineage = Lineage(0xEB0, (Epoch(1, 0), SECOND))
     reader = LineageReader()
-    assert reader.feed(LINEAGE[:30]) is None
+    found = reader.feed(LINEAGE[:30])
+    assert found is None
     assert reader.feed(LINEAGE[30:] + HEARTBEAT) == lineage
     assert reader.rest == HEARTBEAT
     assert encode_lineage(lineage) == LINEAGE

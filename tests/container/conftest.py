@@ -6,13 +6,14 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 import urllib.error
 import urllib.request
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+
+from tests.waiting import wait_until
 
 READY = re.compile(
     r"ready container=(\S+) namesrv=(\S+) brokers=(\S*)( metrics=(\S+))?\n"
@@ -110,10 +111,9 @@ def started():
 
 def with_pid_gone(pid, timeout_s=20):
     """Wait until a process has ended."""
-    end = time.monotonic() + timeout_s
-    while os.path.exists(f"/proc/{pid}") and time.monotonic() < end:
-        time.sleep(0.05)
-    assert not os.path.exists(f"/proc/{pid}"), f"process {pid} still runs"
+    process = f"/proc/{pid}"
+    what = f"process {pid} still runs"
+    wait_until(lambda: not os.path.exists(process), what, timeout_s)
 
 
 @pytest.fixture

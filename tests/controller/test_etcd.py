@@ -81,14 +81,16 @@ async def test_only_who_leads_writes_and_only_what_it_read(gateway, autojump_clo
         term = first.term
         revision = await first.engine.swap("b", GROUP, 0, term)
         assert (await second.engine.load()).groups["b"] == (GROUP, revision)
-        assert await first.engine.swap("b", GROUP, 0, term) is None
+        outcome = await first.engine.swap("b", GROUP, 0, term)
+        assert outcome is None
         gateway.expire("7")
         await trio.sleep(1.2)
         assert second.leads
         with pytest.raises(TermLost):
             await first.engine.swap("b", None, revision, term)
         assert "b" in (await second.engine.load()).groups
-        assert await second.engine.swap("b", None, revision, second.term)
+        outcome = await second.engine.swap("b", None, revision, second.term)
+        assert outcome
         assert (await second.engine.load()).groups == {}
 
 
@@ -123,7 +125,8 @@ async def test_a_leader_whose_key_was_removed_begins_another_term(
         await trio.sleep(1.2)
         assert first.leads
         assert first.term.number > old.number
-        assert await first.engine.swap("b", GROUP, 0, first.term)
+        revision = await first.engine.swap("b", GROUP, 0, first.term)
+        assert revision
 
 
 @pytest.mark.parametrize("mood", ["away", "slow", "full"])
@@ -131,7 +134,8 @@ async def test_the_next_endpoint_answers(gateway, autojump_clock, mood):
     async with candidates(gateway, 1) as (first,):
         gateway.mood = {"e1": mood}
         gateway.asked.clear()
-        assert await first.engine.swap("b", GROUP, 0, first.term)
+        revision = await first.engine.swap("b", GROUP, 0, first.term)
+        assert revision
         assert await first.engine.load()
         hosts = [host for host, path in gateway.asked if path == "kv/range"]
         assert hosts == ["e2"]  # it stays with the one that answers
@@ -143,7 +147,8 @@ async def test_a_silent_endpoint_costs_a_part_of_its_time_limit(
     async with candidates(gateway, 1) as (first,):
         gateway.mood = {"e1": "slow"}
         began_s = trio.current_time()
-        assert await first.engine.swap("b", GROUP, 0, first.term)
+        revision = await first.engine.swap("b", GROUP, 0, first.term)
+        assert revision
         assert trio.current_time() - began_s == pytest.approx(NEXT_S)
         gateway.mood = dict.fromkeys(("e1", "e2", "e3"), "slow")
         began_s = trio.current_time()
@@ -156,7 +161,8 @@ async def test_a_silent_endpoint_costs_a_part_of_its_time_limit(
 async def test_a_write_that_was_sent_twice_is_made_once(gateway, autojump_clock):
     async with candidates(gateway, 1) as (first,):
         gateway.mood = {"e1": "lost"}
-        assert await first.engine.swap("b", GROUP, 0, first.term) is None
+        revision = await first.engine.swap("b", GROUP, 0, first.term)
+        assert revision is None
         assert (await first.engine.load()).groups["b"].group == GROUP
 
 
@@ -215,7 +221,8 @@ async def test_a_watch_leaves_an_endpoint_that_hangs(gateway, autojump_clock):
         nursery.start_soon(watch, second.engine)
         await trio.sleep(5)
         gateway.mood = {"e1": "slow"}
-        assert await first.engine.swap("b", GROUP, 0, first.term)
+        revision = await first.engine.swap("b", GROUP, 0, first.term)
+        assert revision
         await trio.sleep(2)
         assert seen == [[], ["b"]]
         nursery.cancel_scope.cancel()

@@ -9,6 +9,7 @@ from rmq.controller.pages import families
 from rmq.testing import running_controller, running_name_server
 from tests.controller.test_server import brokers
 from tests.observe.test_pages import Scrape, get
+from tests.waiting import until
 
 ROOT = Path(__file__).resolve().parents[2]
 SETTINGS = {"metricsExporterType": "PROM", "metricsPromExporterPort": "0"}
@@ -75,11 +76,7 @@ async def test_a_text_is_of_one_moment(tmp_path):
         rest = families(node.controller, node.server)
         next(rest)
         await a.die()
-        with trio.fail_after(5):
-            while True:
-                if node.controller.statistics().counts.failed:
-                    break
-                await trio.sleep(0.01)
+        await until(lambda: node.controller.statistics().counts.failed)
         samples = {family.name: list(family.samples) for family in rest}
         elections = samples["rmq_controller_elections_total"]
         assert {each.labels["result"]: each.value for each in elections}["failed"] == 0
@@ -90,11 +87,11 @@ async def test_a_text_is_of_one_moment(tmp_path):
 async def test_health_and_readiness(tmp_path):
     async with running_controller(tmp_path, SETTINGS) as node:
         assert await get(node, "/healthz") == ("200 OK", "alive\n")
-        with trio.fail_after(5):
-            while True:
-                if await get(node, "/readyz") == ("200 OK", "ready\n"):
-                    break
-                await trio.sleep(0.01)
+
+        async def is_ready():
+            return await get(node, "/readyz") == ("200 OK", "ready\n")
+
+        await until(is_ready)
         node.controller.lead.set_term(None)
         node.controller.lead.view.leader = None
         status, body = await get(node, "/readyz")

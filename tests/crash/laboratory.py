@@ -26,6 +26,7 @@ from rmq.store.message_store import MessageStore
 from rmq.tools.store_files import StoreFiles
 from rmq.tools.verify import Verification
 from tests.history import History, Place
+from tests.waiting import wait_until
 
 HERE = Path(__file__).parent
 ADDRESS = re.compile(r"ready broker=\S+ address=([\d.]+):(\d+)")
@@ -155,6 +156,20 @@ class Load:
                     self._take(connection.recv(65536), decoder, waiting)
                 except OSError:
                     return
+
+    def run_until(self, address, is_enough, limit_s=60):
+        """Send until a condition holds."""
+
+        def sent_enough():
+            self.run(address, 0.2)
+            return is_enough()
+
+        wait_until(sent_enough, limit_s=limit_s)
+
+    def run_until_stored(self, address, count=1, limit_s=60):
+        """Send until so many more messages are acknowledged."""
+        wanted = len(self.acknowledged) + count
+        self.run_until(address, lambda: len(self.acknowledged) >= wanted, limit_s)
 
     def _drain(self, connection, decoder, waiting):
         """Take the answers that are on their way; a killed broker ends them."""

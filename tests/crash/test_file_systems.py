@@ -109,16 +109,11 @@ def test_a_disk_that_stands_still_is_the_cause_of_refusals(tmp_path, fault):
         load.run(address, 0.3)
         assert not load.refused
         control.write_text(f"pwritev 0 {STUCK_MS}")
-        end = time.monotonic() + 60
-        while not load.refused and time.monotonic() < end:
-            load.run(address, 0.5)
+        load.run_until(address, lambda: load.refused)
         assert {answer.code for answer in load.refused} == {ResponseCode.SYSTEM_BUSY}
         assert "slower than the senders" in load.refused[0].remark
         control.unlink()
-        before, end = len(load.acknowledged), time.monotonic() + 60
-        while len(load.acknowledged) < before + 100 and time.monotonic() < end:
-            load.run(address, 0.3)
-        assert len(load.acknowledged) >= before + 100
+        load.run_until_stored(address, 100)
     check(root, load, tmp_path / "copy")
 
 
@@ -135,8 +130,5 @@ def test_a_durable_send_that_waits_too_long_is_told_so(tmp_path, fault):
         codes = {answer.code for answer in load.refused}
         assert codes == {ResponseCode.FLUSH_DISK_TIMEOUT}
         control.unlink()
-        before, end = len(load.acknowledged), time.monotonic() + 60
-        while len(load.acknowledged) < before + 100 and time.monotonic() < end:
-            load.run(address, 0.3)
-        assert len(load.acknowledged) >= before + 100
+        load.run_until_stored(address, 100)
     check(root, load, tmp_path / "copy")

@@ -23,6 +23,7 @@ from tests.crash.laboratory import (
     rounds,
 )
 from tests.interop import wire
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(3600)]
 
@@ -37,10 +38,7 @@ def state_of(address):
 
 
 def wait_for_slave(address):
-    end = time.monotonic() + WAIT_S
-    while not state_of(address).startswith("following "):
-        assert time.monotonic() < end, state_of(address)
-        time.sleep(0.01)
+    wait_until(lambda: state_of(address).startswith("following "), "it follows", WAIT_S)
 
 
 def log_of(root):

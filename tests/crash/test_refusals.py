@@ -7,7 +7,6 @@ on device" is a failed write, not a full disk.
 
 import errno
 import signal
-import time
 from contextlib import contextmanager
 
 import pytest
@@ -48,25 +47,21 @@ FILE_SYSTEM_SIZE = 4 << 20
 
 def send_until_refused(load, address):
     """Send until messages are refused, or the broker ends."""
-    end = time.monotonic() + 30
-    while not load.refused and time.monotonic() < end:
-        try:
-            load.run(address, 0.1)
-        except OSError:
-            return
+    try:
+        load.run_until(address, lambda: load.refused)
+    except OSError:
+        return
     codes = {answer.code for answer in load.refused}
     assert codes == {ResponseCode.SERVICE_NOT_AVAILABLE}
 
 
 def resumes(load, address):
     """Whether messages are acknowledged again; the disk is measured each 10 s."""
-    before, end = len(load.acknowledged), time.monotonic() + 15
-    while len(load.acknowledged) == before and time.monotonic() < end:
-        try:
-            load.run(address, 0.1)
-        except OSError:
-            return False
-    return len(load.acknowledged) > before
+    try:
+        load.run_until_stored(address, limit_s=15)
+    except (AssertionError, OSError):
+        return False
+    return True
 
 
 def check_next_start(root, load, tmp_path, ring=DEFAULT_RING):

@@ -3,9 +3,18 @@
 import gc
 import os
 import time
+from pathlib import Path
 
 from tests import duration_gate
-from tests.duration_gate import Stopwatch
+from tests.duration_gate import (
+    BUSY_LIMIT_S,
+    CHILDREN_LIMIT_S,
+    GENERATED,
+    IDLE_LIMIT_S,
+    Stopwatch,
+)
+
+STYLE = Path(__file__).parents[2] / "STYLE.md"
 
 
 def test_a_short_test_is_no_matter():
@@ -52,3 +61,12 @@ def test_a_child_is_no_sleep(monkeypatch):
         assert watch.complaint() == ""
         patch.setattr(duration_gate, "CHILDREN_LIMIT_S", 0.5)
         assert watch.complaint().startswith("its children ran")
+
+
+def test_the_limits_are_those_of_the_style():
+    text = " ".join(STYLE.read_text().split())
+    assert f"{BUSY_LIMIT_S:g} s of its own processor time" in text
+    assert f"{CHILDREN_LIMIT_S:g} s of its children's" in text
+    assert f"{IDLE_LIMIT_S:g} s of waiting" in text
+    assert GENERATED == 4
+    assert "generated examples have four times as long" in text

@@ -9,12 +9,29 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = "tests", "bench"
+TESTED_ELSEWHERE = {"node": ("broker", "namesrv"), "outgoing": ("client", "remoting")}
+"""Rooms that are tested through others, and where."""
+
+OF_NO_ROOM = {
+    "bench", "crash", "distribution", "examples", "golden", "interop", "lab", "meta",
+    "model", "plugins", "security", "simulation", "spark",
+}  # fmt: skip
+"""Folders of tests of behaviour, of other trees, and of what tests share."""
 
 PRIVATE_LIMIT = 26
 """Uses of private attributes of others; lower it when there are fewer."""
 
 PUBLIC = {"_asdict", "_exit", "_fields", "_make", "_replace"}
 """Names of the standard library that begin with an underscore and are documented."""
+
+ACTIONS = {
+    "ack", "acquire", "add", "admit", "advance", "append", "append_copies", "apply",
+    "begin", "clear", "close", "commit", "compact", "create", "delete", "deliver",
+    "drain", "drop_after", "flush", "optimize", "pop", "press_key", "publish", "put",
+    "register", "remove", "revive", "send", "swap", "try_acquire", "unregister",
+    "update", "vacuum", "withdraw", "write", "write_manifest", "write_plan",
+}  # fmt: skip
+"""Methods that change something and return whether they did."""
 
 
 def trees_with(pattern: str) -> Iterator[tuple[str, ast.Module]]:
@@ -24,6 +41,23 @@ def trees_with(pattern: str) -> Iterator[tuple[str, ast.Module]]:
             text = path.read_text()
             if re.search(pattern, text):
                 yield path.relative_to(ROOT).as_posix(), ast.parse(text)
+
+
+def rooms_below(folder: Path) -> set[str]:
+    found = folder.glob("*/**/*.py")
+    return {path.relative_to(folder).parts[0].lstrip("_") for path in found}
+
+
+def test_each_room_has_its_room_of_tests():
+    rooms = rooms_below(ROOT / "rmq")
+    assert rooms_below(ROOT / "tests") - OF_NO_ROOM == rooms - TESTED_ELSEWHERE.keys()
+    for places in TESTED_ELSEWHERE.values():
+        assert rooms.issuperset(places)
+
+
+def test_each_plugin_has_its_room_of_tests():
+    plugins = rooms_below(ROOT / "plugins" / "rmq_plugins")
+    assert rooms_below(ROOT / "tests" / "plugins") >= plugins
 
 
 def own_names(tree: ast.AST) -> set[str]:
@@ -72,3 +106,46 @@ def test_private_attributes_of_others_get_fewer():
 )
 def test_which_uses_count(code, count):
     assert len(list(private_uses(ast.parse(code)))) == count
+
+
+def is_action(node: ast.expr) -> bool:
+    """Return whether an assertion is only a call that changes something."""
+    if isinstance(node, ast.UnaryOp):
+        return is_action(node.operand)
+    if isinstance(node, ast.Await):
+        return is_action(node.value)
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+        return False
+    return node.func.attr in ACTIONS
+
+
+def actions(tree: ast.AST) -> Iterator[str]:
+    """Yield assertions that are actions, or that bind a name."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assert) and (
+            is_action(node.test)
+            or any(isinstance(each, ast.NamedExpr) for each in ast.walk(node.test))
+        ):
+            yield f"{node.lineno}: {ast.unparse(node.test)}"
+
+
+def test_an_action_stands_before_its_assertion():
+    """Who reads a test for what it does skips the assertions."""
+    verbs = "|".join(sorted(ACTIONS))
+    pattern = rf"\bassert (?:not )?(?:await )?[\w.()]+\.(?:{verbs})\(|\bassert .*:="
+    found = [f"{p}:{use}" for p, tree in trees_with(pattern) for use in actions(tree)]
+    assert not found
+
+
+@pytest.mark.parametrize(
+    ("code", "count"),
+    [
+        ("assert table.add(1)", 1),
+        ("assert not await table.add(1)", 1),
+        ("assert (found := table.get(1))", 1),
+        ("assert table.pop(1) == 2", 0),
+        ("assert table.get(1)", 0),
+    ],
+)
+def test_which_assertions_are_actions(code, count):
+    assert len(list(actions(ast.parse(f"async def test():\n {code}")))) == count

@@ -267,7 +267,8 @@ def test_an_address_over_its_share_makes_only_stale_guests_of_others_leave():
 
     assert all(spoken() for _ in range(3))
     for name in ("first", "second"):
-        assert admission.admit("192.0.2.2", partial(ended.append, name))
+        is_admitted = admission.admit("192.0.2.2", partial(ended.append, name))
+        assert is_admitted
     assert not spoken()
     assert ended == [], "the others came this moment"
     now[0] = SILENT_GRACE_MS

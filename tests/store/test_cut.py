@@ -78,7 +78,8 @@ def test_a_log_that_was_cut_follows_the_other_one(
         store.flush_queues(thorough=True)
         while store.index.lag_bytes:
             store.index.build()
-    assert run(writer.cut_steps(end))
+    result = run(writer.cut_steps(end))
+    assert result
     assert writer.whole_offset == writer.received_offset == end
     assert store.positions.durable.value <= end
     assert store.index.next_offset <= end
@@ -130,7 +131,8 @@ def test_a_start_finishes_a_cut_that_had_removed_some(
     store = open_replica()
     writer = ReplicaWriter(store)
     follow(writer, old)
-    assert not run(writer.cut_steps(end), 2)
+    result = run(writer.cut_steps(end), 2)
+    assert not result
     image = tmp_path / "image"
     shutil.copytree(store.directory.root, image)
     files = sorted((image / "commitlog").iterdir(), reverse=True)
@@ -161,7 +163,8 @@ def test_without_zeros_what_was_cut_would_come_back(
     writer = ReplicaWriter(store)
     follow(writer, old)
     monkeypatch.setattr(replica_writer, "end_last_file", end_last_file)
-    assert run(writer.cut_steps(end))
+    result = run(writer.cut_steps(end))
+    assert result
     shutil.copytree(store.directory.root, tmp_path / "image")
     assert open_replica("image").log.end_offset > end
 
@@ -174,7 +177,8 @@ def test_a_deleted_topic_gets_entries_again_after_the_cut(
     writer = ReplicaWriter(store)
     follow(writer, old)
     store.delete_topic("B")()
-    assert run(writer.cut_steps(end))
+    result = run(writer.cut_steps(end))
+    assert result
     assert store.deleted_topics.ends == {"B": end}
     follow(writer, new)
     theirs = new.queues.get("B", 0)
@@ -189,7 +193,8 @@ def test_the_file_that_was_prepared_ahead_goes(logs, open_replica):
     last = store.log.files.files[-1]
     store.log.allocate(last, last.size)
     store.log.files.prepare_next()
-    assert run(writer.cut_steps(end))
+    result = run(writer.cut_steps(end))
+    assert result
     store.close()
     assert open_replica().log.end_offset == end
 
@@ -212,7 +217,8 @@ def test_times_that_are_promised_sink(logs, open_replica):
     writer = ReplicaWriter(store)
     follow(writer, old)
     store.flush_queues(thorough=True)
-    assert run(writer.cut_steps(end))
+    result = run(writer.cut_steps(end))
+    assert result
     checkpoint = store.checkpoint
     last = store.log.last_store_ms
     assert max(checkpoint.physic_msg_ms, checkpoint.logics_msg_ms) <= last

@@ -2,7 +2,6 @@
 
 import errno
 import threading
-import time
 
 import pytest
 import trio
@@ -14,7 +13,7 @@ from rmq.store.commit_log import CommitLog
 from rmq.store.config import FlushDiskType
 from rmq.store.results import PutStatus
 from rmq.store.service import StoreService
-from tests.waiting import until
+from tests.waiting import until, wait_until
 
 
 async def test_a_flush_needs_no_turn_of_the_loop(open_store, make_message, nursery):
@@ -25,10 +24,9 @@ async def test_a_flush_needs_no_turn_of_the_loop(open_store, make_message, nurse
     for _ in range(3):
         end = store.writes.put(make_message()).end_offset
         store.writes.end_batch()
-        give_up_s = time.monotonic() + 10
-        while store.positions.durable.value < end and time.monotonic() < give_up_s:
-            time.sleep(0.001)  # noqa: ASYNC251
-        assert store.positions.durable.value == end
+        durable = store.positions.durable
+        wait_until(lambda: durable.value >= end)  # noqa: B023 - the task does not run
+        assert durable.value == end
     nursery.cancel_scope.cancel()
 
 

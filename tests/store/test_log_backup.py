@@ -79,7 +79,8 @@ def test_another_log_takes_its_place(masters, open_replica, is_flushed):
     if is_flushed:
         index_all(store)
     aside = LogBackup(store.directory)
-    assert run(writer.reseed_steps(aside))
+    result = run(writer.reseed_steps(aside))
+    assert result
     assert writer.is_empty
     assert writer.tail() is None
     assert len(store.queues) == store.positions.durable.value == 0
@@ -158,7 +159,8 @@ def test_a_log_outside_the_root_stays_beside_its_place(masters, open_replica, tm
     writer = ReplicaWriter(store)
     follow(writer, old)
     aside = LogBackup(store.directory)
-    assert run(writer.reseed_steps(aside))
+    result = run(writer.reseed_steps(aside))
+    assert result
     follow_from_its_start(writer, new)
     assert_a_copy(store, new)
     kept = tmp_path / "disk" / f"log.{aside.folder.name}"
@@ -184,7 +186,8 @@ def test_queues_of_batches_and_timers_go_with_the_log(open_replica):
     for name in names:
         (store.directory.root / name).mkdir()
     aside = LogBackup(store.directory)
-    assert run(ReplicaWriter(store).reseed_steps(aside))
+    result = run(ReplicaWriter(store).reseed_steps(aside))
+    assert result
     for name in names:
         assert (aside.folder / name).is_dir()
         assert not (store.directory.root / name).exists()

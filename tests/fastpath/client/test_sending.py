@@ -83,7 +83,8 @@ def test_deliveries_give_their_room_back():
     open_ = PendingDeliveries(budget, None, failures.append, lambda: idle.append(1))
     deliveries = []
     for _ in range(3):
-        assert budget.try_acquire(packed.size)
+        is_acquired = budget.try_acquire(packed.size)
+        assert is_acquired
         deliveries.append(open_.begin(packed))
     assert (open_.count, budget.bytes) == (3, 300)
     again = []
@@ -206,11 +207,13 @@ def test_messages_gather(steps, limits):
             left += batch
         if is_withdrawn:
             was_there = (number, size) not in left
-            assert gathering.withdraw((number, size), size) == was_there
+            is_found = gathering.withdraw((number, size), size)
+            assert is_found == was_there
             if was_there:
                 del added[number, size]
         assert gathering.leaves_at_ms is None or gathering.leaves_at_ms > now_ms
-    assert left + gathering.pop() == list(added)
+    left += gathering.pop()
+    assert left == list(added)
     assert gathering.leaves_at_ms is None
     assert gathering.pop_due(1e9) == []
 
@@ -231,7 +234,8 @@ def test_ends_are_counted_once_a_turn():
     inner.add_done_callback(deliveries[2].end)
     inner.set_result(RESULT)
     assert deliveries[2].result() is RESULT
-    assert (firsts, ends.reset(), ends.reset()) == ([1, 1], 1, 0)
+    counts = [ends.reset(), ends.reset()]
+    assert (firsts, counts) == ([1, 1], [1, 0])
 
 
 def test_an_enqueued_message_leaves_at_once_if_it_can():
@@ -240,11 +244,14 @@ def test_an_enqueued_message_leaves_at_once_if_it_can():
     line.send = lambda *args: sent.append(args)
     packed = PackedMessage("T", "id", b"p", b"b", 0, True)
     delivery = Delivery(packed, None, None)
-    assert not Attempts().deliver(delivery, print, 3_000)
+    is_delivered = Attempts().deliver(delivery, print, 3_000)
+    assert not is_delivered
     line.is_open = False
-    assert not Attempts(line).deliver(delivery, print, 3_000)
+    is_delivered = Attempts(line).deliver(delivery, print, 3_000)
+    assert not is_delivered
     line.is_open = True
-    assert Attempts(line).deliver(delivery, print, 3_000)
+    is_delivered = Attempts(line).deliver(delivery, print, 3_000)
+    assert is_delivered
     (_, properties, body, waiter, _, msg_id, _) = sent[0]
     assert (properties, body, msg_id) == (b"p", b"b", "id")
     waiter.set_result(RESULT)

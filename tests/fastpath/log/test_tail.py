@@ -59,7 +59,8 @@ def test_a_record_without_entry_leaves_the_queue_alone(tail, queue):
     assert (queue.next_offset, queue.end_physical) == (0, -1)
     assert tail.take_touched() == []
     queue.is_deleted = True
-    assert append(tail, queue, is_queued=False) is not None
+    place = append(tail, queue, is_queued=False)
+    assert place is not None
 
 
 @pytest.mark.parametrize("missing", ["log file", "log blocks", "log end", "queue"])
@@ -75,7 +76,8 @@ def test_without_room_nothing_is_written(tail, queue, tmp_path, missing):
     else:
         queue.is_deleted = True
     before = queue.next_offset, tail.put_messages, tail.end_offset
-    assert append(tail, queue) is None
+    place = append(tail, queue)
+    assert place is None
     assert (queue.next_offset, tail.put_messages, tail.end_offset) == before
     assert tail.encoder.staged_size == 0
 
@@ -88,8 +90,10 @@ def test_the_last_record_leaves_room_for_a_blank_one(tail, queue):
 
 def test_a_closed_file_is_no_room(tail, queue):
     tail.file.close()
-    assert append(tail, queue) is None
-    assert append(tail, queue, is_queued=False) is None
+    place = append(tail, queue)
+    assert place is None
+    place = append(tail, queue, is_queued=False)
+    assert place is None
 
 
 def test_touched_queues_are_told_once(tail, queue):
@@ -175,7 +179,8 @@ def test_copies_are_the_same_messages_in_other_queues(tail, queues, born):
     start = tail.end_offset
     records = put_aside(b"A", b"B", b"A", born=born)
     assert tail.append_copies(queues, records, 0, 5, 9) == (len(records), 43)
-    assert tail.append_copies(queues, records, len(records), 5, 9) is None
+    place = tail.append_copies(queues, records, len(records), 5, 9)
+    assert place is None
     offset, ends = start, {b"t": 1, b"other": 0}
     for n, name in enumerate([b"A", b"B", b"A"]):
         topic, _, queue_id = TARGETS[name].partition(b"\x01")
@@ -212,7 +217,8 @@ def test_copies_end_before_what_is_not_theirs(tail, queues, odd):
     first = put_aside(b"A")
     records = first + put_aside(*odd.get("wanted", (b"A",)), **odd)
     assert tail.append_copies(queues, records, 0, 5, 9) == (len(first), 41)
-    assert tail.append_copies(queues, records, len(first), 5, 9) is None
+    place = tail.append_copies(queues, records, len(first), 5, 9)
+    assert place is None
     assert tail.encoder.staged_size == 0
 
 
@@ -221,9 +227,11 @@ def test_copies_end_where_the_room_ends(tail, queues):
     position, following = tail.append_copies(queues, records, 0, 5, 9)
     assert (position, following) == (len(records), 52)
     queues[TARGETS[b"A"]].is_deleted = True
-    assert tail.append_copies(queues, records, 0, 5, 9) is None
+    place = tail.append_copies(queues, records, 0, 5, 9)
+    assert place is None
     tail.file = None
-    assert tail.append_copies(queues, put_aside(b"B"), 0, 5, 9) is None
+    place = tail.append_copies(queues, put_aside(b"B"), 0, 5, 9)
+    assert place is None
 
 
 TIMED = b"REAL_TOPIC\x01t\x02REAL_QID\x013\x02TIMER_OUT_MS\x01%b\x02"
@@ -286,8 +294,10 @@ def test_copies_that_fail_publish_nothing(tail, queues):
 
 @pytest.mark.parametrize("records", [b"", b"\0" * 100, b"\x7f\xff\xff\xff" * 30])
 def test_no_record_is_no_copy(tail, queues, records):
-    assert tail.append_copies(queues, records, 0, 5, 9) is None
+    place = tail.append_copies(queues, records, 0, 5, 9)
+    assert place is None
     whole = put_aside(b"A")
-    assert tail.append_copies(queues, whole[:-1], 0, 5, 9) is None
+    place = tail.append_copies(queues, whole[:-1], 0, 5, 9)
+    assert place is None
     with pytest.raises(TypeError):
         tail.append_copies({TARGETS[b"A"]: "queue"}, whole, 0, 5, 9)

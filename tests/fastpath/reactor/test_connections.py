@@ -101,8 +101,10 @@ def test_the_end_of_a_peer_is_told_once(wire):
     assert wire.take() == []
     assert not is_readable(wire.reactor.epfd)
     assert wire.reactor.connections.is_open(token), "until the owner closes it"
-    assert wire.reactor.connections.close(token)
-    assert not wire.reactor.connections.close(token)
+    is_closed = wire.reactor.connections.close(token)
+    assert is_closed
+    is_closed = wire.reactor.connections.close(token)
+    assert not is_closed
 
 
 def test_a_reset_is_told():
@@ -137,7 +139,8 @@ def test_an_old_token_finds_nothing(wire):
         "the kernel reuses numbers"
     )
     assert token != other
-    assert not wire.reactor.send(token, b"x")
+    is_sent = wire.reactor.send(token, b"x")
+    assert not is_sent
     assert not wire.reactor.hold_reply(token, b"x", 0, 0, b"")
     assert not wire.reactor.connections.is_open(token)
     assert wire.reactor.connections.descriptor_of(token) == -1
@@ -257,7 +260,8 @@ def test_a_frame_that_comes_byte_by_byte_is_stalled_too():
             wire.peers.append(peer)
         for peer in wire.peers[:30]:
             peer.sendall(b"x")
-        assert not wire.take(second * 1_000), "nobody ends while there is room"
+        events = wire.take(second * 1_000)
+        assert not events, "nobody ends while there is room"
     token, peer = wire.connect()
     peer.setblocking(False)
     whole, sent, taken = frame(700_000), 0, []
@@ -275,6 +279,7 @@ def test_a_reader_that_stopped_makes_room_before_others():
     wire.reactor.send(slow, bytes(1 << 20))
     token, _ = wire.connect()
     wire.reactor.poll(3_000)
-    assert wire.reactor.send(token, bytes(3_500_000)), "it is larger, and not stalled"
+    is_sent = wire.reactor.send(token, bytes(3_500_000))
+    assert is_sent, "it is larger, and not stalled"
     assert (EventKind.READER_TOO_SLOW, slow, None) in wire.take(3_000)
     wire.close()

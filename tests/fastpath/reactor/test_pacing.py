@@ -80,11 +80,13 @@ def test_a_compiled_request_does_not_wait_for_slow_frames():
     for _, peer in slow:
         peer.sendall(frame(1) * 100)
     for _ in range(3):  # Python's frames take long
-        assert wire.reactor.poll(0)
+        has_polled = wire.reactor.poll(0)
+        assert has_polled
         time.sleep(0.002 * len(wire.reactor.take_events()))
         wire.reactor.flush()
     quick.sendall(encode(Command(34, body=b"known", version=513)))
-    assert wire.reactor.poll(0)
+    has_polled = wire.reactor.poll(0)
+    assert has_polled
     assert len(wire.reactor.take_events()) == 1
     assert quick.recv(1 << 16)
     wire.close()
@@ -104,7 +106,8 @@ def test_a_compiled_request_does_not_overtake_a_slow_one_of_its_connection():
         if number == 3:  # now one frame is handed over in a poll
             heartbeat = encode(Command(34, body=b"known", version=513))
             mixed.sendall(frame(7) + heartbeat)
-        assert wire.reactor.poll(0)
+        has_polled = wire.reactor.poll(0)
+        assert has_polled
         events = wire.reactor.take_events()
         time.sleep(0.002 * len(events))
         own = [data for _, at, data in events if at == token]
@@ -129,7 +132,8 @@ def test_a_busy_poll_takes_what_comes_a_little_later():
     peer.sendall(data[:50])
     later = threading.Timer(0.02, peer.sendall, [data[50:]])
     later.start()
-    assert wire.reactor.poll(0)
+    has_polled = wire.reactor.poll(0)
+    assert has_polled
     later.join()
     assert wire.reactor.has_events
     assert wire.reactor.statistics().spins == 1
@@ -142,7 +146,8 @@ def test_a_busy_poll_looks_again_after_work_that_took_longer_than_it_waits():
     try:
         for _ in range(300):
             wire.connect()[1].sendall(frame(100)[:50])
-        assert wire.reactor.poll(0)
+        has_polled = wire.reactor.poll(0)
+        assert has_polled
         assert wire.reactor.statistics().spins > 0
     finally:
         wire.close()
@@ -154,7 +159,8 @@ def test_a_poll_in_a_hurry_serves_what_is_there_and_waits_for_nothing():
     peer.sendall(frame(100)[:50])
     wire.reactor.skip_wait()
     began = time.monotonic()
-    assert wire.reactor.poll(0)
+    has_polled = wire.reactor.poll(0)
+    assert has_polled
     assert time.monotonic() - began < 1
     assert wire.reactor.statistics().bytes_in == 50
     wire.close()
@@ -167,7 +173,8 @@ def test_a_busy_poll_ends_and_others_follow_less_often():
     for byte in frame(100)[:24]:
         peer.sendall(bytes([byte]))
         began, used = time.monotonic(), time.thread_time()
-        assert wire.reactor.poll(0)
+        has_polled = wire.reactor.poll(0)
+        assert has_polled
         times.append((time.monotonic() - began, time.thread_time() - used))
     assert not wire.reactor.has_events
     assert wire.reactor.statistics().spins == 0
@@ -185,13 +192,15 @@ def test_busy_waits_that_take_long_end_although_they_bring_something():
         peer.sendall(data[:50])
         later = threading.Timer(0.005, peer.sendall, [data[50:]])
         later.start()
-        assert wire.reactor.poll(0)
+        has_polled = wire.reactor.poll(0)
+        assert has_polled
         later.join()
         assert len(wire.reactor.take_events()) == 1
         wire.reactor.flush()
     peer.sendall(data[:50])
     began = time.monotonic()
-    assert wire.reactor.poll(0)
+    has_polled = wire.reactor.poll(0)
+    assert has_polled
     assert time.monotonic() - began < 1
     assert wire.reactor.statistics().spins == 6
     wire.close()

@@ -14,7 +14,8 @@ def test_a_frame_comes_out_and_its_answer_goes_back(wire):
     peer.sendall(frame())
     assert is_readable(wire.reactor.epfd)
     assert wire.take() == [(EventKind.FRAME, token, frame())]
-    assert wire.reactor.send(token, b"answer")
+    is_sent = wire.reactor.send(token, b"answer")
+    assert is_sent
     assert peer.recv(100) == b"answer"
     assert not is_readable(wire.reactor.epfd)
 
@@ -40,7 +41,8 @@ def test_counters(wire):
     assert (counted.connections, counted.frames, counted.declined) == (1, 2, 2)
     assert (counted.bytes_in, counted.bytes_out) == (2 * len(frame()), 5)
     assert counted.polls == wire.reactor.statistics().polls > 0
-    assert wire.reactor.connections.close(token)
+    is_closed = wire.reactor.connections.close(token)
+    assert is_closed
     assert wire.reactor.statistics().connections == 0
 
 

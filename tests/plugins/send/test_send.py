@@ -84,7 +84,8 @@ def test_odd_property_text_is_written_anew(caller, text, kept):
     properties = record.properties
     assert record.properties_text.count("\x02") == len(properties)
     for name in ("MSG_REGION", "TRACE_ON", "CLUSTER", "UNIQ_KEY"):
-        assert properties.pop(name)
+        value = properties.pop(name)
+        assert value
     assert properties == kept
 
 

@@ -132,7 +132,8 @@ def test_the_delay_of_a_transaction_begins_with_its_commit(caller, clock):
 @pytest.mark.parametrize("checked", ["true", "false"])
 def test_unknown_is_never_answered(caller, checked):
     half = begin(caller)
-    assert end(caller, half, UNKNOWN, fromTransactionCheck=checked) is None
+    answer = end(caller, half, UNKNOWN, fromTransactionCheck=checked)
+    assert answer is None
 
 
 @pytest.mark.parametrize(

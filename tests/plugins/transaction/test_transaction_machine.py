@@ -183,7 +183,8 @@ class TransactionMachine(RuleBasedStateMachine):
 
     @rule()
     def write_ops(self):
-        assert self.log.ops.write_ended()
+        is_written = self.log.ops.write_ended()
+        assert is_written
 
     @rule()
     def save(self):

@@ -53,12 +53,15 @@ def next_manifest(number, **changes):
 def test_plans_and_manifests_come_back(log):
     assert log.last_manifest() is None
     assert log.pending() is None
-    assert log.write_plan(PLAN)
+    is_written = log.write_plan(PLAN)
+    assert is_written
     assert log.pending() == PLAN
-    assert log.write_manifest(MANIFEST)
+    is_written = log.write_manifest(MANIFEST)
+    assert is_written
     assert log.pending() is None
     assert log.last_manifest() == MANIFEST
-    assert log.write_plan(replace(MERGE, seq=1, last=None))
+    is_written = log.write_plan(replace(MERGE, seq=1, last=None))
+    assert is_written
     assert log.pending() == replace(MERGE, seq=1, last=None)
 
 
@@ -72,11 +75,15 @@ def test_a_plan_of_an_older_version_is_read(log, chain):
 
 
 def test_the_first_of_two_writers_wins(log):
-    assert log.write_plan(PLAN)
-    assert not log.write_plan(replace(PLAN, end=200))
+    is_written = log.write_plan(PLAN)
+    assert is_written
+    is_written = log.write_plan(replace(PLAN, end=200))
+    assert not is_written
     assert log.pending() == PLAN
-    assert log.write_manifest(MANIFEST)
-    assert not log.write_manifest(replace(MANIFEST, end=200))
+    is_written = log.write_manifest(MANIFEST)
+    assert is_written
+    is_written = log.write_manifest(replace(MANIFEST, end=200))
+    assert not is_written
     assert log.last_manifest() == MANIFEST
 
 
@@ -144,7 +151,8 @@ def test_each_broker_has_a_chain_of_its_own(log):
     log.write_manifest(MANIFEST)
     assert other.last_manifest() is None
     theirs = replace(MANIFEST, added=[replace(FILE, path="theirs")])
-    assert other.write_manifest(theirs)
+    is_written = other.write_manifest(theirs)
+    assert is_written
     assert log.last_manifest() == MANIFEST
     assert brokers_of(log.folder) == ["b/c%", "broker-a"]
     assert set(table_files(log.folder)) == {FILE.path, "theirs"}

@@ -116,7 +116,8 @@ def test_what_a_folder_has(url):
     folder = open_folder(url)
     folder.prepare()
     for path in ("_rmq_manifest/a%2F/1", "topic=odd%25|x/dt=1/f.parquet", "other"):
-        assert folder.create(path, b"1234")
+        is_created = folder.create(path, b"1234")
+        assert is_created
     assert folder.list_folders(MANIFESTS) == ["a%2F"]
     assert folder.list_files(f"{MANIFESTS}/a%2F") == ["1"]
     assert [f.path for f in folder.data_files()] == ["topic=odd%25|x/dt=1/f.parquet"]
@@ -176,10 +177,13 @@ def test_a_write_whose_answer_is_wrong_or_lost_is_made_once(behind_proxy, proxy,
 
     proxy.fault = first_write
     folder = ObjectFolder(url)
-    assert folder.create("x", b"ours")
+    is_created = folder.create("x", b"ours")
+    assert is_created
     assert faults
-    assert folder.create("x", b"ours")
-    assert not folder.create("x", b"theirs")
+    is_created = folder.create("x", b"ours")
+    assert is_created
+    is_created = folder.create("x", b"theirs")
+    assert not is_created
     assert folder.read("x") == b"ours"
 
 

@@ -878,7 +878,8 @@ def test_a_checkpoint_of_java_means_all_of_an_inner_batch(batches):
     assert len(batches.pop()) == 3
     checkpoint = next(iter(batches.reviver.checkpoints.by_key.values()))
     checkpoint.marks, checkpoint.is_adopted = AckMarks((0,), 1), True
-    assert batches.reviver.revive(checkpoint)
+    is_revived = batches.reviver.revive(checkpoint)
+    assert is_revived
     assert bodies(batches.pop()) == [b"0", b"1", b"2"]
 
 

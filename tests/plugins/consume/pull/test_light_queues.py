@@ -76,8 +76,10 @@ def test_tables_keep_no_light_names(tmp_path):
     topic, group = topics.get(LMQ), groups.find(GROUP)
     assert (topic.read_queue_nums, topic.write_queue_nums, topic.perm) == (1, 1, 6)
     assert groups.get(GROUP) == group
-    assert not topics.update(topic)
-    assert not groups.update(group)
+    is_changed = topics.update(topic)
+    assert not is_changed
+    is_changed = groups.update(group)
+    assert not is_changed
     assert not topics.all()
     assert not groups.all()
     assert topics.get("T") is None
