@@ -90,12 +90,18 @@ class Simulation:
     def run(self) -> Result:
         """Run it; a node that ends by an error is a fault."""
         try:
-            turns.run(self._main, self._library, self._seed)
+            turns.run(self._main, self._library, self._seed, self._check_positions)
         except Exception as error:
             self.result.faults.append("".join(traceback.format_exception(error)))
         self.result.disturbances = self._disturbances.count
         self.result.epoch = self._disturbances.epoch
         return self.result
+
+    def _check_positions(self) -> None:
+        """Check the order of positions in each log, whenever all tasks wait."""
+        for fault in self._world.broken_positions():
+            if len(self.result.faults) < MOST:
+                self.result.faults.append(fault)
 
     async def _main(self) -> None:
         self._began = trio.current_time()

@@ -37,15 +37,17 @@ SLOW = 0.01, 0.01, 0.3
 class Clock:
     """Trio's clock that jumps, of which the process knows the time."""
 
-    def __init__(self, library: ctypes.CDLL) -> None:
+    def __init__(self, library: ctypes.CDLL, on_jump: Callable[[], None]) -> None:
         self.trio = MockClock(autojump_threshold=0)
         self._library, self._now_s = library, 0.0
+        self._on_jump = on_jump
         self.trio.current_time = lambda: self._now_s
         self.trio._autojump = self._jump
 
     def _jump(self) -> None:
         next_s = _run.GLOBAL_RUN_CONTEXT.runner.deadlines.next_deadline()
         if self._now_s < next_s < float("inf"):
+            self._on_jump()
             self._now_s = next_s
             self._library.outside_now(ctypes.c_int64(int(next_s * 1e9)))
 
@@ -129,8 +131,13 @@ class Threads:
         return results[0].unwrap()
 
 
-def run(main: Callable[[], Any], library: ctypes.CDLL, seed: int) -> Any:
-    """Run a simulation as its seed orders."""
+def run(
+    main: Callable[[], Any],
+    library: ctypes.CDLL,
+    seed: int,
+    on_jump: Callable[[], None] = lambda: None,
+) -> Any:
+    """Run a simulation as its seed orders; `on_jump` is called when all tasks wait."""
     library.outside_begin(
         ctypes.c_int64(WALL_NS), ctypes.c_uint64(random.Random(seed).getrandbits(60))
     )
@@ -150,6 +157,6 @@ def run(main: Callable[[], Any], library: ctypes.CDLL, seed: int) -> Any:
 
     own, trio.to_thread.run_sync = trio.to_thread.run_sync, threads.run_sync
     try:
-        return trio.run(inside, clock=Clock(library).trio)
+        return trio.run(inside, clock=Clock(library, on_jump).trio)
     finally:
         trio.to_thread.run_sync = own

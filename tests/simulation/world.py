@@ -8,7 +8,7 @@ copy of what the disk had at the moment of the kill.
 import ctypes
 import itertools
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -223,6 +223,15 @@ class World:
             and len(groups[0].members) == len(contexts)
             and groups[0].requested is None
         )
+
+    def broken_positions(self) -> Iterator[str]:
+        """Yield the rules of `LogPositions` that an open store breaks."""
+        for machine in self.brokers:
+            broker = None if machine.node is None else machine.node.broker
+            store = None if broker is None else broker.context.store
+            if store is not None and store.durability.is_open:
+                for broken in store.positions.broken_invariants():
+                    yield f"{machine.name}: {broken}"
 
     async def run(self, main: Callable[[], object]) -> None:
         """Have everything run while `main` does."""
