@@ -8,6 +8,7 @@ gives the checked build: bounds checks, line tracing for coverage, and the event
 memory that was taken from malloc or the stack. Both show the compiler's warnings.
 """
 
+import gc
 import multiprocessing
 import os
 import queue
@@ -66,7 +67,7 @@ else:
     ]
 MACROS = [("CYTHON_TRACE_NOGIL", "1"), ("RMQ_IO_TRACE", "1")] if TRACE else []
 
-SHARED_COST, FIXED_COST = 50_000, 6_000
+SHARED_COST, FIXED_COST = 60_000, 6_000
 """CPU time of the shared module, and of a module without code; the unit is the time
 that a byte of source takes."""
 
@@ -139,6 +140,8 @@ class BuildModules(build_ext):
                     raise SystemExit("a module could not be compiled") from None
 
     def _work(self, modules, numbers, ready) -> None:
+        # Cython's trees are garbage only when a module is ready
+        gc.set_threshold(100_000)
         for number in iter(numbers.get, None):
             started = time.monotonic()
             self.build_extension(modules[number])
@@ -189,19 +192,21 @@ class Progress:
         self.show()
 
     def show(self) -> None:
+        """Write the line, if it is time to."""
         now = self._clock()
         is_end = self.ready == self.count
         if now - self._started < self.SILENT_S:
             return
         if sys.stderr.isatty():
-            line = f"\r{self._line(now)}"
+            line = f"\r{self.line()}"
             print(line, end="\n" if is_end else "", file=sys.stderr, flush=True)
         elif is_end or now - self._shown >= self.INTERVAL_S:
-            print(self._line(now), file=sys.stderr, flush=True)
+            print(self.line(), file=sys.stderr, flush=True)
             self._shown = now
 
-    def _line(self, now: float) -> str:
-        passed_s = now - self._started
+    def line(self) -> str:
+        """Return the line of this moment."""
+        passed_s = self._clock() - self._started
         filled = int(self.WIDTH * self._done / sum(self._costs))
         bar = "#" * filled + "." * (self.WIDTH - filled)
         end = ""

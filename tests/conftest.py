@@ -19,6 +19,7 @@ from rmq.store.config import StoreConfig
 from rmq.testing import BrokerThread
 from tests.duration_gate import GENERATED, Stopwatch
 from tests.golden.recordings import unpacked
+from tests.libraries import MissingLibraries
 
 FEW_EXAMPLES = 25
 MANY_TESTS = 1000
@@ -37,9 +38,13 @@ def pytest_unconfigure():
     gc.unfreeze()
 
 
-def pytest_configure():
-    """Let Ctrl-C reach the programs that tests start, also if a shell runs the suite in
-    the background: it ignores SIGINT then, and every child inherits that."""
+def pytest_configure(config):
+    """Skip tests whose library is missing; let Ctrl-C reach programs that tests start.
+
+    If a shell runs the suite in the background, it ignores SIGINT, and every child
+    inherits that.
+    """
+    config.pluginmanager.register(MissingLibraries())
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -1,0 +1,94 @@
+"""`setup.py`: the shared module, and the time left that its bar shows."""
+
+import importlib.util
+import itertools
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+RECORDED = Path(__file__).with_name("build_times.txt")
+PAGES = ("README.md", "docs/start/install.md", "docs/start/quickstart.md")
+
+
+@pytest.fixture(scope="module")
+def build():
+    """Return setup.py as a module; it sets up nothing."""
+    spec = importlib.util.spec_from_file_location("build_of_rmq", ROOT / "setup.py")
+    module = importlib.util.module_from_spec(spec)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(ROOT)
+        spec.loader.exec_module(module)
+    return module
+
+
+def recordings() -> dict[str, list[tuple[int, float]]]:
+    """Return cost and seconds of each module, in the order of the build."""
+    found = {}
+    for line in RECORDED.read_text().splitlines():
+        name, _, pairs = line.partition(": ")
+        words = (pair.split("/") for pair in pairs.split())
+        found[name] = [(int(cost), float(took_s)) for cost, took_s in words]
+    return found
+
+
+def time_left(
+    build, times: list[tuple[int, float]], workers: int
+) -> list[tuple[float, int]]:
+    """Play a build; return what is really left and what the bar shows each second."""
+    now = 0.0
+    progress = build.Progress([cost for cost, _ in times], workers, lambda: now)
+    ends, free = [], [0.0] * workers
+    for number, (_, took_s) in enumerate(times):
+        first = free.index(min(free))
+        free[first] += took_s
+        ends.append((free[first], number))
+    shown, end_s = [], max(free)
+    ends.sort()
+    while now < end_s - 1:
+        now += 1
+        while ends[0][0] <= now:
+            progress.add(ends[0][1], times[ends.pop(0)[1]][1])
+        if match := re.search(r"(\d+) s left", progress.line()):
+            shown.append((end_s - now, int(match[1])))
+    return shown
+
+
+@pytest.mark.parametrize("workers", [1, 2, 4])
+@pytest.mark.parametrize("name", recordings())
+def test_the_time_left_hardly_rises_and_is_about_right(build, name, workers):
+    shown = time_left(build, recordings()[name], workers)
+    assert len(shown) > 10
+    for (_, before), (_, after) in itertools.pairwise(shown):
+        assert after <= before * 1.1, shown
+    for real, estimate in shown[len(shown) // 4 :]:
+        assert abs(estimate - real) <= max(3, 0.35 * real), shown
+
+
+def test_a_module_shares_the_code_that_cython_gives_to_each(build):
+    shared, *others = build.EXTENSIONS
+    assert shared.name == build.SHARED
+    assert not (ROOT / shared.sources[0]).exists()
+    assert len(others) == len(list(ROOT.glob("rmq/_fastpath/*/*.pyx")))
+
+
+def test_the_plain_build_shows_no_warnings_and_is_optimised(build):
+    assert {"-O3", "-w"} <= set(build.COMPILE_ARGS)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_pages_name_the_number_of_modules(build, page):
+    numbers = re.findall(
+        r"(?:compil\w+|its) (\d+) (?:compiled )?modules", (ROOT / page).read_text()
+    )
+    assert numbers
+    assert {int(each) for each in numbers} == {len(build.EXTENSIONS)}
+
+
+def test_the_small_set_of_libraries_is_a_part_of_all():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    groups = project["dependency-groups"]
+    assert {"include-group": "test"} in groups["check"]
+    assert {"include-group": "check"} in groups["dev"]
