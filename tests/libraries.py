@@ -4,8 +4,10 @@
 """
 
 import re
+import sys
 from collections import Counter
 from collections.abc import Generator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +16,7 @@ HEAVY = {"duckdb", "fastavro", "numpy", "obstore", "pyarrow", "yaml"}
 """What the dependency group `dev` has beyond `test`, and tests import."""
 
 REASON = "{} is missing: make dev"
-SKIPPED = re.compile(r"(\w+) is missing: make dev|could not import '(\w+)")
+SKIPPED = re.compile(r"(\w+) is missing|could not import '(\w+)")
 
 
 def find_missing_library(error: BaseException | None) -> str | None:
@@ -42,6 +44,7 @@ class MissingLibraries:
         ):
             report.outcome = "skipped"
             report.longrepr = (str(collector.path), 1, REASON.format(library))
+            forget_module(collector.path)
         return report
 
     @pytest.hookimpl(wrapper=True)
@@ -62,9 +65,17 @@ class MissingLibraries:
         libraries = ", ".join(sorted({*self._modules, *self._tests}))
         if libraries:
             terminalreporter.write_line(
-                f"not run: {self._modules.total()} modules and {self._tests.total()} "
-                f"tests, because a library is missing ({libraries}); make dev has more"
+                f"a library is missing ({libraries}), so these do not run: "
+                f"{self._modules.total()} modules, {self._tests.total()} tests; "
+                "make dev installs more"
             )
+
+
+def forget_module(path: Path) -> None:
+    """Let the next module that imports this one fail in the same way."""
+    for name, module in list(sys.modules.items()):
+        if getattr(module, "__file__", None) == str(path):
+            del sys.modules[name]
 
 
 def skip_without_library() -> Generator[None, Any, Any]:

@@ -10,7 +10,7 @@ from .drivers import send
 from .messages import digest, digests
 from .processes import broker_arguments, serving
 
-pq = pytest.importorskip("pyarrow.parquet", reason="not run: no pyarrow")
+pq = pytest.importorskip("pyarrow.parquet")
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
 
