@@ -69,4 +69,4 @@ def test_the_limits_are_those_of_the_style():
     assert f"{CHILDREN_LIMIT_S:g} s of its children's" in text
     assert f"{IDLE_LIMIT_S:g} s of waiting" in text
     assert GENERATED == 4
-    assert "generated examples have four times as long" in text
+    assert "Generated examples have four times as long" in text
