@@ -108,11 +108,7 @@ class RequestGate:
             raise
 
     def _check_user(
-        self,
-        users: "ClusterUsers",
-        kind: Kind,
-        request: Command,
-        connection: Sender,
+        self, users: "ClusterUsers", kind: Kind, request: Command, connection: Sender
     ) -> None:
         if kind is not Kind.CHANGE and is_from(connection, self._rules.brokers):
             return

@@ -8,18 +8,10 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rmq._fastpath.client.messages import (
-        Delivery as Delivery,
-    )
-    from rmq._fastpath.client.messages import (
-        ReceivedMessage as ReceivedMessage,
-    )
-    from rmq._fastpath.client.messages import (
-        SendResult as SendResult,
-    )
-    from rmq._fastpath.client.messages import (
-        SendStatus as SendStatus,
-    )
+    from rmq._fastpath.client.messages import Delivery as Delivery
+    from rmq._fastpath.client.messages import ReceivedMessage as ReceivedMessage
+    from rmq._fastpath.client.messages import SendResult as SendResult
+    from rmq._fastpath.client.messages import SendStatus as SendStatus
     from rmq.client.client import Client as Client
     from rmq.client.consumer import Consumer as Consumer
     from rmq.client.core.routes import MessageQueue as MessageQueue

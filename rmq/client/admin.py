@@ -132,10 +132,7 @@ class AdminClient:
         return answer
 
     def request_name_server(
-        self,
-        code: int,
-        fields: Mapping[str, object] | None = None,
-        body: bytes = b"",
+        self, code: int, fields: Mapping[str, object] | None = None, body: bytes = b""
     ) -> Command:
         """Return the answer of the first name server that is reachable."""
         for address in self.name_servers[:-1]:

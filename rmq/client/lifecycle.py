@@ -105,9 +105,7 @@ class Lifecycle(ABC):
         return False
 
     async def serve(
-        self,
-        *,
-        task_status: anyio.abc.TaskStatus[Self] = anyio.TASK_STATUS_IGNORED,
+        self, *, task_status: anyio.abc.TaskStatus[Self] = anyio.TASK_STATUS_IGNORED
     ) -> None:
         """Stay open until cancelled: `await tasks.start(producer.serve)`."""
         async with self:

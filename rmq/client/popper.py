@@ -178,10 +178,7 @@ class Popper:
                 self._puller.pull_later(popped, ERROR_MS)
             else:
                 self._puller.pull(popped)
-        elif answer.code in (
-            ResponseCode.POLLING_TIMEOUT,
-            ResponseCode.PULL_NOT_FOUND,
-        ):
+        elif answer.code in (ResponseCode.POLLING_TIMEOUT, ResponseCode.PULL_NOT_FOUND):
             self._puller.on_empty(popped)
         elif answer.code == ResponseCode.POLLING_FULL:
             self._puller.pull_later(popped, ERROR_MS)

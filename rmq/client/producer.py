@@ -20,11 +20,7 @@ import anyio
 from rmq._fastpath.bytes.unique_keys import UniqueKeys
 from rmq._fastpath.client.messages import Delivery, ReceivedMessage, SendResult, end_all
 from rmq._fastpath.client.packing import PackedMessage
-from rmq._fastpath.client.sending import (
-    PendingDeliveries,
-    SendBudget,
-    send_packed,
-)
+from rmq._fastpath.client.sending import PendingDeliveries, SendBudget, send_packed
 from rmq.client.batch_sender import BatchSender, all_sent
 from rmq.client.client import Client
 from rmq.client.client_owner import ClientOwner

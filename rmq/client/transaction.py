@@ -12,11 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Final
 
-from rmq._fastpath.client.messages import (
-    ReceivedMessage,
-    SendResult,
-    decode_messages,
-)
+from rmq._fastpath.client.messages import ReceivedMessage, SendResult, decode_messages
 from rmq._fastpath.client.packing import PackedMessage
 from rmq.client.client import Client
 from rmq.client.compression import inflate

@@ -130,11 +130,7 @@ class ReplicaRecovery:
         )
         writer = ReplicaWriter(store)
         replica = ReplicaFetcher(
-            self._replication,
-            writer,
-            upstream,
-            on_append=lambda: None,
-            tls=self._tls,
+            self._replication, writer, upstream, on_append=lambda: None, tls=self._tls
         )
         async with trio.open_nursery() as nursery:
             nursery.start_soon(replica.run)

@@ -66,10 +66,7 @@ class ControllerConfig(Configuration):
         "not highly available",
     )
     controller_store_path: str = option(
-        _HOME,
-        key="controllerStorePath",
-        path=True,
-        doc="folder of the engine `file`",
+        _HOME, key="controllerStorePath", path=True, doc="folder of the engine `file`"
     )
     etcd_endpoints: str = option(
         "http://127.0.0.1:2379",

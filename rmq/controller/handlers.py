@@ -161,8 +161,7 @@ class ControllerHandlers:
         name = header.broker_name
         self._check_speaker(name, header.broker_id, connection)
         outcome = await self._change_group(
-            name,
-            lambda group, alive: groups.register(group, header, alive),
+            name, lambda group, alive: groups.register(group, header, alive)
         )
         return _reply(request, outcome)
 
@@ -178,8 +177,7 @@ class ControllerHandlers:
         """1013: a new broker takes an id."""
         header = request.header(headers.ApplyBrokerIdRequestHeader)
         outcome = await self._change_group(
-            header.broker_name,
-            lambda group, _: groups.apply_broker_id(group, header),
+            header.broker_name, lambda group, _: groups.apply_broker_id(group, header)
         )
         return _reply(request, outcome)
 
@@ -278,8 +276,7 @@ class ControllerHandlers:
         """1011: forget brokers that are gone."""
         header = request.header(headers.CleanControllerBrokerDataRequestHeader)
         outcome = await self._change_group(
-            header.broker_name,
-            lambda group, alive: groups.clean(group, header, alive),
+            header.broker_name, lambda group, alive: groups.clean(group, header, alive)
         )
         return _reply(request, outcome)
 

@@ -22,11 +22,7 @@ from rmq.observe.metrics.exposition import (
     expose,
     gauge_family,
 )
-from rmq.observe.metrics.own import (
-    build_family,
-    network_families,
-    process_families,
-)
+from rmq.observe.metrics.own import build_family, network_families, process_families
 from rmq.remoting.server import RemotingServer
 
 NOBODY_LEADS = (

@@ -245,12 +245,7 @@ class NameServerHandlers:
         header = request.header(headers.UnRegisterBrokerRequestHeader)
         cluster, address = header.cluster_name, header.broker_addr
         self._check_speaker(cluster, address, connection)
-        self._routes.unregister(
-            cluster,
-            address,
-            header.broker_name,
-            header.broker_id,
-        )
+        self._routes.unregister(cluster, address, header.broker_name, header.broker_id)
         return request.reply()
 
     def broker_heartbeat(self, request: Command, connection: Connection) -> Command:

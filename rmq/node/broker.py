@@ -50,12 +50,7 @@ async def run_broker(
     make_server = partial(_make_server, config, tls, client)
     node = Node(make_server(), None, None, config.name_servers)
     run = partial(
-        _run_once,
-        node,
-        plugins=plugins,
-        values=values,
-        clock=clock,
-        client=client,
+        _run_once, node, plugins=plugins, values=values, clock=clock, client=client
     )
     async with trio.open_nursery() as nursery:
         await nursery.start(client.run)

@@ -30,12 +30,7 @@ from rmq.core.errors import (
     TlsWanted,
 )
 from rmq.outgoing.identity import ANONYMOUS, Identity, offers_tls
-from rmq.outgoing.signing import (
-    Credentials,
-    make_signer,
-    pull_command,
-    send_command,
-)
+from rmq.outgoing.signing import Credentials, make_signer, pull_command, send_command
 from rmq.protocol.command import Command
 from rmq.protocol.flags import PULL_SUBSCRIPTION
 from rmq.protocol.frames import decode, encode

@@ -28,10 +28,7 @@ class EncodedMembers(Generic[V]):
     """The texts of the members of one object."""
 
     def __init__(
-        self,
-        *,
-        line: bytes | None = None,
-        encode: Callable[[V], bytes] | None = None,
+        self, *, line: bytes | None = None, encode: Callable[[V], bytes] | None = None
     ) -> None:
         """`line` starts each member, None for the compact form of requests.
 

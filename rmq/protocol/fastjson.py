@@ -25,12 +25,7 @@ from typing import Any, Final
 import msgspec
 
 from rmq.core.errors import LocalProtocolError, RemoteProtocolError
-from rmq.protocol.json_dialect import (
-    MAX_DEPTH,
-    UNLIMITED,
-    ObjectKey,
-    read_dialect,
-)
+from rmq.protocol.json_dialect import MAX_DEPTH, UNLIMITED, ObjectKey, read_dialect
 from rmq.protocol.json_references import resolve_references
 
 __all__ = [

@@ -18,11 +18,7 @@ from rmq.core.errors import LocalProtocolError, RemoteProtocolError
 from rmq.core.offsets import PhysicalOffset, QueueOffset
 from rmq.protocol.flags import COMPRESSED
 from rmq.protocol.message import Message
-from rmq.protocol.properties import (
-    DLQ_ORIGIN_TOPIC,
-    RETRY_TOPIC,
-    decode_properties,
-)
+from rmq.protocol.properties import DLQ_ORIGIN_TOPIC, RETRY_TOPIC, decode_properties
 
 if TYPE_CHECKING:
     from rmq._fastpath.log.mapped_file import MappedFile
@@ -193,9 +189,7 @@ def encode_stored(record: StoredMessage) -> bytes:
         _OFFSET.pack(record.store_timestamp),
         record.store_host,
         _RECORD_TAIL.pack(
-            record.reconsume_times,
-            record.prepared_transaction_offset,
-            len(record.body),
+            record.reconsume_times, record.prepared_transaction_offset, len(record.body)
         ),
         record.body,
         _V1_TOPIC.pack(len(topic)),

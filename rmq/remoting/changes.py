@@ -65,10 +65,7 @@ def report_changes(
             on_change(Change(now_ms(), user, source, action, subject, text))
 
     async def report_later(
-        request: Command,
-        connection: Connection,
-        before: State,
-        work: Later,
+        request: Command, connection: Connection, before: State, work: Later
     ) -> Answer:
         answer = await work
         report(request, connection, before, answer)

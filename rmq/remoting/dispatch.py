@@ -248,11 +248,7 @@ class Dispatcher:
             self._reactor.send(connection.token, encode(busy))
 
     def _spawn(
-        self,
-        connection: Connection,
-        command: Command,
-        work: Later,
-        entry: Entry,
+        self, connection: Connection, command: Command, work: Later, entry: Entry
     ) -> None:
         """Run a coroutine under the limits of its code."""
         size = len(command.body)

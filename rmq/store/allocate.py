@@ -30,11 +30,7 @@ class FileAllocator:
     """Known in Java as `AllocateMappedFileService`."""
 
     def __init__(
-        self,
-        window_size: int,
-        *,
-        zeroes: bool = False,
-        room: Room = _NO_ROOM,
+        self, window_size: int, *, zeroes: bool = False, room: Room = _NO_ROOM
     ) -> None:
         self._room = room
         self._window_size = window_size

@@ -42,10 +42,7 @@ class CommitLog(LogTail):
     """Known in Java as `CommitLog`, without its dispatcher."""
 
     def __init__(
-        self,
-        files: MappedFileQueue,
-        allocator: FileAllocator,
-        encoder: RecordEncoder,
+        self, files: MappedFileQueue, allocator: FileAllocator, encoder: RecordEncoder
     ) -> None:
         super().__init__(encoder)
         self.files = files

@@ -425,9 +425,7 @@ class StoreConfig(Configuration):
         ):
             if value != known:
                 raise BadValue(
-                    key,
-                    value,
-                    f"rmq cannot read a RocksDB; only {known} is supported",
+                    key, value, f"rmq cannot read a RocksDB; only {known} is supported"
                 )
         for key, path in (
             ("storePathRootDir", self.root_dir),

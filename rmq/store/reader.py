@@ -157,10 +157,7 @@ class StoreReader:
         return codes
 
     def pull_table(
-        self,
-        version: int,
-        commits: CommitTable,
-        on_work: Callable[[], object],
+        self, version: int, commits: CommitTable, on_work: Callable[[], object]
     ) -> PullTable:
         """Return a table with which compiled handlers read like `get`."""
         table = PullTable(

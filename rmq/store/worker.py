@@ -42,11 +42,7 @@ class Worker:
         return await self.try_run_all(what, steps, here=here)
 
     async def try_run_all(
-        self,
-        what: str,
-        steps: Generator[Callable[[], object]],
-        *,
-        here: bool = False,
+        self, what: str, steps: Generator[Callable[[], object]], *, here: bool = False
     ) -> bool:
         """As `attempt`, for work in steps.
 

@@ -8,11 +8,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rmq.testing.broker import (
-        running_controller,
-        running_name_server,
-        running_node,
-    )
+    from rmq.testing.broker import running_controller, running_name_server, running_node
     from rmq.testing.client import TestClient
     from rmq.testing.clocks import ManualClock, TrioClock
     from rmq.testing.cluster import ClusterThreads

@@ -54,12 +54,7 @@ async def running_node(
     interval_s = sys.getswitchinterval()
     async with trio.open_nursery() as nursery:
         run = partial(
-            run_broker,
-            config,
-            store,
-            plugins=loaded,
-            values=values,
-            clock=clock,
+            run_broker, config, store, plugins=loaded, values=values, clock=clock
         )
         node: Node = await nursery.start(run)
         try:

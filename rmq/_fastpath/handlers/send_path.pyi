@@ -12,9 +12,5 @@ REASONS: tuple[str, ...]
 class SendPath(NativeHandler):
     takes_batches: bool
     def __init__(
-        self,
-        table: SendTable,
-        *,
-        has_short_names: bool,
-        takes_batches: bool = False,
+        self, table: SendTable, *, has_short_names: bool, takes_batches: bool = False
     ) -> None: ...

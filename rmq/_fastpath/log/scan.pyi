@@ -44,20 +44,10 @@ def scan_queue(
     min_physical_offset: int = 0,
 ) -> QueueScan: ...
 def walk_log(
-    file: Extent,
-    position: int,
-    end: int,
-    *,
-    check_crc: bool = True,
-    limit: int = 4096,
+    file: Extent, position: int, end: int, *, check_crc: bool = True, limit: int = 4096
 ) -> tuple[RecordStatus, int, list[WalkedRecord]]: ...
 def survey_log(
-    file: Extent,
-    position: int,
-    end: int,
-    rows: Buffer,
-    *,
-    check_crc: bool = True,
+    file: Extent, position: int, end: int, rows: Buffer, *, check_crc: bool = True
 ) -> tuple[RecordStatus, int, int]: ...
 def topic_hash(topic: Buffer) -> int: ...
 def read_entry(file: MappedFile, position: int) -> tuple[int, int, int]: ...

@@ -18,6 +18,24 @@ from rmq.outgoing.refused import AnswerRefused
 from rmq.protocol import fastjson
 from rmq.protocol.codes import RequestCode, ResponseCode
 
+_kind_option = click.option(
+    "-t",
+    "--userType",
+    "kind",
+    type=click.Choice(["Normal", "Super"]),
+    help="Type of the user.",
+)
+_source_option, _target_option = (
+    click.option(
+        f"-{end[0]}",
+        f"--{end}Broker",
+        name,
+        required=True,
+        metavar="HOST:PORT",
+        help=f"Broker to copy {end}.",
+    )
+    for end, name in (("from", "source"), ("to", "target"))
+)
 user_option = click.option("-u", "--username", "user", required=True, help="User.")
 subject_option = click.option(
     "-s", "--subject", required=True, metavar="User:NAME", help="User."
@@ -73,13 +91,7 @@ def _read_password(shown: str | None, file: BinaryIO | None) -> str | None:
 @broker_or_cluster
 @user_option
 @password_options
-@click.option(
-    "-t",
-    "--userType",
-    "kind",
-    type=click.Choice(["Normal", "Super"]),
-    help="Type of the user.",
-)
+@_kind_option
 def create_user(
     admin: AdminClient,
     broker: str | None,
@@ -101,13 +113,7 @@ def create_user(
 @broker_or_cluster
 @user_option
 @password_options
-@click.option(
-    "-t",
-    "--userType",
-    "kind",
-    type=click.Choice(["Normal", "Super"]),
-    help="Type of the user.",
-)
+@_kind_option
 @click.option(
     "-s",
     "--userStatus",
@@ -295,82 +301,52 @@ def _rule_table(infos: list[dict[str, object]]) -> Table:
 
 
 @register_command("copyUser")
-@click.option(
-    "-f",
-    "--fromBroker",
-    "source",
-    required=True,
-    metavar="HOST:PORT",
-    help="Broker to copy from.",
-)
-@click.option(
-    "-t",
-    "--toBroker",
-    "target",
-    required=True,
-    metavar="HOST:PORT",
-    help="Broker to copy to.",
-)
+@_source_option
+@_target_option
 @click.option("-u", "--usernames", "names", help="Only these, separated by commas.")
 def copy_user(
     admin: AdminClient, source: str, target: str, names: str | None
 ) -> Output:
-    body = admin.request(source, RequestCode.AUTH_LIST_USER).body
-    wanted = set(names.split(",")) if names else None
     codes = RequestCode.AUTH_UPDATE_USER, RequestCode.AUTH_CREATE_USER
-    return [
-        _update_or_create(admin, target, codes, {"username": user["username"]}, user)
-        for user in fastjson.load_json(body or b"[]")
-        if wanted is None or user["username"] in wanted
-    ]
+    listing = RequestCode.AUTH_LIST_USER
+    return _copy_all(admin, (source, target), listing, codes, "username", names)
 
 
 @register_command("copyAcl")
-@click.option(
-    "-f",
-    "--fromBroker",
-    "source",
-    required=True,
-    metavar="HOST:PORT",
-    help="Broker to copy from.",
-)
-@click.option(
-    "-t",
-    "--toBroker",
-    "target",
-    required=True,
-    metavar="HOST:PORT",
-    help="Broker to copy to.",
-)
+@_source_option
+@_target_option
 @click.option("-s", "--subjects", "subjects", help="Only these, separated by commas.")
 def copy_acl(
     admin: AdminClient, source: str, target: str, subjects: str | None
 ) -> Output:
-    body = admin.request(source, RequestCode.AUTH_LIST_ACL).body
-    wanted = set(subjects.split(",")) if subjects else None
     codes = RequestCode.AUTH_UPDATE_ACL, RequestCode.AUTH_CREATE_ACL
-    return [
-        _update_or_create(admin, target, codes, {"subject": info["subject"]}, info)
-        for info in fastjson.load_json(body or b"[]")
-        if wanted is None or info["subject"] in wanted
-    ]
+    listing = RequestCode.AUTH_LIST_ACL
+    return _copy_all(admin, (source, target), listing, codes, "subject", subjects)
 
 
-def _update_or_create(
+def _copy_all(
     admin: AdminClient,
-    target: str,
-    codes: tuple[int, int],
-    fields: dict[str, str],
-    value: dict[str, object],
-) -> str:
-    """Update a user or a rule; create it if it does not exist."""
+    ends: tuple[str, str],
+    listing: RequestCode,
+    codes: tuple[RequestCode, RequestCode],
+    key: str,
+    names: str | None,
+) -> Output:
+    """Copy users or rules between brokers; update those that exist, create others."""
+    source, target = ends
     update, create = codes
-    body = fastjson.dump_json(value)
-    try:
-        admin.request(target, update, fields, body)
-    except AnswerRefused as error:
-        missing = (ResponseCode.USER_NOT_EXIST, ResponseCode.POLICY_NOT_EXIST)
-        if error.code not in (*missing, ResponseCode.SYSTEM_ERROR):
-            raise
-        admin.request(target, create, fields, body)
-    return f"copied {next(iter(fields.values()))} to {target}"
+    wanted = set(names.split(",")) if names else None
+    missing = (ResponseCode.USER_NOT_EXIST, ResponseCode.POLICY_NOT_EXIST)
+    lines = []
+    for value in fastjson.load_json(admin.request(source, listing).body or b"[]"):
+        if wanted is not None and value[key] not in wanted:
+            continue
+        fields, body = {key: value[key]}, fastjson.dump_json(value)
+        try:
+            admin.request(target, update, fields, body)
+        except AnswerRefused as error:
+            if error.code not in (*missing, ResponseCode.SYSTEM_ERROR):
+                raise
+            admin.request(target, create, fields, body)
+        lines.append(f"copied {value[key]} to {target}")
+    return lines

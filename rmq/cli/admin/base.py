@@ -83,14 +83,10 @@ def _common_options() -> list[click.Parameter]:
         *connection_options(),
         click.Option(["--json", "as_json"], is_flag=True, help="Print JSON."),
         click.Option(
-            ["--mqadmin", "as_mqadmin"],
-            is_flag=True,
-            help="Print as mqadmin.",
+            ["--mqadmin", "as_mqadmin"], is_flag=True, help="Print as mqadmin."
         ),
         click.Option(
-            ["-H", "--no-header", "no_header"],
-            is_flag=True,
-            help="Print no titles.",
+            ["-H", "--no-header", "no_header"], is_flag=True, help="Print no titles."
         ),
     ]
 
@@ -154,6 +150,9 @@ def broker_option(function: Function) -> Function:
     return decorated
 
 
+interval_option = click.option(
+    "-i", "--interval", type=click.FloatRange(0), help="Repeat every so many seconds."
+)
 cluster_option = click.option(
     "-c", "--clusterName", "cluster", metavar="NAME", help="Name of a cluster."
 )
@@ -186,11 +185,7 @@ def broker_or_cluster(function: Function) -> Function:
 
 
 def resolve_brokers(
-    admin: AdminClient,
-    broker: str | None,
-    cluster: str | None,
-    *,
-    slaves: bool = False,
+    admin: AdminClient, broker: str | None, cluster: str | None, *, slaves: bool = False
 ) -> list[BrokerAddress]:
     """Return the broker of -b, or the masters of -c; with `slaves` all of -c."""
     if broker:

@@ -12,6 +12,7 @@ from rmq.cli.admin.base import (
     broker_option,
     broker_or_cluster,
     cluster_option,
+    interval_option,
     print_output,
     register_command,
     resolve_brokers,
@@ -26,9 +27,7 @@ from rmq.protocol.codes import RequestCode
 
 @register_command("clusterList")
 @click.option("-m", "--moreStats", "more", is_flag=True, help="Show totals by day.")
-@click.option(
-    "-i", "--interval", type=click.FloatRange(0), help="Repeat every so many seconds."
-)
+@interval_option
 @cluster_option
 def cluster_list(
     admin: AdminClient, interval: float | None, cluster: str | None, *, more: bool
@@ -224,14 +223,9 @@ def export_pop_record(
 
 @register_command("haStatus")
 @broker_or_cluster
-@click.option(
-    "-i", "--interval", type=click.FloatRange(0), help="Repeat every so many seconds."
-)
+@interval_option
 def ha_status(
-    admin: AdminClient,
-    broker: str | None,
-    cluster: str | None,
-    interval: float | None,
+    admin: AdminClient, broker: str | None, cluster: str | None, interval: float | None
 ) -> Output:
     asked = resolve_brokers(admin, broker, cluster)
     while interval is not None:

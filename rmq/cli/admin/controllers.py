@@ -9,6 +9,7 @@ from rmq.cli.admin.base import (
     Output,
     Table,
     cluster_option,
+    interval_option,
     print_output,
     register_command,
 )
@@ -78,9 +79,7 @@ def _member_rows(name: str, info: dict[str, Any]) -> list[tuple[object, ...]]:
 @register_command("getBrokerEpoch")
 @click.option("-b", "--brokerName", "name", metavar="NAME")
 @cluster_option
-@click.option(
-    "-i", "--interval", type=click.FloatRange(0), help="Repeat every so many seconds."
-)
+@interval_option
 def get_broker_epoch(
     admin: AdminClient, name: str | None, cluster: str | None, interval: float | None
 ) -> Output:

@@ -30,10 +30,7 @@ NAME_SERVER_CODES: Final = frozenset(
 )
 """Request codes for name servers; all others are for brokers."""
 
-ELSEWHERE: Final = {
-    "container": "`rmq container`",
-    "controllers": "`rmq controller`",
-}
+ELSEWHERE: Final = {"container": "`rmq container`", "controllers": "`rmq controller`"}
 """Servers of the commands that are not for brokers and name servers, by module."""
 
 HEAD: Final = """\

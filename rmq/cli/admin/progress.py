@@ -68,10 +68,7 @@ def consumer_progress(
 
 
 def queue_progress(
-    admin: AdminClient,
-    group: str,
-    topic: str | None = None,
-    cluster: str | None = None,
+    admin: AdminClient, group: str, topic: str | None = None, cluster: str | None = None
 ) -> list[tuple[Any, dict[str, Any]]]:
     """Return the queues of a group with their offsets, from all brokers."""
     return [
@@ -182,11 +179,7 @@ def _library_text(members: list[dict[str, Any]]) -> str:
     help="Seconds between two prints.",
 )
 @click.option(
-    "-a",
-    "--amount",
-    type=click.IntRange(0),
-    default=0,
-    help="Stop after N; 0: never.",
+    "-a", "--amount", type=click.IntRange(0), default=0, help="Stop after N; 0: never."
 )
 def start_monitoring(admin: AdminClient, interval: float, amount: int) -> Output:
     rounds = 0

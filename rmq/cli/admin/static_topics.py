@@ -169,10 +169,7 @@ def first_offset(end: int) -> int:
 
 
 def _set_start_offsets(
-    admin: AdminClient,
-    topic: str,
-    configs: Configs,
-    moved: dict[int, tuple[str, str]],
+    admin: AdminClient, topic: str, configs: Configs, moved: dict[int, tuple[str, str]]
 ) -> None:
     """Set the start offsets of new parts after the ends of the old ones."""
     stats: dict[str, TopicStatsTable] = {}

@@ -338,11 +338,7 @@ def allocate_mq(admin: AdminClient, topic: str, ips: str) -> Output:
 @register_command("updateOrderConf")
 @topic_option
 @click.option(
-    "-v",
-    "--orderConf",
-    "conf",
-    metavar="BROKER:N;…",
-    help="Queues by broker.",
+    "-v", "--orderConf", "conf", metavar="BROKER:N;…", help="Queues by broker."
 )
 @click.option(
     "-m", "--method", type=click.Choice(["put", "get", "delete"]), required=True

@@ -26,12 +26,7 @@ from rmq.container.config import ContainerConfig
 from rmq.controller.config import ControllerConfig
 from rmq.core.errors import ConfigError, RmqError
 from rmq.namesrv.config import NamesrvConfig, NamesrvListenConfig
-from rmq.remoting.tls import (
-    TlsConfig,
-    client_context,
-    read_tls_config,
-    server_context,
-)
+from rmq.remoting.tls import TlsConfig, client_context, read_tls_config, server_context
 from rmq.store.config import StoreConfig
 
 ROLES: dict[str, tuple[type, ...]] = {

@@ -7,9 +7,7 @@ import click
 from rmq.cli import completion
 from rmq.cli.consume.output import message_writer
 from rmq.cli.failures import Subject, exit_with_error
-from rmq.cli.terminal.text import (
-    parse_time_ms,
-)
+from rmq.cli.terminal.text import parse_time_ms
 from rmq.cli.tool_settings import ToolSettings, with_settings
 from rmq.core.errors import RmqError
 

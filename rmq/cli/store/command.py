@@ -35,9 +35,7 @@ def store_command() -> None:
 
 
 _root = click.argument(
-    "root",
-    metavar="DIR",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    "root", metavar="DIR", type=click.Path(exists=True, file_okay=False, path_type=Path)
 )
 _commit_log = click.option(
     "--commit-log",
@@ -46,6 +44,13 @@ _commit_log = click.option(
 )
 
 
+_configuration = click.option(
+    "-c",
+    "--config",
+    "path",
+    type=click.Path(exists=True, dir_okay=False),
+    help="Configuration of the broker, for its delay levels.",
+)
 _as_json = click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON object."
 )
@@ -146,13 +151,7 @@ def _print_verdict(verdict: "Verdict") -> None:
     is_flag=True,
     help="Store the intact records of DIR/cut as new messages.",
 )
-@click.option(
-    "-c",
-    "--config",
-    "path",
-    type=click.Path(exists=True, dir_okay=False),
-    help="Configuration of the broker, for its delay levels.",
-)
+@_configuration
 def repair(
     root: Path,
     commit_log: Path | None,
@@ -205,13 +204,7 @@ def _confirm_repair(lines: list[str]) -> None:
 @store_command.command("settle")
 @_root
 @_commit_log
-@click.option(
-    "-c",
-    "--config",
-    "path",
-    type=click.Path(exists=True, dir_okay=False),
-    help="Configuration of the broker, for its delay levels.",
-)
+@_configuration
 def settle_ring(root: Path, commit_log: Path | None, path: str | None) -> None:
     """Move the end of the log from the ring to the files after a kill.
 

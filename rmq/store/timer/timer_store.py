@@ -85,9 +85,7 @@ class TimerStore:
         self._positions = durability.positions
         self.precision_ms = config.timer_precision_ms
         self.log = TimerLog(
-            folder / "timerlog",
-            config.timer_log_file_size,
-            FileAllocator(WINDOW_SIZE),
+            folder / "timerlog", config.timer_log_file_size, FileAllocator(WINDOW_SIZE)
         )
         self.wheel = TimerWheel()
         self.is_open = False

@@ -8,13 +8,7 @@ import click
 
 from rmq_spark.cli.exporters import open_source
 from rmq_spark.cli.failures import report_failures
-from rmq_spark.cli.options import (
-    BROKER,
-    CONFIRM_OFFSET,
-    OUT,
-    SOURCE,
-    TABLE_BROKER,
-)
+from rmq_spark.cli.options import BROKER, CONFIRM_OFFSET, OUT, SOURCE, TABLE_BROKER
 from rmq_spark.export.exporter import Exporter, LocalRunner
 from rmq_spark.export.maintenance import export_status, only_broker, vacuum
 from rmq_spark.export.manifest import ExportLog, Manifest

@@ -408,9 +408,7 @@ class IcebergCommitter:
 
         if self._database is not None:
             return SqlCatalog(
-                _CATALOG,
-                uri=f"sqlite:///{self._database}",
-                warehouse=self._root,
+                _CATALOG, uri=f"sqlite:///{self._database}", warehouse=self._root
             )
         configured = Config().get_catalog_config(_CATALOG) or {}
         given = {n: v for n, v in _TIMEOUTS.items() if n not in configured} | {

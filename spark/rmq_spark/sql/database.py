@@ -91,10 +91,7 @@ class Database:
         self._tables: set[str] = set()
         self._topics: set[str] = set()
         self._worker = ThreadPoolExecutor(1)
-        settings = _CLOSED | {
-            "threads": str(threads),
-            "memory_limit": memory,
-        }
+        settings = _CLOSED | {"threads": str(threads), "memory_limit": memory}
         try:
             self._connection = duckdb.connect(":memory:", config=settings)
         except duckdb.Error as error:

@@ -120,11 +120,7 @@ class LogDataset(MessageDataset):
     """Messages of the logs in `sources`, which the owner updates."""
 
     def __init__(
-        self,
-        sources: list[BrokerLog],
-        limits: ScanSettings,
-        *,
-        with_system: bool,
+        self, sources: list[BrokerLog], limits: ScanSettings, *, with_system: bool
     ) -> None:
         super().__init__()
         self._sources = sources

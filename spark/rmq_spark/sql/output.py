@@ -61,10 +61,7 @@ def _write_table(result: Result, out: TextIO) -> None:
     for line in align_columns(names[:shown], texts, are_numbers, width):
         print(line, file=out)
     if len(rows) > SHOWN_ROWS:
-        print(
-            f"only the first {SHOWN_ROWS:,} rows; --format csv prints all",
-            file=out,
-        )
+        print(f"only the first {SHOWN_ROWS:,} rows; --format csv prints all", file=out)
     if shown < len(names):
         print(f"columns that do not fit: {', '.join(names[shown:])}", file=out)
 
