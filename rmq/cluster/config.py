@@ -140,7 +140,7 @@ class ReplicationConfig(Configuration):
     is_controlled: bool = option(
         False,
         key="enableControllerMode",
-        doc="a controller says who is the master of this broker's group, and makes "
+        doc="a controller decides who is the master of this broker's group, and makes "
         "another one when it dies; brokerRole and brokerId have no effect then",
     )
     controller_addresses: str = option(

@@ -197,7 +197,7 @@ class BrokerConfig(Configuration):
     default_message_request_mode: str = option(
         "PULL",
         key="defaultMessageRequestMode",
-        doc="how a group consumes a topic if mqadmin setConsumeMode did not say",
+        doc="how a group consumes a topic without a mode set by mqadmin setConsumeMode",
     )
     default_pop_share_queue_num: int = option(
         -1,

@@ -307,7 +307,7 @@ def _check_slaves(snapshot: BrokerSnapshot) -> Iterator[Problem]:
             kind="not-following",
             subject=snapshot.broker,
             message=f"This slave does not follow: {snapshot.not_following}.",
-            action="docs/operate/replication.md has the sentences, and what to do.",
+            action="docs/operate/replication.md explains each reason and its remedy.",
         )
 
 

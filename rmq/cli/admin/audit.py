@@ -22,7 +22,7 @@ from rmq.protocol.codes import OwnRequestCode
     type=click.IntRange(1, 10_000),
     default=100,
     show_default=True,
-    help="Most changes to show.",
+    help="Maximum number of changes to show.",
 )
 def audit_log(admin: AdminClient, broker: str | None, count: int) -> Output:
     asked = resolve_brokers(admin, broker, None) if broker else admin.masters()

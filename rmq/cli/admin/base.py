@@ -151,7 +151,7 @@ def broker_option(function: Function) -> Function:
 
 
 interval_option = click.option(
-    "-i", "--interval", type=click.FloatRange(0), help="Repeat every so many seconds."
+    "-i", "--interval", type=click.FloatRange(0), help="Seconds between two prints."
 )
 cluster_option = click.option(
     "-c", "--clusterName", "cluster", metavar="NAME", help="Name of a cluster."

@@ -3,7 +3,7 @@
 from typing import Final
 
 OPTION_HELP: Final = {
-    "--MessageNumber": "Most messages to show.",
+    "--MessageNumber": "Maximum number of messages to show.",
     "--activeTopic": "Only topics with messages in the last day.",
     "--amount": "Number of messages.",
     "--beginTimestamp": "First time: milliseconds, ISO, or 10m (ago).",
@@ -43,9 +43,9 @@ OPTION_HELP: Final = {
     "--key": "Key.",
     "--keyType": "K for keys, T for tags.",
     "--liteTopic": "Lite topic.",
-    "--maxNum": "Most messages to show.",
+    "--maxNum": "Maximum number of messages to show.",
     "--messageSize": "Size of a body in bytes.",
-    "--method": "What to do.",
+    "--method": "Action.",
     "--mode": "Way of consumption.",
     "--msgId": "Message id.",
     "--msgKey": "Key of the message.",
@@ -64,7 +64,7 @@ OPTION_HELP: Final = {
     "--queueId": "Queue id.",
     "--readQueueNums": "Number of queues for reads.",
     "--removeOffset": "Delete the offsets of the group too.",
-    "--retryMaxTimes": "Most retries before the dead-letter topic.",
+    "--retryMaxTimes": "Maximum number of retries before the dead-letter topic.",
     "--retryQueueNums": "Number of queues of the retry topic.",
     "--routeTopic": "Topic whose route is used.",
     "--showAll": "Show all messages with this key.",

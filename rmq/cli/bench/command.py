@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     type=click.FloatRange(0.1, 3_600),
     default=5.0,
     show_default=True,
-    help="Longest duration.",
+    help="Maximum duration.",
 )
 @click.option(
     "--messages", type=click.IntRange(1), help="Stop after this number of messages."

@@ -22,7 +22,7 @@ from rmq.core.errors import RmqError
     "-c", "--count", type=click.IntRange(1), help="Stop after this number of messages."
 )
 @click.option(
-    "-e", "--end", "stops_at_end", is_flag=True, help="Stop at the present end."
+    "-e", "--end", "stops_at_end", is_flag=True, help="Stop at the current end."
 )
 @click.option(
     "--from", "begin", metavar="TIME",

@@ -114,7 +114,7 @@ def _check_slave(subject: str, state: Mapping[str, Any]) -> Findings:
     link = state.get("haClientRuntimeInfo") or {}
     master, reason = link.get("masterAddr"), link.get("notFollowing")
     if reason or not master:
-        remedy = "docs/operate/replication.md has the sentences, and what to do"
+        remedy = "docs/operate/replication.md explains each reason and its remedy"
         text = f"does not follow {master or 'a master'}"
         yield Finding(subject, f"{text}: {reason}" if reason else text, True, remedy)
     else:

@@ -59,7 +59,9 @@ TIMED: Final = re.compile("timed delivery")
     "--file", "path", metavar="FILE", help="Read the body from a file; - reads stdin."
 )
 @click.option("--lines", is_flag=True, help="Send one message for each non-empty line.")
-@click.option("--rate", type=click.FloatRange(0.001), help="Most messages a second.")
+@click.option(
+    "--rate", type=click.FloatRange(0.001), help="Maximum rate, in messages a second."
+)
 @click.option(
     "-q", "--queue", "queue_id", type=click.IntRange(0), help="Send to this queue."
 )

@@ -138,7 +138,7 @@ _BODIES: Final = (
         help="Columns of bodies and their types: 'order bigint, sku string'."),
     click.option("--on-error", type=click.Choice(ON_ERROR), default="quarantine",
         show_default=True,
-        help="What to do with messages whose bodies do not fit the schema."),
+        help="Action for messages whose bodies do not fit the schema."),
     click.option("--max-bad", type=click.FloatRange(0, 1), default=0.01,
         show_default=True, help="Stop if a larger part of a batch does not fit."),
     click.option("--avro-schemas", metavar="DIR|URL",
