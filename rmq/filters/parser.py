@@ -7,7 +7,7 @@ raises `NotComparableError`. Imported on the first SQL92 expression.
 import operator
 from collections.abc import Callable, Iterator, Mapping
 from importlib.resources import files
-from typing import Any, Final, NamedTuple, NoReturn
+from typing import Any, Final, Literal, NamedTuple, NoReturn
 
 from lark import Lark, Token, Transformer, UnexpectedToken
 
@@ -122,10 +122,10 @@ class _Builder(Transformer[Token, Node]):
         return self._negation_node(_as_boolean(items[1]))
 
     def or_condition(self, items: list[Any]) -> Node:
-        return self._chain_node("||", _any_of, items[0], items[2])
+        return self._chain_node("||", items[0], items[2])
 
     def and_condition(self, items: list[Any]) -> Node:
-        return self._chain_node("&&", _all_of, items[0], items[2])
+        return self._chain_node("&&", items[0], items[2])
 
     def is_equal(self, items: list[Any]) -> Node:
         left, right = items[0], items[2]
@@ -180,16 +180,12 @@ class _Builder(Transformer[Token, Node]):
                     f"than or equal to right value({high.value})"
                 )
         above = self.is_ordered([value, ">=", low])
-        return self._chain_node(
-            "&&", _all_of, above, self.is_ordered([value, "<=", high])
-        )
+        return self._chain_node("&&", above, self.is_ordered([value, "<=", high]))
 
     def not_between(self, items: list[Any]) -> Node:
         value, _, _, low, _, high = items
         below = self.is_ordered([value, "<", low])
-        return self._chain_node(
-            "||", _any_of, below, self.is_ordered([value, ">", high])
-        )
+        return self._chain_node("||", below, self.is_ordered([value, ">", high]))
 
     def is_among(self, items: list[Any]) -> Node:
         return self._membership_node(items[0], items[3], wanted=True)
@@ -245,13 +241,7 @@ class _Builder(Transformer[Token, Node]):
             "boolean", negate_condition, f"(NOT {inner.text})", inner
         )
 
-    def _chain_node(
-        self,
-        sign: str,
-        combine: Callable[[tuple[Evaluate, ...]], Evaluate],
-        left: Node,
-        right: Node,
-    ) -> Node:
+    def _chain_node(self, sign: Literal["||", "&&"], left: Node, right: Node) -> Node:
         """Join two sides; a run of the same word becomes one level."""
         left, right = _as_boolean(left), _as_boolean(right)
         depth = max(left.depth, right.depth + 1)
@@ -262,7 +252,13 @@ class _Builder(Transformer[Token, Node]):
             depth = max(depth, left.depth + 1)
         self._check_depth(depth)
         text = _shorten_text(f"({left.text} {sign} {right.text})")
-        return Node("boolean", combine(parts), text, depth, chain=(sign, parts))
+        return Node(
+            "boolean",
+            _chain(parts, decisive=sign == "||"),
+            text,
+            depth,
+            chain=(sign, parts),
+        )
 
     def _make_node(
         self, kind: str, evaluate: Evaluate, text: str, *inner: Node
@@ -335,32 +331,20 @@ def _as_boolean(node: Node) -> Node:
     return Node("boolean", cast_property, name)
 
 
-def _any_of(parts: tuple[Evaluate, ...]) -> Evaluate:
-    def any_of(properties: Mapping[str, str]) -> bool | None:
-        outcome: bool | None = False
+def _chain(parts: tuple[Evaluate, ...], *, decisive: bool) -> Evaluate:
+    """Join parts: the first `decisive` one decides (OR: True, AND: False)."""
+
+    def chain(properties: Mapping[str, str]) -> bool | None:
+        outcome: bool | None = not decisive
         for part in parts:
-            value = part(properties)
-            if value is True:
-                return True
+            value: bool | None = part(properties)
+            if value is decisive:
+                return decisive
             if value is None:
                 outcome = None
         return outcome
 
-    return any_of
-
-
-def _all_of(parts: tuple[Evaluate, ...]) -> Evaluate:
-    def all_of(properties: Mapping[str, str]) -> bool | None:
-        outcome: bool | None = True
-        for part in parts:
-            value = part(properties)
-            if value is False:
-                return False
-            if value is None:
-                outcome = None
-        return outcome
-
-    return all_of
+    return chain
 
 
 def _compare_equal(left: Node, right: Node) -> Evaluate:
