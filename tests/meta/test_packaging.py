@@ -34,12 +34,14 @@ def test_sdist_wheel_clean_install(tmp_path):
     names = zipfile.ZipFile(wheel).namelist()
     assert any(name.endswith("native.pxd") for name in names)
     assert any(name.endswith("reactor.pyi") for name in names)
+    assert any("rmq/_fastpath/_cython_shared." in name for name in names)
 
     run(sys.executable, "-m", "venv", str(tmp_path / "venv"))
     python = str(tmp_path / "venv" / "bin" / "python")
     run(python, "-m", "pip", "install", "-q", str(wheel))
     out = run(python, "-m", "rmq", "--version", cwd=tmp_path)
     assert "rmq" in out
+    run(python, "-c", "import rmq._fastpath.log.tail", cwd=tmp_path)
     plugins = run(
         python,
         "-c",
