@@ -1,4 +1,6 @@
-"""All prose of the pages has one width; code, tables and links may be wider."""
+"""Pages: one width of prose (code, tables and links may be wider), links that work."""
+
+import re
 
 import pytest
 
@@ -57,3 +59,21 @@ def test_paragraphs_have_neither_code_nor_tables():
 )
 def test_which_lines_are_wide(text, is_wide):
     assert bool(list(wide_lines_of(text))) == is_wide
+
+
+def anchors_of(page: str) -> set[str]:
+    titles = re.findall(r"^#+ (.*)", page, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", t.lower()).replace(" ", "-") for t in titles}
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda p: p.relative_to(ROOT).as_posix())
+def test_links_have_a_file_and_a_heading(path):
+    text = re.sub(r"^\s*```.*?^\s*```", "", path.read_text(), flags=re.M | re.S)
+    missing = []
+    for link in re.findall(r"\]\(((?!http)[^)\s]+)\)", text):
+        name, _, anchor = link.partition("#")
+        target = path.parent / name if name else path
+        is_there = target.exists()
+        if not is_there or (anchor and anchor not in anchors_of(target.read_text())):
+            missing.append(link)
+    assert not missing

@@ -106,11 +106,11 @@ and brokers, which it asks the name server.
 ## Statistics and live keys
 
 Request 25 (`updateBrokerConfig`) changes keys that are marked live in
-[configuration.md](configuration.md), in the process and in its file; others are refused
-by name. The broker ignores a key that rmq does not have, as Java's does. The broker's
-log and the remark of the answer name the key, and `rmq admin` fails with the remark.
-Statistics (`statsAll`, 315) hold sums and rates over the last minute, hour and day:
-`TOPIC_PUT_NUMS`, `TOPIC_PUT_SIZE`, `QUEUE_PUT_NUMS`, `QUEUE_PUT_SIZE`,
+[configuration.md](../reference/configuration.md), in the process and in its file;
+others are refused by name. The broker ignores a key that rmq does not have, as Java's
+does. The broker's log and the remark of the answer name the key, and `rmq admin` fails
+with the remark. Statistics (`statsAll`, 315) hold sums and rates over the last minute,
+hour and day: `TOPIC_PUT_NUMS`, `TOPIC_PUT_SIZE`, `QUEUE_PUT_NUMS`, `QUEUE_PUT_SIZE`,
 `GROUP_GET_NUMS`, `GROUP_GET_SIZE`, `QUEUE_GET_NUMS`, `QUEUE_GET_SIZE`,
 `SNDBCK_PUT_NUMS`, `SNDBCK2DLQ_TIMES`, `COMMIT_NUMS`, `ROLLBACK_NUMS`,
 `BROKER_PUT_NUMS`, `BROKER_GET_NUMS`. A broker has at most 20,000 items, and drops those
