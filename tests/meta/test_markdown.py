@@ -68,7 +68,7 @@ def anchors_of(page: str) -> set[str]:
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda p: p.relative_to(ROOT).as_posix())
 def test_links_have_a_file_and_a_heading(path):
-    text = re.sub(r"^\s*```.*?^\s*```", "", path.read_text(), flags=re.M | re.S)
+    text = re.sub(r"(?ms)^\s*```.*?^\s*```", "", path.read_text())
     missing = []
     for link in re.findall(r"\]\(((?!http)[^)\s]+)\)", text):
         name, _, anchor = link.partition("#")
