@@ -169,6 +169,20 @@ class BrokerConfig(Configuration):
         high=100,
         doc="the same for topics with priorities",
     )
+    priority_order_asc: bool = option(
+        True,
+        key="priorityOrderAsc",
+        dynamic=True,
+        doc="POPs read high queue ids first: the largest priority is the most urgent; "
+        "false: priority 0 is",
+    )
+    use_separate_retry_queue: bool = option(
+        False,
+        key="useSeparateRetryQueue",
+        dynamic=True,
+        doc="a message that is popped again keeps its queue id, and so its priority; "
+        "the retry topic has as many queues as the topic",
+    )
     pop_response_return_actual_retry_topic: bool = option(
         False,
         key="popResponseReturnActualRetryTopic",

@@ -238,10 +238,14 @@ def revive_topic(cluster: str) -> str:
 def plain_topic(name: str, group: str) -> str:
     """Return the topic whose messages POP's retry topic of a group has; else `name`.
 
-    >>> plain_topic("%RETRY%G_T", "G"), plain_topic("%RETRY%G", "G")
-    ('T', '%RETRY%G')
+    >>> plain_topic("%RETRY%G_T", "G"), plain_topic("%RETRY%G+T", "G")
+    ('T', 'T')
+    >>> plain_topic("%RETRY%G", "G")
+    '%RETRY%G'
     """
-    return name.removeprefix(pop_retry_topic("", group))
+    return name.removeprefix(pop_retry_topic("", group)).removeprefix(
+        pop_retry_topic("", group, 2)
+    )
 
 
 def dlq_topic(group: str) -> str:

@@ -148,7 +148,7 @@ class PopHandler:
     ) -> list[Source]:
         """Return the queues in the order in which the POP reads them."""
         start = random.randrange(100)
-        config, count = self._config, plan.topic.read_queue_nums
+        config = self._config
         chance = config.pop_from_retry_probability
         if (
             plan.topic.attributes.get("message.type") == _PRIORITY
@@ -159,11 +159,13 @@ class PopHandler:
         if header.queue_id >= 0:
             queues = [header.queue_id]
         else:
-            queues = [(count - 1 - i + start) % count for i in range(count)]
+            queues = self._sources.order_queues(plan.topic.read_queue_nums, start)
         own = [Source(header.topic, queue_id, "0") for queue_id in queues]
         if header.order:
             return own
-        retries = self._sources.retry_sources(header.topic, header.consumer_group)
+        retries = self._sources.retry_sources(
+            header.topic, header.consumer_group, start
+        )
         return retries + own if start < chance else own + retries
 
     def _pop_queue(

@@ -8,6 +8,8 @@ the messages.
 
 from typing import Final
 
+from msgspec.structs import replace
+
 from rmq.plugin import (
     BrokerContext,
     PutResult,
@@ -23,7 +25,12 @@ from rmq.protocol.codes import ResponseCode
 from rmq.protocol.flags import BORN_HOST_V6, PERM_READ_WRITE, born_host_flag
 from rmq.protocol.message import Message
 from rmq.protocol.records import StoredMessage
-from rmq.protocol.topics import RETRY_PREFIX, pop_retry_topic, revive_topic
+from rmq.protocol.topics import (
+    RETRY_PREFIX,
+    plain_topic,
+    pop_retry_topic,
+    revive_topic,
+)
 from rmq_plugins.consume.pop.checkpoints import Checkpoint
 
 CK: Final = "ck"
@@ -133,14 +140,14 @@ class PopRecords:
         """Store a message for its group again."""
         group = checkpoint.queue.group
         topic = self.retry_topic(checkpoint.queue.topic, group)
+        message = record.to_message()
         try:
-            self._topics.ensure(topic, queues=1, perm=PERM_READ_WRITE)
-            if self._offsets.query(group, topic, 0) < 0:
-                self._offsets.commit("a POP", group, topic, 0, 0)
+            queue_id = self._ensure_retry_queue(topic, group, record.queue_id)
+            if self._offsets.query(group, topic, queue_id) < 0:
+                self._offsets.commit("a POP", group, topic, queue_id, 0)
         except RequestRejected:
             return PutResult(PutStatus.SERVICE_NOT_AVAILABLE)
-        message = record.to_message()
-        message.topic, message.queue_id = topic, 0
+        message.topic, message.queue_id = topic, queue_id
         message.born_host = self._host
         message.sys_flag &= ~BORN_HOST_V6
         message.sys_flag |= born_host_flag(self._host)
@@ -152,6 +159,22 @@ class PopRecords:
             message.set_property(names.FIRST_POP_TIME, str(checkpoint.pop_ms))
         message.set_property(names.ORIGIN_GROUP, group)
         return self._append(message)
+
+    def _ensure_retry_queue(self, retry: str, group: str, queue_id: int) -> int:
+        """Return the queue of the retry topic for a message of this queue id.
+
+        The retry topic grows with its topic. It never shrinks, because its last queues
+        may have messages.
+        """
+        topic = self._topics.ensure(retry, queues=1, perm=PERM_READ_WRITE)
+        if not self._config.use_separate_retry_queue:
+            return 0
+        origin = self._topics.get(plain_topic(retry, group))
+        wanted = 1 if origin is None else origin.write_queue_nums
+        if topic.write_queue_nums < wanted:
+            topic = replace(topic, read_queue_nums=wanted, write_queue_nums=wanted)
+            self._topics.update(topic)
+        return queue_id if queue_id < topic.write_queue_nums else 0
 
 
 def read_checkpoint(body: bytes) -> CheckpointRecord | None:

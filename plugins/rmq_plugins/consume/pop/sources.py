@@ -34,7 +34,14 @@ class PopSources:
             return second, pop_retry_topic(topic, group, 1)
         return (second,)
 
-    def retry_sources(self, topic: str, group: str) -> list[Source]:
+    def order_queues(self, count: int, start: int) -> list[int]:
+        """Return the queue ids of a topic in the order in which a POP reads them."""
+        ids = range(count)
+        if self._config.priority_order_asc:
+            ids = ids[::-1]
+        return [(queue_id + start) % count for queue_id in ids]
+
+    def retry_sources(self, topic: str, group: str, start: int = 0) -> list[Source]:
         """Return the queues of the first retry topic that has messages.
 
         An answer has room for the queues of one retry topic.
@@ -46,7 +53,7 @@ class PopSources:
             flag = "2" if name == pop_retry_topic(topic, group, 2) else "1"
             sources = [
                 Source(name, queue_id, flag)
-                for queue_id in range(config.read_queue_nums)
+                for queue_id in self.order_queues(config.read_queue_nums, start)
             ]
             if any(self.count_remaining(each, group) for each in sources):
                 return sources

@@ -201,6 +201,61 @@ def test_the_second_form_of_retry_topics(make_caller):
     assert (old.topic, old.body) == ("%RETRY%G_T", b"old")
 
 
+@pytest.mark.parametrize("is_second_form", [False, True])
+def test_with_separate_retry_queues_a_message_keeps_its_queue(
+    make_caller, is_second_form
+):
+    caller = make_caller(
+        use_separate_retry_queue=True, enable_retry_topic_v2=is_second_form
+    )
+    caller.topic("T", queues=2)
+    popping = Popping(caller)
+    fill(caller, 2)
+    for _ in range(2):
+        popping.pop()
+        popping.work(INVISIBLE_MS)
+    caller.topic("T", queues=4)
+    caller.send(body=b"3", queueId=3)
+    popping.pop()
+    popping.work(INVISIBLE_MS)
+    again = popping.pop()
+    queues = {each.body: each.queue_id for each in again}
+    assert queues == {b"0": 0, b"1": 1, b"3": 3}
+    topic = again[0].topic
+    assert caller.broker.topics.get(topic).read_queue_nums == 4
+
+
+def test_a_retry_topic_does_not_shrink_with_its_topic(make_caller):
+    caller = make_caller(use_separate_retry_queue=True)
+    caller.topic("T", queues=4)
+    popping = Popping(caller)
+    for queue_id in (3, 0):
+        caller.send(body=b"%d" % queue_id, queueId=queue_id)
+        popping.pop()
+        popping.work(INVISIBLE_MS)
+        caller.topic("T", queues=1)
+    assert bodies(popping.pop()) == [b"0", b"3"]
+
+
+@pytest.mark.parametrize("ascending", [True, False])
+@pytest.mark.parametrize("attempts", [0, 1])
+def test_the_order_of_priorities(make_caller, ascending, attempts):
+    caller = make_caller(
+        use_separate_retry_queue=True,
+        priority_order_asc=ascending,
+        pop_from_retry_probability_for_priority=100,
+    )
+    caller.topic("T", queues=4, attributes={"message.type": "PRIORITY"})
+    popping = Popping(caller)
+    for number in (2, 0, 3, 1):
+        caller.send(body=b"%d" % number, queueId=number)
+    for _ in range(attempts):
+        popping.pop()
+        popping.work(INVISIBLE_MS)
+    found = [popping.pop(maxMsgNums=1)[0].body for _ in range(4)]
+    assert found == sorted(found, reverse=ascending)
+
+
 def test_a_message_that_waits_twice_keeps_its_first_time(popping):
     fill(popping.caller, 1)
     (first,) = popping.pop()
