@@ -254,7 +254,7 @@ class _Builder(Transformer[Token, Node]):
         text = _shorten_text(f"({left.text} {sign} {right.text})")
         return Node(
             "boolean",
-            _chain(parts, decisive=sign == "||"),
+            _join_conditions(parts, decisive=sign == "||"),
             text,
             depth,
             chain=(sign, parts),
@@ -331,10 +331,10 @@ def _as_boolean(node: Node) -> Node:
     return Node("boolean", cast_property, name)
 
 
-def _chain(parts: tuple[Evaluate, ...], *, decisive: bool) -> Evaluate:
+def _join_conditions(parts: tuple[Evaluate, ...], *, decisive: bool) -> Evaluate:
     """Join parts: the first `decisive` one decides (OR: True, AND: False)."""
 
-    def chain(properties: Mapping[str, str]) -> bool | None:
+    def evaluate_parts(properties: Mapping[str, str]) -> bool | None:
         outcome: bool | None = not decisive
         for part in parts:
             value: bool | None = part(properties)
@@ -344,7 +344,7 @@ def _chain(parts: tuple[Evaluate, ...], *, decisive: bool) -> Evaluate:
                 outcome = None
         return outcome
 
-    return chain
+    return evaluate_parts
 
 
 def _compare_equal(left: Node, right: Node) -> Evaluate:
