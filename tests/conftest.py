@@ -17,6 +17,7 @@ import trustme
 from rmq.core.logs import SparseLog
 from rmq.store.config import StoreConfig
 from rmq.testing import BrokerThread
+from tests.broken_bodies import packages as packages
 from tests.duration_gate import GENERATED, Stopwatch
 from tests.golden.recordings import unpacked
 from tests.libraries import MissingLibraries

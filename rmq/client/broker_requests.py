@@ -18,7 +18,6 @@ from typing import Any, Final
 from rmq._fastpath.client.messages import ReceivedMessage, decode_messages
 from rmq.client.assigned_queue import AssignedQueue
 from rmq.client.client import Client
-from rmq.client.compression import inflate
 from rmq.client.core.routes import MessageQueue
 from rmq.client.group_offsets import GroupOffsets
 from rmq.client.handlers import HandlerPool
@@ -32,6 +31,7 @@ from rmq.protocol import fastjson
 from rmq.protocol.bodies.queues import GetConsumerStatusBody, ResetOffsetBody
 from rmq.protocol.codes import WIRE_VERSION_NAME, RequestCode, ResponseCode
 from rmq.protocol.command import Command
+from rmq.protocol.compression import open_body
 from rmq.protocol.headers.client import (
     ConsumeMessageDirectlyResultRequestHeader,
     GetConsumerRunningInfoRequestHeader,
@@ -184,7 +184,7 @@ class BrokerRequests:
         queue = MessageQueue(topic, header.broker_name or "", 0)
         try:
             (message,) = decode_messages(
-                request.body, topic, queue, _NoLease(), inflate=inflate
+                request.body, topic, queue, _NoLease(), inflate=open_body
             )
         except ValueError as error:
             return request.reply(ResponseCode.SYSTEM_ERROR, str(error))

@@ -1,6 +1,7 @@
-"""Compressed bodies: zlib, and lz4 or zstd if their package is installed.
+"""Compressed bodies of sends: zlib, and lz4 or zstd if their package is installed.
 
 The type is in the flags of the message. Java writes frames of LZ4 and of Zstandard.
+`rmq.protocol.compression` opens them.
 """
 
 import zlib
@@ -13,9 +14,6 @@ from rmq.protocol import flags
 Compression = Literal["zlib", "lz4", "zstd"]
 LEVEL: Final = 5
 """Java's `compressLevel`."""
-
-MAX_BODY: Final = 128 << 20
-"""The highest maxMessageSize: no body is larger."""
 
 FLAGS: Final[dict[str, int]] = {
     "zlib": flags.COMPRESSED | flags.COMPRESSION_ZLIB,
@@ -39,28 +37,3 @@ def make_compressor(kind: Compression) -> Callable[[bytes], bytes]:
             f"compression {kind!r} needs a package: pip install {error.name}"
         ) from error
     return lambda body: bytes(zstandard.ZstdCompressor(level=LEVEL).compress(body))
-
-
-def inflate(body: bytes, sys_flag: int) -> bytes:
-    """Return the plain body; the body itself if it is damaged or too large."""
-    kind = sys_flag & flags.COMPRESSION_MASK
-    try:
-        if kind == flags.COMPRESSION_LZ4:
-            import lz4.frame
-
-            plain = lz4.frame.LZ4FrameDecompressor().decompress(body, MAX_BODY)
-            return bytes(plain)
-        if kind == flags.COMPRESSION_ZSTD:
-            import zstandard
-
-            reader = zstandard.ZstdDecompressor().stream_reader(body)
-            return bytes(reader.read(MAX_BODY))
-        return _inflate_zlib(body)
-    except (ImportError, RuntimeError, OSError, ValueError, zlib.error):
-        return body
-
-
-def _inflate_zlib(body: bytes) -> bytes:
-    stream = zlib.decompressobj()
-    plain = stream.decompress(body, MAX_BODY)
-    return plain if stream.eof else body

@@ -17,7 +17,6 @@ import anyio
 
 from rmq._fastpath.client.messages import ReceivedMessage, decode_messages
 from rmq.client.client import Client
-from rmq.client.compression import inflate
 from rmq.client.core.pop import PopResult
 from rmq.client.core.routes import MessageQueue, Route
 from rmq.client.options import ConsumerGroup
@@ -35,6 +34,7 @@ from rmq.protocol.bodies.queues import (
 )
 from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.command import Command
+from rmq.protocol.compression import open_body
 from rmq.protocol.headers.pop import (
     ChangeInvisibleTimeRequestHeader,
     ChangeInvisibleTimeResponseHeader,
@@ -196,19 +196,29 @@ class Popper:
             answer.body,
             topic,
             None,
-            inflate=inflate,
+            inflate=open_body,
             queue_of=lambda number: MessageQueue(topic, broker, number),
+            on_damage=lambda reason, _: logger.warning(
+                "%s: a message is left out: %s", popped.queue, Foreign(reason)
+            ),
         )
         expires_ms = steady_ms() + self._settings.invisible_ms
         tags, wanted = popped.subscription.tags, []
         for message in messages:
             is_retry = message.reconsume_times > 0
-            handle = result.handle_of(
-                message.queue.queue_id,
-                message.queue_offset,
-                is_retry=is_retry,
-                checkpoint=message.properties.get(POP_CK) if is_retry else None,
-            )
+            try:
+                handle = result.handle_of(
+                    message.queue.queue_id,
+                    message.queue_offset,
+                    is_retry=is_retry,
+                    checkpoint=message.properties.get(POP_CK) if is_retry else None,
+                )
+            except ValueError as error:
+                logger.warning(
+                    "%s: the message at offset %d is left out: %s",
+                    message.queue, message.queue_offset, Foreign(error),
+                )  # fmt: skip
+                continue
             lease = PopLease(self, popped, handle, message.size, expires_ms)
             message.lease = lease
             if tags is None or message.tags in tags:

@@ -20,7 +20,6 @@ from rmq._fastpath.client.messages import ReceivedMessage, decode_messages
 from rmq._fastpath.client.process_queue import FetchBuffer
 from rmq.client.assigned_queue import AssignedQueue, QueueContext
 from rmq.client.client import Client
-from rmq.client.compression import inflate
 from rmq.client.core.routes import MessageQueue
 from rmq.client.errors import ClientClosed, SubscriptionRefused
 from rmq.client.fetch_queue import FetchQueue
@@ -33,6 +32,7 @@ from rmq.outgoing.connection import steady_ms
 from rmq.outgoing.refused import AnswerRefused
 from rmq.outgoing.wire import Waiter
 from rmq.protocol.codes import ResponseCode
+from rmq.protocol.compression import open_body
 from rmq.protocol.topics import is_retry_topic
 
 logger = logging.getLogger(__name__)
@@ -432,24 +432,27 @@ class Puller(FetchBuffer):
 
     def _add_pulled(self, queue: AssignedQueue, answer: PullResult) -> None:
         is_retry = is_retry_topic(queue.queue.topic)
-        try:
-            messages = decode_messages(
-                answer.body,
-                queue.program_topic(queue.subscription.topic),
-                queue.queue,
-                queue,
-                tags=queue.subscription.tags,
-                inflate=inflate,
-                origin_of=queue.program_topic if is_retry else None,
-            )
-        except ValueError as error:
-            logger.warning(
-                "cannot decode messages of %s: %s", queue.queue, Foreign(error)
-            )
-            self.pull_later(queue, ERROR_MS)
-            return
+        next_offset = answer.next_offset
+
+        def step_over(reason: str, damaged: int) -> None:
+            nonlocal next_offset
+            damaged = max(damaged, queue.state.next_offset)
+            next_offset = min(damaged + 1, next_offset)
+            text = "%s: the message at offset %d is left out: %s"
+            logger.warning(text, queue.queue, damaged, Foreign(reason))
+
+        messages = decode_messages(
+            answer.body,
+            queue.program_topic(queue.subscription.topic),
+            queue.queue,
+            queue,
+            tags=queue.subscription.tags,
+            inflate=open_body,
+            origin_of=queue.program_topic if is_retry else None,
+            on_damage=step_over,
+        )
         before = queue.state.bytes
-        queue.state.add(messages, answer.next_offset)
+        queue.state.add(messages, next_offset)
         self._count(messages, queue.state.bytes - before)
         if messages and self._ordered:
             if queue.add_ready(messages):

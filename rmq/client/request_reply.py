@@ -16,7 +16,6 @@ import anyio
 
 from rmq._fastpath.client.messages import ReceivedMessage, decode_messages
 from rmq.client.client import Client
-from rmq.client.compression import inflate
 from rmq.client.core.routes import MessageQueue
 from rmq.client.errors import ClientError, RequestTimeout, SendFailed, SendRefused
 from rmq.client.namespaces import unwrap, wrap
@@ -28,6 +27,7 @@ from rmq.protocol import flags
 from rmq.protocol import properties as names
 from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.command import Command
+from rmq.protocol.compression import open_body
 from rmq.protocol.headers.send import (
     RecallMessageRequestHeader,
     RecallMessageResponseHeader,
@@ -112,7 +112,7 @@ class RequestReply:
     ) -> ReceivedMessage:
         record = _record(header, body)
         topic = unwrap(self._client.namespace, header.topic)
-        (message,) = decode_messages(record, topic, None, inflate=inflate)
+        (message,) = decode_messages(record, topic, None, inflate=open_body)
         return message
 
     async def send_reply(

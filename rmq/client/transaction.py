@@ -15,7 +15,6 @@ from typing import Final
 from rmq._fastpath.client.messages import ReceivedMessage, SendResult, decode_messages
 from rmq._fastpath.client.packing import PackedMessage
 from rmq.client.client import Client
-from rmq.client.compression import inflate
 from rmq.client.core.routes import MessageQueue
 from rmq.client.errors import TransactionFailed
 from rmq.client.message import Message
@@ -28,6 +27,7 @@ from rmq.protocol import flags
 from rmq.protocol import properties as names
 from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.command import Command
+from rmq.protocol.compression import open_body
 from rmq.protocol.headers.transaction import (
     CheckTransactionStateRequestHeader,
     EndTransactionRequestHeader,
@@ -137,14 +137,14 @@ class Transactions:
         if self._checker is None:
             return None
         asked = request.header(CheckTransactionStateRequestHeader)
-        (half,) = decode_messages(request.body, "", None, inflate=inflate)
+        (half,) = decode_messages(request.body, "", None, inflate=open_body)
         if half.properties.get(names.PRODUCER_GROUP) != wrap(
             self._client.namespace, self._group
         ):
             return None
         topic = half.properties.get(names.REAL_TOPIC, asked.topic or "")
         (half,) = decode_messages(
-            request.body, unwrap(self._client.namespace, topic), None, inflate=inflate
+            request.body, unwrap(self._client.namespace, topic), None, inflate=open_body
         )
         found = self._checker(half)
         is_committed = await found if inspect.isawaitable(found) else found

@@ -13,12 +13,7 @@ from rmq.core.offsets import PhysicalOffset
 from rmq.core.threads import in_thread
 from rmq.observe.broker_view import BrokerView
 from rmq.observe.queries import Row
-from rmq.protocol.flags import (
-    COMPRESSED,
-    COMPRESSION_LZ4,
-    COMPRESSION_MASK,
-    COMPRESSION_ZSTD,
-)
+from rmq.protocol.flags import COMPRESSED
 from rmq.protocol.properties import KEYS, TAGS, UNIQ_KEY
 from rmq.protocol.records import StoredMessage
 from rmq.store.cold import NotInMemory
@@ -29,34 +24,26 @@ MAX_OPENED: Final = 65_536
 PREVIEW: Final = 200
 """Bytes of a body in a list."""
 
-NOT_OPENED: Final = {COMPRESSION_LZ4: "lz4", COMPRESSION_ZSTD: "zstd"}
-
 _cold_readers = trio.CapacityLimiter(1)
 
 
 class Body:
-    """The first bytes of a body as the sender gave it."""
+    """The first bytes of a body as the sender gave it, or as it is stored."""
 
     def __init__(self, record: StoredMessage, limit: int) -> None:
-        self.compression = ""
+        self.compression, self.is_opened = "", True
         content = record.body
         if record.sys_flag & COMPRESSED:
-            kind = record.sys_flag & COMPRESSION_MASK
-            self.compression = NOT_OPENED.get(kind, "zlib")
-            if self.compression == "zlib":
-                content = _inflate(content, limit + 1)
+            # imported on use: most brokers never look into bodies
+            from rmq.protocol.compression import decompress_start, method_name
+
+            self.compression = method_name(record.sys_flag)
+            try:
+                content = decompress_start(content, record.sys_flag, limit + 1)
+            except ValueError:
+                self.is_opened = False
         self.is_cut = len(content) > limit
         self.content = content[:limit]
-
-
-def _inflate(data: bytes, limit: int) -> bytes:
-    # imported on use: most brokers never look into bodies
-    import zlib
-
-    try:
-        return zlib.decompressobj().decompress(data, limit)
-    except zlib.error:
-        return data
 
 
 async def record_at(broker: BrokerView, physical: int) -> StoredMessage | None:
@@ -92,5 +79,5 @@ def body_of(record: StoredMessage) -> dict[str, Any]:
     body = Body(record, MAX_OPENED)
     return {
         "body": body.content, "cut": body.is_cut, "compressed": body.compression,
-        "stored_size": len(record.body),
+        "opened": body.is_opened, "stored_size": len(record.body),
     }  # fmt: skip

@@ -40,8 +40,6 @@ _RECORD_TAIL: Final = struct.Struct(">iqi")
 _V1_TOPIC: Final = struct.Struct(">B")
 _PROPERTIES_SIZE: Final = struct.Struct(">h")
 _MAX_V1_TOPIC: Final = 255
-MAX_PLAIN_BODY: Final = 128 << 20
-"""The highest maxMessageSize: no client compresses more."""
 
 
 def offset_message_id(store_host: bytes, physical_offset: PhysicalOffset) -> str:
@@ -118,21 +116,13 @@ class StoredMessage(msgspec.Struct, kw_only=True, dict=True):
 
 
 def plain_body(record: StoredMessage) -> bytes:
-    """Return the body, decompressed if the client compressed it with zlib.
-
-    A body that is no zlib stream, or larger than MAX_PLAIN_BODY, stays as it is.
-    """
-    # imported on use: brokers never look into bodies
-    import zlib
-
+    """Return the body, decompressed; the stored one if that fails."""
     if not record.sys_flag & COMPRESSED:
         return record.body
-    stream = zlib.decompressobj()
-    try:
-        body = stream.decompress(record.body, MAX_PLAIN_BODY)
-    except zlib.error:
-        return record.body
-    return body if stream.eof else record.body
+    # imported on use: brokers never look into bodies
+    from rmq.protocol.compression import open_body
+
+    return open_body(record.body, record.sys_flag)
 
 
 def decode_stored(data: bytes) -> list[StoredMessage]:

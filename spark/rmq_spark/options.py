@@ -122,8 +122,10 @@ OPTIONS: Final = (
         "make rows of the messages of an inner batch"),
     _segments("verifyCrc", values.one_of("tail", "all", "none"), "tail",
         "CRC of bodies: in the last segment, everywhere, or nowhere"),
-    _segments("corruptRecords", values.one_of("fail", "skip"), "fail",
-        "`skip`: log a bad record with its offset and continue at the next good one"),
+    Option("corruptRecords", values.one_of("fail", "skip"), "fail",
+        "`skip`: log a bad record with its offset and continue at the next good one; "
+        "a body that cannot be decompressed is no bad record, it is logged and stays "
+        "as stored"),
     _segments("pushFilters", values.parse_flag, False,
         "take `topic = …` filters; needs spark.sql.python.filterPushdown.enabled"),
     _segments("brokerName", values.parse_text, "broker-a",

@@ -142,6 +142,7 @@ def test_broad_except_stands_only_in_supervisors():
         "rmq/client/broker_requests.py",
         "rmq/client/telemetry.py",
         "rmq/http/server.py",
+        "rmq/protocol/compression.py",
         "spark/rmq_spark/export/follow.py",
     }
     found = {

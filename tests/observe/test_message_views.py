@@ -10,6 +10,7 @@ from rmq.observe import message_views, record_reader
 from rmq.observe.views import show_view
 from rmq.protocol.flags import COMPRESSED, COMPRESSION_LZ4
 from rmq.protocol.message import Message
+from tests.broken_bodies import BROKEN, PLAIN, WHOLE
 from tests.observe.test_monitor import incident  # noqa: F401
 
 HOSTILE = "<img src=x onerror=alert(1)>\x1b[2J\u202e\u0000"
@@ -114,7 +115,21 @@ async def test_bodies_are_opened_up_to_a_limit(messages):
     assert sizes == [record_reader.MAX_OPENED, record_reader.MAX_OPENED, 3, 7]
     assert [each["cut"] for each in found] == [True, True, False, False]
     assert [each["compressed"] for each in found] == ["zlib", "", "lz4", "zlib"]
+    assert [each["opened"] for each in found] == [True, True, False, False]
     assert found[0]["stored_size"] == len(bomb)
+
+
+async def test_broken_bodies_are_shown_as_they_are_stored(messages, packages):
+    sent = [*BROKEN.values(), *WHOLE.values()]
+    for flag, body in sent:
+        messages.put(body, sys_flag=flag)
+    assert len((await messages.show())["rows"]) == len(sent)
+    for at, (_, body) in enumerate(sent):
+        found = await messages.show("message", offset=str(at))
+        if not found["opened"]:
+            assert found["body"] == body.decode("latin-1")
+    assert found["opened"] == packages
+    assert found["body"] == (PLAIN if packages else body).decode("latin-1")
 
 
 async def test_who_has_passed_a_message(messages):

@@ -14,6 +14,7 @@ class Measured(NamedTuple):
     rows: int
     sizes: list[tuple[int, ...]]
     reason: str
+    unopened: list[str]
 
 class Walked(NamedTuple):
     status: RecordStatus
@@ -29,7 +30,7 @@ class ColumnReader:
         columns: Sequence[str],
         *,
         wants_topic: Callable[[str], bool] | None = None,
-        open_body: Callable[[int, bytes], bytes] | None = None,
+        open_body: Callable[[bytes, int], bytes] | None = None,
         unwrap: bool = True,
         skip_unqueued: bool = True,
     ) -> Self: ...

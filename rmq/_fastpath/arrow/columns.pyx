@@ -76,6 +76,7 @@ cdef enum:
     CHAIN = 3               # records that must follow the one that `find_record` finds
     PAIR_LIMIT = 8192       # pairs of 4 bytes in the longest properties
     FIRST_ROWS = 4096
+    UNOPENED_LIMIT = 16     # lines about bodies in one batch
 
 cdef const uint64_t EACH_BYTE = 0x0101010101010101
 
@@ -488,6 +489,7 @@ class Measured(NamedTuple):
     rows: int
     sizes: list[tuple[int, ...]]
     reason: str
+    unopened: list[str]
 
 
 class Walked(NamedTuple):
@@ -504,9 +506,10 @@ class Walked(NamedTuple):
 cdef class ColumnReader:
     """Decodes log bytes to the selected columns, batch by batch.
 
-    `wants_topic` selects topics; its results are cached.  `open_body` returns a
-    decompressed body, or raises a ValueError with the reason; without it bodies stay as
-    stored.  `unwrap` makes rows of the items of an inner batch.  `skip_unqueued` skips
+    `wants_topic` selects topics; its results are cached.  `open_body` gets a
+    compressed body and its flags.  It returns the body decompressed, or raises a
+    ValueError: the body stays as stored, and `unopened` of the batch has the reason.
+    Without it all bodies stay as stored.  `unwrap` makes rows of the items of an inner batch.  `skip_unqueued` skips
     prepared and rolled-back records, which consumers never get.
     """
 
@@ -525,6 +528,7 @@ cdef class ColumnReader:
     cdef bint unwraps
     cdef const uint8_t[::1] data
     cdef list pinned            # decompressed bodies, repaired texts, rows point here
+    cdef list unopened          # places of bodies that cannot be decompressed
     cdef str reason
     cdef int64_t text_total
     cdef int64_t topic_total
@@ -568,6 +572,7 @@ cdef class ColumnReader:
         self.unwraps = unwrap
         self.skips_unqueued = skip_unqueued
         self.pinned = []
+        self.unopened = []
 
     def __dealloc__(self):
         free(self.rows)
@@ -622,7 +627,7 @@ cdef class ColumnReader:
         return Measured(
             Status(status), position, records, self.row_count,
             [self.sizes_of(self.columns[i].kind) for i in range(self.column_count)],
-            self.reason,
+            self.reason, self.unopened,
         )
 
     def fill(self, list addresses not None):
@@ -659,6 +664,7 @@ cdef class ColumnReader:
     cdef int start_batch(self, const uint8_t[::1] data) except -1:
         self.data = data
         self.pinned = []
+        self.unopened = []
         self.reason = ""
         self.row_count = 0
         self.text_total = self.topic_total = self.body_total = self.pair_total = 0
@@ -670,6 +676,7 @@ cdef class ColumnReader:
     ) except? BAD_LENGTHS nogil:
         """Add the rows of one record."""
         cdef Row row
+        cdef bint is_opened = True
         cdef int32_t state = parts.sys_flag & RecordFlag.TRANSACTION_MASK
         memset(&row, 0, sizeof(Row))
         if self.skips_unqueued and (
@@ -692,9 +699,8 @@ cdef class ColumnReader:
         row.properties.size = parts.properties_size
         if row.sys_flag & COMPRESSED and self.open_body is not None:
             with gil:
-                if not self.open(&row.body, row.sys_flag):
-                    return BAD_LENGTHS
-        if row.sys_flag & INNER_BATCH and self.unwraps:
+                is_opened = self.open(&row)
+        if row.sys_flag & INNER_BATCH and self.unwraps and is_opened:
             return self.take_items(row)
         self.add(&row)
         return OK
@@ -745,15 +751,20 @@ cdef class ColumnReader:
         self.unique_total += row.unique.size if row.unique.at != NULL else ID_LIMIT
         return 0
 
-    cdef bint open(self, Text *body, int32_t sys_flag):
-        """Decompress a body; returns False if that fails."""
-        packed = PyBytes_FromStringAndSize(<const char *>body.at, body.size)
+    cdef bint open(self, Row *row) except -1:
+        """Decompress the body of a row; False if that fails: it stays as stored."""
+        packed = PyBytes_FromStringAndSize(<const char *>row.body.at, row.body.size)
         try:
-            opened = self.open_body(sys_flag, packed)
+            opened = self.open_body(packed, row.sys_flag)
         except ValueError as error:
-            self.reason = str(error)
+            if len(self.unopened) < UNOPENED_LIMIT:
+                topic = row.topic.at[:row.topic.size].decode("utf-8", "replace")
+                queue_id = <int32_t>get32(row.record + RecordLayout.QUEUE_ID_AT)
+                self.unopened.append(
+                    f"{topic} queue {queue_id} offset {row.queue_offset}: {error}"
+                )
             return False
-        self.pin(body, opened)
+        self.pin(&row.body, opened)
         return True
 
     cdef int repair_text(self, Text *text) except -1:

@@ -116,4 +116,5 @@ def decode_messages(
     inflate: Callable[[bytes, int], bytes] | None = None,
     origin_of: Callable[[str], str] | None = None,
     queue_of: Callable[[int], object] | None = None,
+    on_damage: Callable[[str, int], object] | None = None,
 ) -> list[ReceivedMessage]: ...

@@ -279,12 +279,15 @@ cdef ReceivedMessage _make_message(const uint8_t *p, const RecordParts *parts):
 
 def decode_messages(
     bytes data not None, str topic not None, queue, lease=None, *, tags=None,
-    inflate=None, origin_of=None, queue_of=None,
+    inflate=None, origin_of=None, queue_of=None, on_damage=None,
 ):
-    """Return the messages in the body of an answer; ValueError if it is damaged.
+    """Return the messages in the body of an answer.
+
+    They end before a damaged record. `on_damage` gets the reason and the offset after
+    the last record before it, -1 without one; without `on_damage` it is a ValueError.
 
     Messages with other tags than `tags` are left out; None takes all. `inflate` gets a
-    compressed body and the flags with its compression. `origin_of` maps the property
+    compressed body and the flags with its compression, and must not raise. `origin_of` maps the property
     RETRY_TOPIC to the topic of a message. `queue_of` maps the queue id of a message to
     its queue, for answers with messages of several queues.
     """
@@ -295,13 +298,19 @@ def decode_messages(
     cdef ReceivedMessage message
     cdef bytes found
     cdef list messages = []
+    cdef int64_t next_offset = -1
     while left > 0:
         status = split_record(p, left, False, &parts)
         if status != OK:
-            raise ValueError(
+            reason = (
                 f"record {len(messages)} of a pull of {len(data)} bytes is damaged: "
                 f"{STATUSES(status).name}"
             )
+            if on_damage is None:
+                raise ValueError(reason)
+            on_damage(reason, next_offset)
+            break
+        next_offset = parts.queue_offset + 1
         message = _make_message(p, &parts)
         p += parts.size
         left -= parts.size

@@ -260,8 +260,8 @@ export function message(query) {
         note,
         [
           s.cut && 'only the first 64 KiB are shown',
-          (s.compressed === 'lz4' || s.compressed === 'zstd') &&
-            `${s.compressed} is not opened here`,
+          s.opened === false &&
+            'it cannot be decompressed here, and is shown as it is stored',
         ]
           .filter(Boolean)
           .join('; '),

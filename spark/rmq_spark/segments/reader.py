@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from rmq._fastpath.arrow.columns import ColumnReader, Measured, find_record
 from rmq._fastpath.log.decode import RecordStatus
+from rmq.protocol.compression import decompress_body
 from rmq_spark.options import Options
 from rmq_spark.segments.commit_log import (
     CHUNK_BYTES,
@@ -23,7 +24,6 @@ from rmq_spark.segments.commit_log import (
     bad_record,
     open_segment,
 )
-from rmq_spark.segments.compression import keep_if_broken, open_body
 from rmq_spark.segments.plan import SegmentRange
 from rmq_spark.segments.schema import (
     BROKER_NAME,
@@ -71,11 +71,10 @@ class ReadSettings:
 
     def create_decoder(self) -> ColumnReader:
         """Create a decoder of these columns."""
-        opener = keep_if_broken if self.skip_corrupt else open_body
         return ColumnReader(
             self.decoded_sources,
             wants_topic=self.topics.wants_topic,
-            open_body=opener if self.decompress else None,
+            open_body=decompress_body if self.decompress else None,
             unwrap=self.unwrap,
             skip_unqueued=not self.with_unqueued,
         )
@@ -233,6 +232,11 @@ class BatchBuilder:
 
     def build(self, decoder: ColumnReader, found: Measured) -> Iterator[pa.RecordBatch]:
         """Yield the batch of the measured rows, unless all rows are filtered out."""
+        if found.unopened:
+            _log.warning(
+                "bodies that cannot be decompressed are rows as stored: %s",
+                "; ".join(found.unopened),
+            )
         arrays = self._decode(decoder, found)
         columns = [
             self._create_column(column, arrays, found.rows) for column in self._fields

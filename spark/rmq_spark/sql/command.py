@@ -157,7 +157,7 @@ def _open_database(stores: Sequence[str], given: dict[str, Any]) -> "Database":
     origin = (
         _open_stores(stores, given)
         if name_servers is None
-        else _open_live(name_servers, given["threads"])
+        else _open_live(name_servers, given["threads"], given["skip_corrupt"])
     )
     from rmq_spark.sql.archive import Archive
     from rmq_spark.sql.database import Database
@@ -195,7 +195,7 @@ def _open_stores(stores: Sequence[str], given: dict[str, Any]) -> "Stores":
     )
 
 
-def _open_live(name_servers: str, threads: int) -> "LiveTopics":
+def _open_live(name_servers: str, threads: int, skip_corrupt: bool) -> "LiveTopics":
     """Open the topics of brokers; user and TLS are those of all tools."""
     _check_libraries()
     # imported on use: most queries read stores
@@ -208,7 +208,7 @@ def _open_live(name_servers: str, threads: int) -> "LiveTopics":
     flags = dict.fromkeys(str(each.name) for each in connection_options())
     settings = take_settings(flags | {"namesrv": name_servers})
     live = ClientSettings(settings.name_servers, settings.identity, TopicSelection())
-    return LiveTopics(live, threads=threads)
+    return LiveTopics(live, threads=threads, skip_corrupt=skip_corrupt)
 
 
 def _check_libraries() -> None:

@@ -54,9 +54,12 @@ class LiveTopics:
 
     after_archive = None
 
-    def __init__(self, settings: ClientSettings, *, threads: int = 1) -> None:
+    def __init__(
+        self, settings: ClientSettings, *, threads: int = 1, skip_corrupt: bool = False
+    ) -> None:
         self.settings = settings
         self.threads = threads
+        self.skip_corrupt = skip_corrupt
         self.messages = LiveDataset(self, with_system=False)
         self.all_messages = LiveDataset(self, with_system=True)
         self.queues = LiveQueues(self)
@@ -137,6 +140,7 @@ class LiveDataset(MessageDataset):
             read_settings(options, columns_of(options)),
             topics=TopicSelection(with_system=True),
             with_unqueued=True,
+            skip_corrupt=self._live.skip_corrupt,
         )
         pulls = PullSettings(self._live.settings)
         ranges = pruner.matching_queues(

@@ -27,7 +27,7 @@ NULLABLE = {"tags", "keys"}
 MAX_MS = (2**63 - 1) // 1000
 
 
-def open_zlib(sys_flag: int, body: bytes) -> bytes:
+def open_zlib(body: bytes, sys_flag: int) -> bytes:
     try:
         return zlib.decompress(body)
     except zlib.error as error:
@@ -283,14 +283,35 @@ def test_compressed_bodies_are_opened():
     assert rows[0]["sysFlag"] == 0x301
     _, rows = read_columns(ColumnReader(names), names, data)
     assert rows[0]["body"] == packed
-    _, broken = placed([ModelRecord(b"t"), ModelRecord(b"t", sys_flag=1, body=b"no")])
-    measured, rows = read_columns(
-        ColumnReader(names, open_body=open_zlib), names, broken
+
+
+@pytest.mark.parametrize("batch", [0, 0x80])
+def test_a_body_that_cannot_be_decompressed_is_a_row_as_stored(batch):
+    _, data = placed(
+        [
+            ModelRecord(b"t"),
+            ModelRecord(
+                b"t", queue_id=3, queue_offset=7, sys_flag=1 | batch, body=b"no"
+            ),
+            ModelRecord(b"t", body=b"last"),
+        ]
     )
-    assert measured.status is RecordStatus.BAD_LENGTHS
-    assert measured.position == len(ModelRecord(b"t").encode())
-    assert "header" in measured.reason
-    assert len(rows) == 1
+    names = ["body", "queueOffset"]
+    reader = ColumnReader(names, open_body=open_zlib)
+    measured, rows = read_columns(reader, names, data)
+    assert measured.status is RecordStatus.OK
+    assert [row["body"] for row in rows] == [b"", b"no", b"last"]
+    (text,) = measured.unopened
+    assert text.startswith("t queue 3 offset 7: ")
+    assert "header" in text
+
+
+def test_bodies_without_end_that_cannot_be_decompressed_have_few_lines():
+    _, data = placed([ModelRecord(b"t", sys_flag=1, body=b"no")] * 100)
+    reader = ColumnReader(["body"], open_body=open_zlib)
+    measured = reader.measure(data, 0, len(data))
+    assert (measured.rows, len(measured.unopened)) == (100, 16)
+    assert reader.measure(data, 0, 0).unopened == []
 
 
 def test_items_of_an_inner_batch_are_rows():

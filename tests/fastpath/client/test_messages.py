@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmq._fastpath.client.messages import SendResult, SendStatus, decode_messages
-from rmq.client.compression import inflate
 from rmq.core.offsets import PhysicalOffset, QueueOffset
+from rmq.protocol.compression import open_body
 from rmq.protocol.properties import encode_properties
 from rmq.protocol.records import StoredMessage, decode_stored, encode_stored
 
@@ -120,13 +120,13 @@ def test_a_retried_message_has_its_first_topic():
 def test_a_compressed_body_is_inflated():
     squeezed = zlib.compress(b"three apples" * 99)
     data = pulled([one(sys_flag=0x301, body=squeezed), one(sys_flag=1, body=squeezed)])
-    for message in decode_messages(data, "Orders", None, inflate=inflate):
+    for message in decode_messages(data, "Orders", None, inflate=open_body):
         assert message.body == b"three apples" * 99
 
 
 def test_a_body_that_is_no_stream_stays_as_it_is():
     data = pulled([one(sys_flag=1, body=b"no stream")])
-    (message,) = decode_messages(data, "Orders", None, inflate=inflate)
+    (message,) = decode_messages(data, "Orders", None, inflate=open_body)
     assert message.body == b"no stream"
 
 

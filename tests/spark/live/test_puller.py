@@ -93,7 +93,10 @@ class Queues:
 def pull(script, ranges, **given):
     """The rows of a bundle: (queue, offset); in the order in which they come."""
     reading = ReadSettings(
-        COLUMNS, TopicSelection(with_system=True), given.pop("rows", RowBounds())
+        COLUMNS,
+        TopicSelection(with_system=True),
+        given.pop("rows", RowBounds()),
+        skip_corrupt=given.pop("skip_corrupt", False),
     )
     with FakeBroker(script, queues=8) as broker:
         settings = settings_of(broker, **given)
@@ -285,3 +288,18 @@ def test_answers_that_make_no_sense(answer, reason):
     script = Queues([100], breaks={0: (code, fields, body)})
     with pytest.raises((RemoteProtocolError, LostData), match=reason):
         pull(script, [(0, 0, 100)])
+
+
+@pytest.mark.parametrize("bad", [0, 17, 31])
+@pytest.mark.parametrize("at", [0, 3, 4, 84])
+def test_a_damaged_record_is_an_error_or_skipped(bad, at, caplog):
+    records = [bytearray(record(0, number)) for number in range(32)]
+    records[bad][at] ^= 0x55
+    fields = {"minOffset": 0, "maxOffset": 40, "nextBeginOffset": 32}
+    answer = (0, fields, b"".join(records))
+    with pytest.raises(RemoteProtocolError, match="corruptRecords=skip"):
+        pull(Queues([40], breaks={0: answer}), [(0, 0, 40)])
+    found = pull(Queues([40], breaks={0: answer}), [(0, 0, 40)], skip_corrupt=True)
+    assert found == [(0, n) for n in range(40) if n != bad]
+    assert "queue 0 of topic T on broker-a from offset 0" in caplog.text
+    assert "bytes are skipped" in caplog.text
