@@ -32,6 +32,7 @@ from rmq.config.option import build
 from rmq.core.address import FAST_PORT_DISTANCE, HA_PORT_DISTANCE, Address
 from rmq.core.clock import Clock
 from rmq.core.errors import PluginError, StoreError
+from rmq.observe.failures import ServiceFailures
 from rmq.plugin.registrations import (
     PORTS,
     SAVE_INTERVAL_S,
@@ -319,7 +320,7 @@ class Broker:
         for service in context.registered.services:
             if service.masters_only and not context.role.is_master:
                 continue
-            await nursery.start(_run_service, service)
+            await nursery.start(_run_service, service, context.monitor.failures)
 
     def _on_close(self, connection: Connection) -> None:
         """Remove a connection from every table that contains it."""
@@ -350,6 +351,7 @@ class Broker:
 
 async def _run_service(
     service: PluginService,
+    failures: ServiceFailures,
     *,
     task_status: trio.TaskStatus[Any] = trio.TASK_STATUS_IGNORED,
 ) -> None:
@@ -365,6 +367,7 @@ async def _run_service(
             logger.exception("%s", failure)
             if not service.restart:
                 raise failure from error
+            failures.add_stop(service.plugin, error)
         else:
             return
         await trio.sleep(SERVICE_PAUSE_S)

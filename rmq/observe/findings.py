@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 
 from rmq.core.humanize import count, names_text, time_span
+from rmq.observe.failures import ServiceFailure
 from rmq.observe.reasons import GroupFacts, Level, why_behind
 
 CLOCK_TOLERANCE_MS: Final = 2_000
@@ -134,6 +135,9 @@ class BrokerSnapshot(msgspec.Struct, frozen=True, kw_only=True):
 
     connections: tuple[int, int] = (0, 0)
     """Open connections, and the limit."""
+
+    failures: Sequence[ServiceFailure] = ()
+    """Services that could not handle a record, or failed as a whole."""
 
 
 def find_problems(
@@ -323,6 +327,35 @@ def _check_limits(snapshot: BrokerSnapshot) -> Iterator[Problem]:
         )
 
 
+def _check_services(snapshot: BrokerSnapshot) -> Iterator[Problem]:
+    for each in snapshot.failures:
+        if each.records:
+            find = f"rmq admin queryMsgById -i {each.message_id}"
+            yield Problem(
+                level="bad",
+                kind=f"passed-records-{each.service}",
+                subject=snapshot.broker,
+                message=(
+                    f"The service {each.service} could not handle "
+                    f"{count(each.records)} and passed them; the last at "
+                    f"{each.last_record}."
+                ),
+                action="The broker's log has each of them. Look at the last one.",
+                command=find if each.message_id else "",
+            )
+        if each.stops:
+            yield Problem(
+                level="bad",
+                kind=f"failed-service-{each.service}",
+                subject=snapshot.broker,
+                message=(
+                    f"The service {each.service} failed and began again "
+                    f"({each.stops:,} since the start): {each.last_stop}."
+                ),
+                action="The broker's log has the place of the error.",
+            )
+
+
 CHECKS: Final[tuple[Callable[[BrokerSnapshot], Iterator[Problem]], ...]] = (
     _check_refusal,
     _check_clocks,
@@ -332,6 +365,7 @@ CHECKS: Final[tuple[Callable[[BrokerSnapshot], Iterator[Problem]], ...]] = (
     _check_name_servers,
     _check_slaves,
     _check_limits,
+    _check_services,
 )
 
 

@@ -16,6 +16,7 @@ from rmq.core.humanize import time_span
 from rmq.core.measure import RollingPercentile, TimeSeriesTable
 from rmq.observe.departures import Departures
 from rmq.observe.events import Events
+from rmq.observe.failures import ServiceFailures
 from rmq.observe.group_progress import GroupProgress
 from rmq.observe.machine import DeadLetters, LogGrowth, SenderClocks
 from rmq.observe.queries import ListOrder
@@ -50,6 +51,7 @@ class MonitorState:
         self.log_growth = LogGrowth()
         self.sender_clocks = SenderClocks()
         self.dead_letters = DeadLetters()
+        self.failures = ServiceFailures()
         self.events = Events()
         self.group_lags = TimeSeriesTable()
         """The lag of groups over the last hour."""

@@ -225,4 +225,5 @@ def take_snapshot(broker: MonitoredBroker, watch: MonitorState) -> BrokerSnapsho
         if replica is None or replica.is_following
         else replica.state or "it has no connection to its master",
         connections=(watch.connection_count(), broker.config.max_connections),
+        failures=watch.failures.all(),
     )

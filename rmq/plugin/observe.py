@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 from rmq.protocol.bodies.statistics import BrokerStatsData
+from rmq.protocol.records import StoredMessage
 from rmq.store.queues.consume_queues import QueueKey
 
 
@@ -92,8 +93,26 @@ class DeadLetters(Protocol):
         """Leave out the offsets that were sent again."""
 
 
+class Failures(Protocol):
+    """Records that services could not handle."""
+
+    def skip_on_error(
+        self, service: str, record: StoredMessage | str
+    ) -> AbstractContextManager[None, bool]:
+        """Pass a record, or a place, if the block fails; let a busy store through."""
+
+    def add_record(
+        self, service: str, record: StoredMessage | str, error: Exception
+    ) -> None:
+        """Log and count a record, or a place, that a service passes."""
+
+
 class Monitor(Protocol):
     """The problems of a broker, and views for the console."""
+
+    @property
+    def failures(self) -> Failures:
+        """Records that services could not handle, which make a problem."""
 
     @property
     def dead_letters(self) -> DeadLetters:

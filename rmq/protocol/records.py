@@ -6,7 +6,7 @@ hexadecimal: 32 or 56 characters.
 """
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 __all__ = [
     "RecordView",
     "StoredMessage",
+    "decode_each",
+    "decode_or_error",
     "decode_stored",
     "decode_stored_at",
     "encode_stored",
@@ -166,6 +168,56 @@ def decode_stored_at(data: "bytes | MappedFile", position: int) -> StoredMessage
         )
     except ValueError as error:
         raise RemoteProtocolError(str(error)) from error
+
+
+def decode_or_error(
+    data: bytes, position: int
+) -> tuple[StoredMessage, RemoteProtocolError | None]:
+    """Read one of several records, for a reader that passes those with wrong bytes.
+
+    Such a record comes with the error and has only the numbers of its head; it ends at
+    its size, or with the data. Less than a head raises the error.
+    """
+    try:
+        return decode_stored_at(data, position), None
+    except RemoteProtocolError as error:
+        left = len(data) - position
+        if left < _RECORD_HEAD.size:
+            raise
+        size, magic, crc, queue_id, flag, queue_offset, physical_offset, *rest = (
+            _RECORD_HEAD.unpack_from(data, position)
+        )
+        head = StoredMessage(
+            size=size if _RECORD_HEAD.size <= size <= left else left,
+            magic=magic,
+            body_crc=crc,
+            queue_id=queue_id,
+            flag=flag,
+            queue_offset=queue_offset,
+            physical_offset=physical_offset,
+            sys_flag=rest[0],
+            born_timestamp=rest[1],
+            born_host=b"",
+            store_timestamp=0,
+            store_host=b"",
+            reconsume_times=0,
+            prepared_transaction_offset=0,
+            body=b"",
+            topic="",
+            properties_text="",
+        )
+        return head, error
+
+
+def decode_each(
+    data: bytes,
+) -> Iterator[tuple[StoredMessage, RemoteProtocolError | None]]:
+    """Yield records one after another, each as `decode_or_error` reads it."""
+    position = 0
+    while position < len(data):
+        record, error = decode_or_error(data, position)
+        yield record, error
+        position += record.size
 
 
 def encode_stored(record: StoredMessage) -> bytes:

@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 
+from rmq.observe.failures import ServiceFailure
 from rmq.observe.findings import (
     MAX_PROBLEMS,
     BrokerSnapshot,
@@ -163,3 +164,13 @@ def test_a_group():
     facts = msgspec.structs.replace(facts, queues=(waits,))
     (problem,) = group_problems(facts)
     assert (problem.subject, problem.group, problem.kind) == ("G", "G", "nobody")
+
+
+def test_a_service_passed_records_and_began_again():
+    failure = ServiceFailure("timer", 2, "offset 5: error('x')", "0A", 3, "error('y')")
+    passed, again = found(failures=[failure])
+    assert passed.level == again.level == "bad"
+    assert "timer could not handle 2 messages" in passed.message
+    assert "offset 5: error('x')" in passed.message
+    assert passed.command == "rmq admin queryMsgById -i 0A"
+    assert "failed and began again (3 since the start): error('y')" in again.message

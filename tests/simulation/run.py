@@ -9,10 +9,13 @@ import traceback
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NoReturn
+from unittest.mock import patch
 
 import trio
 
 from rmq.core.errors import RmqError
+from rmq.observe.failures import ServiceFailures
 from tests.history import Fault, History, Read
 from tests.simulation import loads, turns
 from tests.simulation.clients import (
@@ -33,6 +36,11 @@ SHOWN_S = 90.0
 
 MOST = 5
 """Faults of one kind that are printed."""
+
+
+def _fail(_self: ServiceFailures, service: str, *_: object) -> NoReturn:
+    """Let a service end its broker here: a real one passes the record, or goes on."""
+    raise AssertionError(f"the service {service} failed")
 
 
 @dataclass
@@ -90,7 +98,8 @@ class Simulation:
     def run(self) -> Result:
         """Run it; a node that ends by an error is a fault."""
         try:
-            turns.run(self._main, self._library, self._seed, self._check_positions)
+            with patch.multiple(ServiceFailures, add_record=_fail, add_stop=_fail):
+                turns.run(self._main, self._library, self._seed, self._check_positions)
         except Exception as error:
             self.result.faults.append("".join(traceback.format_exception(error)))
         self.result.disturbances = self._disturbances.count

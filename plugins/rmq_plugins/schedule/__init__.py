@@ -16,4 +16,4 @@ def rmq_setup(broker: BrokerContext, register: Register) -> None:
     register.interceptor({DELAY}, deliveries.divert_delayed)
     register.copied_table(RequestCode.GET_ALL_DELAY_OFFSET, deliveries.offsets.copy)
     register.arrivals(deliveries.on_arrivals)
-    register.service(deliveries.run, masters_only=True)
+    register.service(deliveries.run, masters_only=True, restart=True)

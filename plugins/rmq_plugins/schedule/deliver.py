@@ -21,7 +21,7 @@ from rmq.plugin import BrokerContext, Foreign, GetStatus, PutStatus, QueueOffset
 from rmq.plugin.native import QueueTail
 from rmq.protocol import properties as names
 from rmq.protocol.message import Message
-from rmq.protocol.records import StoredMessage, decode_stored_at
+from rmq.protocol.records import StoredMessage, decode_or_error
 from rmq.protocol.topics import SCHEDULE_TOPIC, TRANS_HALF_TOPIC, is_topic
 from rmq_plugins.schedule.levels import DelayOffsets
 
@@ -53,6 +53,7 @@ class Deliveries:
         self._append = broker.put.append
         self._arrivals = broker.arrivals
         self._topics = broker.topics
+        self._failures = broker.monitor.failures
         self._clock = broker.clock
         self._next_turn = broker.next_turn
         self._delays_ms = broker.store_config.delay_table()
@@ -168,12 +169,12 @@ class Deliveries:
             if copied is not None:
                 position, offset = copied
                 continue
-            record = decode_stored_at(records, position)
+            record, error = decode_or_error(records, position)
             due_ms = record.store_timestamp + delay_ms
             if now_ms < due_ms <= now_ms + delay_ms:
                 self.due_ms[level] = due_ms
                 break
-            if not self._store_again(record):
+            if not self._deliver_one(record, error):
                 self.due_ms[level] = now_ms + RETRY_MS
                 break
             offset = record.queue_offset + 1
@@ -183,6 +184,14 @@ class Deliveries:
             self.offsets.set(level, offset)
             self._arrivals.flush()
         return offset - first
+
+    def _deliver_one(self, record: StoredMessage, error: Exception | None) -> bool:
+        """Store a message in its own topic, or pass it; False if the store is busy."""
+        with self._failures.skip_on_error("schedule", record):
+            if error is not None:
+                raise error
+            return self._store_again(record)
+        return True
 
     def _skip_missing(self, level: int, offset: int, following: int, high: int) -> None:
         """Skip missing entries; remove the due time of a level without messages."""

@@ -36,7 +36,7 @@ def rmq_setup(broker: BrokerContext, register: Register) -> None:
     deliveries = Deliveries(broker)
     if timer.is_open:
         register.arrivals(deliveries.on_arrivals)
-        register.service(deliveries.run, masters_only=True)
+        register.service(deliveries.run, masters_only=True, restart=True)
         register.on_stop(deliveries.stop)
     register.handlers(create_recalls, {RequestCode.RECALL_MESSAGE: "recall"})
     progress = Progress(broker, deliveries)

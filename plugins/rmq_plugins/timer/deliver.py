@@ -29,7 +29,7 @@ from rmq.plugin import (
 )
 from rmq.plugin.native import QueueTail, java_hash
 from rmq.protocol import properties as names
-from rmq.protocol.records import StoredMessage, decode_stored_at
+from rmq.protocol.records import StoredMessage, decode_or_error
 from rmq.protocol.topics import TIMER_TOPIC, TRANS_HALF_TOPIC, is_topic
 
 logger = logging.getLogger(__name__)
@@ -70,6 +70,7 @@ class Deliveries:
         self._config = broker.store_config
         self._messages = broker.messages
         self._timer = broker.timer
+        self._failures = broker.monitor.failures
         self._append = broker.put.append
         self._copies = broker.copies
         self._targets: dict[bytes, QueueTail] = {}
@@ -180,10 +181,13 @@ class Deliveries:
                     for topic, count in topics:
                         self._count_enqueued(topic, count)
                     continue
-                record = decode_stored_at(records, position)
-                unmarked = (
-                    None if self._enqueue_record(record) else _unit_fields(record)
-                )
+                record, error = decode_or_error(records, position)
+                unmarked = _unit_fields(record)
+                with self._failures.skip_on_error("timer", record):
+                    if error is not None:
+                        raise error
+                    if self._enqueue_record(record):
+                        unmarked = None
                 timer.move(queue_offset=record.queue_offset + 1)
                 position += record.size
                 one_by_one += 1
@@ -303,15 +307,19 @@ class Deliveries:
         wanted = array("q") if recalled else part
         records, added, topics = self._timer.due_records(wanted)
         times = slot * self._precision_ms, (slot + 1) * self._precision_ms
-        done = 0
+        done = copied = 0
         while done < len(part):
-            copied = self._copies.put_timed(self._targets, records, added, done, times)
+            with self._failures.skip_on_error("timer", f"the slot at {times[0]} ms"):
+                copied = self._copies.put_timed(
+                    self._targets, records, added, done, times
+                )
             if copied:
                 self._count_dequeued(topics[done : done + copied])
                 done += copied
             if done < len(part):
                 await self._deliver_until_stored(slot, part[done], recalled)
                 done += 1
+            copied = 0
 
     def _count_dequeued(self, topic_hashes: Iterable[int]) -> None:
         """Count messages that left the slot."""
@@ -327,6 +335,14 @@ class Deliveries:
             await trio.sleep(RETRY_S)
 
     def _deliver_one(self, slot: int, position: int, recalled: set[str]) -> bool:
+        """Deliver the message of one unit, or pass it; False if the store is busy."""
+        with self._failures.skip_on_error(
+            "timer", f"position {position} of the timer log"
+        ):
+            return self._deliver_unit(slot, position, recalled)
+        return True
+
+    def _deliver_unit(self, slot: int, position: int, recalled: set[str]) -> bool:
         """Deliver the message of one unit; False if the store is busy."""
         unit = self._timer.log.unit_at(position)
         rolls = unit is not None and bool(unit.bits & _ROLLS)

@@ -38,6 +38,6 @@ def rmq_setup(broker: BrokerContext, register: Register) -> None:
     )  # a delay comes after
     register.facts("transactions", read_facts)
     register.facts("openTransactions", lambda: {"offsets": log.open_offsets()})
-    register.service(checker.run, masters_only=True)
-    register.service(log.ops.write_periodically, masters_only=True)
+    register.service(checker.run, masters_only=True, restart=True)
+    register.service(log.ops.write_periodically, masters_only=True, restart=True)
     register.on_stop(log.ops.write_ended)

@@ -50,6 +50,7 @@ class Checker:
         self._broker = broker
         self.log = log
         self._producers = broker.producers
+        self._failures = broker.monitor.failures
         self._arrivals = broker.arrivals
         self._clock = broker.clock
         self._next_turn = broker.next_turn
@@ -88,9 +89,20 @@ class Checker:
         log = self.log
         if log.skip_ended(ENDED_STEPS):
             return True
-        record = log.read_head()
-        if record is None:
+        head = log.read_head()
+        if head is None:
             return False
+        record, error = head
+        with self._failures.skip_on_error("transaction", record):
+            if error is not None:
+                raise error
+            return self._check_head(record, start_ms)
+        log.advance()
+        return True
+
+    def _check_head(self, record: StoredMessage, start_ms: int) -> bool:
+        """Examine the half message at the progress; False ends the round."""
+        log = self.log
         live = log.live_offset(record)
         if live != record.queue_offset or live in log.ops:
             log.advance()

@@ -35,7 +35,7 @@ from rmq.protocol.flags import (
     TRANSACTION_MASK,
 )
 from rmq.protocol.message import Message
-from rmq.protocol.records import StoredMessage, decode_stored
+from rmq.protocol.records import StoredMessage, decode_or_error
 from rmq.protocol.topics import (
     TRANS_CHECK_MAX_TIME_TOPIC,
     TRANS_HALF_TOPIC,
@@ -127,14 +127,17 @@ class HalfLog:
         record = self._messages.vouched_at(PhysicalOffset(physical_offset))
         return record if record is not None and record.topic == topic else None
 
-    def read_head(self) -> StoredMessage | None:
-        """Return the half at `progress`; skip those that the store has deleted."""
+    def read_head(self) -> tuple[StoredMessage, Exception | None] | None:
+        """Return the half at `progress`, with the error if it has wrong bytes.
+
+        It skips those that the store has deleted.
+        """
         while self.has_pending:
             found = self._messages.get(
                 TRANS_HALF_TOPIC, 0, QueueOffset(self.progress), 1
             )
             if found.status is GetStatus.FOUND:
-                return decode_stored(found.body)[0]
+                return decode_or_error(found.body, 0)
             if found.next_begin_offset <= self.progress:
                 return None
             self.progress = found.next_begin_offset

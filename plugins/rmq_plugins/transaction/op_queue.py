@@ -8,6 +8,7 @@ commits there later, together. After a crash, `HalfLog` finds the commits that c
 after the last op message in the log.
 """
 
+import re
 from collections import deque
 from collections.abc import Iterator
 from typing import Final
@@ -17,12 +18,13 @@ import trio
 from rmq.plugin import BrokerContext, GetStatus, PutStatus, QueueOffset
 from rmq.protocol import properties as names
 from rmq.protocol.message import Message
-from rmq.protocol.records import StoredMessage, decode_stored
+from rmq.protocol.records import StoredMessage, decode_each
 from rmq.protocol.topics import TRANS_OP_HALF_TOPIC
 
 GROUP: Final = "CID_RMQ_SYS_TRANS"
 
 _READ: Final = 32
+_OFFSET: Final = re.compile(rb"\b[0-9]{1,18}\b")
 _ENDED_TAG: Final = "d"
 
 
@@ -113,7 +115,7 @@ class OpQueue:
         physical_offset = 0
         begin = max(0, self._offsets.query(GROUP, TRANS_OP_HALF_TOPIC, 0))
         for op in records_from(self._broker, TRANS_OP_HALF_TOPIC, begin):
-            offsets = [int(n) for n in op.body.decode().split(",") if n.isdecimal()]
+            offsets = [int(n) for n in _OFFSET.findall(op.body)]
             self._ended.update(n for n in offsets if n >= progress)
             self._written.append((op.queue_offset, max(offsets, default=-1)))
             physical_offset = op.physical_offset
@@ -127,7 +129,11 @@ def records_from(
     while True:
         found = broker.messages.get(topic, 0, QueueOffset(offset), _READ)
         if found.status is GetStatus.FOUND:
-            yield from decode_stored(found.body)
+            for record, error in decode_each(found.body):
+                if error is None:
+                    yield record
+                else:
+                    broker.monitor.failures.add_record("transaction", record, error)
         elif found.next_begin_offset <= offset:
             return
         offset = found.next_begin_offset

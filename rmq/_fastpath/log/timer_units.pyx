@@ -9,7 +9,7 @@ to the thread that owns the store.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
-from libc.stdint cimport INT32_MAX, INT32_MIN, int32_t, int64_t, uint8_t, uint64_t
+from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint64_t
 from libc.string cimport memchr, memcmp
 
 from rmq._fastpath.bytes.ascii cimport is_literal, put_integer, put_literal
@@ -30,6 +30,7 @@ cdef enum:
     DIGITS_LIMIT = 18
     WALK_LIMIT = 2048
     ADDED_LIMIT = 80            # bytes of the properties of a delivered message
+    DAY_MS = 86_400_000
 
 
 cdef struct WaitingText:        # from the properties of a waiting message
@@ -203,7 +204,7 @@ def add_units(  # tidy: long — one loop: what is checked, written and counted
         delay_ms = slot * precision_ms - unit.written_ms
         if (
             entry is None or not first_slot <= slot < end_slot
-            or not INT32_MIN <= delay_ms <= INT32_MAX
+            or not -DAY_MS < delay_ms <= INT32_MAX
         ):
             break
         last = file.base_offset + file._write_position

@@ -6,7 +6,7 @@ Folder `timerlog`, files as in `mapped_files.py`.  A unit has 52 bytes, big-endi
     4   i64  position of the unit before it of the same slot, -1 for the first
     12  i32  bits: 1 always, 2 the message rolls on, 4 it recalls another
     16  i64  when it was written, in ms, a multiple of the precision
-    24  i32  delay from then to the slot's time, in ms
+    24  i32  delay from then to the slot's time, in ms; -1 day in a mark
     28  i64  offset of the record in the commit log
     36  i32  size of the record
     40  i32  hash of the record's own topic
@@ -37,7 +37,10 @@ PLAIN: Final = 1
 ROLLS: Final = 2
 RECALLS: Final = 4
 WINDOW_SIZE: Final = 1 << 20
+MARK_DELAY_MS: Final = -86_400_000
+"""A unit with this delay waits for nothing: it only marks its record as taken."""
 
+_MAX_DELAY_MS: Final = (1 << 31) - 1
 _UNIT: Final = struct.Struct(">iqiqiqiiq")
 _FILLER: Final = struct.Struct(">iqI")
 FILLER_SIZE: Final = _FILLER.size
@@ -65,9 +68,27 @@ class TimerUnit(NamedTuple):
         """Time of the slot that it is in."""
         return self.written_ms + self.delay_ms
 
+    @property
+    def is_mark(self) -> bool:
+        """Whether it only marks its record as taken."""
+        return self.delay_ms == MARK_DELAY_MS
+
     def encode(self) -> bytes:
         """Return the bytes of the unit."""
         return _UNIT.pack(UNIT_SIZE, *self, 0)
+
+
+def write_time(slot_ms: int, now_ms: int, precision_ms: int) -> int:
+    """Return `now_ms`, or the nearest time from which the delay to the slot fits.
+
+    All three are multiples of the precision. The clock may have been set by decades.
+
+    >>> write_time(60_000, 0, 1_000), write_time(0, 86_400_000, 1_000)
+    (0, 86399000)
+    """
+    longest_ms = _MAX_DELAY_MS // precision_ms * precision_ms
+    shortest_ms = MARK_DELAY_MS + precision_ms
+    return slot_ms - max(shortest_ms, min(slot_ms - now_ms, longest_ms))
 
 
 def whole_units(data: bytes) -> Iterator[TimerUnit]:

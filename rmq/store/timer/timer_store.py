@@ -32,8 +32,9 @@ from rmq.store.durability import Durability
 from rmq.store.queues.consume_queues import ConsumeQueues
 from rmq.store.reader import StoreReader
 from rmq.store.signals import StoreSignals
-from rmq.store.timer.checkpoint import TimerCheckpoint
+from rmq.store.timer.checkpoint import ClockReturn, TimerCheckpoint, add_return
 from rmq.store.timer.log import (
+    MARK_DELAY_MS,
     NO_UNIT,
     PLAIN,
     RECALLS,
@@ -42,6 +43,7 @@ from rmq.store.timer.log import (
     WINDOW_SIZE,
     TimerLog,
     TimerUnit,
+    write_time,
 )
 from rmq.store.timer.wheel import TimerWheel
 
@@ -49,7 +51,6 @@ logger = logging.getLogger(__name__)
 
 Step = Callable[[], object]
 
-DAY_MS: Final = 86_400_000
 CRASH_MS: Final = 2_000
 """A Java broker that crashed may have recorded deliveries that its disk never got."""
 
@@ -103,6 +104,8 @@ class TimerStore:
         """Records of the queue before the first and slots before the second were
         delivered by an earlier run, or another broker."""
 
+        self._returns: tuple[ClockReturn, ...] = ()
+
         self._known: set[int] = set()
         """Offsets of records after `queue_offset` that have a unit already."""
 
@@ -122,6 +125,10 @@ class TimerStore:
             check.read_ms = max(0, check.read_ms - CRASH_MS)
         self.read_slot = check.read_ms // self.precision_ms
         self._taken_before = check.master_queue_offset, self.read_slot
+        self._returns = tuple(
+            each._replace(log_end=min(each.log_end, self._commit_log.end_offset))
+            for each in check.returns
+        )
         self.log.load()
         newest = self._build(notes)
         self._find_queue_offset(check, newest)
@@ -149,7 +156,11 @@ class TimerStore:
             newest = position, unit
             end = position + UNIT_SIZE
             number = unit.slot_ms // precision_ms
-            if number < read_slot:
+            if (
+                number < read_slot
+                or unit.is_mark
+                or self._is_returned(unit.offset, unit.slot_ms)
+            ):
                 continue
             recalls = is_recall(unit.bits)
             wheel.add(number, position, recalls=recalls)
@@ -161,6 +172,10 @@ class TimerStore:
                 "where no unit follows; the records of the timer's queue replace it"
             )
         return newest
+
+    def _is_returned(self, offset: int, slot_ms: int) -> bool:
+        """Whether a record was delivered before the clock was set back."""
+        return any(each.is_delivered(offset, slot_ms) for each in self._returns)
 
     def _find_queue_offset(
         self, check: TimerCheckpoint, newest: tuple[int, TimerUnit] | None
@@ -186,7 +201,7 @@ class TimerStore:
             unit = self.log.unit_at(position)
             if unit is None or unit.offset < begin:
                 return
-            if not is_mark(unit):
+            if not unit.is_mark:
                 self._known.add(unit.offset)
             position = self.log.position_before(position)
 
@@ -196,7 +211,9 @@ class TimerStore:
             self._known.discard(offset)
             return True
         end_offset, end_slot = self._taken_before
-        return queue_offset < end_offset and slot < end_slot
+        return queue_offset < end_offset and (
+            slot < end_slot or self._is_returned(offset, slot * self.precision_ms)
+        )
 
     # -- while it runs
 
@@ -207,12 +224,15 @@ class TimerStore:
         """
         offset, size, topic_hash = record
         precision_ms = self.precision_ms
-        now_ms = self._clock.now_ms() // precision_ms * precision_ms
+        slot_ms, now_ms = slot * precision_ms, self._clock.now_ms()
+        written_ms = write_time(
+            slot_ms, now_ms // precision_ms * precision_ms, precision_ms
+        )
         unit = TimerUnit(
             self.wheel.last_of(slot),
             unit_bits,
-            now_ms,
-            slot * precision_ms - now_ms,
+            written_ms,
+            slot_ms - written_ms,
             offset,
             size,
             topic_hash,
@@ -264,7 +284,7 @@ class TimerStore:
         """Note for a Java broker that this record, which got no unit, is taken."""
         precision_ms = self.precision_ms
         now_ms = self._clock.now_ms() // precision_ms * precision_ms
-        unit = TimerUnit(NO_UNIT, PLAIN, now_ms, -DAY_MS, *record)
+        unit = TimerUnit(NO_UNIT, PLAIN, now_ms, MARK_DELAY_MS, *record)
         self.log.append(unit)
         self._signals.timer_changed()
 
@@ -279,11 +299,16 @@ class TimerStore:
             self._signals.timer_changed()
 
     def follow_clock(self, slot: int) -> None:
-        """Note that nothing waits for a slot before this, the present one.
+        """Record that nothing waits for a slot before this, the present one.
 
-        Also back, if the clock was set back: messages for slots that have passed wait
-        for them again.
+        Also back, if the clock was set back: new messages for slots that have passed
+        wait for them again.
         """
+        if slot < self.read_slot:
+            begin = self._reads.physical_at(TIMER_TOPIC, 0, self.queue_offset)
+            log_end = begin if begin >= 0 else self._commit_log.end_offset
+            here = ClockReturn(log_end, self.read_slot * self.precision_ms)
+            self._returns = add_return(self._returns, here)
         if slot != self.read_slot:
             self.read_slot = slot
             self._signals.timer_changed()
@@ -328,7 +353,7 @@ class TimerStore:
 
     def flush_steps(self) -> Generator[Step]:
         """Make the present state durable; yields the parts that block."""
-        state = self.read_slot * self.precision_ms, self.queue_offset
+        state = self._delivery_state()
         if self._positions.durable.value < self._commit_log.end_offset:
             yield self._durability.flush
         yield self.log.flush
@@ -337,9 +362,19 @@ class TimerStore:
         if self._flushes % DROP_EVERY == 0:
             yield from self._drop_steps()
 
-    def _save(self, read_ms: int, queue_offset: int, log_flushed: int) -> None:
+    def _delivery_state(self) -> tuple[int, tuple[ClockReturn, ...], int]:
+        """Return what the checkpoint has of the present state, in `_save`'s order."""
+        return self.read_slot * self.precision_ms, self._returns, self.queue_offset
+
+    def _save(
+        self,
+        read_ms: int,
+        returns: tuple[ClockReturn, ...],
+        queue_offset: int,
+        log_flushed: int,
+    ) -> None:
         check = self.checkpoint
-        check.read_ms = read_ms
+        check.read_ms, check.returns = read_ms, returns
         check.queue_offset = check.master_queue_offset = queue_offset
         check.log_flushed = log_flushed
         check.counter += 1
@@ -369,8 +404,7 @@ class TimerStore:
             if is_clean:
                 self.log.flush()
                 self.wheel.save(self._wheel_path)
-                state = self.read_slot * self.precision_ms, self.queue_offset
-                self._save(*state, self.log.end_offset)
+                self._save(*self._delivery_state(), self.log.end_offset)
         except OSError as error:
             logger.error("the next start reads more of the timer log: %s", error)
         finally:
@@ -396,8 +430,3 @@ class TimerStore:
 def is_recall(bits: int) -> bool:
     """Whether a unit recalls another message when its slot is due."""
     return bool(bits & RECALLS) and not bits & ROLLS
-
-
-def is_mark(unit: TimerUnit) -> bool:
-    """Whether a unit only marks its record as taken."""
-    return unit.delay_ms == -DAY_MS

@@ -3,7 +3,12 @@
 import pytest
 
 from rmq.store.allocate import FileAllocator
-from rmq.store.timer.checkpoint import TimerCheckpoint
+from rmq.store.timer.checkpoint import (
+    MAX_RETURNS,
+    ClockReturn,
+    TimerCheckpoint,
+    add_return,
+)
 from rmq.store.timer.log import UNIT_SIZE, TimerLog, TimerUnit
 from rmq.store.timer.wheel import FILE_SIZE, TimerWheel, read_wheel
 from tests.golden.recordings import copy_store
@@ -139,3 +144,17 @@ def test_java_s_checkpoint_is_read_and_written_byte_by_byte(tmp_path):
     path.write_bytes(b"short")
     assert TimerCheckpoint.load(path) is None
     assert TimerCheckpoint.load(tmp_path / "absent") is None
+
+
+def test_returns_of_the_clock_are_saved_after_java_s_fields(tmp_path):
+    """A Java broker writes zeros there; only the newest returns have room."""
+    check = TimerCheckpoint(read_ms=1_000)
+    for number in range(1, 80):
+        returned = ClockReturn(number, 100_000 - number)
+        check.returns = add_return(check.returns, returned)
+    check.save(tmp_path / "timercheck")
+    loaded = TimerCheckpoint.load(tmp_path / "timercheck")
+    assert loaded == check
+    assert len(loaded.returns) == MAX_RETURNS
+    check.returns = add_return(check.returns, ClockReturn(90, 100_000))
+    assert check.returns == (ClockReturn(90, 100_000),)

@@ -63,8 +63,8 @@ def rmq_setup(broker: BrokerContext, register: Register) -> None:
     register.arrivals(lite.on_arrivals)
     register.on_close(lite.drop)
     register.on_stop(lite.stop)
-    register.service(lite.serve, masters_only=True)
-    register.service(lite.expire)
+    register.service(lite.serve, masters_only=True, restart=True)
+    register.service(lite.expire, restart=True)
 
 
 def set_lite_queue(message: Message) -> None:

@@ -49,8 +49,8 @@ def rmq_setup(broker: BrokerContext, register: Register) -> None:
     register.arrivals(pop.on_arrivals)
     register.on_close(pop.drop)
     register.on_stop(pop.stop)
-    register.service(pop.serve_held_pops, masters_only=True)
-    register.service(pop.revive, masters_only=True)
+    register.service(pop.serve_held_pops, masters_only=True, restart=True)
+    register.service(pop.revive, masters_only=True, restart=True)
     register.facts("pop", pop.facts)
     register.pop_progress(pop.find_popped_offset)
 

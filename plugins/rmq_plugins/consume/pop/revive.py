@@ -31,7 +31,7 @@ from rmq.plugin.native import AckMarks
 from rmq.protocol import properties as names
 from rmq.protocol.bodies.pop import AckRecord, CheckpointRecord
 from rmq.protocol.inner_batch import inner_messages
-from rmq.protocol.records import StoredMessage, decode_stored
+from rmq.protocol.records import StoredMessage, decode_each, decode_stored
 from rmq_plugins.consume.pop.checkpoints import (
     MAX_OF_QUEUE,
     Checkpoint,
@@ -75,6 +75,7 @@ class Reviver:
         self._durability = broker.durability
         self._positions = broker.positions
         self._timer = broker.timer
+        self._failures = broker.monitor.failures
         self._topics = broker.topics
         self._groups = broker.groups
         self._offsets = broker.offsets
@@ -297,6 +298,14 @@ class Reviver:
         return True
 
     def _revive_one(self, checkpoint: Checkpoint, offset: int) -> bool:
+        """Store one message again, or pass it; False if the store is busy."""
+        queue = checkpoint.queue
+        place = f"queue offset {offset} of {Foreign(queue.topic)}/{queue.queue_id}"
+        with self._failures.skip_on_error("POP", place):
+            return self._store_again(checkpoint, offset)
+        return True
+
+    def _store_again(self, checkpoint: Checkpoint, offset: int) -> bool:
         """Store one message again if it exists; False if the store is busy."""
         for record in self._messages_at(checkpoint, offset):
             result = self._records.put_retry(record, checkpoint)
@@ -357,10 +366,13 @@ class Reviver:
             topic, queue_id, QueueOffset(progress.next_offset), BATCH
         )
         if found.status is GetStatus.FOUND:
-            for record in decode_stored(found.body):
-                progress.open.append(
-                    (record.queue_offset, self._read_record(record, queue_id))
-                )
+            for record, error in decode_each(found.body):
+                checkpoint = None
+                with self._failures.skip_on_error("POP", record):
+                    if error is not None:
+                        raise error
+                    checkpoint = self._read_record(record, queue_id)
+                progress.open.append((record.queue_offset, checkpoint))
         if found.next_begin_offset <= progress.next_offset:
             return False
         progress.next_offset = found.next_begin_offset
