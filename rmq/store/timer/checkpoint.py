@@ -78,7 +78,9 @@ class TimerCheckpoint(msgspec.Struct):
         rest = data[_FIELDS.size :][: size - size % _RETURN.size]
         found = map(ClockReturn._make, _RETURN.iter_unpack(rest))
         returns = tuple(each for each in found if each.log_end > 0)
-        return cls(*_FIELDS.unpack_from(data), returns)
+        check = cls(*_FIELDS.unpack_from(data))
+        check.returns = returns
+        return check
 
     def encode(self) -> bytes:
         """Return the bytes with a meaning: 56, and the returns."""
