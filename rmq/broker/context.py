@@ -27,6 +27,7 @@ from rmq.cluster.group_role import GroupRole
 from rmq.cluster.local_commits import LocalCommits
 from rmq.cluster.replication import Replication
 from rmq.config.broker import BrokerConfig
+from rmq.config.json_table import JsonTable
 from rmq.core.clock import Clock
 from rmq.core.errors import RequestRejected
 from rmq.observe.monitor import Monitor
@@ -102,6 +103,14 @@ class BrokerContext(Struct, eq=False, kw_only=True):
     def config_folder(self) -> Path:
         """The folder of tables, in the data directory."""
         return self.store.directory.config
+
+    @property
+    def table_losses(self) -> list[str]:
+        """Changes that torn tables have lost at the start."""
+        own: list[JsonTable] = [self.topics, self.offsets, self.local_commits]
+        own += [self.groups, self.audit, self.filters, self.queue_mappings]
+        own += [table for table, _ in self.registered.tables]
+        return [table.loss for table in own if table.loss]
 
     @property
     def messages(self) -> StoreReader:

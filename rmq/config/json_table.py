@@ -1,9 +1,8 @@
 """JsonTable: a table in memory and in one of RocketMQ's JSON files.
 
-Layout: the text of the table; `<name>.bak` in the same folder holds the text before.
-Crash contract: that of `rmq/core/files.py`.
-An unreadable file is renamed to `<name>.bad`, and the `.bak` is read instead. If both
-are unreadable, the process does not start.
+Layout, seal, older versions, crash contract: see `table_file.py`.
+A start takes an older version for a torn file, which is renamed to `<name>.bad`. If all
+versions are torn, the process does not start.
 """
 
 import logging
@@ -16,9 +15,9 @@ from typing import Any, Final, TypeVar
 
 import trio
 
+from rmq.config.table_file import SEAL_NAME, TableFile, date_of, find_tear
 from rmq.core.clock import Clock
 from rmq.core.errors import RemoteProtocolError, RequestRejected, StoreError
-from rmq.core.files import replace_file
 from rmq.core.threads import in_thread
 from rmq.protocol import fastjson
 from rmq.protocol.bodies import Body
@@ -62,6 +61,10 @@ class JsonTable(ABC):
 
     def __init__(self, path: Path, clock: Clock) -> None:
         self._path = path
+        self._file = TableFile(path)
+        self.loss = ""
+        """A sentence about changes that a torn file has lost at the start; or empty."""
+
         self._clock = clock
         self.data_version = DataVersion()
         self.changed = trio.Event()
@@ -79,28 +82,41 @@ class JsonTable(ABC):
         """Return the content of the file."""
 
     def load(self) -> None:
-        """Read the file, or its backup; an absent one is an empty table."""
-        backup = self._path.with_suffix(self._path.suffix + ".bak")
-        for path in (self._path, backup):
+        """Read the newest whole version; without a file the table is empty.
+
+        StoreError if there are files, and all of them are torn: they stay as they are.
+        """
+        problems: list[str] = []
+        for path in (self._path, *self._file.versions()):
             try:
                 text = path.read_bytes()
             except FileNotFoundError:
                 continue
-            if not text.strip():
-                continue
             problem = self._try_read(text)
             if problem is None:
-                if path == backup:
-                    logger.warning("%s: used the backup %s", self._path, path.name)
+                if path != self._path and problems:
+                    self._use_older(path, text, problems)
                 return
-            if path == backup:
-                raise StoreError(
-                    f"{path}: {problem}; repair it, or remove it to start without the "
-                    "table"
-                )
-            bad = self._path.with_suffix(self._path.suffix + ".bad")
+            problems.append(f"{path}: {problem}")
+        if problems:
+            raise StoreError(
+                f"{'; '.join(problems)}; repair the newest of these files, or remove "
+                "them all to start without the table"
+            )
+
+    def _use_older(self, path: Path, text: bytes, problems: list[str]) -> None:
+        """Keep the torn file aside, and report what is lost."""
+        for problem in problems:
+            logger.error("%s", problem)
+        if self._path.exists():
+            bad = self._path.with_name(self.file_name + ".bad")
             self._path.rename(bad)
-            logger.error("%s: %s; it was moved to %s", self._path, problem, bad.name)
+            logger.error("%s was moved to %s", self._path, bad.name)
+        self.loss = (
+            f"{self.file_name} was damaged. The broker reads {path.name}, which was "
+            f"saved {date_of(text)}. Later changes are lost"
+        )
+        logger.warning("%s: used the backup %s: %s", self._path, path.name, self.loss)
 
     def follow(self) -> bool:
         """Read the file if its owner, another process or object, has replaced it.
@@ -125,10 +141,14 @@ class JsonTable(ABC):
         return True
 
     def _try_read(self, text: bytes) -> str | None:
+        tear = find_tear(text)
+        if tear is not None:
+            return tear
         try:
             value = fastjson.load_json(text)
             if not isinstance(value, dict):
                 return "not a JSON object"
+            value.pop(SEAL_NAME, None)
             self._read(value)
         except (RemoteProtocolError, RequestRejected) as error:
             return str(error)
@@ -234,6 +254,4 @@ class JsonTable(ABC):
 
     def write(self, pieces: Iterable[bytes]) -> None:
         """Save a text; it blocks: call it from a worker thread."""
-        text = b"".join(pieces)
-        assert text, f"{self._path}: an empty table is still a JSON object"
-        replace_file(self._path, text, backup=True)
+        self._file.write(pieces, self._clock.now_ms())

@@ -103,6 +103,10 @@ class BrokerView(Protocol):
     replication: Replication
 
     @property
+    def table_losses(self) -> Sequence[str]:
+        """Changes that torn tables have lost at the start."""
+
+    @property
     def next_turn(self) -> Callable[[], Awaitable[None]]:
         """A long task awaits it now and then, so that other tasks can run."""
 

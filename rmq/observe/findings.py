@@ -133,6 +133,9 @@ class BrokerSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     not_following: str = ""
     """Why this slave does not follow its master."""
 
+    table_losses: Sequence[str] = ()
+    """Changes that torn tables have lost at the start."""
+
     connections: tuple[int, int] = (0, 0)
     """Open connections, and the limit."""
 
@@ -356,8 +359,21 @@ def _check_services(snapshot: BrokerSnapshot) -> Iterator[Problem]:
             )
 
 
+def _check_tables(snapshot: BrokerSnapshot) -> Iterator[Problem]:
+    for loss in snapshot.table_losses:
+        yield Problem(
+            level="bad",
+            kind="torn",
+            subject=snapshot.broker,
+            message=f"{loss}.",
+            action="Check the disk, and make the lost changes again; the torn file has "
+            "the ending .bad. The next start ends this problem.",
+        )
+
+
 CHECKS: Final[tuple[Callable[[BrokerSnapshot], Iterator[Problem]], ...]] = (
     _check_refusal,
+    _check_tables,
     _check_clocks,
     _check_disk,
     _check_transactions,

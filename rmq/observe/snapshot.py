@@ -224,6 +224,7 @@ def take_snapshot(broker: MonitoredBroker, watch: MonitorState) -> BrokerSnapsho
         not_following=""
         if replica is None or replica.is_following
         else replica.state or "it has no connection to its master",
+        table_losses=broker.table_losses,
         connections=(watch.connection_count(), broker.config.max_connections),
         failures=watch.failures.all(),
     )

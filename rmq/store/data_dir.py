@@ -79,6 +79,10 @@ class DataDirectory:
         os.pwrite(self._lock, _LOCK_TEXT, 0)
         _open_roots.add(key)
 
+    def has_tag_addresses(self, topic: str) -> bool:
+        """Return whether tags codes of a topic may be addresses in Java's ext files."""
+        return (self.root / "consumequeue_ext" / topic).is_dir()
+
     def release(self) -> None:
         """Release the lock; the file stays."""
         if self._lock < 0:

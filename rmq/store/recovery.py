@@ -1,6 +1,7 @@
 """Recovery: finds the true end of the log, completes every queue, reports each cut.
 
-After a clean stop it reads only the log after the last queue entry.  After a crash it
+After a clean stop it reads only the log after the last queue entry that has its record
+(`entry_check.py`).  After a crash it
 reads from the last file before which the checkpoint guarantees everything, checks every
 record's lengths, own offset and body CRC, and adds missing queue entries.  The first
 place without a record ends the log; recovery copies the data after it aside and never
@@ -12,21 +13,20 @@ import time
 
 import msgspec
 
-from rmq._fastpath.log.decode import RecordStatus, RecordView
+from rmq._fastpath.log.decode import RecordStatus
 from rmq._fastpath.log.dispatch import DispatchResult
-from rmq._fastpath.log.layout import RecordLayout
 from rmq._fastpath.log.mapped_file import MappedFile
 from rmq._fastpath.log.scan import WalkedRecord, walk_log
 from rmq.core.files import sync_directory
-from rmq.protocol.topics import is_lmq
 from rmq.store.checkpoint import Checkpoint
 from rmq.store.commit_log import CommitLog
 from rmq.store.cut import Cut, set_aside
 from rmq.store.data_dir import DataDirectory
 from rmq.store.deleted_topics import DeletedTopics
 from rmq.store.dispatch import LogDispatch, Placed
+from rmq.store.entry_check import EntryCheck, names_record
 from rmq.store.left_ring import LeftRing
-from rmq.store.queues.consume_queue import FILLER_SIZE, ConsumeQueue
+from rmq.store.queues.consume_queue import FILLER_SIZE, NO_OFFSET, ConsumeQueue
 from rmq.store.queues.consume_queues import ConsumeQueues
 from rmq.store.queues.queue_ends import QueueEnds
 from rmq.store.salvage import has_torn_end, last_record, next_record
@@ -54,6 +54,7 @@ class RecoveryReport(msgspec.Struct):
     record_count: int = 0
     entries_added: int = 0
     entries_dropped: int = 0
+    entries_corrected: int = 0
     ring_bytes: int = 0
     phases_ms: dict[str, int] = msgspec.field(default_factory=dict)
     cuts: list[Cut] = msgspec.field(default_factory=list)
@@ -115,6 +116,13 @@ class Recovery:
         self._cut_folder = directory.cut
         self._checkpoint_path = directory.checkpoint
         self._check_crc = check_crc
+        self._check = EntryCheck(
+            log.files,
+            queues,
+            tags,
+            has_addresses=directory.has_tag_addresses,
+            add_note=self._add_note,
+        )
         self._queue_ends = queue_ends
         self._deleted_topics = deleted_topics
         self._dispatch = LogDispatch(
@@ -128,6 +136,8 @@ class Recovery:
         """Recover; after it, log and queues end at the same message."""
         report = self.report
         self._clear_queues()
+        self._check.run(NO_OFFSET if report.was_clean else self._durable_offset())
+        report.entries_corrected = self._check.corrected
         report.end_phase("queues")
         report.start_offset = self._start_offset()
         status = self._walk(report.start_offset)
@@ -182,7 +192,7 @@ class Recovery:
             return
         while kept > queue.low_offset:
             start = queue.start_before(kept)
-            if self._names_record(queue, start):
+            if names_record(self._files, queue, start):
                 break
             kept = start
         if kept < queue.next_offset:
@@ -192,21 +202,6 @@ class Recovery:
         """Offset up to which the checkpoint guarantees entries; 0 if beyond the log."""
         durable = self._checkpoint.logics_physical_offset
         return durable if durable <= self._files.end_offset else 0
-
-    def _names_record(self, queue: ConsumeQueue, queue_offset: int) -> bool:
-        offset, size = queue.read_once(queue_offset)
-        if size == FILLER_SIZE:
-            return True
-        file = self._files.find(offset)
-        position = 0 if file is None else offset - file.base_offset
-        if file is None or position + RecordLayout.SYS_FLAG_AT > file.size:
-            return False
-        record = RecordView(file.read(position, RecordLayout.SYS_FLAG_AT))
-        is_there = record.size == size and record.physical_offset == offset
-        return is_there and (
-            is_lmq(queue.topic)  # its records have places of other queues
-            or (record.queue_id, record.queue_offset) == (queue.queue_id, queue_offset)
-        )
 
     def _revived_topics(self) -> set[str]:
         """Return topics whose deletion was recorded but not done: they grew after it.
@@ -255,12 +250,34 @@ class Recovery:
         dispatched = max((queue.end_physical for queue in self._queues), default=-1)
         if not files or dispatched < 0:
             return self._files.min_offset
-        if self.report.was_clean and self._files.find(dispatched) is not None:
-            return dispatched
+        if self.report.was_clean:
+            proven = self._proven_end()
+            if self._files.find(proven) is not None:
+                return proven
         for file in reversed(files):
             if self._vouched_for(file):
                 return self._near_checkpoint(file)
         return self._files.min_offset
+
+    def _proven_end(self) -> int:
+        """Return the end of the last record that a queue's end and a witness name.
+
+        The witness is the record; if that is damaged, the checkpoint of a clean stop.
+        A last entry beyond that end names nothing.  A filler takes its place, so that
+        the next message gets another queue offset.
+        """
+        unproven, end = self._check.unproven, self._check.proven_end
+        promised = self._checkpoint.logics_physical_offset
+        if any(queue.end_physical == promised for queue in unproven):
+            end = max(end, promised)
+        for queue in unproven:
+            last = queue.next_offset - 1
+            if end < queue.end_physical and last > queue.low_offset:
+                offset, size = queue.read_once(last - 1)
+                if offset + size <= end:
+                    queue.replace_entry(last, 0, FILLER_SIZE, 0)
+                    self.report.entries_dropped += 1
+        return end
 
     def _near_checkpoint(self, file: MappedFile) -> int:
         """Return the offset to start at in a file: its start, or a bit before its end.

@@ -66,7 +66,7 @@ def next_record(file: MappedFile, position: int, end: int | None = None) -> int 
         part = file.read(position, min(_PART_SIZE + _MAGIC_SIZE, end - position))
         for found in _find_magics(part):
             start = position + found - _MAGIC_SIZE
-            if start >= position and _is_record(file, start, end):
+            if start >= position and is_record(file, start, end):
                 return start
         position += max(1, len(part) - 2 * _MAGIC_SIZE + 1)
     return None
@@ -137,6 +137,9 @@ def _find_magics(part: bytes) -> list[int]:
     return sorted(found)
 
 
-def _is_record(file: MappedFile, start: int, end: int) -> bool:
-    status, _, records = walk_log(file, start, end, check_crc=False, limit=1)
+def is_record(
+    file: MappedFile, start: int, end: int, *, check_crc: bool = False
+) -> bool:
+    """Return whether a record with its own offset begins at `start`."""
+    status, _, records = walk_log(file, start, end, check_crc=check_crc, limit=1)
     return bool(records) and status is RecordStatus.OK

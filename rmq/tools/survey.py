@@ -16,7 +16,7 @@ from rmq._fastpath.log.decode import RecordStatus, check_record
 from rmq._fastpath.log.mapped_file import MappedFile
 from rmq._fastpath.log.scan import survey_log as survey_file
 from rmq._fastpath.log.scan import walk_log
-from rmq.store.salvage import has_data, next_record
+from rmq.store.salvage import has_data, is_record, next_record
 
 BLOCK_RECORDS = 1 << 13
 PART_SIZE = 64 << 20
@@ -144,7 +144,7 @@ class Survey:
             if has_more:
                 self._record_damage(file, position, "zeros instead of a record")
             return None
-        if self.is_live and check_record(file, position)[0] is RecordStatus.OK:
+        if self.is_live and is_record(file, position, file.size, check_crc=True):
             return position  # the broker was writing it
         following = next_record(file, position + 1)
         if self.is_live and not has_more and following is None:

@@ -76,6 +76,11 @@ def whole(filters):
     return fastjson.dumps_pretty(content)
 
 
+def without_seal(text):
+    first, _, rest = text.split(b"\n", 2)
+    return first + b"\n" + rest
+
+
 async def test_the_parts_make_up_the_same_text_as_the_whole(tmp_path):
     filters = table(tmp_path)
     for number in range(60):
@@ -91,7 +96,8 @@ async def test_the_parts_make_up_the_same_text_as_the_whole(tmp_path):
     ):
         change()
         await filters.save()
-        assert (tmp_path / "consumerFilter.json").read_bytes() == whole(filters)
+        saved = (tmp_path / "consumerFilter.json").read_bytes()
+        assert without_seal(saved) == whole(filters)
     again = table(tmp_path)
     assert again.get("T5", "G5").expression == "b > 5"
 

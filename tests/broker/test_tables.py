@@ -142,9 +142,20 @@ def test_an_offset_that_is_no_number_gives_way_to_the_backup(tmp_path, clock, nu
     assert (tmp_path / "consumerOffset.json.bad").exists()
 
 
-def test_an_empty_file_is_an_empty_table(tmp_path, clock):
-    (tmp_path / "consumerOffset.json").write_text(" \n")
-    assert offsets(tmp_path, clock).query("G", "T", 0) == -1
+@pytest.mark.parametrize("torn", [b"", b" \n", bytes(100)])
+def test_a_file_without_text_is_torn(tmp_path, clock, torn):
+    """Two truncated files were an empty table: all committed offsets became 0."""
+    file, backup = (
+        tmp_path / "consumerOffset.json",
+        tmp_path / "consumerOffset.json.bak",
+    )
+    file.write_bytes(torn)
+    backup.write_text('{"offsetTable":{"T@G":{0:5}}}')
+    found = offsets(tmp_path, clock).query("G", "T", 0)
+    backup.write_bytes(torn)
+    with pytest.raises(StoreError, match=r"consumerOffset\.json\.bak"):
+        offsets(tmp_path, clock)
+    assert found == 5
 
 
 def test_topics_made_by_a_send_are_those_of_the_default_topic(topics):

@@ -47,6 +47,12 @@ def test_messages_are_refused():
     assert problem.message == "It takes no messages: the disk of /s is 91 % full."
 
 
+def test_a_table_that_was_torn():
+    problem = only(table_losses=["topics.json was damaged. Later changes are lost"])
+    assert problem.level == "bad"
+    assert problem.message == "topics.json was damaged. Later changes are lost."
+
+
 def test_a_disk_that_does_not_tell_its_size():
     assert found(disk=disk(total=0, used=0)) == []
 

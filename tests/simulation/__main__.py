@@ -21,6 +21,7 @@ from typing import NamedTuple
 import click
 
 from tests.simulation import mutations, outside
+from tests.simulation.damage import DAMAGES
 from tests.simulation.run import Result, Simulation
 
 LOG_FORMAT = "%(created).6f %(name)s: %(message)s"
@@ -38,6 +39,7 @@ class Task(NamedTuple):
     is_verbose: bool
     brokers: int = 2
     without: frozenset[int] = frozenset()
+    damages: tuple[str, ...] = ()
 
 
 @click.command()
@@ -45,6 +47,9 @@ class Task(NamedTuple):
 @click.option("--seeds", default=1, help="how many")
 @click.option("--minutes", default=1.0, help="simulated time of each")
 @click.option("--brokers", default=2, help="how many a group has")
+@click.option(
+    "--damage", multiple=True, type=click.Choice([*DAMAGES]), help="kinds to add"
+)
 @click.option("--steps", type=int, help="end after so many disturbances")
 @click.option("--workers", default=1, help="how many at a time")
 @click.option(
@@ -59,6 +64,7 @@ def main(
     seeds: int,
     minutes: float,
     brokers: int,
+    damage: tuple[str, ...],
     steps: int | None,
     workers: int,
     mutation: str | None,
@@ -73,7 +79,7 @@ def main(
         level=logging.WARNING if logs else logging.CRITICAL, format=LOG_FORMAT
     )
     tasks = [
-        Task(each, minutes, steps, mutation, verbose, brokers)
+        Task(each, minutes, steps, mutation, verbose, brokers, damages=damage)
         for each in range(seed, seed + seeds)
     ]
     began, count, failed = time.monotonic(), 0, []
@@ -185,6 +191,7 @@ def simulate(task: Task) -> Result:
         brokers=task.brokers,
         steps=task.steps,
         without=task.without,
+        damages=task.damages,
     )
     return simulation.run()
 

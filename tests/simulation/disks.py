@@ -24,8 +24,9 @@ class Disks:
         self._synced: dict[str, bytes] = {}
         self._listener = ctypes.CFUNCTYPE(None, ctypes.c_int)(self._note)
         library.outside_listen(self._listener)
-        self._replace = os.replace
+        self._replace, self._link = os.replace, os.link
         os.replace = os.rename = self._rename
+        os.link = self._make_link
 
     def _note(self, descriptor: int) -> None:
         """A file is synced, or the disk of the file whose complement this is."""
@@ -49,6 +50,11 @@ class Disks:
         synced = self._synced.pop(str(source), None)
         if synced is not None:
             self._synced[str(target)] = synced
+
+    def _make_link(self, source, target, **others) -> None:
+        self._link(source, target, **others)
+        if str(source) in self._synced:
+            self._synced[str(target)] = self._synced[str(source)]
 
     def kill(self, folder: Path, target: Path) -> None:
         """Make the folder that a start after a kill finds."""

@@ -9,7 +9,7 @@ heartbeats expire: the other one, which has all, is not heard.)
 """
 
 import random
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
 import trio
@@ -19,6 +19,7 @@ from rmq.protocol.codes import RequestCode
 from rmq.protocol.command import Command
 from rmq.protocol.headers.controller import ElectMasterRequestHeader
 from tests.simulation.clients import CLIENTS, Client
+from tests.simulation.damage import DAMAGES
 from tests.simulation.world import CONTROLLER, CONTROLLER_PORT, GROUP, Machine, World
 
 PAUSES_S = 0.05, 0.5, 2, 8, 20
@@ -82,14 +83,19 @@ class Disturbances:
         seed: int,
         without: Collection[int],
         note: Callable[[str], None],
+        damages: Sequence[str] = (),
     ) -> None:
-        """Disturbances `without` do not happen; all others do as if they did."""
+        """Disturbances `without` do not happen; all others do as if they did.
+
+        Every second one is of the kinds `damages`, if there are any.
+        """
         self.count = 0
         self.epoch = 0
         """The controller's last, as far as it was asked."""
 
         self._world, self._client, self._style = world, client, style
         self._seed, self._without, self._note = seed, without, note
+        self._damages = damages
         world.network.late = style.late
 
     async def happen(self, number: int) -> bool:
@@ -98,11 +104,14 @@ class Disturbances:
         await self._wait(chance)
         machine = chance.choice(self._world.machines)
         kind = chance.choice(self._style.kinds)
+        if self._damages and chance.random() < 0.5:
+            machine = chance.choice(self._world.brokers)
+            kind = chance.choice(self._damages)
         if number in self._without:
             return True
         if kind == "power" and not self._style.is_sync and not await self._is_safe():
             kind = "kill"  # what is written survives it
-        if kind != "blackout" and not machine.is_up:
+        if kind not in ("blackout", *DAMAGES) and not machine.is_up:
             kind = "start"
         self.count += 1
         self._note(f"disturbance {number}: {kind} {machine.name}")
@@ -139,10 +148,18 @@ class Disturbances:
             machine.kill()
         elif kind == "power":
             machine.cut_power()
+        elif kind in DAMAGES:
+            await self._damage(kind, machine, chance)
         elif kind == "blackout":
             await self._cut_all_power(chance)
         else:
             await machine.stop()
+
+    async def _damage(self, kind: str, machine: Machine, chance: random.Random) -> None:
+        """Damage files of a machine that is stopped or killed for it."""
+        if machine.is_up:
+            await machine.stop() if chance.random() < 0.5 else machine.kill()
+        self._note(f"{kind}: {DAMAGES[kind](machine.folder, chance)}")
 
     async def _elect(self, chance: random.Random) -> None:
         """An operator names a master."""

@@ -6,7 +6,7 @@ import hashlib
 import itertools
 import random
 import traceback
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NoReturn
@@ -73,6 +73,7 @@ class Simulation:
         brokers: int = 2,
         steps: int | None = None,
         without: Collection[int] = (),
+        damages: Sequence[str] = (),
     ) -> None:
         """It ends after so many disturbances, or minutes."""
         self.result = Result(seed)
@@ -89,7 +90,7 @@ class Simulation:
             settings |= load.settings
         self._world = World(library, root, seed, brokers, settings, self.note)
         self._disturbances = Disturbances(
-            self._world, self._client, style, seed, without, self.note
+            self._world, self._client, style, seed, without, self.note, damages
         )
 
     def note(self, text: str) -> None:

@@ -12,9 +12,10 @@ from rmq.store.queues import consume_queue
 from rmq.store.results import GetStatus, PutStatus
 
 
-def all_bodies(store, queue_id=0):
+def all_bodies(store, queue_id=0, end=None):
     found = []
-    for offset in range(store.reads.max_offset("Topic", queue_id)):
+    end = store.reads.max_offset("Topic", queue_id) if end is None else end
+    for offset in range(end):
         result = store.reads.get("Topic", queue_id, offset, 1)
         assert result.status is GetStatus.FOUND
         record = decode_record(result.body)

@@ -271,6 +271,23 @@ def test_beside_an_open_store(open_store):
     assert not verdict.damages
 
 
+@pytest.mark.timeout(20)
+def test_it_ends_beside_a_store_with_a_wrong_offset_in_a_record(open_store):
+    """The walk came back to the same record for ever."""
+    store = open_store()
+    results = [
+        store.writes.put(Message("T", 0, b"x" * n, 0, 0, 1, bytes(8)))
+        for n in range(50)
+    ]
+    store.durability.flush()
+    damaged = results[20].physical_offset
+    flip(str(store.directory.commit_log / f"{0:020d}"), damaged + 35)
+    verdict = Verification(StoreFiles(store.directory.root)).run()
+    flip(str(store.directory.commit_log / f"{0:020d}"), damaged + 35)
+    log = [each for each in verdict.damages if each.is_log]
+    assert [(each.offset, each.reason) for each in log] == [(damaged, "bad offset")]
+
+
 def snapshot(root):
     return {p: p.stat().st_mtime_ns for p in root.rglob("*")}
 

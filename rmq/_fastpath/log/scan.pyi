@@ -46,6 +46,16 @@ def scan_queue(
 def walk_log(
     file: Extent, position: int, end: int, *, check_crc: bool = True, limit: int = 4096
 ) -> tuple[RecordStatus, int, list[WalkedRecord]]: ...
+def count_matching(
+    file: MappedFile,
+    entries: Buffer,
+    topic: bytes,
+    queue_id: int,
+    first: int,
+    *,
+    is_placed: bool = True,
+    check_tags: bool = True,
+) -> int: ...
 def survey_log(
     file: Extent, position: int, end: int, rows: Buffer, *, check_crc: bool = True
 ) -> tuple[RecordStatus, int, int]: ...

@@ -7,6 +7,7 @@ needs. `survey_log` writes them to an array, for tools that read whole stores.
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport INT32_MIN, int64_t, uint8_t, uint64_t
+from libc.string cimport memcmp
 
 from rmq._fastpath.bytes.endian cimport get32, get64
 from rmq._fastpath.log.decode cimport (
@@ -193,6 +194,57 @@ def walk_log(
         ))
         position += parts.size
     return Status(status), position, records
+
+
+def count_matching(
+    MappedFile file not None,
+    const uint8_t[::1] entries not None,
+    bytes topic not None,
+    int64_t queue_id,
+    int64_t first,
+    *,
+    bint is_placed=True,
+    bint check_tags=True,
+):
+    """Return how many entries at the start of `entries` have their records in `file`.
+
+    Such a record lies at the entry's offset, and has its size and tags code. It names
+    topic, queue and queue offset of the entry, which is `first` for the first one.
+    Without `is_placed` these do not count: light message queues have records of other
+    queues. Bodies are not checked.
+    """
+    cdef RecordParts parts
+    cdef const uint8_t *entry
+    cdef const uint8_t *p
+    cdef const char *name = topic
+    cdef int64_t name_size = len(topic), position, i
+    for i in range(entries.shape[0] // QueueEntryLayout.ENTRY_SIZE):
+        entry = &entries[i * QueueEntryLayout.ENTRY_SIZE]
+        position = (
+            <int64_t>get64(entry + QueueEntryLayout.ENTRY_OFFSET_AT) - file.base_offset
+        )
+        if not 0 <= position < file.size:
+            return i
+        p = file.address + position
+        if (
+            split_record(p, file.size - position, False, &parts) != OK
+            or parts.physical_offset != file.base_offset + position
+            or parts.size != get32(entry + QueueEntryLayout.ENTRY_SIZE_AT)
+        ):
+            return i
+        if is_placed and (
+            parts.queue_offset != first + i
+            or parts.queue_id != queue_id
+            or parts.topic_size != name_size
+            or memcmp(p + parts.topic_at, name, name_size)
+        ):
+            return i
+        if check_tags and (
+            <int64_t>get64(entry + QueueEntryLayout.ENTRY_TAGS_AT)
+            != tags_code_of(p + parts.properties_at, parts.properties_size)
+        ):
+            return i
+    return entries.shape[0] // QueueEntryLayout.ENTRY_SIZE
 
 
 def survey_log(

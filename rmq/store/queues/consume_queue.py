@@ -13,6 +13,7 @@ Belongs to the trio thread; a worker calls only what is marked so.
 """
 
 import os
+import struct
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -20,7 +21,12 @@ from typing import Final
 
 from rmq._fastpath.log.layout import QueueEntryLayout
 from rmq._fastpath.log.mapped_file import MappedFile
-from rmq._fastpath.log.queue_file import clear_entries, find_entries_end, read_entry_at
+from rmq._fastpath.log.queue_file import (
+    clear_entries,
+    find_entries_end,
+    read_entry_at,
+    write_entries,
+)
 from rmq._fastpath.log.queue_tail import QueueTail, TailSet
 from rmq._fastpath.log.scan import read_entry
 from rmq.core.errors import CorruptLog
@@ -30,6 +36,8 @@ from rmq.store.queues.queue_files import QueueFiles
 
 ENTRY_SIZE = int(QueueEntryLayout.ENTRY_SIZE)
 FILLER_SIZE = int(QueueEntryLayout.FILLER_SIZE)
+
+_ENTRY = struct.Struct(">qiq")
 
 NO_OFFSET: Final = (1 << 63) - 1
 """Greater than every offset in the log."""
@@ -236,6 +244,35 @@ class ConsumeQueue(QueueTail):
             file = self._map(offset)
             found = read_entry(file, offset * ENTRY_SIZE - file.base_offset)
         return found
+
+    def last_entries(self, limit: int) -> tuple[int, bytes]:
+        """Return the first queue offset and the entries of the last file.
+
+        Only the last entry if there are more than `limit`; the file stays unmapped.
+        """
+        assert self.flushed_offset == self.next_offset, self._folder
+        end, size = self._byte_of(self.next_offset), self._files.file_size
+        base = (end - 1) // size * size
+        first = max(base // ENTRY_SIZE, self.low_offset)
+        if self.next_offset - first > limit:
+            first = self.next_offset - 1
+        start = self._byte_of(first)
+        with open(self._path(base), "rb", buffering=0) as file:
+            return first, os.pread(file.fileno(), end - start, start - base)
+
+    def replace_entry(
+        self, offset: int, physical_offset: int, size: int, tags_code: int
+    ) -> None:
+        """Write an entry of the files again, durably; at a start only."""
+        byte, file_size = self._byte_of(offset), self._files.file_size
+        position = byte % file_size
+        entry = _ENTRY.pack(physical_offset, size, tags_code)
+        path = os.fsencode(self._path(byte - position))
+        [error] = write_entries([(path, position, entry, False)], [], file_size)
+        if error:
+            raise OSError(error, os.strerror(error), os.fsdecode(path))
+        if offset == self.next_offset - 1:
+            self._end_at(self.next_offset, physical_offset, size)
 
     def read_once(self, offset: int) -> tuple[int, int]:
         """Read (physical offset, size) of an entry and leave its file unmapped.

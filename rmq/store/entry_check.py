@@ -1,0 +1,217 @@
+"""EntryCheck: compares the last entries of queues with their records, at a start.
+
+The end of a queue was the only proof of where the log ends after a clean stop.  One bit
+in an entry moved that end, and new messages were appended after a gap, which the next
+start took for the end of the log.  So an entry proves an end only if a record ends
+there.
+A wrong entry is written again from its record: the one at its offset or, if that is
+another one, the one that the log has for this queue offset.  An entry without such a
+record stays: the record may be damaged, and the entry right.
+It runs before any other part uses the store, when all entries are in files.
+"""
+
+import struct
+from collections.abc import Callable, Iterator
+from heapq import nlargest
+from operator import attrgetter
+from typing import Final
+
+from rmq._fastpath.log.decode import RecordStatus, RecordView
+from rmq._fastpath.log.layout import RecordLayout
+from rmq._fastpath.log.mapped_file import MappedFile
+from rmq._fastpath.log.scan import WalkedRecord, count_matching, walk_log
+from rmq.protocol.topics import is_lmq
+from rmq.store.mapped_files import MappedFileQueue
+from rmq.store.queues.consume_queue import ENTRY_SIZE, FILLER_SIZE, ConsumeQueue
+from rmq.store.queues.consume_queues import ConsumeQueues
+from rmq.store.queues.multi_dispatch import stored_targets
+from rmq.store.tags import SCHEDULE_TOPIC, TagsCodes
+
+CHECKED_QUEUES: Final = 10_000
+"""Queues whose last entries are checked, those with the newest records first.
+
+Each may read a page of the log from the disk."""
+
+SMALL_FILE: Final = 400
+"""Entries of a last file that is checked whole."""
+
+CHECKED_ENTRIES: Final = 20_000
+"""Entries of such files in one start; after them only the last of each queue."""
+
+SEARCHED_BYTES: Final = 64 << 20
+"""Bytes of the log in which one start looks for the records of wrong entries."""
+
+_ENTRY = struct.Struct(">qiq")
+
+
+class EntryCheck:
+    """One run over the queues of a store."""
+
+    def __init__(
+        self,
+        files: MappedFileQueue,
+        queues: ConsumeQueues,
+        tags: TagsCodes,
+        *,
+        has_addresses: Callable[[str], bool],
+        add_note: Callable[[str], None],
+    ) -> None:
+        """`has_addresses`: whether entries of a topic may have addresses as codes."""
+        self.proven_end = -1
+        """The largest end of a record that an entry names rightly; -1 without one."""
+
+        self.unproven: dict[ConsumeQueue, int] = {}
+        """Queues with an entry that has no record, and the first such queue offset."""
+
+        self.corrected = 0
+        """Entries that were written again."""
+
+        self._files = files
+        self._queues = queues
+        self._tags = tags
+        self._has_addresses = has_addresses
+        self._add_note = add_note
+        self._entries_left = CHECKED_ENTRIES
+        self._bytes_left = SEARCHED_BYTES
+
+    def run(self, until: int) -> None:
+        """Check queues whose last record lies before `until`."""
+        ends = attrgetter("end_physical")
+        for queue in nlargest(CHECKED_QUEUES, self._queues, key=ends):
+            if self._files.min_offset < queue.end_physical <= until:
+                self._check_queue(queue)
+
+    def _check_queue(self, queue: ConsumeQueue) -> None:
+        if not queue.is_batch:
+            self._check_entries(queue)
+        elif names_record(self._files, queue, queue.start_before(queue.next_offset)):
+            self.proven_end = max(self.proven_end, queue.end_physical)
+
+    def _check_entries(self, queue: ConsumeQueue) -> None:
+        """Check and correct entries."""
+        limit = SMALL_FILE if self._entries_left >= SMALL_FILE else 1
+        first, data = queue.last_entries(limit)
+        entries = memoryview(data)
+        count = len(data) // ENTRY_SIZE
+        self._entries_left -= count
+        after, number = self._files.min_offset, 0
+        while number < count:
+            offset, size, code = _ENTRY.unpack_from(data, number * ENTRY_SIZE)
+            rest = entries[number * ENTRY_SIZE :]
+            done = self._count_right(queue, rest, first + number)
+            if done:
+                number += done
+                offset, size, _ = _ENTRY.unpack_from(data, (number - 1) * ENTRY_SIZE)
+                if size != FILLER_SIZE and offset >= self._files.min_offset:
+                    after = offset + size
+                    self.proven_end = max(self.proven_end, after)
+                continue
+            record = self._find_record(queue, first + number, offset, after)
+            if record is not None:
+                self._correct_entry(queue, first + number, record, code)
+                after = record.physical_offset + record.size
+                self.proven_end = max(self.proven_end, after)
+            elif queue not in self.unproven:
+                self.unproven[queue] = first + number
+                self._add_note(
+                    f"{queue.folder}: the entry of queue offset {first + number} "
+                    f"names {size} bytes at {offset} of the log, where there is no "
+                    "such record: one of them is damaged, see `rmq store verify`"
+                )
+            number += 1
+
+    def _count_right(self, queue: ConsumeQueue, entries: memoryview, first: int) -> int:
+        """Return how many entries are right: expired, fillers, or with their records.
+
+        0 only if the first one is wrong.
+        """
+        offset, size, _ = _ENTRY.unpack_from(entries)
+        if size == FILLER_SIZE or 0 <= offset < self._files.min_offset:
+            return 1
+        file = self._files.find(offset)
+        if file is None:
+            return 0
+        topic = queue.topic_bytes
+        has_tags = topic != SCHEDULE_TOPIC and not self._has_addresses(queue.topic)
+        return count_matching(
+            file,
+            entries,
+            topic,
+            queue.queue_id,
+            first,
+            is_placed=not is_lmq(queue.topic),
+            check_tags=has_tags,
+        )
+
+    def _find_record(
+        self, queue: ConsumeQueue, queue_offset: int, offset: int, after: int
+    ) -> WalkedRecord | None:
+        """Return the record of a queue offset: at an offset, or later in the log."""
+        file = self._files.find(offset)
+        if file is not None:
+            position = offset - file.base_offset
+            _, _, records = walk_log(file, position, file.size, limit=1)
+            if records and _is_of(records[0], queue, queue_offset):
+                return records[0]
+        for record in self._records_from(after):
+            if _is_of(record, queue, queue_offset):
+                return record
+        return None
+
+    def _records_from(self, offset: int) -> Iterator[WalkedRecord]:
+        """Yield records up to the first damaged one, or until too much was read."""
+        file = self._files.find(offset)
+        while file is not None:
+            position, status = offset - file.base_offset, RecordStatus.OK
+            while status is RecordStatus.OK and position < file.size:
+                start = position
+                status, position, records = walk_log(file, position, file.size)
+                yield from records
+                self._bytes_left -= position - start
+                if self._bytes_left <= 0:
+                    return
+            if status not in (RecordStatus.OK, RecordStatus.BLANK):
+                return
+            offset = file.base_offset + file.size
+            file = self._files.find(offset)
+
+    def _correct_entry(
+        self, queue: ConsumeQueue, queue_offset: int, record: WalkedRecord, code: int
+    ) -> None:
+        """Write the entry of a record again, durably."""
+        if not self._has_addresses(queue.topic):
+            due = self._tags.due_time(record.topic, record.store_ms, record.properties)
+            code = record.tags_code if due is None else due
+        place = record.physical_offset, record.size, code
+        queue.replace_entry(queue_offset, *place)
+        self.corrected += 1
+        self._add_note(
+            f"{queue.folder}: the entry of queue offset {queue_offset} was wrong and "
+            f"was made again from the record at {record.physical_offset} of the log"
+        )
+
+
+def _is_of(record: WalkedRecord, queue: ConsumeQueue, queue_offset: int) -> bool:
+    if is_lmq(queue.topic):
+        return (queue.topic, queue_offset) in stored_targets(record.properties)
+    place = record.topic, record.queue_id, record.queue_offset
+    return place == (queue.topic_bytes, queue.queue_id, queue_offset)
+
+
+def names_record(
+    files: MappedFileQueue, queue: ConsumeQueue, queue_offset: int
+) -> bool:
+    """Return whether an entry names a record of its size at its offset."""
+    offset, size = queue.read_once(queue_offset)
+    if size == FILLER_SIZE:
+        return True
+    file: MappedFile | None = files.find(offset)
+    position = 0 if file is None else offset - file.base_offset
+    if file is None or position + RecordLayout.SYS_FLAG_AT > file.size:
+        return False
+    record = RecordView(file.read(position, RecordLayout.SYS_FLAG_AT))
+    is_there = record.size == size and record.physical_offset == offset
+    return is_there and (
+        is_lmq(queue.topic)  # its records have places of other queues
+        or (record.queue_id, record.queue_offset) == (queue.queue_id, queue_offset)
+    )

@@ -1,0 +1,63 @@
+"""What a disk does to the files of a machine while that does not run.
+
+Never to all copies of something: the log has what a queue entry says, and a table has
+older versions.
+"""
+
+import os
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+ENTRY_SIZE = 20
+TABLES = "consumerOffset.json", "topics.json"
+
+
+def rot_queue(folder: Path, chance: random.Random) -> str:
+    """Flip a bit in the last entry of a queue; return what was done."""
+    queues = sorted({path.parent for path in folder.glob("consumequeue/*/*/0*")})
+    if not queues:
+        return "there is no queue"
+    path = max(chance.choice(queues).iterdir())
+    used = len(path.read_bytes().rstrip(b"\0"))
+    if not used:
+        return f"{path.parent.name} is empty"
+    bit = chance.randrange(ENTRY_SIZE * 8)
+    at = (used - 1) // ENTRY_SIZE * ENTRY_SIZE + bit // 8
+    _change(path, at, bit % 8)
+    return f"bit {bit} of an entry in {path.relative_to(folder)}"
+
+
+def rot_table(folder: Path, chance: random.Random) -> str:
+    """Damage the newest version of a table; return what was done."""
+    path = folder / "config" / chance.choice(TABLES)
+    if not path.exists() or not path.with_name(path.name + ".bak").exists():
+        return f"{path.name} has one version"
+    size = path.stat().st_size
+    kind = chance.choice(["empty", "cut", "zeros", "bit"])
+    if kind == "bit":
+        _change(path, chance.randrange(size), chance.randrange(8))
+    else:
+        text = path.read_bytes()[: size // 2 if kind == "cut" else 0]
+        _write(path, bytes(size) if kind == "zeros" else text)
+    return f"{kind}: {path.name}"
+
+
+DAMAGES: dict[str, Callable[[Path, random.Random], str]] = {
+    "rot-queue": rot_queue,
+    "rot-table": rot_table,
+}
+
+
+def _change(path: Path, at: int, bit: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[at] ^= 1 << bit
+    _write(path, bytes(data))
+
+
+def _write(path: Path, data: bytes) -> None:
+    """Write it to the disk, too: a power cut does not mend it."""
+    with path.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
