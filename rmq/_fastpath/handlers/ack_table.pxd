@@ -15,7 +15,7 @@ cdef class AckMarks:
     cdef int64_t *values
     cdef readonly int32_t count
     cdef public uint64_t open   # bit i: message i is neither acked nor revived
-    cdef public bint is_written # the log has the checkpoint, and must get its acks
+    cdef public bint is_written  # the log has the checkpoint, and must get its acks
     cdef tuple key              # in Python's table
     cdef bytes name             # in an AckTable; None: in no table
     cdef int32_t find(self, int64_t offset) noexcept nogil
