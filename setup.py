@@ -171,7 +171,7 @@ class Progress:
     """Nothing is shown before: then nothing had to be compiled."""
 
     MAX_RISE = 1.1
-    """Of the time left, from one line to the next."""
+    """Of the time left, over the least that was shown."""
 
     def __init__(self, costs: list[int], workers: int, clock=time.monotonic) -> None:
         self.count = len(costs)
@@ -181,7 +181,7 @@ class Progress:
         self._clock = clock
         self._done = 0
         self._worked_s = 0.0
-        self._left_s = 0
+        self._least_s = sys.maxsize
         self._started = self._shown = clock()
 
     def add(self, number: int, took_s: float) -> None:
@@ -221,9 +221,8 @@ class Progress:
         """Return the seconds left if the rest is as fast as what is ready."""
         whole_s = self._worked_s * sum(self._costs) / self._done / self._workers
         left_s = max(1, round(whole_s - passed_s))
-        if self._left_s:
-            left_s = min(left_s, int(self._left_s * self.MAX_RISE))
-        self._left_s = left_s
+        left_s = min(left_s, int(self._least_s * self.MAX_RISE))
+        self._least_s = min(left_s, self._least_s)
         return left_s
 
 
