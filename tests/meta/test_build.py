@@ -8,6 +8,11 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+HOT = (
+    "arrow.columns", "bytes.checksum", "handlers.pull_path", "handlers.send_path",
+    "log.decode", "log.encode", "log.log_writer", "log.tail", "reactor.header_scan",
+)  # fmt: skip
+PAGES = ("README.md", "docs/start/install.md", "docs/start/quickstart.md")
 RECORDED = Path(__file__).with_name("build_times.txt")
 
 
@@ -74,8 +79,24 @@ def test_a_module_shares_the_code_that_cython_gives_to_each(build):
     assert len(others) == len(list(ROOT.glob("rmq/_fastpath/*/*.pyx")))
 
 
-def test_the_plain_build_shows_no_warnings_and_is_optimised(build):
-    assert {"-O3", "-w"} <= set(build.COMPILE_ARGS)
+def test_the_plain_build_shows_no_warnings_and_hot_modules_are_optimised(build):
+    levels = {}
+    for each in build.EXTENSIONS:
+        level, *others = each.extra_compile_args
+        levels[each.name.removeprefix("rmq._fastpath.")] = level
+        assert "-w" in others
+    assert {name for name, level in levels.items() if level == "-O2"} == build.AT_O2
+    for name in HOT:
+        assert levels[name] == "-O3"
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_pages_name_the_number_of_modules(build, page):
+    numbers = re.findall(
+        r"(?:compil\w+|its) (\d+) (?:compiled )?modules", (ROOT / page).read_text()
+    )
+    assert numbers
+    assert {int(each) for each in numbers} == {len(build.EXTENSIONS)}
 
 
 def test_the_small_set_of_libraries_is_a_part_of_all():
