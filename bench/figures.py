@@ -27,7 +27,7 @@ import run as load
 
 from bench.load.turns import OTHERS_LIMIT, Turn, quiet
 from rmq._fastpath.bytes.checksum import body_crc
-from rmq.protocol.bodies.common import DataVersion
+from rmq.protocol.bodies.data_version import DataVersion
 from rmq.protocol.bodies.register import RegisterBrokerBody
 from rmq.protocol.bodies.topics import (
     TopicConfig,

@@ -224,7 +224,7 @@ def index(folder: Path) -> None:
     while store.index.lag_bytes:
         store.index.build()
     cpu_s = time.process_time() - cpu_s
-    entries = sum(table.entry_count - 1 for table in store.index.tables)
+    entries = sum(table.entry_count - 1 for table in store.index.files)
     row("index", f"{cpu_s / entries * 1e6:.2f} CPU s per million entries")
     store.close()
 

@@ -31,7 +31,7 @@ PARTS = {
     "reply": ("reply_fields", "held_replies", "tcp_sendmsg", "send"),
     "pull": ("pull_path", "pull_search", "pull_reply", "pull_table", "held_pulls",
              "log_reader", "extent"),
-    "index": ("index_table", "new_keys", "unique_keys", "hashing"),
+    "index": ("index_file", "new_keys", "unique_keys", "hashing"),
     "writer": ("log_writer",),
     "poll": ("reactor", "inner_loop", "do_epoll_wait"),
     "Python": ("Python",),

@@ -14,7 +14,7 @@ from rmq.namesrv.handlers import NameServerHandlers, NameServerParts
 from rmq.namesrv.kv_config import KVConfig
 from rmq.namesrv.registration import Caller
 from rmq.namesrv.routes import RouteTable
-from rmq.protocol.bodies.common import DataVersion
+from rmq.protocol.bodies.data_version import DataVersion
 from rmq.protocol.bodies.register import RegisterBrokerBody
 from rmq.protocol.bodies.topics import (
     TopicConfig,

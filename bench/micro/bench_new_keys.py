@@ -3,7 +3,7 @@
 import pytest
 
 from rmq._fastpath.log.encode import RecordEncoder
-from rmq._fastpath.log.index_table import IndexTable, index_file_size
+from rmq._fastpath.log.index_file import IndexFile, index_file_size
 from rmq._fastpath.log.mapped_file import MappedFile
 from rmq._fastpath.log.new_keys import NewKeys
 from rmq._fastpath.log.tail import LogTail
@@ -51,6 +51,6 @@ def bench_add_1000_records(benchmark, tail, tmp_path):
         return (tail.new_keys, 0, end, end), {}
 
     def add(*where):
-        IndexTable(file, SLOTS, ENTRIES).add_new_keys(*where)
+        IndexFile(file, SLOTS, ENTRIES).add_new_keys(*where)
 
     benchmark.pedantic(add, setup=prepare, rounds=200)

@@ -6,9 +6,9 @@ Users and policies are the files of the broker, read again after they were repla
 from pathlib import Path
 
 from rmq.access.actions import Action
+from rmq.access.authorization import RequiredPermission, Rights
 from rmq.access.config import AuthConfig
 from rmq.access.resources import cluster_resource
-from rmq.access.rights import RequiredPermission, Rights
 from rmq.access.tables import AclTable, UserTable
 from rmq.core.clock import Clock
 from rmq.protocol.command import Command

@@ -10,8 +10,8 @@ from collections.abc import Callable, Collection, Iterator
 
 import msgspec
 
+from rmq.broker.client_notices import MemberNotices
 from rmq.broker.mismatch import SubscriptionMismatches
-from rmq.broker.notices import MemberNotices
 from rmq.broker.quota import Quota, peer_of
 from rmq.broker.tables.groups import GroupTable
 from rmq.core.errors import RequestRejected

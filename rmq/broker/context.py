@@ -13,10 +13,10 @@ from msgspec import Struct, field
 from rmq.broker.arrivals import Arrivals
 from rmq.broker.clients import ConsumerTable, ProducerTable
 from rmq.broker.nameservers import NameServers
+from rmq.broker.no_access_control import AllRights
 from rmq.broker.put import PutPipeline
 from rmq.broker.queue_locks import QueueLocks
 from rmq.broker.replicas import Replicas
-from rmq.broker.rights import AllRights
 from rmq.broker.tables.audit import AuditTable
 from rmq.broker.tables.filters import FilterTable
 from rmq.broker.tables.groups import GroupTable

@@ -33,7 +33,8 @@ from rmq.config.broker import BrokerConfig
 from rmq.config.json_table import encode_in_turns
 from rmq.core.errors import PeerError, RequestRejected
 from rmq.core.logs import Foreign
-from rmq.protocol.bodies.common import DataVersion, KVTable
+from rmq.protocol.bodies.common import KVTable
+from rmq.protocol.bodies.data_version import DataVersion
 from rmq.protocol.bodies.queue_mapping import TopicQueueMappingInfo
 from rmq.protocol.bodies.register import RegisterBrokerBody
 from rmq.protocol.bodies.topics import (

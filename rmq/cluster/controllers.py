@@ -10,9 +10,9 @@ from collections.abc import Collection
 import trio
 
 from rmq.cluster.config import ReplicationConfig
+from rmq.cluster.controller_role import Refused, Term
 from rmq.cluster.directory import Ask
 from rmq.cluster.identity import IdRequest
-from rmq.cluster.role import Refused, Term
 from rmq.config.broker import BrokerConfig
 from rmq.core.clock import Clock
 from rmq.core.errors import (

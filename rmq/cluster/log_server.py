@@ -19,7 +19,7 @@ import trio
 
 from rmq._fastpath.log.watermark import Watermark
 from rmq.cluster.config import ReplicationConfig
-from rmq.cluster.sync_set import Acks
+from rmq.cluster.slave_acks import Acks
 from rmq.core.address import Address, host_of
 from rmq.core.errors import PeerError, RemoteProtocolError
 from rmq.core.logs import Foreign, SparseLog, caused_by

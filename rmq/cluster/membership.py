@@ -29,14 +29,14 @@ import trio
 
 from rmq._fastpath.log.watermark import Watermark
 from rmq.access.config import AuthConfig
-from rmq.cluster import role
+from rmq.cluster import controller_role as role
 from rmq.cluster.config import ReplicationConfig
+from rmq.cluster.controller_role import Refused, RoleState, Term
 from rmq.cluster.controllers import Controllers
 from rmq.cluster.directory import Ask, signed_ask
 from rmq.cluster.epochs import EpochFile
 from rmq.cluster.identity import Boot, Identity
 from rmq.cluster.pending_set import PendingSyncStateSet
-from rmq.cluster.role import Refused, RoleState, Term
 from rmq.cluster.sync_set import SyncSet
 from rmq.cluster.term_state import TermState
 from rmq.cluster.wire import Epoch, Greeting

@@ -2,6 +2,9 @@
 
 Every broker serves its log to the others (`LogServer`).  A slave fetches the log of its
 master (`ReplicaFetcher`) and copies its tables (`SlaveSynchronizer`).
+
+Known in Java as `DefaultHAService` and, in a group with a controller,
+`AutoSwitchHAService`.
 """
 
 import logging
@@ -17,8 +20,8 @@ from rmq.cluster.directory import Directory
 from rmq.cluster.group_role import GroupRole
 from rmq.cluster.log_server import LogServer
 from rmq.cluster.read_suggestion import ReadSuggestion
+from rmq.cluster.slave_acks import Acks
 from rmq.cluster.slave_synchronize import SlaveSynchronizer
-from rmq.cluster.sync_set import Acks
 from rmq.config.broker import BrokerConfig
 from rmq.core.threads import in_thread
 from rmq.store.config import BrokerRole
@@ -90,7 +93,7 @@ class Replication:
     def _join_group(self, membership: "Membership") -> None:
         """Take the role that the controller assigned."""
         # imported on use: most groups have no controller
-        from rmq.cluster.sync_set import SetAcks
+        from rmq.cluster.slave_acks import SetAcks
 
         store, config = self._store, self.config
         log, positions = store.log, store.positions

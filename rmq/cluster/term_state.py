@@ -2,6 +2,8 @@
 
 It holds the epochs, the sync state set of a master, and the end of the visible log.  It
 lives as long as the role of the broker: each epoch has a new one.
+
+It is the state of Java's `AutoSwitchHAService`.
 """
 
 from rmq._fastpath.log.watermark import Watermark

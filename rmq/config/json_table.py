@@ -21,7 +21,7 @@ from rmq.core.errors import RemoteProtocolError, RequestRejected, StoreError
 from rmq.core.threads import in_thread
 from rmq.protocol import fastjson
 from rmq.protocol.bodies import Body
-from rmq.protocol.bodies.common import DataVersion
+from rmq.protocol.bodies.data_version import DataVersion
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.encoded_members import EncodedMembers, LargeObject
 

@@ -15,7 +15,7 @@ from rmq.controller.config import ControllerConfig
 from rmq.controller.election import Alive
 from rmq.controller.engine import MAX_GROUPS
 from rmq.controller.groups import Group, Outcome
-from rmq.controller.lead import Lead
+from rmq.controller.leadership import Lead
 from rmq.controller.liveness import Liveness
 from rmq.controller.request_gate import ControllerGate, host_of
 from rmq.controller.statistics import Counts

@@ -19,7 +19,7 @@ from rmq.controller.engine import Engine
 from rmq.controller.file_engine import FileEngine
 from rmq.controller.groups import Group, needs_election
 from rmq.controller.handlers import ControllerHandlers, ControllerParts
-from rmq.controller.lead import Lead
+from rmq.controller.leadership import Lead
 from rmq.controller.liveness import Key, Liveness
 from rmq.controller.request_gate import ControllerGate
 from rmq.controller.statistics import ControllerStatistics, groups_of
@@ -237,7 +237,7 @@ def _open_engine(config: ControllerConfig) -> Engine:
     if config.controller_engine is EngineKind.file:
         return FileEngine(config.folder)
     # imported on use: it needs httpx
-    from rmq.controller.etcd import EtcdEngine
+    from rmq.controller.etcd_engine import EtcdEngine
 
     return EtcdEngine(config)
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from rmq.controller.lead import Lead
+from rmq.controller.leadership import Lead
 from rmq.controller.liveness import Liveness
 
 

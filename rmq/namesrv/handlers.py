@@ -22,7 +22,8 @@ from rmq.namesrv.registration import (
 )
 from rmq.namesrv.routes import RouteTable
 from rmq.namesrv.rules import free_topics
-from rmq.protocol.bodies.common import DataVersion, KVTable, TopicList
+from rmq.protocol.bodies.common import KVTable, TopicList
+from rmq.protocol.bodies.data_version import DataVersion
 from rmq.protocol.bodies.register import MAX_PART_SIZE, RegisterBrokerBody, inflate
 from rmq.protocol.bodies.route import (
     BrokerMemberGroup,

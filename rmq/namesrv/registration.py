@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from rmq.protocol.bodies.common import DataVersion
+from rmq.protocol.bodies.data_version import DataVersion
 from rmq.protocol.bodies.topics import TopicConfig
 from rmq.remoting.connection import Connection
 

@@ -32,7 +32,7 @@ from rmq.namesrv.rules import (
     timeout_of,
 )
 from rmq.namesrv.topic_queues import Shapes, TopicQueues, queue_data
-from rmq.protocol.bodies.common import DataVersion
+from rmq.protocol.bodies.data_version import DataVersion
 from rmq.protocol.bodies.route import BrokerData, ClusterInfo, QueueData, TopicRouteData
 from rmq.protocol.hosts import network_of
 from rmq.remoting.connection import Connection

@@ -1,4 +1,4 @@
-"""NameServer: the tables, their requests and the search for expired brokers."""
+"""NameServer: the tables, their requests and the scan for inactive brokers."""
 
 import logging
 from pathlib import Path
@@ -12,6 +12,7 @@ from rmq.core.errors import PeerError
 from rmq.core.logs import Foreign, SparseLog
 from rmq.namesrv.config import NamesrvConfig, NamesrvListenConfig
 from rmq.namesrv.handlers import NameServerHandlers, NameServerParts
+from rmq.namesrv.inactive_brokers import scan_inactive_brokers
 from rmq.namesrv.kv_config import KVConfig
 from rmq.namesrv.registration import LeastIdChange
 from rmq.namesrv.request_gate import NameServerGate
@@ -28,8 +29,6 @@ logger.addFilter(SparseLog())
 
 LISTENER = "namesrv"
 NOTIFY_TIMEOUT_MS = 300
-JUMP_MS = 10_000
-"""Difference between wall clock and monotonic clock that counts as a jump."""
 
 
 class NameServer:
@@ -111,23 +110,7 @@ class NameServer:
             self._nursery = nursery
             self._server.start_accepting(LISTENER, self.routes.on_close)
             task_status.started()
-            await self._evict_dead_brokers()
-
-    async def _evict_dead_brokers(self) -> None:
-        """Remove silent brokers; a jump of the wall clock does not count as silence."""
-        while True:
-            wall_ms, steady_s = self._now_ms(), trio.current_time()
-            await trio.sleep(self.config.scan_interval_ms / 1000)
-            steady_ms = int((trio.current_time() - steady_s) * 1000)
-            jump_ms = self._now_ms() - wall_ms - steady_ms
-            if abs(jump_ms) > JUMP_MS:
-                logger.warning("the clock jumped by %d s", jump_ms // 1000)
-                self.routes.shift_times(jump_ms)
-            for address in self.routes.expire():
-                logger.warning(
-                    "broker %s has expired: it was silent for too long",
-                    Foreign(address),
-                )
+            await scan_inactive_brokers(self.routes, self.config, self._now_ms)
 
     def _tell_least_id(self, change: LeastIdChange) -> None:
         """Send 905 to a group's members, except one that just became the first."""

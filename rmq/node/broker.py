@@ -24,8 +24,8 @@ from rmq.remoting.tls import TlsConfig, read_tls_config
 from rmq.store.config import BrokerRole, StoreConfig
 
 if TYPE_CHECKING:
+    from rmq.cluster.controller_role import Term
     from rmq.cluster.membership import Membership
-    from rmq.cluster.role import Term
 
 
 async def run_broker(

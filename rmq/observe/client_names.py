@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING
 
+from rmq.protocol.client_versions import version_text
 from rmq.protocol.codes import LanguageCode
-from rmq.protocol.versions import version_text
 
 if TYPE_CHECKING:
     from rmq.plugin.clients import Member

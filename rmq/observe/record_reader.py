@@ -16,7 +16,7 @@ from rmq.observe.queries import Row
 from rmq.protocol.flags import COMPRESSED
 from rmq.protocol.properties import KEYS, TAGS, UNIQ_KEY
 from rmq.protocol.records import StoredMessage
-from rmq.store.cold import NotInMemory
+from rmq.store.not_in_memory import NotInMemory
 
 MAX_OPENED: Final = 65_536
 """Bytes of a body that are shown."""

@@ -61,8 +61,8 @@ from rmq.protocol.records import StoredMessage
 from rmq.remoting.alarm import Alarm
 from rmq.remoting.connection import Connection
 from rmq.remoting.dispatch import Guard, Handler, Held, Later, Result
-from rmq.store.cold import NotInMemory
 from rmq.store.config import StoreConfig
+from rmq.store.not_in_memory import NotInMemory
 from rmq.store.queues.consume_queue import ConsumeQueue
 from rmq.store.queues.consume_queues import QueueKey
 from rmq.store.results import (

@@ -37,7 +37,8 @@ from rmq.plugin.rights import RequestRights
 from rmq.protocol.command import Command
 from rmq.protocol.message import Message
 from rmq.remoting.connection import Connection
-from rmq.remoting.dispatch import MAX_RUNNING, MAX_WAITING, Guard, Handler, Result
+from rmq.remoting.dispatch import Guard, Handler, Result
+from rmq.remoting.overload import MAX_RUNNING, MAX_WAITING
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -8,7 +8,7 @@ from typing import Protocol, TypeVar
 
 from rmq._fastpath.handlers.commit_table import CommitTable
 from rmq.protocol.bodies import Body
-from rmq.protocol.bodies.common import DataVersion
+from rmq.protocol.bodies.data_version import DataVersion
 from rmq.protocol.bodies.groups import SubscriptionGroupConfig
 from rmq.protocol.bodies.heartbeat import SubscriptionData
 from rmq.protocol.bodies.queue_mapping import TopicQueueMappingDetail

@@ -9,6 +9,9 @@ Byte layout, big-endian:
 Invariants: lengths are checked before any copy, so a decoder never holds more than one
 frame besides the bytes that it was just fed. A stream that cannot be cut into frames is
 broken: close the connection. A complete frame with wrong content gets an answer.
+
+Known in Java as `NettyDecoder` and `NettyEncoder`. A server cuts the frames of its
+connections in `_fastpath/reactor/frame_decoder.pyx`.
 """
 
 import struct

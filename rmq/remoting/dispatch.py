@@ -33,20 +33,19 @@ from rmq.protocol.command import FLAG_ONEWAY, FLAG_RESPONSE, Command
 from rmq.protocol.frames import decode, encode
 from rmq.remoting.connection import Connection
 from rmq.remoting.loop_clock import now_ms
+from rmq.remoting.overload import (
+    MAX_RUNNING,
+    MAX_WAITING,
+    MAX_WAITING_BYTES,
+    NO_MEMORY,
+    answer_busy,
+)
 
 logger = logging.getLogger(__name__)
 logger.addFilter(SparseLog())
 
-OVERLOAD_REMARK = "[OVERLOAD]system busy, start flow control for a while"
-MAX_RUNNING = 64
-MAX_WAITING = 10_000
-MAX_WAITING_BYTES = 256 * 1024 * 1024
-"""Bytes of all requests together that coroutines of handlers hold."""
-
 LONG_BODY: Final = 1 << 20
 """Bytes of an answer's body from which on a thread writes its frame."""
-
-NO_MEMORY = "the broker has no memory for this request, try again later"
 
 _OPAQUE = re.compile(rb'"opaque"\s*:\s*"?(-?\d{1,10})')
 _OPAQUE_WITHIN = 4096
@@ -244,8 +243,7 @@ class Dispatcher:
         if is_held:
             self._on_held()
         elif connection.is_open:
-            busy = command.reply(ResponseCode.SYSTEM_BUSY, OVERLOAD_REMARK)
-            self._reactor.send(connection.token, encode(busy))
+            self._reactor.send(connection.token, encode(answer_busy(command)))
 
     def _spawn(
         self, connection: Connection, command: Command, work: Later, entry: Entry
@@ -255,8 +253,7 @@ class Dispatcher:
         is_full = self.running_bytes + size > MAX_WAITING_BYTES and size > 0
         if is_full or self._nursery is None or entry.unfinished >= entry.max_waiting:
             work.close()
-            busy = command.reply(ResponseCode.SYSTEM_BUSY, OVERLOAD_REMARK)
-            self._finish(connection, command, busy, entry)
+            self._finish(connection, command, answer_busy(command), entry)
             return
         entry.unfinished += 1
         self.running += 1
@@ -315,7 +312,7 @@ class Dispatcher:
         if isinstance(error, RequestRejected):
             return command.reply(error.code, error.remark)
         if isinstance(error, MemoryError):
-            return command.reply(ResponseCode.SYSTEM_BUSY, NO_MEMORY)
+            return answer_busy(command, NO_MEMORY)
         self.failures += 1
         entry = self.tables[connection.listener_index].entries.get(command.code)
         logger.error(

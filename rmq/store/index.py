@@ -1,6 +1,6 @@
 """MessageIndex: messages by key, unique key, tags and time.
 
-Layout: files of one size (`log/index_table.pyx`), named by the local time of
+Layout: files of one size (`log/index_file.pyx`), named by the local time of
 their creation in 17 digits.  All but the newest are full.
 Threads: one worker runs `build`.  It takes the keys that appends have recorded
 (`log/new_keys.pyx`), and reads the log where there are no such keys.  A query runs at
@@ -21,7 +21,7 @@ from pathlib import Path
 
 from rmq._fastpath.log.decode import RecordStatus
 from rmq._fastpath.log.extent import Extent
-from rmq._fastpath.log.index_table import IndexTable, find_in_log, index_file_size
+from rmq._fastpath.log.index_file import IndexFile, find_in_log, index_file_size
 from rmq._fastpath.log.mapped_file import MappedFile
 from rmq._fastpath.log.new_keys import NewKeys
 from rmq.core.clock import Clock
@@ -65,7 +65,7 @@ class MessageIndex:
         config: StoreConfig,
         clock: Clock,
     ) -> None:
-        self.tables: list[IndexTable] = []
+        self.files: list[IndexFile] = []
         self.next_offset = 0
         self.full_end_ms = 0
         self._folder = folder
@@ -104,41 +104,43 @@ class MessageIndex:
                     "is indexed again"
                 )
                 continue
-            table = (
+            index_file = (
                 None if removed or not length else self._map_trusted(path, was_clean)
             )
-            if table is None:
+            if index_file is None:
                 path.unlink()
                 removed += 1
             else:
-                self.tables.append(table)
+                self.files.append(index_file)
         if removed:
             notes.append(f"{removed} index files were not safe and are rebuilt")
         self._find_start(was_clean=was_clean)
         return notes
 
-    def _map_trusted(self, path: Path, was_clean: bool) -> IndexTable | None:
+    def _map_trusted(self, path: Path, was_clean: bool) -> IndexFile | None:
         """Map a file; None if its entries may be wrong."""
         file = MappedFile(str(path), self._file_size)
-        table = IndexTable(file, self._slot_count, self._entry_limit)
+        index_file = IndexFile(file, self._slot_count, self._entry_limit)
         try:
-            table.load()
+            index_file.load()
         except ValueError:
             file.close()
             return None
-        is_safe = was_clean or (table.is_full and table.end_ms <= self.full_end_ms)
-        if not is_safe or table.end_offset >= self._log.end_offset:
+        is_safe = was_clean or (
+            index_file.is_full and index_file.end_ms <= self.full_end_ms
+        )
+        if not is_safe or index_file.end_offset >= self._log.end_offset:
             file.close()
             return None
-        file.assume_allocated(file.size if table.is_full else table.used_end)
-        file.write_position = file.size if table.is_full else table.used_end
+        file.assume_allocated(file.size if index_file.is_full else index_file.used_end)
+        file.write_position = file.size if index_file.is_full else index_file.used_end
         file.assume_flushed(file.write_position)
-        return table
+        return index_file
 
     def _find_start(self, *, was_clean: bool) -> None:
         """Let the worker begin at the first record that may lack entries."""
         start = self._log.min_offset
-        newest = self.tables[-1] if self.tables else None
+        newest = self.files[-1] if self.files else None
         if newest and newest.entry_count > 1 and newest.end_offset >= start:
             start = newest.end_offset
             # a full file may have only the first keys of its last record
@@ -153,8 +155,8 @@ class MessageIndex:
         builds meanwhile.
         """
         taken = []
-        while self.tables and self.tables[-1].end_offset >= end:
-            taken.append(self.tables.pop().file)
+        while self.files and self.files[-1].end_offset >= end:
+            taken.append(self.files.pop().file)
         self.full_end_ms = min(self.full_end_ms, self._full_end())
         self._done = 0
         self._find_start(was_clean=False)
@@ -163,7 +165,7 @@ class MessageIndex:
         return taken
 
     def _full_end(self) -> int:
-        return max((table.end_ms for table in self.tables if table.is_full), default=0)
+        return max((each.end_ms for each in self.files if each.is_full), default=0)
 
     # -- build, in the worker
 
@@ -198,26 +200,28 @@ class MessageIndex:
         keys = self._log.new_keys
         while self.next_offset < stop:
             start, done = before = self.next_offset, self._done
-            table = self._table_with_room()
-            used_end = table.used_end
+            index_file = self._index_file_with_room()
+            used_end = index_file.used_end
             if keys is not None and keys.contains(start):
                 has_room = len(keys) < keys.capacity // 2
-                self.next_offset, self._done = table.add_new_keys(
+                self.next_offset, self._done = index_file.add_new_keys(
                     keys, start, stop, end_offset, done, gives_way and has_room
                 )
             else:
                 noted = None if keys is None else keys.discard_before(start)
                 limit = stop if noted is None else min(stop, noted)
-                self._read_log(table, limit, end_offset, gives_way=gives_way)
-            table.file.write_position = min(table.used_end, table.file.size)
-            _begin_flush(table.file, used_end, table.file.write_position)
-            if table.is_full:
-                self._finish(table)
+                self._read_log(index_file, limit, end_offset, gives_way=gives_way)
+            index_file.file.write_position = min(
+                index_file.used_end, index_file.file.size
+            )
+            _begin_flush(index_file.file, used_end, index_file.file.write_position)
+            if index_file.is_full:
+                self._finish(index_file)
             elif before == (self.next_offset, self._done):
                 break  # the rest of the record is not durable yet
 
     def _read_log(
-        self, table: IndexTable, stop: int, end_offset: int, *, gives_way: bool
+        self, index_file: IndexFile, stop: int, end_offset: int, *, gives_way: bool
     ) -> None:
         """Index the next part of the log, records that start below `stop`."""
         part_size = PART_SIZE
@@ -230,7 +234,7 @@ class MessageIndex:
                 return
             extent, end = lent
             base, is_last = extent.base_offset, end >= end_offset
-            status, reached, self._done = table.add_records(
+            status, reached, self._done = index_file.add_records(
                 extent,
                 start - base,
                 min(stop, end) - base,
@@ -251,18 +255,19 @@ class MessageIndex:
             self.next_offset = reached
             return
 
-    def _table_with_room(self) -> IndexTable:
+    def _index_file_with_room(self) -> IndexFile:
         """Return the newest file, with blocks for more entries; a new one if full."""
-        if not self.tables or self.tables[-1].is_full:
+        if not self.files or self.files[-1].is_full:
             self._start_file()
-        table = self.tables[-1]
+        index_file = self.files[-1]
         self._allocator.allocate_up_to(
-            table.file, min(table.file.size, table.used_end + WINDOW_SIZE // 4)
+            index_file.file,
+            min(index_file.file.size, index_file.used_end + WINDOW_SIZE // 4),
         )
-        return table
+        return index_file
 
     def _start_file(self) -> None:
-        last = self.tables[-1] if self.tables else None
+        last = self.files[-1] if self.files else None
         path = self._folder / _file_name(self._clock.now_ms())
         if last is not None:
             newest = Path(last.file.path).name
@@ -276,32 +281,32 @@ class MessageIndex:
             raise StoreError(
                 f"cannot create the index file {path}: {error.strerror}"
             ) from error
-        table = IndexTable(file, self._slot_count, self._entry_limit)
+        index_file = IndexFile(file, self._slot_count, self._entry_limit)
         if last is not None:
-            table.continue_from(last)
+            index_file.continue_from(last)
         try:
-            self._allocator.allocate_up_to(file, table.used_end)
+            self._allocator.allocate_up_to(file, index_file.used_end)
         except StoreError:  # the next attempt starts another file
             file.close()
             path.unlink()
             raise
-        self.tables.append(table)
+        self.files.append(index_file)
 
-    def _finish(self, table: IndexTable) -> None:
+    def _finish(self, index_file: IndexFile) -> None:
         """Make a full file durable, then move the checkpoint's index time past it.
 
         After a failed flush the checkpoint stays: a start after a crash rebuilds the
         file.
         """
-        table.save()
+        index_file.save()
         try:
             sync_directory(self._folder)
-            table.file.flush()
+            index_file.file.flush()
         except OSError:
             self._flush_failed = True
             raise
         if not self._flush_failed:
-            self.full_end_ms = table.end_ms
+            self.full_end_ms = index_file.end_ms
 
     # -- query
 
@@ -332,9 +337,9 @@ class MessageIndex:
                 found.update(look())
                 continue
             yield partial(_look_unless_deleted, look, found)
-        tables = self.tables[::-1]
+        index_files = self.files[::-1]
         for offset in _find_candidates(
-            tables, where, begin_ms, end_ms, is_tags=is_tags
+            index_files, where, begin_ms, end_ms, is_tags=is_tags
         ):
             if len(found) >= limit:
                 break
@@ -350,9 +355,9 @@ class MessageIndex:
     @property
     def last_update(self) -> tuple[int, int]:
         """Store time and offset of the newest entry; zeros without any."""
-        if not self.tables:
+        if not self.files:
             return 0, 0
-        return self.tables[-1].end_ms, self.tables[-1].end_offset
+        return self.files[-1].end_ms, self.files[-1].end_offset
 
     def _unindexed_parts(self, start: int, end: int) -> list[tuple[Extent, int, int]]:
         """Return the parts of the log in [start, end), the newest first.
@@ -379,22 +384,22 @@ class MessageIndex:
     def take_expired(self, min_offset: int) -> list[MappedFile]:
         """Remove and return files whose records are all deleted, never the newest."""
         expired = []
-        while len(self.tables) > 1 and self.tables[0].end_offset < min_offset:
-            expired.append(self.tables.pop(0).file)
+        while len(self.files) > 1 and self.files[0].end_offset < min_offset:
+            expired.append(self.files.pop(0).file)
         return expired
 
     def flush(self) -> None:
         """Write the newest file's header and make the file durable."""
-        if self.tables:
-            assert all(table.is_full for table in self.tables[:-1]), self._folder
-            self.tables[-1].save()
-            self.tables[-1].file.flush()
+        if self.files:
+            assert all(each.is_full for each in self.files[:-1]), self._folder
+            self.files[-1].save()
+            self.files[-1].file.flush()
 
     def close(self) -> None:
         """Unmap everything; the caller has flushed."""
-        for table in self.tables:
-            table.file.close()
-        self.tables.clear()
+        for index_file in self.files:
+            index_file.file.close()
+        self.files.clear()
 
 
 def _begin_flush(file: MappedFile, start: int, end: int) -> None:
@@ -413,7 +418,7 @@ def _look_unless_deleted(
 
 
 def _find_candidates(
-    tables: list[IndexTable],
+    index_files: list[IndexFile],
     where: tuple[bytes, bytes],
     begin_ms: int,
     end_ms: int,
@@ -421,9 +426,9 @@ def _find_candidates(
     is_tags: bool,
 ) -> Iterator[int]:
     """Yield the offsets that the files contain, the newest first."""
-    for table in tables:
-        if table.begin_ms <= end_ms and begin_ms <= table.end_ms:
-            yield from table.find(
+    for index_file in index_files:
+        if index_file.begin_ms <= end_ms and begin_ms <= index_file.end_ms:
+            yield from index_file.find(
                 *where, is_tags=is_tags, begin_ms=begin_ms, end_ms=end_ms
             )
 

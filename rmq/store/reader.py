@@ -18,11 +18,11 @@ from rmq._fastpath.log.scan import QueueScan, scan_queue
 from rmq.core.errors import RemoteProtocolError, StoreClosed
 from rmq.core.offsets import PhysicalOffset, QueueOffset
 from rmq.protocol.records import StoredMessage, decode_stored_at
-from rmq.store.cold import NotInMemory
 from rmq.store.commit_log import CommitLog, memory_window
 from rmq.store.config import StoreConfig
 from rmq.store.durability import Durability
 from rmq.store.index import MessageIndex, Step
+from rmq.store.not_in_memory import NotInMemory
 from rmq.store.queues.batch_queue import BatchQueue
 from rmq.store.queues.consume_queue import ENTRY_SIZE, ConsumeQueue
 from rmq.store.queues.consume_queues import ConsumeQueues

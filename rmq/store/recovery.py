@@ -23,9 +23,9 @@ from rmq.store.commit_log import CommitLog
 from rmq.store.cut import Cut, set_aside
 from rmq.store.data_dir import DataDirectory
 from rmq.store.deleted_topics import DeletedTopics
-from rmq.store.dispatch import LogDispatch, Placed
 from rmq.store.entry_check import EntryCheck, names_record
 from rmq.store.left_ring import LeftRing
+from rmq.store.log_dispatch import LogDispatch, Placed
 from rmq.store.queues.consume_queue import FILLER_SIZE, NO_OFFSET, ConsumeQueue
 from rmq.store.queues.consume_queues import ConsumeQueues
 from rmq.store.queues.queue_ends import QueueEnds

@@ -28,9 +28,9 @@ from rmq.store.cut import (
     set_aside,
     take_files_after,
 )
-from rmq.store.dispatch import LogDispatch, Placed
 from rmq.store.durability import RefusalKind
 from rmq.store.log_backup import LogBackup
+from rmq.store.log_dispatch import LogDispatch, Placed
 from rmq.store.message_store import MessageStore
 from rmq.store.queues.consume_queues import Step
 from rmq.store.salvage import last_record, next_record

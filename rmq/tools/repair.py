@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 
 from rmq._fastpath.log.decode import Record
-from rmq._fastpath.log.index_table import index_file_size
+from rmq._fastpath.log.index_file import index_file_size
 from rmq._fastpath.log.mapped_file import MappedFile
 from rmq.config.option import build
 from rmq.core.clock import SystemClock

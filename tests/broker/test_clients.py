@@ -3,7 +3,7 @@
 import pytest
 import trio
 
-from rmq.broker import clients, housekeeping, notices
+from rmq.broker import client_notices, clients, housekeeping
 from rmq.broker.clients import ConsumerTable, ProducerTable
 from rmq.broker.tables.groups import GroupTable
 from rmq.config.broker import BrokerConfig
@@ -126,14 +126,14 @@ async def test_rounds_give_way_to_others(consumers, autojump_clock):
         join(consumers, Peer(), data("T"), f"c{number}")
     async with trio.open_nursery() as nursery:
         nursery.start_soon(consumers.notices.run, next_turn)
-        await trio.sleep(notices.ROUND_S + 0.1)
+        await trio.sleep(client_notices.ROUND_S + 0.1)
         nursery.cancel_scope.cancel()
     assert consumers.notices.sent == 1 + 1_001
-    assert turns == 1_001 // notices.NOTICES_PER_TURN
+    assert turns == 1_001 // client_notices.NOTICES_PER_TURN
 
 
 def test_a_change_of_a_large_group_is_announced_at_the_end_of_the_round(consumers):
-    peers = [Peer() for _ in range(notices.NOTICES_PER_TURN + 2)]
+    peers = [Peer() for _ in range(client_notices.NOTICES_PER_TURN + 2)]
     for number, peer in enumerate(peers):
         join(consumers, peer, data("T"), f"c{number}")
     for _ in range(2):

@@ -11,7 +11,7 @@ from rmq.cluster.config import ReplicationConfig
 from rmq.cluster.fetcher import ReplicaFetcher
 from rmq.cluster.log_server import LogServer
 from rmq.cluster.log_source import LogBounds
-from rmq.cluster.sync_set import Acks
+from rmq.cluster.slave_acks import Acks
 from rmq.protocol.message import Message
 from rmq.remoting.listener import open_listener
 from rmq.store.config import BrokerRole, StoreConfig

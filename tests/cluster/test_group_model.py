@@ -22,7 +22,7 @@ from rmq._fastpath.log.watermark import Watermark
 from rmq.cluster.divergence import Divergence, count_equal
 from rmq.cluster.log_prefix import Overlap
 from rmq.cluster.log_source import LogBounds
-from rmq.cluster.sync_set import Acks
+from rmq.cluster.slave_acks import Acks
 from rmq.cluster.wire import WHOLE_LOG
 from rmq.core.errors import Diverged, RemoteProtocolError
 

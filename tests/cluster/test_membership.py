@@ -12,10 +12,10 @@ from click.testing import CliRunner
 from rmq._fastpath.log.watermark import Watermark
 from rmq.cli import main
 from rmq.cluster.config import ReplicationConfig
+from rmq.cluster.controller_role import Term
 from rmq.cluster.identity import Boot, Identity, IdRequest
 from rmq.cluster.membership import Membership
 from rmq.cluster.pending_set import PendingSyncStateSet
-from rmq.cluster.role import Term
 from rmq.config.broker import BrokerConfig
 from rmq.core.errors import ConfigError, RmqError
 from rmq.observe.metrics.own import group_families

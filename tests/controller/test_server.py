@@ -11,7 +11,7 @@ from rmq.access.request_gate import Kind
 from rmq.controller.config import ControllerConfig
 from rmq.controller.file_engine import FileEngine
 from rmq.controller.handlers import ControllerHandlers, ControllerParts
-from rmq.controller.lead import Lead
+from rmq.controller.leadership import Lead
 from rmq.controller.liveness import Liveness
 from rmq.controller.request_gate import KINDS, ControllerGate
 from rmq.core.clock import SystemClock

@@ -11,7 +11,7 @@ from rmq.controller.config import ControllerConfig
 from rmq.controller.engine import Stored
 from rmq.controller.groups import MAX_MEMBERS, MAX_NAME_LENGTH, Group, Member
 from rmq.controller.handlers import ControllerHandlers, ControllerParts
-from rmq.controller.lead import Lead
+from rmq.controller.leadership import Lead
 from rmq.controller.liveness import Liveness
 from rmq.controller.request_gate import KINDS, ControllerGate
 from rmq.core.errors import RequestRejected

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from rmq._fastpath.log.index_table import index_file_size
+from rmq._fastpath.log.index_file import index_file_size
 from rmq.core.errors import RmqError
 from tests.crash.laboratory import (
     SIZES,

@@ -13,7 +13,7 @@ from rmq.store.config import StoreConfig
 from rmq.store.message_store import MessageStore
 from rmq.testing import ManualClock
 from rmq_plugins.schedule.deliver import Deliveries
-from rmq_plugins.transaction.check import Checker
+from rmq_plugins.transaction.transaction_check import Checker
 from tests.golden.recordings import copy_store, read_rows
 from tests.plugins.conftest import Caller, build_context
 from tests.plugins.consume.pop.popping import Popping

@@ -21,7 +21,7 @@ from rmq.protocol import (
     json_header,
 )
 from rmq.protocol.bodies import register
-from rmq.remoting import dispatch, sniffer
+from rmq.remoting import overload, sniffer
 from rmq_plugins.client import heartbeat
 from rmq_plugins.consume.pull import held_pulls
 
@@ -54,7 +54,7 @@ LIMITS = {
     "objects in a body": [(bodies.MAX_OBJECTS, 1)],
     "messages of a batch": [(batch.MAX_ITEMS, 1)],
     "requests that wait in the broker (relayed, replies)": [
-        (dispatch.MAX_WAITING, 1), (dispatch.MAX_WAITING_BYTES, MIB),
+        (overload.MAX_WAITING, 1), (overload.MAX_WAITING_BYTES, MIB),
     ],
     "held pulls": [
         (BROKER.max_held_pulls_per_connection, 1), (BROKER.max_held_pulls, 1),

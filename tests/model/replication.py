@@ -30,8 +30,7 @@ from functools import cache
 from itertools import chain, product
 from typing import NamedTuple
 
-from rmq.cluster.epochs import Epochs
-from rmq.cluster.role import (
+from rmq.cluster.controller_role import (
     AskRole,
     Identified,
     Register,
@@ -42,6 +41,7 @@ from rmq.cluster.role import (
     Term,
     step,
 )
+from rmq.cluster.epochs import Epochs
 from rmq.cluster.sync_set import SyncSet
 from rmq.cluster.wire import Epoch
 

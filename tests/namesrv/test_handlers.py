@@ -17,7 +17,8 @@ from rmq.namesrv.handlers import NameServerHandlers, NameServerParts
 from rmq.namesrv.kv_config import KVConfig
 from rmq.namesrv.registration import Caller as Spokesman
 from rmq.namesrv.routes import RouteTable
-from rmq.protocol.bodies.common import DataVersion, KVTable, TopicList
+from rmq.protocol.bodies.common import KVTable, TopicList
+from rmq.protocol.bodies.data_version import DataVersion
 from rmq.protocol.bodies.register import (
     MAX_PART_SIZE,
     PARTS_OF_STEP,

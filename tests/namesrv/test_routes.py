@@ -7,7 +7,7 @@ from rmq.namesrv import routes as module
 from rmq.namesrv import rules, topic_queues
 from rmq.namesrv.registration import Caller, Registered, Registration
 from rmq.namesrv.routes import RouteTable
-from rmq.protocol.bodies.common import DataVersion
+from rmq.protocol.bodies.data_version import DataVersion
 from rmq.protocol.bodies.route import QueueData
 from rmq.protocol.bodies.topics import TopicConfig
 from rmq.testing import ManualClock

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from rmq.core.errors import RequestRejected
 from rmq.namesrv.registration import Caller, Registration
 from rmq.namesrv.routes import RouteTable
-from rmq.protocol.bodies.common import DataVersion
+from rmq.protocol.bodies.data_version import DataVersion
 from rmq.protocol.bodies.topics import TopicConfig
 from rmq.testing import ManualClock
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from rmq.broker.rights import AllRights
+from rmq.broker.no_access_control import AllRights
 from rmq.core.errors import ConfigError, PluginError, RequestRejected
 from rmq.plugin import Configuration, hookimpl, native, option
 from rmq.plugin.native import NativeHandler

@@ -6,7 +6,8 @@ from rmq.plugin import hookimpl
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import FLAG_ONEWAY, Command
 from rmq.protocol.frames import decode, encode
-from rmq.remoting.dispatch import NO_MEMORY, Held
+from rmq.remoting.dispatch import Held
+from rmq.remoting.overload import NO_MEMORY
 from rmq.testing import RawClient, running_node
 
 RETURNED = {

@@ -11,7 +11,8 @@ from rmq.core.errors import PluginError, RequestRejected
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import FLAG_ONEWAY, FLAG_RESPONSE
 from rmq.protocol.frames import MAX_FRAME_SIZE, encode
-from rmq.remoting.dispatch import LONG_BODY, OVERLOAD_REMARK, HandlerTable, Held
+from rmq.remoting.dispatch import LONG_BODY, HandlerTable, Held
+from rmq.remoting.overload import OVERLOAD_REMARK
 from rmq.store.commit_log import CommitLog
 from rmq.testing import RawClient, running_node
 from tests.waiting import until

@@ -17,9 +17,9 @@ from rmq.protocol.codes import RequestCode
 from rmq.protocol.command import Command
 from rmq.protocol.records import offset_message_id
 from rmq.protocol.topics import TRANS_HALF_TOPIC
-from rmq_plugins.transaction.check import Checker
 from rmq_plugins.transaction.half_log import HalfLog
 from rmq_plugins.transaction.op_queue import records_from
+from rmq_plugins.transaction.transaction_check import Checker
 from tests.model.rights import Rights, Rule
 from tests.plugins.conftest import Caller, RecordingConnection
 

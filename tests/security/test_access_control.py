@@ -4,7 +4,7 @@ import pytest
 import trio
 
 from rmq.protocol.codes import RequestCode, ResponseCode
-from rmq_plugins.transaction.check import Checker
+from rmq_plugins.transaction.transaction_check import Checker
 from tests.plugins.conftest import RecordingConnection
 from tests.security.estate import USERS
 

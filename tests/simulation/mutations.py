@@ -6,13 +6,14 @@ mistakes.  ARCHITECTURE.md, Simulation by seed, names the rules.
 
 from typing import Any, NamedTuple
 
+from rmq.cluster.controller_role import Term
 from rmq.cluster.fetcher import ReplicaFetcher
 from rmq.cluster.log_server import LogServer
 from rmq.cluster.membership import Membership
 from rmq.cluster.replication import Replication
-from rmq.cluster.role import Term
 from rmq.cluster.session import ReplicaSession
-from rmq.cluster.sync_set import SetAcks, SyncSet
+from rmq.cluster.slave_acks import SetAcks
+from rmq.cluster.sync_set import SyncSet
 from rmq.controller import groups
 from rmq.controller.election import choose
 from rmq.store.positions import LogPositions

@@ -103,10 +103,8 @@ async def test_queues_and_index_follow(full_store, disk, clock, tmp_path):
     names = sorted(path.name for path in (folder / "0").iterdir())
     assert int(names[0]) == first * 20 // 200 * 200
     assert len(list((folder / "1").iterdir())) == 1
-    assert store.index.tables[0].end_offset >= start
-    assert len(list((tmp_path / "store" / "index").iterdir())) == len(
-        store.index.tables
-    )
+    assert store.index.files[0].end_offset >= start
+    assert len(list((tmp_path / "store" / "index").iterdir())) == len(store.index.files)
     assert result_of(store.reads.query("Topic", "k399", 9, 0, 2**62))
     assert result_of(store.reads.query("Topic", "k3", 9, 0, 2**62)) == []
 

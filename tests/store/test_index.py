@@ -138,7 +138,7 @@ def test_several_files_and_several_logs(open_store, put_keyed):
     store = open_store(index_entries=50)
     offsets = put_keyed(store, range(300), body=bytes(400))
     index_all(store)
-    assert len(store.index.tables) == -(-300 * 4 // 49)
+    assert len(store.index.files) == -(-300 * 4 // 49)
     assert store.log.files.files[-1].base_offset > 0
     assert [find(store, f"k{i}") for i in range(300)] == [[o] for o in offsets]
     assert find(store, "all", limit=5) == offsets[-5:]
@@ -152,7 +152,7 @@ def test_entries_go_to_the_disk_long_before_the_file_is_full(
     for _ in range(40):
         store.writes.put(make_message(properties_text=text))
     index_all(store)
-    path = store.index.tables[0].file.path
+    path = store.index.files[0].file.path
     waiting = dirty_bytes(path)
     store.index.flush()
     if dirty_bytes(path):
@@ -277,7 +277,7 @@ def test_a_clean_stop_leaves_a_complete_index(open_store, put_keyed):
     assert find(again, "all") == offsets
     offsets += put_keyed(again, range(5, 9))
     index_all(again)
-    assert again.index.tables[-1].entry_count == 1 + 9 * 4
+    assert again.index.files[-1].entry_count == 1 + 9 * 4
     assert find(again, "all") == offsets
 
 
@@ -331,7 +331,7 @@ def test_a_stop_on_a_full_disk_leaves_the_end_of_the_index_to_the_next_start(
     ensure = FileAllocator.allocate_up_to
 
     def only_one_file(allocator, file, end):
-        if store.index.tables and file is not store.index.tables[0].file:
+        if store.index.files and file is not store.index.files[0].file:
             raise DiskFull("no disk space for the test")
         ensure(allocator, file, end)
 
@@ -346,7 +346,7 @@ def test_a_stop_on_a_full_disk_leaves_the_end_of_the_index_to_the_next_start(
     store = open_store(**sizes)
     assert store.index.lag_bytes
     index_all(store)
-    assert len(store.index.tables) > 2
+    assert len(store.index.files) > 2
     for number in range(20):
         assert len(find(store, f"k{number}")) == 1
     assert len(find(store, "all")) == 20

@@ -23,7 +23,7 @@ async def test_the_index_follows_the_log(
     assert store.index.lag_bytes
     with trio.fail_after(10):
         await until(lambda: not store.index.lag_bytes)
-    assert store.index.tables[-1].entry_count == 11
+    assert store.index.files[-1].entry_count == 11
     nursery.cancel_scope.cancel()
 
 

@@ -19,7 +19,7 @@ from rmq.plugin import (
     as_properties,
     parse_properties,
 )
-from rmq.protocol.bodies.common import DataVersion
+from rmq.protocol.bodies.data_version import DataVersion
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import Command
 from rmq.protocol.headers.admin import GetBrokerConfigResponseHeader

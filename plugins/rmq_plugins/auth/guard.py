@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable
 
 from rmq.access import resources
 from rmq.access.actions import Action
+from rmq.access.authorization import RequiredPermission, Rights
 from rmq.access.config import AuthConfig, codes_of
-from rmq.access.rights import RequiredPermission, Rights
 from rmq.access.signature import ACCESS_KEY
 from rmq.access.tables import AclTable, UserTable
 from rmq.plugin import (

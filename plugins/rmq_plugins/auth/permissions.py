@@ -14,7 +14,7 @@ from typing import Final
 
 from rmq.access import resources
 from rmq.access.actions import Action
-from rmq.access.rights import RequiredPermission
+from rmq.access.authorization import RequiredPermission
 from rmq.plugin import RequestRejected
 from rmq.protocol.bodies.groups import SubscriptionGroupConfig, SubscriptionGroupList
 from rmq.protocol.bodies.heartbeat import CheckClientRequestBody, HeartbeatData

@@ -16,7 +16,7 @@ from typing import Any
 
 from rmq.plugin import Clock, JsonTable, LogFailed, RequestRejected
 from rmq.protocol import fastjson
-from rmq.protocol.bodies.common import DataVersion
+from rmq.protocol.bodies.data_version import DataVersion
 
 
 class DelayOffsets(JsonTable):

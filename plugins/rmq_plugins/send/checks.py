@@ -2,6 +2,9 @@
 
 The names in the topic table are valid: an ordinary send costs one look-up. Only if the
 table lacks the topic, its name is validated and the topic created.
+
+A send that the store cannot write is refused here, and not after a wait as by Java's
+`BrokerFastFailure`; `rmq/remoting/overload.py` has the limits of waiting requests.
 """
 
 import random

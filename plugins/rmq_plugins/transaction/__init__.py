@@ -7,8 +7,8 @@ CHECK_TRANSACTION_STATE to producers.
 from rmq.plugin import BrokerContext, Register, hookimpl
 from rmq.protocol.codes import RequestCode
 from rmq.protocol.properties import TRAN_MSG
-from rmq_plugins.transaction.check import Checker
 from rmq_plugins.transaction.half_log import HalfLog
+from rmq_plugins.transaction.transaction_check import Checker
 
 
 @hookimpl

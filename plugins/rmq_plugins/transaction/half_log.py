@@ -8,6 +8,8 @@ the progress on both queues.
 
 Crash contract: a start finds commits after the last op message in the log, where each
 committed record names its half. So the broker delivers nothing twice.
+
+Known in Java as `TransactionalMessageBridge`.
 """
 
 import logging

@@ -7,7 +7,7 @@ layout        byte tables of records and queue entries; everybody reads them the
 encode        records to bytes: the staging buffer
 decode        bytes to records: what is valid
 batch_items   messages in the body of a request 320
-record_keys   keys of a record and their hashes, for new_keys and index_table
+record_keys   keys of a record and their hashes, for new_keys and index_file
 tail          LogTail: append of a record with its queue entry
 tail_ring     TailRing: the last bytes of the log in memory
 log_writer    LogWriter: from the ring to the files, on its own thread
@@ -22,7 +22,7 @@ queue_file    queue files, opened for a flush or for a look
 waiters       who becomes ready when a queue gets an entry, for held pulls
 dispatch      queue entries for records of the log: starts and slaves
 scan          queue entries for a pull; records for recovery
-index_table   IndexTable: one index file
+index_file    IndexFile: one index file
 new_keys      NewKeys: keys of appended records on their way to the index
 timer_units   units of the timer log
 """

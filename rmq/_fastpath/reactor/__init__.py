@@ -8,7 +8,7 @@ inner_loop    InnerLoop: polls while trio would sleep
 pacing        how long a poll waits, how many frames Python gets
 connections   Connections: slots, tokens, buffers and their budget
 buffers       inboxes and outboxes
-intake        Intake: bytes of a socket to frames
+frame_decoder SocketFrameDecoder: bytes of a socket to frames
 native        NativeHandler: the contract of compiled handlers, public to plugins
 native_table  NativeTable: the handler of a frame
 header_scan   headers to fields, without Python objects

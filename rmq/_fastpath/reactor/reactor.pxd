@@ -3,7 +3,7 @@ from libc.stdint cimport int64_t, uint32_t
 from rmq._fastpath.bytes.syscalls cimport epoll_event
 from rmq._fastpath.reactor.connections cimport Connections
 from rmq._fastpath.reactor.held_replies cimport HeldReplies
-from rmq._fastpath.reactor.intake cimport Intake
+from rmq._fastpath.reactor.frame_decoder cimport SocketFrameDecoder
 from rmq._fastpath.reactor.native_table cimport NativeTable
 from rmq._fastpath.reactor.pacing cimport Pacing
 from rmq._fastpath.reactor.rpc_times cimport RpcTimes
@@ -16,7 +16,7 @@ cdef class Reactor:
     cdef readonly Connections connections
     cdef readonly NativeTable natives
     cdef readonly HeldReplies held
-    cdef Intake intake
+    cdef SocketFrameDecoder intake
     cdef readonly RpcTimes rpc_times
     cdef Pacing pacing
     cdef readonly int wake_fd   # in the set: wakes the owner

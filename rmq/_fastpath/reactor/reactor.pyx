@@ -8,7 +8,7 @@ through `send` and leave with `flush`.
 
 A `send` outside of these two may end a connection or let its frames be cut again.  An
 eventfd of the set then wakes the owner.
-Limits: a poll receives at most POLL_BYTES or for POLL_NS; `intake.pyx` has those of a
+Limits: a poll receives at most POLL_BYTES or for POLL_NS; `frame_decoder.pyx` has those of a
 connection.
 The trio task that owns the reactor calls everything here.
 """
@@ -31,7 +31,7 @@ from rmq._fastpath.reactor.connections cimport (
     EVENT_LIMIT, OPEN, SEND_BYTES, TRIO_ID, WAKE_ID, WATERMARK_ID, Connections, Slot,
 )
 from rmq._fastpath.reactor.held_replies cimport HeldReplies
-from rmq._fastpath.reactor.intake cimport Intake
+from rmq._fastpath.reactor.frame_decoder cimport SocketFrameDecoder
 from rmq._fastpath.reactor.native_table cimport NativeTable
 from rmq._fastpath.reactor.pacing cimport (
     init_pacing, end_events, count_spin, begin_events, spin_end, spin_pays,
@@ -85,7 +85,7 @@ cdef class Reactor:
         self.connections = Connections(self.epfd, max_buffer_bytes)
         self.held = HeldReplies(self.connections, self.rpc_times)
         self.natives = NativeTable(self.connections, self.held)
-        self.intake = Intake(self.connections, self.natives, max_frame_size)
+        self.intake = SocketFrameDecoder(self.connections, self.natives, max_frame_size)
 
     def __dealloc__(self):
         if self.wake_fd >= 0:

@@ -12,7 +12,7 @@ import msgspec
 from rmq.config.json_table import JsonTable
 from rmq.core.clock import Clock
 from rmq.core.errors import RequestRejected
-from rmq.protocol.bodies.common import DataVersion
+from rmq.protocol.bodies.data_version import DataVersion
 from rmq.protocol.bodies.queue_mapping import (
     TopicQueueMappingDetail,
     TopicQueueMappingSerializeWrapper,

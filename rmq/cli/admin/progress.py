@@ -21,9 +21,9 @@ from rmq.cli.admin.groups import fetch_group_configs
 from rmq.cli.admin.topics import fetch_traffic, groups_of
 from rmq.client.admin import AdminClient, GroupUnknown
 from rmq.outgoing.refused import AnswerRefused
+from rmq.protocol.client_versions import version_text
 from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.topics import RETRY_PREFIX
-from rmq.protocol.versions import version_text
 
 OF_MQADMIN: Final = 6
 """Columns of mqadmin's consumerProgress without a group."""

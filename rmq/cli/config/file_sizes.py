@@ -6,7 +6,7 @@ A store does not open if its log, queue or index files have other sizes than con
 from collections.abc import Iterator
 from pathlib import Path
 
-from rmq._fastpath.log.index_table import index_file_size
+from rmq._fastpath.log.index_file import index_file_size
 from rmq.config.option import Finding
 from rmq.store.config import StoreConfig
 

@@ -13,8 +13,8 @@ from typing import Any, Final, NamedTuple
 
 from rmq.cli.terminal.text import escape_controls, local_time, utc_time
 from rmq.core.humanize import time_span
+from rmq.protocol.client_versions import version_text
 from rmq.protocol.json_dialect import ObjectKey
-from rmq.protocol.versions import version_text
 
 TIMES: Final = frozenset(
     {

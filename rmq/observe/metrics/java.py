@@ -36,10 +36,10 @@ from rmq.protocol.bodies.statistics import (
     TOPIC_PUT_NUMS,
     TOPIC_PUT_SIZE,
 )
+from rmq.protocol.client_versions import version_text
 from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.records import decode_stored
 from rmq.protocol.topics import is_retry_topic
-from rmq.protocol.versions import version_text
 
 SCOPE = {"otel_scope_name": "broker-meter"}
 STORAGE = {"storage_type": "local", "storage_medium": "disk"}

@@ -3,15 +3,7 @@
 from msgspec import Struct, field
 
 from rmq.protocol.bodies import Body
-from rmq.protocol.headers import I32, I64
-
-
-class DataVersion(Body, kw_only=True):
-    """The version of a table; equal if all three numbers are equal."""
-
-    state_version: I64 = 0
-    timestamp: I64 = 0
-    counter: I64 = 0
+from rmq.protocol.headers import I32
 
 
 class MessageQueue(Struct, kw_only=True, frozen=True, rename="camel"):

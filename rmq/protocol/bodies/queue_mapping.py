@@ -19,7 +19,7 @@ from typing import Final
 from msgspec import field
 
 from rmq.protocol.bodies import Body
-from rmq.protocol.bodies.common import DataVersion
+from rmq.protocol.bodies.data_version import DataVersion
 from rmq.protocol.headers import I32, I64
 
 UNDECIDED: Final = -1

@@ -31,7 +31,7 @@ from msgspec import field
 from rmq.core.errors import RemoteProtocolError, RequestRejected
 from rmq.protocol import fastjson
 from rmq.protocol.bodies import MAX_OBJECTS, Body, decode_quickly
-from rmq.protocol.bodies.common import DataVersion
+from rmq.protocol.bodies.data_version import DataVersion
 from rmq.protocol.bodies.topics import (
     TopicConfig,
     TopicConfigAndMappingSerializeWrapper,

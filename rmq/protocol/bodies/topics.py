@@ -5,7 +5,8 @@ from typing import Any, Final
 from msgspec import field
 
 from rmq.protocol.bodies import Body
-from rmq.protocol.bodies.common import DataVersion, MessageQueue
+from rmq.protocol.bodies.common import MessageQueue
+from rmq.protocol.bodies.data_version import DataVersion
 from rmq.protocol.bodies.queue_mapping import TopicQueueMappingDetail
 from rmq.protocol.headers import I32, I64
 

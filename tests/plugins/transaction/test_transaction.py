@@ -9,8 +9,8 @@ from rmq.protocol.command import Command
 from rmq.protocol.headers.transaction import CheckTransactionStateRequestHeader
 from rmq.protocol.records import decode_stored
 from rmq.store.durability import RefusalKind
-from rmq_plugins.transaction.check import Checker
 from rmq_plugins.transaction.half_log import HalfLog
+from rmq_plugins.transaction.transaction_check import Checker
 
 HALF = "RMQ_SYS_TRANS_HALF_TOPIC"
 OP = "RMQ_SYS_TRANS_OP_HALF_TOPIC"

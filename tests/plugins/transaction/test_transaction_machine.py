@@ -31,9 +31,9 @@ from rmq.protocol.records import decode_stored
 from rmq.store.config import StoreConfig
 from rmq.store.message_store import MessageStore
 from rmq.testing import ManualClock
-from rmq_plugins.transaction.check import Checker
 from rmq_plugins.transaction.half_log import HalfLog
 from rmq_plugins.transaction.handler import TransactionHandler
+from rmq_plugins.transaction.transaction_check import Checker
 from tests.model.transactions import (
     COMMITTED,
     GIVEN_UP,

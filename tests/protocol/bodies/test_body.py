@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmq.core.errors import RequestRejected
-from rmq.protocol.bodies.common import DataVersion, KVTable, MessageQueue
+from rmq.protocol.bodies.common import KVTable, MessageQueue
+from rmq.protocol.bodies.data_version import DataVersion
 from rmq.protocol.bodies.groups import SubscriptionGroupConfig
 from rmq.protocol.bodies.queues import (
     ConsumerOffsetSerializeWrapper,

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from rmq.core.errors import RequestRejected
 from rmq.protocol.bodies import register
-from rmq.protocol.bodies.common import DataVersion
+from rmq.protocol.bodies.data_version import DataVersion
 from rmq.protocol.bodies.register import RegisterBrokerBody
 from rmq.protocol.bodies.topics import (
     TopicConfig,

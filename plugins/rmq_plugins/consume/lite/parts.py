@@ -5,7 +5,7 @@ from rmq_plugins.consume.held_pops import HeldPops
 from rmq_plugins.consume.lite.acks import LiteAcks
 from rmq_plugins.consume.lite.config import LiteConfig
 from rmq_plugins.consume.lite.dispatch import LiteDispatch
-from rmq_plugins.consume.lite.expiry import LiteExpiry
+from rmq_plugins.consume.lite.lifecycle import LiteExpiry
 from rmq_plugins.consume.lite.orders import LiteOrders
 from rmq_plugins.consume.lite.popping import LitePops
 from rmq_plugins.consume.lite.queues import LiteQueues

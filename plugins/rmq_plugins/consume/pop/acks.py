@@ -1,4 +1,4 @@
-"""Requests 200051, 200151 and 200053: acks, and a new invisible time.
+"""Requests 200051 and 200151: acks.
 
 If the checkpoint is in memory, an ack clears a bit. A checkpoint of an earlier run or
 of a Java broker is not in memory. The handler writes its acks as records, which the
@@ -19,14 +19,11 @@ from rmq.protocol.command import Command
 from rmq.protocol.handles import ORDERED_REVIVE_QUEUE, PopHandle
 from rmq.protocol.headers.pop import (
     AckMessageRequestHeader,
-    ChangeInvisibleTimeRequestHeader,
 )
 from rmq.protocol.topics import pop_retry_topic
-from rmq_plugins.consume.answers import answer_invisible_time
 from rmq_plugins.consume.checks import (
     MAX_INVISIBLE_MS,
     ConsumeChecks,
-    check_invisible_time,
     decode_handle,
 )
 from rmq_plugins.consume.held_pops import HeldPops
@@ -44,7 +41,7 @@ GRACE_MS: Final = 2_000
 
 
 class AckHandler:
-    """Known in Java as `AckMessageProcessor` and `ChangeInvisibleTimeProcessor`."""
+    """Known in Java as `AckMessageProcessor`."""
 
     def __init__(
         self,
@@ -73,14 +70,14 @@ class AckHandler:
     def ack(self, request: Command, connection: Connection) -> Command:
         """Ack one message."""
         header = request.header(AckMessageRequestHeader)
-        handle = self._check_handle(header, connection)
-        low, high = self._offset_range(header.topic, header.queue_id)
+        handle = self.check_handle(header, connection)
+        low, high = self.offset_range(header.topic, header.queue_id)
         if not low <= header.offset <= high:
-            raise _no_message(header, low, high)
+            raise no_message(header, low, high)
         if handle.revive_queue == ORDERED_REVIVE_QUEUE:
             self._ack_in_order(header, handle)
         else:
-            self._ack_one(header, handle, [header.offset])
+            self.ack_one(header, handle, [header.offset])
         return request.reply()
 
     def ack_batch(self, request: Command, connection: Connection) -> Command:
@@ -102,7 +99,7 @@ class AckHandler:
         config = self._topics.get(topic)
         if config is None or not 0 <= ack.queue_id < config.read_queue_nums:
             return
-        low, high = self._offset_range(topic, ack.queue_id)
+        low, high = self.offset_range(topic, ack.queue_id)
         offsets = [ack.start + bit for bit in _decode_bits(ack.bits)]
         offsets = [offset for offset in offsets if low <= offset <= high]
         if not offsets:
@@ -118,20 +115,20 @@ class AckHandler:
             for header.offset in offsets:
                 self._ack_in_order(header, handle, is_strict=False)
         else:
-            self._ack_one(header, handle, offsets)
+            self.ack_one(header, handle, offsets)
 
-    def _ack_one(
+    def ack_one(
         self, header: AckMessageRequestHeader, handle: PopHandle, offsets: list[int]
     ) -> None:
         """Ack messages of one checkpoint, in memory or by a record."""
-        checkpoint = self._find_checkpoint(header, handle)
+        checkpoint = self.find_checkpoint(header, handle)
         is_stored = True
         if checkpoint is not None:
             for offset in offsets:
                 is_stored &= self._reviver.ack(checkpoint, offset)
         elif self._clock.now_ms() < handle.pop_ms + handle.invisible_ms + GRACE_MS:
             result = self._records.put_acks(
-                self._rebuild_checkpoint(header, handle), offsets
+                self.rebuild_checkpoint(header, handle), offsets
             )
             is_stored = result.status in (PutStatus.PUT_OK, PutStatus.MESSAGE_ILLEGAL)
         if not is_stored:
@@ -139,13 +136,14 @@ class AckHandler:
                 ResponseCode.SYSTEM_ERROR, "the ack is not stored: the store is busy"
             )
 
-    def _find_checkpoint(
+    def find_checkpoint(
         self, header: AckMessageRequestHeader, handle: PopHandle
     ) -> Checkpoint | None:
+        """Return the checkpoint of a handle if it is in memory."""
         queue = header.topic, header.consumer_group, header.queue_id
         return self._checkpoints.by_key.get((*queue, handle.start, handle.pop_ms))
 
-    def _rebuild_checkpoint(
+    def rebuild_checkpoint(
         self, header: AckMessageRequestHeader, handle: PopHandle
     ) -> Checkpoint:
         """Return the checkpoint of a handle, which is not in memory."""
@@ -197,88 +195,12 @@ class AckHandler:
         if until_ms <= self._clock.now_ms():
             self._held.wake(topic, group, queue_id)
 
-    # -- a new invisible time
-
-    def change_invisible_time(
-        self, request: Command, connection: Connection
-    ) -> Command:
-        """Set the time at which a message becomes visible again."""
-        header = request.header(ChangeInvisibleTimeRequestHeader)
-        handle = self._check_handle(header, connection)
-        low, high = self._offset_range(header.topic, header.queue_id)
-        if not low <= header.offset < high:
-            raise _no_message(header, low, high)
-        invisible_ms = header.invisible_time
-        check_invisible_time(invisible_ms)
-        if handle.revive_queue == ORDERED_REVIVE_QUEUE:
-            return self._change_in_order(request, header, handle)
-        pop_ms = self._replace_checkpoint(header, handle)
-        if pop_ms is None:
-            raise RequestRejected(
-                ResponseCode.SYSTEM_ERROR, "append checkpoint error: the store is busy"
-            )
-        return answer_invisible_time(request, pop_ms, invisible_ms, handle.revive_queue)
-
-    def _replace_checkpoint(
-        self, header: ChangeInvisibleTimeRequestHeader, handle: PopHandle
-    ) -> int | None:
-        """Move a message from its checkpoint to a new one.
-
-        Return the time of POP in its new handle; None if the store is busy.
-        """
-        pop_ms = max(self._clock.now_ms(), handle.pop_ms + 1)
-        old = self._find_checkpoint(header, handle)
-        if old is not None and header.offset not in old.marks.open_offsets():
-            return pop_ms  # acked or revived already
-        queue = (
-            old.queue
-            if old is not None
-            else self._rebuild_checkpoint(header, handle).queue
-        )
-        while self._checkpoints.is_taken(queue, header.offset, pop_ms):
-            pop_ms += 1
-        new = Checkpoint(
-            queue,
-            header.offset,
-            pop_ms,
-            header.invisible_time,
-            handle.revive_queue % self._config.revive_queue_nums,
-            AckMarks((header.offset,), 1),
-            self._log.end_offset,
-            suspend=header.suspend,
-        )
-        in_memory = old is not None and not old.is_written
-        keep = (
-            self._reviver.add_checkpoint
-            if in_memory
-            else self._reviver.write_checkpoint
-        )
-        if not keep(new):
-            return None
-        self._ack_one(header, handle, [header.offset])
-        return pop_ms
-
-    def _change_in_order(
-        self,
-        request: Command,
-        header: ChangeInvisibleTimeRequestHeader,
-        handle: PopHandle,
-    ) -> Command:
-        key = header.topic, header.consumer_group, header.queue_id
-        if header.offset < self._offsets.query(key[1], key[0], key[2]):
-            return answer_invisible_time(request, 0, 0, ORDERED_REVIVE_QUEUE)
-        until_ms = self._clock.now_ms() + header.invisible_time
-        self._orders.extend(key, header.offset, handle.pop_ms, until_ms)
-        left_ms = until_ms - handle.pop_ms
-        return answer_invisible_time(
-            request, handle.pop_ms, left_ms, ORDERED_REVIVE_QUEUE
-        )
-
     # -- checks
 
-    def _check_handle(
+    def check_handle(
         self, header: AckMessageRequestHeader, connection: Connection
     ) -> PopHandle:
+        """Return the handle of a request that may ack; RequestRejected if not."""
         self._checks.check_ack(header, connection)
         if header.lite_topic:
             raise RequestRejected(
@@ -293,16 +215,16 @@ class AckHandler:
             )
         return handle
 
-    def _offset_range(self, topic: str, queue_id: int) -> tuple[int, int]:
+    def offset_range(self, topic: str, queue_id: int) -> tuple[int, int]:
+        """Return the first offset of a queue, and the one after its last."""
         return (
             self._messages.min_offset(topic, queue_id),
             self._messages.max_offset(topic, queue_id),
         )
 
 
-def _no_message(
-    header: AckMessageRequestHeader, low: int, high: int
-) -> RequestRejected:
+def no_message(header: AckMessageRequestHeader, low: int, high: int) -> RequestRejected:
+    """Return the refusal of an offset that the queue does not have."""
     return RequestRejected(
         ResponseCode.NO_MESSAGE,
         f"offset is illegal, key:{header.topic}@{header.queue_id}, commit:"

@@ -1,7 +1,7 @@
 """Request 200050 POP_MESSAGE: messages of any queue of a topic and its retry topic.
 
 The messages are invisible to the group until it acks them or the invisible time is
-over. A POP that finds no message waits.
+over. A POP that finds no message waits.  Request 200056 POP_ROLLBACK is here, too.
 """
 
 import itertools
@@ -20,8 +20,10 @@ from rmq_plugins.consume.filters import MessageFilter
 from rmq_plugins.consume.held_pops import ANY_QUEUE, EmptyAnswer, HeldPop, HeldPops
 from rmq_plugins.consume.pop.checkpoints import Checkpoint, Checkpoints
 from rmq_plugins.consume.pop.checks import PopChecks, PopPlan
-from rmq_plugins.consume.pop.notification import QueryHandler
+from rmq_plugins.consume.pop.notification import NotificationHandler
 from rmq_plugins.consume.pop.orders import Orders
+from rmq_plugins.consume.pop.peek import PeekHandler
+from rmq_plugins.consume.pop.polling_info import PollingInfoHandler
 from rmq_plugins.consume.pop.reading import (
     FROM_NEWEST,
     Found,
@@ -66,7 +68,7 @@ class _Collected:
 
 
 class PopHandler:
-    """Known in Java as `PopMessageProcessor`, `NotificationProcessor` and others."""
+    """Known in Java as `PopMessageProcessor`."""
 
     def __init__(
         self,
@@ -89,9 +91,11 @@ class PopHandler:
         self._revive_queues = itertools.count()
         self._revive_count = broker.config.revive_queue_nums
         self.held = HeldPops(broker)
-        self.queries = QueryHandler(
+        self.notifications = NotificationHandler(
             broker, self._checks, self._reader, self._sources, orders, self.held
         )
+        self.peeks = PeekHandler(self._checks, self._reader, self._sources)
+        self.polling_info = PollingInfoHandler(self._checks, self.held)
         orders.on_blocked = self._wake_later
 
     # -- POP
@@ -303,6 +307,10 @@ class PopHandler:
         """Wake a POP at the time when an ordered queue is not blocked any more."""
         delay_ms = at_ms - self._clock.now_ms()
         self.held.wake_later(delay_ms, topic, group, queue_id)
+
+    def roll_back(self, request: Command, _connection: Connection) -> Command:
+        """Answer code 0: the state of POP always has the form after a rollback."""
+        return request.reply()
 
 
 def _refuse(request: Command, refusal: RequestRejected) -> Command:

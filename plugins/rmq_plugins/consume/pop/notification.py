@@ -1,4 +1,4 @@
-"""Requests 200052, 200054, 200055 and 200056: queries about messages to pop."""
+"""Request 200054 NOTIFICATION: whether a group has messages to pop."""
 
 from functools import partial
 
@@ -8,23 +8,16 @@ from rmq.protocol.command import Command
 from rmq.protocol.headers.pop import (
     NotificationRequestHeader,
     NotificationResponseHeader,
-    PeekMessageRequestHeader,
-    PollingInfoRequestHeader,
-    PollingInfoResponseHeader,
-    PopMessageResponseHeader,
 )
-from rmq_plugins.consume.answers import FOUND, NOTHING
-from rmq_plugins.consume.checks import MAX_MESSAGES
-from rmq_plugins.consume.filters import MessageFilter
 from rmq_plugins.consume.held_pops import ANY_QUEUE, EmptyAnswer, HeldPop, HeldPops
 from rmq_plugins.consume.pop.checks import PopChecks, PopPlan
 from rmq_plugins.consume.pop.orders import Orders
 from rmq_plugins.consume.pop.reading import PopReader
-from rmq_plugins.consume.pop.sources import PopSources, Source
+from rmq_plugins.consume.pop.sources import PopSources
 
 
-class QueryHandler:
-    """Known in Java as `NotificationProcessor`, `PeekMessageProcessor` and others."""
+class NotificationHandler:
+    """Known in Java as `NotificationProcessor`."""
 
     def __init__(
         self,
@@ -90,51 +83,6 @@ class QueryHandler:
         return not header.order and bool(
             self._sources.retry_sources(header.topic, group)
         )
-
-    def report_polling(self, request: Command, connection: Connection) -> Command:
-        """Answer how many POPs of a queue wait."""
-        header = request.header(PollingInfoRequestHeader)
-        self._checks.plan_query(header, connection)
-        key = header.topic, header.consumer_group, max(header.queue_id, ANY_QUEUE)
-        answer = PollingInfoResponseHeader(polling_num=self._held.count(key))
-        return request.reply(header=answer)
-
-    def peek(self, request: Command, connection: Connection) -> Command:
-        """Answer with messages that stay visible."""
-        header = request.header(PeekMessageRequestHeader)
-        plan = self._checks.plan_query(header, connection)
-        most, rest = max(1, min(header.max_msg_nums, MAX_MESSAGES)), 0
-        queues = range(plan.topic.read_queue_nums)
-        own = [header.queue_id] if header.queue_id >= 0 else queues
-        sources = [Source(header.topic, queue_id, "0") for queue_id in own]
-        records: list[bytes] = []
-        room = most
-        for source in sources + self._sources.retry_sources(
-            header.topic, header.consumer_group
-        ):
-            topic, queue_id, _flag = source
-            position = self._reader.find_position(
-                topic, header.consumer_group, queue_id
-            )
-            if room:
-                found = self._reader.read(
-                    topic, queue_id, position, room, MessageFilter()
-                )
-                records += found.records
-                room -= len(found.offsets)
-                position = found.next_offset
-            rest += self._reader.count_remaining(topic, queue_id, position)
-        shown = PopMessageResponseHeader(
-            pop_time=0, invisible_time=0, revive_qid=0, rest_num=rest
-        )
-        if not records:
-            code = ResponseCode.PULL_NOT_FOUND
-            return request.reply(code, NOTHING, header=shown)
-        return request.reply(header=shown, body=b"".join(records), remark=FOUND)
-
-    def roll_back(self, request: Command, connection: Connection) -> Command:
-        """Answer code 0: the state of POP always has the form after a rollback."""
-        return request.reply()
 
 
 def _answer_empty(request: Command, code: ResponseCode) -> Command:

@@ -5,6 +5,7 @@ from rmq.plugin.native import AckTable
 from rmq_plugins.consume.pop.acks import AckHandler
 from rmq_plugins.consume.pop.checkpoints import Checkpoints
 from rmq_plugins.consume.pop.handler import PopHandler
+from rmq_plugins.consume.pop.invisible_time import InvisibleTimeHandler
 from rmq_plugins.consume.pop.orders import Orders
 from rmq_plugins.consume.pop.records import PopRecords
 from rmq_plugins.consume.pop.revive import Reviver
@@ -22,11 +23,12 @@ class PopParts:
         handler = AckHandler(
             broker, checkpoints, self.reviver, records, orders, self.held
         )
+        times = InvisibleTimeHandler(broker, checkpoints, self.reviver, orders, handler)
         self.pop = pops.pop
-        self.peek = pops.queries.peek
-        self.notify = pops.queries.notify
-        self.report_polling = pops.queries.report_polling
-        self.roll_back = pops.queries.roll_back
+        self.peek = pops.peeks.peek
+        self.notify = pops.notifications.notify
+        self.report_polling = pops.polling_info.report_polling
+        self.roll_back = pops.roll_back
         self.ack = handler.ack
         self.ack_batch = handler.ack_batch
-        self.change_invisible_time = handler.change_invisible_time
+        self.change_invisible_time = times.change_invisible_time

@@ -8,7 +8,7 @@ import trio
 pytest.importorskip("httpx")
 
 from rmq.controller.config import ControllerConfig, EngineKind
-from rmq.controller.etcd import ENDPOINT_S, NEXT_S, EtcdEngine
+from rmq.controller.etcd_engine import ENDPOINT_S, NEXT_S, EtcdEngine
 from rmq.controller.groups import Group, Member
 from rmq.core.errors import EngineAway, TermLost
 

@@ -1,4 +1,4 @@
-"""IndexTable: one index file, filled from log records without the GIL.
+"""IndexFile: one index file, filled from log records without the GIL.
 
 Layout, big-endian: a header of 40 bytes, then slots, then entries.
 
@@ -122,7 +122,7 @@ def find_in_log(
 
 
 @cython.final
-cdef class IndexTable:
+cdef class IndexFile:
     """Header, slots and entries of one mapped file. Known in Java as `IndexFile`."""
 
     cdef readonly MappedFile file
@@ -177,7 +177,7 @@ cdef class IndexTable:
         ):
             raise ValueError(f"{self.file.path}: its header cannot be true")
 
-    def continue_from(self, IndexTable before not None):
+    def continue_from(self, IndexFile before not None):
         """Begin where the previous, full file ended; the first entry sets the begin."""
         self.begin_ms = self.end_ms = before.end_ms
         self.begin_offset = self.end_offset = before.end_offset

@@ -7,7 +7,7 @@ import pytest
 from rmq._fastpath.bytes.hashing import java_hash
 from rmq._fastpath.log.decode import RecordStatus
 from rmq._fastpath.log.encode import RecordEncoder
-from rmq._fastpath.log.index_table import IndexTable, find_in_log, index_file_size
+from rmq._fastpath.log.index_file import IndexFile, find_in_log, index_file_size
 from rmq._fastpath.log.mapped_file import MappedFile
 
 SLOTS, ENTRIES = 7, 12
@@ -26,7 +26,7 @@ def table(tmp_path):
     size = index_file_size(SLOTS, ENTRIES)
     file = MappedFile(str(tmp_path / "index"), size, create=True)
     file.allocate(size)
-    return IndexTable(file, SLOTS, ENTRIES)
+    return IndexFile(file, SLOTS, ENTRIES)
 
 
 def write(log, *all_properties, store_ms=1_000, sys_flag=0):
@@ -103,7 +103,7 @@ def test_header_comes_back(table, log):
     write(log, b"KEYS\x01a", b"KEYS\x01b")
     add(table, log)
     table.save()
-    again = IndexTable(table.file, SLOTS, ENTRIES)
+    again = IndexFile(table.file, SLOTS, ENTRIES)
     again.load()
     for name in ("begin_ms", "end_ms", "begin_offset", "end_offset", "entry_count"):
         assert getattr(again, name) == getattr(table, name)
@@ -118,7 +118,7 @@ def test_nonsense_header_is_refused(table):
 
 def test_file_of_another_length_is_refused(table):
     with pytest.raises(ValueError, match="bytes instead of"):
-        IndexTable(table.file, SLOTS + 1, ENTRIES)
+        IndexFile(table.file, SLOTS + 1, ENTRIES)
 
 
 def test_find_names_the_newest_first(table, log):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rmq.store.cold import NotInMemory
+from rmq.store.not_in_memory import NotInMemory
 from rmq.store.results import GetStatus
 from tests.pages import drop_pages
 

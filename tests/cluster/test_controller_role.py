@@ -2,8 +2,8 @@
 
 import pytest
 
-from rmq.cluster import role
-from rmq.cluster.role import RoleState, Term, step
+from rmq.cluster import controller_role as role
+from rmq.cluster.controller_role import RoleState, Term, step
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import Command
 

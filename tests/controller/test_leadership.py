@@ -5,10 +5,10 @@ import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rmq.controller import groups, lead
+from rmq.controller import groups, leadership
 from rmq.controller.election import Alive, Live
 from rmq.controller.engine import Term
-from rmq.controller.lead import Lead
+from rmq.controller.leadership import Lead
 from rmq.core.errors import EngineAway, RequestRejected
 from rmq.protocol.headers import controller as headers
 
@@ -113,7 +113,7 @@ async def test_the_last_write_of_another_leader_is_read_again():
 
 
 async def test_so_many_groups(monkeypatch):
-    monkeypatch.setattr(lead, "MAX_GROUPS", 1)
+    monkeypatch.setattr(leadership, "MAX_GROUPS", 1)
     one = leader(Shared())
     await one.change_group("b", applying(1))
     with pytest.raises(RequestRejected, match="there can be no more"):

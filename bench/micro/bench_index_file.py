@@ -3,7 +3,7 @@
 import pytest
 
 from rmq._fastpath.log.encode import RecordEncoder
-from rmq._fastpath.log.index_table import IndexTable, find_in_log, index_file_size
+from rmq._fastpath.log.index_file import IndexFile, find_in_log, index_file_size
 from rmq._fastpath.log.mapped_file import MappedFile
 
 COUNT = 1_000
@@ -32,7 +32,7 @@ def bench_add_1000_records(benchmark, log, tmp_path):
     end = log.write_position
 
     def add():
-        IndexTable(file, SLOTS, ENTRIES).add_records(log, 0, end, end)
+        IndexFile(file, SLOTS, ENTRIES).add_records(log, 0, end, end)
 
     benchmark(add)
 

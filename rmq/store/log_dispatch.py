@@ -4,6 +4,9 @@ A put writes record and entry together; a start after a crash and a replica have
 record and add the entry.  `QueueDispatcher` gives plain records theirs; `place` decides
 about the others: of a new queue, of a topic with delays or batches, after a gap.
 Belongs to the trio thread.
+
+Known in Java as `ReputMessageService`; the ordinary append does this itself, in
+`tail.pyx`.
 """
 
 import enum

@@ -3,7 +3,7 @@ from libc.stdint cimport int64_t, uint32_t
 from rmq._fastpath.reactor.connections cimport Connections
 from rmq._fastpath.reactor.native_table cimport NativeTable
 
-cdef class Intake:
+cdef class SocketFrameDecoder:
     cdef Connections connections
     cdef NativeTable natives
     cdef int64_t max_frame_size

@@ -1,4 +1,4 @@
-"""Intake: receives bytes from the sockets and cuts them into frames.
+"""SocketFrameDecoder: receives bytes from the sockets and cuts them into frames.
 
 A frame is 4 bytes length, big-endian, then as many bytes; of those, the first 4 are one
 byte for the kind of header and three for its size.  A compiled handler serves the frame
@@ -10,6 +10,7 @@ limits frames for Python. A frame has at most `max_frame_size`, its header HEADE
 A connection is not read while its frames wait for Python, for a handler or for room in
 its outbox.
 Only the reactor calls this; nothing here touches a Python object.
+Known in Java as `NettyDecoder`.
 """
 
 cimport cython
@@ -35,7 +36,7 @@ cdef enum:
 
 
 @cython.final
-cdef class Intake:
+cdef class SocketFrameDecoder:
     """From the sockets of `connections` to the handlers of `natives`, or to events."""
 
     def __cinit__(

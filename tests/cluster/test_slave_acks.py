@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmq.cluster.sync_set import Acks
+from rmq.cluster.slave_acks import Acks
 from rmq.core.errors import RemoteProtocolError
 
 STEPS = st.lists(

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
+from rmq.protocol.client_versions import LAST_NAMED, version_text
 from rmq.protocol.codes import Version
-from rmq.protocol.versions import LAST_NAMED, version_text
 
 
 def test_names_are_those_of_the_releases(golden):

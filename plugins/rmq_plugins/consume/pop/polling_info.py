@@ -1,0 +1,23 @@
+"""Request 200055 POLLING_INFO: how many POPs of a queue wait."""
+
+from rmq.plugin import Connection
+from rmq.protocol.command import Command
+from rmq.protocol.headers.pop import PollingInfoRequestHeader, PollingInfoResponseHeader
+from rmq_plugins.consume.held_pops import ANY_QUEUE, HeldPops
+from rmq_plugins.consume.pop.checks import PopChecks
+
+
+class PollingInfoHandler:
+    """Known in Java as `PollingInfoProcessor`."""
+
+    def __init__(self, checks: PopChecks, held: HeldPops) -> None:
+        self._checks = checks
+        self._held = held
+
+    def report_polling(self, request: Command, connection: Connection) -> Command:
+        """Answer how many POPs of a queue wait."""
+        header = request.header(PollingInfoRequestHeader)
+        self._checks.plan_query(header, connection)
+        key = header.topic, header.consumer_group, max(header.queue_id, ANY_QUEUE)
+        answer = PollingInfoResponseHeader(polling_num=self._held.count(key))
+        return request.reply(header=answer)
