@@ -3,7 +3,7 @@
 Each name server has its own task.  One that is down or silent blocks neither the
 others nor the start, and gets the next periodic registration when it is back.
 
-The task sends changed topics one by one, each with its version: a name server reads a
+The task sends changed topics one by one, each with its version.  A name server reads a
 version once, and may remove topics that a larger table lacks.  The task sends the full
 table if many topics changed.  It also does so if the name server refuses one topic,
 because it does not know this broker yet.

@@ -2,9 +2,9 @@
 
 A peer is an IPv4 address or a /64 of IPv6, see `network_of`.  Entries of the broker
 itself or of an admin tool have no peer.
-A peer may have as much as is still free: one alone gets at most half of a table, and
-there is always room for the next one.  A peer that has added ADDED_AT_ONCE entries in a
-`NamedQuota` with a clock may add ADDED_PER_S a second.
+A peer may have as much as is still free.  So one alone gets at most half of a table,
+and there is always room for the next one.  A peer that has added ADDED_AT_ONCE entries
+in a `NamedQuota` with a clock may add ADDED_PER_S a second.
 """
 
 from collections import Counter

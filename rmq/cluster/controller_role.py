@@ -9,8 +9,8 @@ Phases of a start:
 
 * JOINING: the broker has an id and registers with the controller.
 * DEFERRING: a power cut may have taken acknowledged messages from this broker.  It does
-  not ask to be elected while the sync state set has other members, until one of them
-  is the master or the wait times out.
+  not ask to be elected while the sync state set has other members.  This ends when one
+  of them is the master or the wait times out.
 * MEMBER: the controller knows where this broker is.
 
 A term is one election's outcome: epoch, master, set.  The broker runs as long as its

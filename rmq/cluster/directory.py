@@ -105,7 +105,8 @@ class Directory:
     async def other_members(self) -> Mapping[int, str]:
         """Return the addresses of the other brokers of this group, by their ids.
 
-        PeerError if no name server answers.  (901 would say less, but only 5.x has it.)
+        PeerError if no name server answers.  (The answer of 901 is shorter, but only
+        5.x has it.)
         """
         group = (await self._fetch_brokers()).get(self._config.broker_name)
         if group is None or group.cluster != self._config.broker_cluster_name:

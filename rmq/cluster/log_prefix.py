@@ -2,7 +2,7 @@
 
 A slave does not report the end of its log first.  It reports the start of its last
 record, so that its master sends that record again.  A record has its own offset, its
-place in its queue, its store time and a checksum, and the slave has checked all records
+place in its queue, its store time and a checksum.  The slave has checked all records
 before it.  So if the last record is in both logs at the same offset, everything before
 it is equal.  Before that proof nothing is appended and nothing acknowledged.
 

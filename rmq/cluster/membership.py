@@ -1,10 +1,10 @@
 """Membership: the place of this broker in a group with a controller.
 
 A start finds the controller's leader, gets an id for ever (`identity.py`), registers,
-and learns who is the master or stands for election.  From then on it sends heartbeats
-to all controllers.  It asks who is the master regularly, and at each notice: a notice
-is a hint only, because any peer can send one.  A master also asks for changes of its
-sync state set (`sync_set.py`).
+and learns who is the master or asks to be elected.  From then on it sends heartbeats to
+all controllers.  It asks who is the master regularly, and at each notice: a notice is a
+hint only, because any peer can send one.  A master also asks for changes of its sync
+state set (`sync_set.py`).
 
 `role.py` decides; this module performs the effects of its steps over the network.
 The broker runs as long as its term.  A newer term ends it, and it starts again in the

@@ -1,4 +1,4 @@
-"""Acks: what the connected slaves have of the log.  Of Java's `GroupTransferService`.
+"""Acks: what the connected slaves have of the log.
 
 `Acks` counts the slaves of a group without a controller.  `SetAcks` does that with a
 controller, where a `SyncSet` holds the sync state set.

@@ -2,9 +2,9 @@
 
 Topics, groups and offsets are the broker's own; a plugin adds its tables with
 `Register.copied_table`.  Copying starts when the log is proven to be a copy of the
-master's: the slave would delete topics that a master of another group lacks.  The pause
-after each copy is 20 times its duration, so a large table costs the master at most a
-twentieth of its time.  A table that fails is logged once, and the others go on.
+master's.  Otherwise the slave would delete topics that a master of another group lacks.
+The pause after each copy is 20 times its duration, so a large table costs the master at
+most a twentieth of its time.  A table that fails is logged once, and the others go on.
 
 Offsets record finished work: deliveries, commits, retries.  The master's log has the
 records of that work earlier.  A slave that got the offsets first and became the master

@@ -2,15 +2,16 @@
 
 Report, from the replica: i64, the end of its log.  Nothing else is ever sent there.
 Frame, from the master: i64 offset, i32 size, then `size` bytes of the log from there
-on; size 0 is a heartbeat, its offset what would come next.  A frame may begin and end
+on.  Size 0 is a heartbeat with the offset of the next byte.  A frame may begin and end
 anywhere inside a record, but not in two files.
 
-In a group with a controller both sides speak a second dialect, in which every frame
-says of which epoch its bytes are.  All integers are big-endian and signed.
+In a group with a controller both sides speak a second dialect, in which every frame has
+the epoch of its bytes.  All integers are big-endian and signed.
 
 * Greeting, from the replica, once or more: i32 1, i16 wants the newest file, i16 is a
   learner, i64 broker id.  Answer: i32 1, i32 size of what follows the next two, i64 end
-  of the log, i32 last epoch; then i32 epoch and i64 start for each epoch, ascending.
+  of the log, i32 last epoch.  Then follow i32 epoch and i64 start of each epoch,
+  ascending.
 * Report: i32 2, i64 offset.
 * Part: i32 2, i32 size, i64 offset, i32 epoch, i64 start of that epoch, i64 confirmed
   offset, and the bytes, all of one epoch.

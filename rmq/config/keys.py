@@ -2,7 +2,7 @@
 
 They are in `java_keys.txt`: a reason in brackets, then its keys as `key=Java's
 default`.  A reason with a leading `!` is about a feature that clients or operators
-would notice; to set such a key is a problem, not a note.  With `!!` the feature is a
+would notice.  Such a key is reported as a problem.  With `!!` the feature is a
 protection: with such a key a broker starts only if `rmq.allowOpen` is true.
 """
 

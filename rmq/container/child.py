@@ -1,9 +1,9 @@
 """Child: one broker process, started again when it ends by itself.
 
-The child leads a process group of its own, so that Ctrl-C in a terminal reaches only
-the container, which then stops all children in order.  When the container is killed,
-the kernel sends SIGTERM to its children.  Their lines go to the container's log with
-the name of the broker.
+The child leads a process group of its own.  So Ctrl-C in a terminal reaches only the
+container, which then stops all children in order.  When the container is killed, the
+kernel sends SIGTERM to its children.  Their lines go to the container's log with the
+name of the broker.
 """
 
 import ctypes

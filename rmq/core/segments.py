@@ -35,8 +35,9 @@ def is_name(name: str) -> bool:
 def segments_of(folder: str | Path) -> list[Segment]:
     """Return the segments of a folder, oldest first; OSError if it cannot be listed.
 
-    What the listing has left out between two files is asked for by its name.  Files
-    without a byte are no segments: a broker creates a file and then sets its length.
+    If the listing has left out a file between two others, it is looked up by its name.
+    Files without a byte are no segments: a broker creates a file and then sets its
+    length.
     """
     found: list[Segment] = []
     for name in sorted(filter(is_name, os.listdir(folder))):

@@ -1,8 +1,8 @@
 """Progress: how far groups have come, and how fast, from samples.
 
-A sample looks at the pairs of topic and group that may have changed: those whose topic
-got messages since the last sample, and those that were behind then.  Ten thousand quiet
-topics cost nothing.  What a pair needs is kept only while it is behind.
+A sample looks at the pairs of topic and group that may have changed.  Their topic got
+messages since the last sample, or they lagged then.  Ten thousand quiet topics cost
+nothing.  A pair uses memory only while it lags.
 """
 
 from collections.abc import Iterator

@@ -3,8 +3,8 @@
 No I/O: `poll_requests` yields requests and gets the bodies of their answers.  28
 reports the whole broker, 317 the progress of all groups at once, 203 the clients of a
 group that is behind.  Rates and waits come from samples that this class takes.  A value
-that Java does not report is None: the messages in a topic, the growth of the disk, the
-clients of a group that keeps up.
+that Java does not report is None.  These are the messages in a topic, the growth of the
+disk, the clients of a group without a lag.
 """
 
 import heapq

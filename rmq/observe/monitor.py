@@ -1,7 +1,7 @@
 """Monitor: samples a broker, and keeps the list of its problems.
 
-A sample comes every 10 s, or every 2 s while somebody looks, after a client left a
-group, and until it is certain whether a group has no consumer.  It pauses after each
+A sample comes every 10 s.  It comes every 2 s while somebody looks, after a client left
+a group, and until it is certain whether a group has no consumer.  It pauses after each
 0.3 ms of work, so that a broker of any size serves meanwhile.
 """
 

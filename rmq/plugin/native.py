@@ -1,11 +1,10 @@
 """The part of `_fastpath` that plugins may use.
 
 A compiled handler of a plugin cimports `rmq/_fastpath/reactor/native.pxd`, which holds
-the contract, and subclasses `NativeHandler`.  `SendPath` is the handler of the send
-codes, `PullPath` that of the pull codes, `CommitPath` that of request 15,
-`HeartbeatPath` that of request 34, `AckPath` that of request 200051.  `Grants` are what
-a guard lets them repeat.  `TimedSends` is what an interceptor registers as its compiled
-form.
+the contract, and subclasses `NativeHandler`.  `SendPath` handles the send codes and
+`PullPath` the pull codes.  `CommitPath` handles request 15, `HeartbeatPath` 34 and
+`AckPath` 200051.  `Grants` are what a guard lets them repeat.  `TimedSends` is what an
+interceptor registers as its compiled form.
 """
 
 from rmq._fastpath.bytes.hashing import java_hash, tags_code

@@ -155,9 +155,9 @@ class Register:
         """Let a compiled handler see the frames of a code first.
 
         `make()` returns a `rmq.plugin.native.NativeHandler`.  The broker calls it after
-        all plugins are set up, and only if it uses compiled handlers: not with
-        `rmq.nativeHandlers=false`, and not with a guard without grants.  The code needs
-        a Python handler of the same plugin, for the frames that the compiled handler
+        all plugins are set up, if it uses compiled handlers.  It does not with
+        `rmq.nativeHandlers=false`, or with a guard without grants.  The code needs a
+        Python handler of the same plugin, for the frames that the compiled handler
         declines.
         """
         self._check_call("native", make)

@@ -3,8 +3,8 @@
 `plugins.disabled` names plugins to leave out.  The environment variable
 RMQ_LOAD_PLUGINS, if it is set, names the only plugins to load.  pluggy keeps the
 plugins, blocks names, and orders the setups.  The start ends with a sentence that names
-the plugin if one cannot be loaded, has no `rmq_setup`, or has a function that only
-looks like a hook.
+the plugin if one cannot be loaded or has no `rmq_setup`.  A function that only looks
+like a hook ends it, too.
 """
 
 import dataclasses

@@ -2,8 +2,8 @@
 
 `StoreConfig`, results, `TimerUnit` and `ConsumeQueue` are the store's own classes.
 Every other name here is a Protocol; only the broker creates such objects.  Methods run
-on the trio thread and do not wait.  What blocks is returned as a `Step`, for a worker
-thread.
+on the trio thread and do not wait.  A method whose work blocks returns a `Step`, for a
+worker thread.
 """
 
 from array import array

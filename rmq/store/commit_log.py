@@ -4,8 +4,8 @@ Layout: files of one size (`mapped_files.py`) of records (`log/layout.pxd`).  A 
 that does not fit with 8 bytes to spare goes to the next file.  A blank record then ends
 the present one.  A client batch is never split.
 Invariant: bytes after `end_offset` are zero.
-Crash contract: after a kill all appended records are complete; after a power cut those
-below the durable offset are complete, and recovery cuts the rest.  `positions.py` has
+Crash contract: after a kill all appended records are complete.  After a power cut those
+below the durable offset are complete, and recovery cuts the rest. `positions.py` has
 this offset.  With a ring the files have the bytes before *written*, and a kill leaves
 the rest in the ring.
 Appends come from the trio thread; `allocate_ahead` from a worker; `flush` from

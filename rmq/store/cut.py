@@ -1,9 +1,9 @@
 """Cut: ends a log before data that it has, durably, and keeps a copy of these.
 
 Recovery cuts where no record is.  A slave cuts whole records that its master lacks, and
-a kill must not bring some of them back.  So the order is: durable copies; the file
-`cutOffset` with the new end in 20 digits; the cut of log, queues and checkpoint, in any
-order.  The file is removed last.
+a kill must not bring some of them back.  So the copies become durable first.  Then
+comes the file `cutOffset` with the new end in 20 digits.  Log, queues and checkpoint
+are cut in any order, and the file is removed last.
 Crash contract: with the file, a start cuts the log before it reads it (`finish_cut`);
 without it, nothing was removed.
 Copies are in `cut/`, named by their offsets, for `rmq store repair --restore`.

@@ -1,9 +1,9 @@
 """DescriptorReserve: lets the store open files when the process has no descriptor left.
 
 Connections can take every descriptor of a process.  The store reserves a few, opened on
-/dev/null, and closes one when a file of its own cannot be opened; it reserves it again
+/dev/null, and closes one when a file of its own cannot be opened.  It reserves it again
 as soon as there is room.  A new log file needs one permanently, all other files for a
-moment; if none is left, a message that needs a new file is refused, and the next one
+moment.  If none is left, a message that needs a new file is refused, and the next one
 tries again.
 Any thread may call; one list, of which an append and a pop are atomic.
 """

@@ -1,7 +1,7 @@
 """LeftRing: the ring of a run that did not stop, from which recovery completes the log.
 
 It is believed only if `abort` names its generation: a later run, or a Java broker, has
-written another `abort`.  After a kill the ring has every byte from *written* on; after
+written another `abort`.  After a kill the ring has every byte from *written* on.  After
 a power cut each of its pages may be old or lost, so that every record is checked.
 Invariant: bytes of the log are replaced where they are zeros only.
 Used by recovery, before any other part uses the store.

@@ -1,7 +1,7 @@
 """LogBackup: keeps the whole log that a slave gives up, as a store of its own.
 
-A log that has nothing in common with the master's, or that ends before the master's
-begins, cannot be cut to a part that both have: the slave begins with an empty one.  The
+A log may have nothing in common with the master's, or end before the master's begins.
+Then there is no common part to cut it to, and the slave begins with an empty one.  The
 old one may be most of the disk, so it is renamed, not copied.
 
 Layout: `aside/<time>/` is a data directory, for `rmq store` or a broker: log, queues,

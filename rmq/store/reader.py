@@ -2,8 +2,8 @@
 
 Every reader stops at the confirm offset: the durable offset under SYNC_FLUSH, else the
 end of the log.  Limits of a pull: a number of messages and bytes from the hot end of
-the log (likely in memory), fewer from older parts; the first message always fits.  Call
-from the trio thread.
+the log (likely in memory), and fewer from older parts.  The first message always fits.
+Call from the trio thread.
 """
 
 import struct

@@ -1,11 +1,11 @@
 """Recovery: finds the true end of the log, completes every queue, reports each cut.
 
 After a clean stop it reads only the log after the last queue entry that has its record
-(`entry_check.py`).  After a crash it
-reads from the last file before which the checkpoint guarantees everything, checks every
-record's lengths, own offset and body CRC, and adds missing queue entries.  The first
-place without a record ends the log; recovery copies the data after it aside and never
-deletes it. It runs before any other part uses the store.
+(`entry_check.py`).  After a crash it reads from the last file before which the
+checkpoint guarantees everything.  It checks every record's lengths, own offset and body
+CRC, and adds missing queue entries.  The first place without a record ends the log;
+recovery copies the data after it aside and never deletes it. It runs before any other
+part uses the store.
 """
 
 import logging

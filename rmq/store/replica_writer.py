@@ -1,9 +1,9 @@
 """ReplicaWriter: appends the bytes of another broker's log, with queue entries.
 
-Bytes come in any pieces, in order.  What is there of a record is in its file at once;
-the log ends, for readers and for the disk, before the first record that is not whole
-and checked.  So nobody sees, and nobody acknowledges, what could not be dispatched:
-each record has the right magic, lengths, CRC, own offset and queue offset.
+Bytes come in any pieces, in order.  The received part of a record is in its file at
+once.  The log ends, for readers and for the disk, before the first record that is not
+whole and checked.  So a record is neither read nor acknowledged if it could not be
+dispatched.  Each has the right magic, lengths, CRC, own offset and queue offset.
 Invariants: whole = `log.end_offset` <= `received_offset`, both in the last file or at
 its end; bytes after `received_offset` are zero.
 Crash contract: a start cuts the record that is not whole.

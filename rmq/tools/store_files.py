@@ -1,7 +1,7 @@
 """StoreFiles: the files of a store directory, found and opened for reading.
 
-Sizes come from the files themselves, so no configuration is needed: all files of a log
-have one size, and all queue files of a store, too.  Files that disappear between the
+Sizes come from the files themselves, so no configuration is needed.  All files of a log
+have one size, and so do all queue files of a store.  Files that disappear between the
 listing and the opening were deleted by a broker and are skipped.
 """
 

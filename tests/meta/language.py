@@ -110,6 +110,9 @@ FUNCTION = re.compile(
     re.MULTILINE,
 )
 SKIPPED = re.compile(r"^\s*(?:[|+]|>>>|\$ |\.\. |```|rmq |make |#!)")
+COLUMNS = re.compile(r"[^\s.:;!?] {2,}\S")
+"""A row of aligned columns; two spaces after the end of a sentence are none."""
+
 SENTENCE_END = re.compile(r"(?<=[.!?:;])(?=\s+(?:[A-Z0-9`\"(*\[]|rmq\b)|\s*$)")
 CODE_LIST = re.compile(r"(?:`[^`]*`(?:,? |, (?:and|or) | (?:and|or) )){2,}`[^`]*`")
 """Names one after the other count as one word."""
@@ -201,7 +204,12 @@ def sentences_of(text: str) -> Iterator[str]:
         if is_literal and (not stripped or line.startswith((" " * 8, "\t"))):
             continue
         is_literal = False
-        if not stripped or SKIPPED.match(line) or "  " in stripped or "·" in stripped:
+        if (
+            not stripped
+            or SKIPPED.match(line)
+            or "·" in stripped
+            or COLUMNS.search(stripped)
+        ):
             paragraphs.append("")
             continue
         if re.match(r"(?:[*-]|\d+\.) ", stripped):

@@ -3,8 +3,8 @@
 
 Two passes.  `measure` checks records, decompresses bodies, unpacks inner batches, and
 stores where the parts of each row are.  The caller allocates buffers of the returned
-sizes, and `fill` writes them.  Neither creates a Python object per message, except for
-a compressed body, a text that is not UTF-8, and a topic that is not in the cache.
+sizes, and `fill` writes them.  Neither creates a Python object per message.  Exceptions
+are a compressed body, a text that is not UTF-8, and a topic that is not in the cache.
 
 Buffers of a column, in this order (all sizes in bytes, offsets i32, bits LSB first)::
 

@@ -1,8 +1,8 @@
 """CRC-32 of message bodies.
 
-11 ns for 128 bytes and 72 ns for 1 KiB where the CPU multiplies without carries,
-against 103 and 342 of zlib; tables serve elsewhere.  Stored CRCs drop the sign bit,
-here only.
+Where the CPU multiplies without carries, 128 bytes take 11 ns and 1 KiB takes 72 ns;
+zlib needs 103 and 342.  Tables serve other CPUs.  Stored CRCs drop the sign bit, here
+only.
 """
 
 from libc.stdint cimport uint8_t, uint32_t

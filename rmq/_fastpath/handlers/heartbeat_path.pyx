@@ -1,9 +1,9 @@
 """HeartbeatPath: request 34, heartbeats that repeat one that Python has processed.
 
 Python registers a heartbeat that it has processed, if the next one must get the same
-reply.  The same bytes over the same connection are then served here.  At the end of the
-poll, before the replies are sent, Python gets all heartbeats of the poll: it renews the
-members without reading the bodies again.
+reply.  The same bytes over the same connection are then served here.  Python gets all
+heartbeats of a poll at its end, before the replies are sent.  It renews the members
+without reading the bodies again.
 Belongs to the thread of the reactor.
 """
 

@@ -1,8 +1,8 @@
 """Decodes stored records, and decides which are valid.
 
-A record is valid if its magic is V1 or V2, the lengths inside it add up to its size and
-the CRC of a non-empty body fits.  Sizes are signed, as Java reads them; each is checked
-against the record and the readable bytes before it is used.
+A record is valid if its magic is V1 or V2 and the lengths inside it add up to its size.
+The CRC of a non-empty body must fit.  Sizes are signed, as Java reads them; each is
+checked against the record and the readable bytes before it is used.
 """
 
 cimport cython

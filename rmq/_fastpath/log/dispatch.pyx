@@ -2,9 +2,9 @@
 slave.
 
 It adds an entry that is plainly the next one of a known queue, and passes over records
-that have theirs.  It stops before every other record and leaves it to Python: a record
-of an unknown queue, of a topic that needs more than the hash of its tags, or after a
-gap.  0.5 us for a record of 300 bytes, most of it the checksum.
+that have theirs.  It stops before every other record and leaves it to Python.  Such a
+record is of an unknown queue, of a topic that needs more than the hash of its tags, or
+after a gap.  0.5 us for a record of 300 bytes, most of it the checksum.
 Belongs to the thread that owns the store.
 """
 

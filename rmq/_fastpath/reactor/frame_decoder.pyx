@@ -1,9 +1,9 @@
 """SocketFrameDecoder: receives bytes from the sockets and cuts them into frames.
 
-A frame is 4 bytes length, big-endian, then as many bytes; of those, the first 4 are one
-byte for the kind of header and three for its size.  A compiled handler serves the frame
-in the inbox, or it becomes an event for Python. The frames of a connection are served
-in the order of their arrival, by compiled handlers and by Python.
+A frame is 4 bytes length, big-endian, then as many bytes.  The first of those is the
+kind of header, the next three are its size.  A compiled handler serves the frame in the
+inbox, or it becomes an event for Python. The frames of a connection are served in the
+order of their arrival, by compiled handlers and by Python.
 
 Limits: a connection has RECEIVE_BYTES and FRAMES_PER_CONNECTION per poll; `pacing.pxd`
 limits frames for Python. A frame has at most `max_frame_size`, its header HEADER_LIMIT.

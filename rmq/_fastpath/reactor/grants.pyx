@@ -10,8 +10,9 @@ not plain is left to the guard, which decides and words the refusal.
 
 Invariant: a change of users or policies calls `unregister_all` before the next poll.
 
-Key: i32 code, address, then user and the value of each field of the rule, each as i16
-size and bytes; -1 for a field that is absent.  Padded with zeros to whole words.
+Key: i32 code, address, user, then the value of each field of the rule.  User and values
+are i16 size and bytes; -1 for a field that is absent.  Padded with zeros to whole
+words.
 """
 
 cimport cython

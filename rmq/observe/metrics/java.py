@@ -3,8 +3,8 @@
 Names are those of a scrape of 5.5.0, where the exporter adds units (`_milliseconds`,
 `_bytes`), and those that its classes register.  All figures come from data that the
 broker has anyway: sizes come from the queues' entries, and compiled code counts
-latencies once for each batch.  docs/operate/operations.md lists the metrics that are
-missing.
+latencies once for each batch.  The page docs/operate/operations.md lists the metrics
+that are missing.
 """
 
 from collections import Counter

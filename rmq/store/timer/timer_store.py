@@ -1,7 +1,7 @@
 """TimerStore: the files of messages that wait for their time.
 
-The timer log (`log.py`) is the truth; the wheel is in memory, and the checkpoint
-says how far all is durable.  The plugin `timer` decides what is added and delivers it.
+The timer log (`log.py`) is the truth; the wheel is in memory, and the checkpoint has
+the end of its durable part.  The plugin `timer` decides what is added and delivers it.
 
     queue rmq_sys_wheel_timer/0        timer log and wheel           real topics
     ---- queue_offset: next to take    ---- slots from read_slot on  ---- delivered
@@ -251,9 +251,9 @@ class TimerStore:
     ) -> tuple[int, list[tuple[str, int]]] | None:
         """Add the plain records from `position` on to slots before `end_slot`.
 
-        Only to slots that exist.  Moves on behind them; returns the position that
-        follows, and (topic, records) for each run of one topic.  None if the first one
-        is not plain; StoreError if the disk has no room: nothing is changed then.
+        Only to slots that exist.  Moves past them; returns the position that follows,
+        and (topic, records) for each run of one topic.  None if the first one is not
+        plain; StoreError if the disk has no room: nothing is changed then.
         """
         if self._known or self.queue_offset < self._taken_before[0]:
             return None

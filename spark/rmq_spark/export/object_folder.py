@@ -6,8 +6,8 @@ overwrite each other.  `prepare` tests the condition and refuses such a store, u
 there is only one writer.
 
 A request that failed may have been executed.  So a writer compares the contents if its
-object exists.  obstore retries requests that failed with 5xx or without an answer, but
-not conditional writes that were cut.  This module retries those.
+object exists.  The library retries requests that failed with 5xx or without an answer,
+but not conditional writes that were cut.  This module retries those.
 """
 
 import contextlib

@@ -4,8 +4,8 @@ Manifests have the files of a Parquet table (`manifest.py`).  The Delta log or t
 Iceberg snapshot has those of other tables (`tables.py`).  So scans do not see files of
 unfinished batches, and files that were merged.  Each file is a fragment with an
 expression that is true for all its rows: broker, topic, physical offsets and store
-times.  pyarrow skips the files that a filter contradicts, and filters the rows of the
-others.
+times.  The library skips the files that a filter contradicts, and filters the rows of
+the others.
 """
 
 import os
