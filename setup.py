@@ -53,7 +53,7 @@ conversions. Cython writes its C file to the build folder, and it is compiled on
 
 AT_O2 = {
     "_cython_shared", "client.codec", "client.messages", "client.process_queue",
-    "handlers.pull_table", "log.index_table", "log.layout",
+    "handlers.pull_table", "log.index_file", "log.layout",
     "log.mapped_file", "log.queue_file", "log.queue_tail", "log.scan",
     "log.timer_units", "log.watermark",
 }  # fmt: skip

@@ -1,12 +1,12 @@
 """EntryCheck: compares the last entries of queues with their records, at a start.
 
 The end of a queue was the only proof of where the log ends after a clean stop.  One bit
-in an entry moved that end, and new messages were appended after a gap, which the next
-start took for the end of the log.  So an entry proves an end only if a record ends
+in an entry moved that end, and new messages were appended after a gap.  The next start
+took the gap for the end of the log.  So an entry proves an end only if a record ends
 there.
-A wrong entry is written again from its record: the one at its offset or, if that is
-another one, the one that the log has for this queue offset.  An entry without such a
-record stays: the record may be damaged, and the entry right.
+A wrong entry is written again from its record.  That is the record at its offset or, if
+that is another one, the one that the log has for this queue offset.  An entry without
+such a record stays: the record may be damaged, and the entry right.
 It runs before any other part uses the store, when all entries are in files.
 """
 

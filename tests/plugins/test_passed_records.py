@@ -19,7 +19,7 @@ from rmq.store.config import StoreConfig
 from rmq.store.message_store import MessageStore
 from rmq_plugins.consume.pop.handler import PopHandler
 from rmq_plugins.schedule.deliver import Deliveries as Delays
-from rmq_plugins.transaction.check import Checker
+from rmq_plugins.transaction.transaction_check import Checker
 from tests.plugins.conftest import Caller, build_context, records
 from tests.plugins.timer.timing import work
 
