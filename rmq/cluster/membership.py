@@ -106,11 +106,6 @@ class Membership:
         """The term in which the broker runs."""
         return self.role.running
 
-    @property
-    def state_text(self) -> str:
-        """Why the controllers did not answer as expected; empty if they did."""
-        return self.role.problem
-
     @classmethod
     def from_config(
         cls,

@@ -68,10 +68,6 @@ class Acks:
         """Whether a slave has reported, and lacks less than `gap` bytes."""
         return self.offset_of(slave) >= 0 and end - self.offset_of(slave) < gap
 
-    def count_in_sync(self, end: int, gap: int) -> int:
-        """Count the slaves that lack less than `gap` bytes of the log."""
-        return sum(end - offset < gap for offset in self._offsets.values())
-
 
 class Reporter(Protocol):
     """A connection over which a slave reports."""

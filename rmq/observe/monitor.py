@@ -5,7 +5,7 @@ a group, and until it is certain whether a group has no consumer.  It pauses aft
 0.3 ms of work, so that a broker of any size serves meanwhile.
 """
 
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import trio
@@ -14,7 +14,6 @@ from rmq.observe.monitor_state import MonitorState
 
 if TYPE_CHECKING:
     from rmq.observe.monitored_broker import MonitoredBroker
-    from rmq.observe.reasons import GroupFacts
 
 SAMPLE_S: Final = 10.0
 LOOKED_AT_SAMPLE_S: Final = 2.0
@@ -57,12 +56,6 @@ class Monitor(MonitorState):
         """Take a sample at once."""
         for _ in self._sample():
             pass
-
-    def explain_group(self, name: str) -> "Generator[None, None, GroupFacts]":
-        """Return the facts about a group; the caller may pause at each step."""
-        from rmq.observe.snapshot import group_facts
-
-        return group_facts(self._broker, self, name)
 
     def _sample(self) -> Iterator[None]:
         # imported on use: the first sample comes seconds after the start

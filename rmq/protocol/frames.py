@@ -88,11 +88,6 @@ class FrameDecoder:
         self._buffer = bytearray()
         self._is_broken = False
 
-    @property
-    def buffered_size(self) -> int:
-        """How many bytes wait for the rest of their frame."""
-        return len(self._buffer)
-
     def feed(self, data: bytes) -> list[Command]:
         """Take bytes, return the commands that they complete.
 

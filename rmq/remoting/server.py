@@ -11,7 +11,7 @@ import os
 import resource
 import socket
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
@@ -423,12 +423,6 @@ class RemotingServer:
     def detach_watermark(self) -> None:
         """Detach the watermark before its store is closed."""
         self._reactor.held.detach()
-
-    def connections_of(self, name: str) -> Iterator[Connection]:
-        """Yield the open connections of a listener."""
-        for connection in list(self._connections.values()):
-            if connection.listener_name == name:
-                yield connection
 
     def waiting_counts(self, *names: str) -> dict[int, int]:
         """Return by request code how many requests wait for others to finish."""

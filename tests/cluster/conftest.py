@@ -26,6 +26,11 @@ HOST = bytes((127, 0, 0, 1)) + (10911).to_bytes(4, "big")
 HEAD = struct.Struct(">qi")
 
 
+def count_in_sync(acks, end, gap):
+    """How many slaves lack less than `gap` bytes of the log."""
+    return sum(end - offset < gap for offset in acks._offsets.values())
+
+
 @pytest.fixture
 def open_store(tmp_path):
     opened = []

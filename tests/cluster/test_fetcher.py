@@ -16,6 +16,7 @@ from tests.cluster.conftest import (
     LOCAL,
     FixedUpstream,
     bytes_of,
+    count_in_sync,
     following,
     put,
     serving,
@@ -67,7 +68,7 @@ async def test_it_copies_the_whole_log(store, slave_store):
     async with serving(store) as (primary, port), following(slave_store, port) as copy:
         await until(lambda: copy.end_offset == end)
         assert bytes_of(slave_store) == bytes_of(store)
-        await until(lambda: primary.acks.count_in_sync(end, 1) == 1)
+        await until(lambda: count_in_sync(primary.acks, end, 1) == 1)
         assert copy.is_following
         assert copy.state.startswith("following ")
         end = put(store, 10)
@@ -359,7 +360,7 @@ async def test_the_operator_may_decide_to_begin_anew(
         keys = {"cuts": True, "may_reseed": True}
         async with following(slave_store, port, bounds_of(store), **keys) as copy:
             await until(lambda: copy.is_following and copy.end_offset == end)
-            await until(lambda: primary.acks.count_in_sync(end, 1) == 1)
+            await until(lambda: count_in_sync(primary.acks, end, 1) == 1)
     assert bytes_of(slave_store, start) == bytes_of(store, start)
     assert "has nothing in common with that of master" in caplog.text
     assert "the log of before is in " in caplog.text

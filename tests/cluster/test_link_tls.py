@@ -11,7 +11,15 @@ from rmq.config.option import build
 from rmq.core.errors import ConfigError
 from rmq.remoting.tls import TlsConfig, TlsMode
 from rmq.testing import ClusterThreads
-from tests.cluster.conftest import LOCAL, bytes_of, following, peer_of, put, serving
+from tests.cluster.conftest import (
+    LOCAL,
+    bytes_of,
+    count_in_sync,
+    following,
+    peer_of,
+    put,
+    serving,
+)
 from tests.cluster.test_fetcher import bounds_of
 from tests.waiting import until
 
@@ -94,10 +102,10 @@ async def test_nobody_on_the_way_reads_the_log(
             end = put(store, 400)
             primary.push()
             await until(lambda: copy.end_offset == end)
-            await until(lambda: primary.acks.count_in_sync(end, 1) == 1)
+            await until(lambda: count_in_sync(primary.acks, end, 1) == 1)
             end = put(store, 1)
             primary.push()
-            await until(lambda: primary.acks.count_in_sync(end, 1) == 1)
+            await until(lambda: count_in_sync(primary.acks, end, 1) == 1)
         nursery.cancel_scope.cancel()
     assert bytes_of(slave_store) == bytes_of(store)
     traffic = b"".join(seen)
@@ -142,7 +150,7 @@ async def test_a_group_changes_one_by_one(store, slave_store, keys):
         for tls in (None, link(keys.values()), None):
             async with following(slave_store, port, tls=tls) as copy:
                 await until(lambda copy=copy: copy.is_following)
-                await until(lambda: primary.acks.count_in_sync(end, 1) == 1)
+                await until(lambda: count_in_sync(primary.acks, end, 1) == 1)
             await until(lambda: not primary.session_statuses())
     assert bytes_of(slave_store) == bytes_of(store)
 

@@ -10,7 +10,14 @@ from rmq._fastpath.log.watermark import Watermark
 from rmq.cluster import session
 from rmq.cluster.session import ReplicaSession
 from rmq.core.errors import ConnectFailed
-from tests.cluster.conftest import FILE_SIZE, bytes_of, peer_of, put, serving
+from tests.cluster.conftest import (
+    FILE_SIZE,
+    bytes_of,
+    count_in_sync,
+    peer_of,
+    put,
+    serving,
+)
 from tests.waiting import until
 
 
@@ -56,7 +63,7 @@ async def test_frames_end_with_files_and_are_small_at_first(store):
         assert len((await peer.frame())[1]) == 1_000
         await peer.log_up_to(end)
         await peer.report(end)
-        await until(lambda: primary.acks.count_in_sync(end, 1) == 1)
+        await until(lambda: count_in_sync(primary.acks, end, 1) == 1)
         at, end = end, put(store, 800)
         primary.push()
         sizes = []
@@ -210,7 +217,7 @@ async def test_a_dribbling_peer_is_no_replica(store):
         for byte in (1 << 50).to_bytes(8, "big")[:7]:
             await peer.stream.send_all(bytes([byte]))
             await trio.sleep(0.002)
-        assert primary.acks.count_in_sync(store.log.end_offset, 1 << 40) == 0
+        assert count_in_sync(primary.acks, store.log.end_offset, 1 << 40) == 0
         await peer.stream.send_all(b"\0")
         assert await peer.is_closed()
 
@@ -262,7 +269,7 @@ async def test_a_replica_that_came_back_replaces_its_old_connection(store):
         async with peer_of(port) as new:
             assert await old.is_closed()
             await new.report(end)
-            await until(lambda: primary.acks.count_in_sync(end, 1) == 1)
+            await until(lambda: count_in_sync(primary.acks, end, 1) == 1)
             assert len(primary.session_statuses()) == 1
 
 
@@ -278,7 +285,7 @@ async def test_enough_replicas_move_the_watermark(store):
     ):
         for _ in range(2):  # the first report only asks where to begin
             await one.report(end)
-        await until(lambda: primary.acks.count_in_sync(end, 1) == 1)
+        await until(lambda: count_in_sync(primary.acks, end, 1) == 1)
         assert replicated.value == 0
         for _ in range(2):
             await other.report(1)

@@ -18,6 +18,7 @@ from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.command import Command
 from rmq.store.config import BrokerRole, StoreConfig
 from rmq.testing import BrokerThread, ClusterThreads, NameServerThread
+from tests.cluster.conftest import count_in_sync
 from tests.waiting import wait_until
 
 QUICK = {"haSendHeartbeatInterval": "200"}
@@ -223,7 +224,7 @@ def test_what_tools_see(rmq_cluster):
     end = context_of(master).store.log.end_offset
     wait_until(
         lambda: (
-            context_of(master).replication.log_server.acks.count_in_sync(end, 1) == 1
+            count_in_sync(context_of(master).replication.log_server.acks, end, 1) == 1
         )
     )
     info = json.loads(ask(master, RequestCode.GET_BROKER_HA_STATUS).body)

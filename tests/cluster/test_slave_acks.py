@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from rmq.cluster.slave_acks import Acks
 from rmq.core.errors import RemoteProtocolError
+from tests.cluster.conftest import count_in_sync
 
 STEPS = st.lists(
     st.tuples(st.sampled_from("abc"), st.one_of(st.none(), st.integers(0, 9)))
@@ -36,7 +37,7 @@ def test_enough_replicas_have_what_is_replicated(needed, steps):
         assert acks.replicated_offset() == max(reached, default=0)
         for replica in "abc":
             assert acks.offset_of(replica) == model.get(replica, -1)
-        assert acks.count_in_sync(9, 3) == sum(has > 6 for has in model.values())
+        assert count_in_sync(acks, 9, 3) == sum(has > 6 for has in model.values())
 
 
 def test_a_replica_cannot_have_what_it_was_not_sent():

@@ -74,4 +74,4 @@ def test_a_recording_as_one_stream(recording):
     for start in range(0, len(stream), 1000):
         commands += decoder.feed(stream[start : start + 1000])
     assert commands == [decode(frame.raw) for frame in recording]
-    assert decoder.buffered_size == 0
+    assert len(decoder._buffer) == 0

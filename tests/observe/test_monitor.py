@@ -11,6 +11,7 @@ import trio
 from rmq._fastpath.reactor.rpc_times import RpcTime
 from rmq.observe import monitor as watch_module
 from rmq.observe import sampling
+from rmq.observe.snapshot import group_facts
 from rmq.observe.views import show_view
 from rmq.protocol.bodies.heartbeat import HeartbeatData
 from rmq.protocol.codes import OwnRequestCode, RequestCode, ResponseCode
@@ -81,7 +82,7 @@ class Incident:
             self.monitor.sample()
 
     def facts(self):
-        steps = self.monitor.explain_group("G")
+        steps = group_facts(self.broker, self.monitor, "G")
         while True:
             try:
                 next(steps)

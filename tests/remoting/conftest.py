@@ -9,6 +9,7 @@ from rmq.protocol.command import Command
 from rmq.remoting.dispatch import HandlerTable
 from rmq.remoting.server import RemotingServer
 from rmq.testing import RawClient
+from tests.connections import connections_of
 
 
 class Served:
@@ -27,7 +28,7 @@ class Served:
         return RawClient.connect(self.address)
 
     def only_connection(self):
-        (connection,) = self.server.connections_of("main")
+        (connection,) = connections_of(self.server, "main")
         return connection
 
     def reasons(self):

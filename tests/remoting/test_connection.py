@@ -15,6 +15,7 @@ from rmq.remoting.dispatch import HandlerTable
 from rmq.remoting.loop_clock import now_ms
 from rmq.remoting.server import IDLE_SCAN_INTERVAL_S
 from rmq.testing import RawClient
+from tests.connections import connections_of
 from tests.waiting import until
 
 PROBE = 99
@@ -166,7 +167,7 @@ async def test_closing_is_told_once_with_its_reason(server, client):
     assert server.closed == [connection]
     assert server.reasons() == ["closed by the broker"]
     assert not connection.is_open
-    assert list(server.server.connections_of("main")) == []
+    assert connections_of(server.server, "main") == []
 
 
 async def test_an_answer_is_sent_before_its_handler_closes(server, client, request_of):
@@ -311,9 +312,9 @@ async def test_a_second_listener_has_handlers_of_its_own(server, request_of):
     server.server.start_accepting("other")
     async with RawClient.connect(f"127.0.0.1:{port}") as client:
         assert (await client.call(request_of(PROBE))).remark == "other"
-        (connection,) = server.server.connections_of("other")
+        (connection,) = connections_of(server.server, "other")
         assert connection.local_address == f"127.0.0.1:{port}"
-    assert list(server.server.connections_of("main")) == []
+    assert connections_of(server.server, "main") == []
 
 
 async def test_a_bound_address_waits_until_it_is_served(server, request_of):
@@ -323,6 +324,6 @@ async def test_a_bound_address_waits_until_it_is_served(server, request_of):
     port = await server.server.bind("late", "127.0.0.1", 0, table)
     async with RawClient.connect(f"127.0.0.1:{port}") as client:
         await trio.testing.wait_all_tasks_blocked()
-        assert list(server.server.connections_of("late")) == []
+        assert connections_of(server.server, "late") == []
         server.server.start_accepting("late")
         assert (await client.call(request_of(PROBE))).code == 0

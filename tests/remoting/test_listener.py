@@ -18,6 +18,7 @@ from rmq.remoting.listener import BACK_OFF_S, open_listener
 from rmq.remoting.proxy_header import V2_START
 from rmq.remoting.server import TABLE_DESCRIPTORS, raise_descriptor_limit
 from rmq.remoting.sniffer import HEADER_LIMIT_S
+from tests.connections import connections_of
 from tests.waiting import until
 
 CODE = 10
@@ -129,9 +130,9 @@ async def test_a_proxy_header_names_the_client(
             mock_clock.jump(0.02)
             for _ in range(20):
                 await trio.lowlevel.checkpoint()
-            assert not list(served.server.connections_of("main"))
+            assert not connections_of(served.server, "main")
         await client.send_bytes(rest + encode(request_of(CODE)))
-        while not list(served.server.connections_of("main")):
+        while not connections_of(served.server, "main"):
             mock_clock.jump(0.02)
             await trio.lowlevel.checkpoint()
         assert (await client.call(request_of(CODE))).remark == "10.1.2.3:40001"

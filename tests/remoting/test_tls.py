@@ -20,6 +20,7 @@ from rmq.remoting.client import RemotingClient
 from rmq.remoting.proxy_header import V2_START
 from rmq.remoting.tls import TlsConfig, read_tls_config, server_context
 from rmq.testing.broker import running_name_server, running_node
+from tests.connections import connections_of
 from tests.waiting import until
 
 
@@ -298,7 +299,7 @@ async def test_a_proxy_header_before_the_handshake_names_the_client(
     async with running_node(tmp_path, server_files) as node:
         stream = await connect(node.broker.port, trusting(authority), header)
         await ask(stream, runtime())
-        (served,) = node.server.connections_of("main")
+        (served,) = connections_of(node.server, "main")
         assert served.remote_address == "192.0.2.7:40007"
         await stream.aclose()
 
@@ -338,7 +339,7 @@ async def test_idle_or_closed_connections_leave_no_descriptors(
         for _ in range(20):
             await open_and_close()
         await until(lambda: descriptors() <= before)
-        assert not list(node.server.connections_of("main"))
+        assert not connections_of(node.server, "main")
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "plugins")]
 
 from rmq.testing import running_node  # noqa: E402
+from tests.connections import connections_of  # noqa: E402
 from tests.security.identities import SECRET, SUPER, password_of  # noqa: E402
 
 STORE = Path("a/b/c/d/store")
@@ -113,7 +114,7 @@ async def serve(folder: Path, *, has_policies: bool) -> None:
 
 def state_of(node) -> dict[str, float]:
     counts = node.server.statistics()
-    own = sum(1 for _ in node.server.connections_of("namesrv"))
+    own = len(connections_of(node.server, "namesrv"))
     context = node.broker.context
     size = re.search(r"VmRSS:\s+(\d+)", Path("/proc/self/status").read_text())
     return {

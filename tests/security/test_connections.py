@@ -8,6 +8,7 @@ from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import Command
 from rmq.protocol.frames import FrameDecoder, encode
 from rmq.testing import RawClient
+from tests.connections import connections_of
 from tests.waiting import until
 
 
@@ -103,7 +104,7 @@ async def test_a_pull_held_for_a_client_that_vanished_is_dropped(scene, requests
 
 def registered(scene) -> int:
     """Connections of the node to itself: the broker at its name server."""
-    return sum(1 for _ in scene.node.server.connections_of("namesrv"))
+    return len(connections_of(scene.node.server, "namesrv"))
 
 
 async def test_a_proxy_header_that_never_ends_is_given_up(scene, monkeypatch):

@@ -13,6 +13,7 @@ from rmq.protocol.command import Command
 from rmq.protocol.frames import MAX_FRAME_SIZE, encode
 from rmq.remoting.client import RemotingClient
 from rmq.testing.broker import running_node
+from tests.connections import connections_of
 
 FORGED = "x\n2026-11-22 12:00:00 INFO rmq: everything is fine\r\x1b[2J"
 ON = {
@@ -127,6 +128,8 @@ async def test_a_zone_is_no_part_of_an_address(node, lines):
             header + encode(Command.request(RequestCode.GET_CONSUMER_LIST_BY_GROUP))
         )
         assert await stream.receive_some(4_096)
-        addresses = [each.remote_address for each in node.server.connections_of("main")]
+        addresses = [
+            each.remote_address for each in connections_of(node.server, "main")
+        ]
     assert addresses == ["fe80::1:5"]
     lines()

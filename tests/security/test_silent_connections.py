@@ -25,6 +25,7 @@ from rmq.remoting.listener import ACCEPTS_PER_TURN
 from rmq.remoting.server import RemotingServer
 from rmq.remoting.sniffer import LOOKS_PER_TURN
 from rmq.testing import RawClient
+from tests.connections import connections_of
 from tests.interop.processes import free_port
 
 CODE = 10
@@ -164,7 +165,7 @@ async def test_a_flood_of_connections_costs_no_tasks_and_takes_turns(first):
             while accepted[-1] < 200 or served[-1] < (200 if first else 0):
                 await trio.lowlevel.checkpoint()
                 accepted.append(server.statistics().admission.descriptors)
-                served.append(len(list(server.connections_of("main"))))
+                served.append(len(connections_of(server, "main")))
         for counts, limit in (accepted, ACCEPTS_PER_TURN), (served, LOOKS_PER_TURN):
             most = max(after - each for each, after in pairwise(counts))
             assert most <= 2 * limit, "trio runs two turns between two of this task"

@@ -125,13 +125,3 @@ class TimerWheel:
         finally:
             os.close(descriptor)
         draft.replace(path)
-
-
-def read_wheel(path: Path) -> dict[int, Slot]:
-    """Return the used slots of a file, by number; for tools."""
-    data = path.read_bytes()
-    found = {}
-    for number, first, last, count, _ in _SLOT.iter_unpack(data):
-        if number:
-            found[number] = Slot(first, last, count)
-    return found
