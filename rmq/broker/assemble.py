@@ -289,10 +289,10 @@ def set_up_plugins(
     """
     registered = context.registered = Registrations(values)
     plugins.set_up(context, registered)
-    tell_end = adding_log_end(context.store.log)
+    add_end = adding_log_end(context.store.log)
     codes = [code for _, code, _ in registered.copied]
     for code in (RequestCode.GET_ALL_CONSUMER_OFFSET, *codes):
-        registered.around += [("the broker", port, code, tell_end) for port in PORTS]
+        registered.around += [("the broker", port, code, add_end) for port in PORTS]
     for copied in registered.copied:
         context.replication.synchronizer.add(*copied)
     context.put.set_interceptors(registered.interceptors)

@@ -423,7 +423,7 @@ class Consumer(_Blocking):
             message = self._here.popleft()
             if self._inner.ordered:
                 get_portal().post(partial(self._inner.release, message))
-            message.lease = _Lease(message.lease)  # type: ignore[assignment]
+            message.lease = _Lease(message.lease)  # type: ignore[assignment] # same methods
             yield message
 
     def run(

@@ -130,7 +130,7 @@ class SendManyFailed(ClientError, ExceptionGroup[ClientError]):
         super().__init__(f"{len(errors)} of {len(results)} were not sent", errors)
         self.results = list(results)
 
-    def derive(  # type: ignore[override]
+    def derive(  # type: ignore[override] # of one kind of error
         self, errors: Sequence[ClientError]
     ) -> "SendManyFailed":
         """Return a group of some of the failures, as `except*` does."""

@@ -383,8 +383,8 @@ class ReplicaFetcher:
         may_discard = self._config.may_discard or self._term_state is not None
         may_reseed = self._config.may_reseed and not self._has_reseeded
         refusal = fork.cut_refusal(is_promised=is_promised, may_discard=may_discard)
-        begins_anew = fork.must_reseed(may_reseed=may_reseed, may_discard=may_discard)
-        if begins_anew and self._cut is not None:
+        is_reseeded = fork.must_reseed(may_reseed=may_reseed, may_discard=may_discard)
+        if is_reseeded and self._cut is not None:
             await self._reseed_log(fork, self._cut)
             return
         if refusal or self._cut is None:

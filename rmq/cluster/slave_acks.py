@@ -120,7 +120,7 @@ class SetAcks(Acks):
         self._least = least
         self._replicated_offset = group.confirm_offset(end())
 
-    def report(self, slave: Reporter, offset: int, *, sent: int) -> None:  # type: ignore[override]
+    def report(self, slave: Reporter, offset: int, *, sent: int) -> None:  # type: ignore[override] # it greets
         """Apply a slave's report; RemoteProtocolError if it cannot be true."""
         super().report(slave, offset, sent=sent)
         greeting = slave.greeting

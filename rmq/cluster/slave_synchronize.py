@@ -160,8 +160,8 @@ class SlaveSynchronizer:
 
     async def _wait_for_log(self, answer: Command) -> None:
         """Wait until the log has what the master's had when it answered."""
-        told = answer.ext_fields.get(LOG_END, "0")
-        end = int(told) if told.isdecimal() else 0
+        text = answer.ext_fields.get(LOG_END, "0")
+        end = int(text) if text.isdecimal() else 0
         with trio.move_on_after(LOG_LIMIT_S):
             while self._safe_offset() < end:  # noqa: ASYNC110 - it grows in a thread, too
                 await trio.sleep(LOG_PAUSE_S)

@@ -82,10 +82,10 @@ class Changes:
                 ResponseCode.QUERY_NOT_FOUND, f"no change is called {name[:20]}"
             )
         plan = await make(fields)
-        told: dict[str, Any] = {"command": plan.command, "would": plan.would}
+        report: dict[str, Any] = {"command": plan.command, "would": plan.would}
         if fields.get("dry") is True:
             await trio.lowlevel.checkpoint()
-            return told | {"refused": self._refusal_of(plan, user, address)}
+            return report | {"refused": self._refusal_of(plan, user, address)}
         if self.refusal:
             raise RequestRejected(ResponseCode.NO_PERMISSION, self.refusal)
         key = None if plan.old is None else await self.replaced.add(user, *plan.old)
@@ -98,10 +98,10 @@ class Changes:
             if key is not None:
                 await self.replaced.drop(key)
             raise
-        told["done"] = [answer for answer in answers if answer]
+        report["done"] = [answer for answer in answers if answer]
         if key is not None:
-            told["undo"] = key
-        return told
+            report["undo"] = key
+        return report
 
     def _refusal_of(self, plan: Plan, user: str, address: str) -> str:
         """Return why this user may not do it, or nothing."""

@@ -72,7 +72,7 @@ class RouteAnswers:
         known = self._bodies.get(topic)
         if known is not None and host in known:
             return known[host]
-        route = self._told_to(topic, connection)
+        route = self._find_route(topic, connection)
         if route is None:
             return None
         body = route.encode()
@@ -102,7 +102,7 @@ class RouteAnswers:
         self, topic: str, connection: Connection, zone: str
     ) -> bytes | None:
         """Return the body with the brokers that a caller in this zone should use."""
-        route = self._told_to(topic, connection)
+        route = self._find_route(topic, connection)
         if route is None:
             return None
         wanted = {
@@ -115,7 +115,7 @@ class RouteAnswers:
         route.queue_datas = [q for q in route.queue_datas if q.broker_name in wanted]
         return route.encode()
 
-    def _told_to(self, topic: str, connection: Connection) -> TopicRouteData | None:
+    def _find_route(self, topic: str, connection: Connection) -> TopicRouteData | None:
         route = self._routes.route(topic)
         if route is None:
             return None

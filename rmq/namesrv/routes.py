@@ -103,7 +103,7 @@ class RouteTable:
             self.unregister(*key, before.broker_name, wanted.broker_id)
         self._set_address(group, wanted)
         is_new = before is None or before.data_version != wanted.data_version
-        self._note_live(key, wanted, connection)
+        self._record_live(key, wanted, connection)
         if brings_topics(group, wanted):
             yield from self._take_topics(group, wanted, is_all=is_new or is_first)
         yield self._master_for(group, wanted)
@@ -130,7 +130,7 @@ class RouteTable:
         group.hosts[wanted.address] = wanted.caller.host
         self._join(group, wanted)
         if wanted.broker_id < least:
-            self._tell_least_id(group, wanted.broker_name, None, wanted.ha_address)
+            self._report_least_id(group, wanted.broker_name, None, wanted.ha_address)
         assert group.addresses[wanted.broker_id] == wanted.address
 
     def _join(self, group: BrokerGroup, wanted: Registration) -> None:
@@ -141,11 +141,11 @@ class RouteTable:
             self._leave_clusters(name)
             group.cluster = wanted.cluster
         self._clusters.setdefault(wanted.cluster, set()).add(name)
-        said = bool(wanted.enable_acting_master), wanted.zone_name
+        reported = bool(wanted.enable_acting_master), wanted.zone_name
         if not speaks_for_group(group, wanted):
             return
-        if said != (group.enable_acting_master, group.zone_name):
-            group.enable_acting_master, group.zone_name = said
+        if reported != (group.enable_acting_master, group.zone_name):
+            group.enable_acting_master, group.zone_name = reported
             self._notify_changed()
 
     def _take_topics(
@@ -171,7 +171,7 @@ class RouteTable:
             for topic, mapping in mappings.items():
                 self.topics.put_mapping(topic, name, mapping)
 
-    def _note_live(
+    def _record_live(
         self, key: Key, wanted: Registration, connection: Connection | None
     ) -> None:
         self._forget_live(key)
@@ -255,9 +255,9 @@ class RouteTable:
             self.set_writable(broker_name, writable=False)
         if had_least and group.enable_acting_master:
             ha_address = live.ha_address if live else None
-            self._tell_least_id(group, broker_name, address, ha_address)
+            self._report_least_id(group, broker_name, address, ha_address)
 
-    def _tell_least_id(
+    def _report_least_id(
         self, group: BrokerGroup, name: str, offline: str | None, ha: str | None
     ) -> None:
         for listener in self.on_least_id:

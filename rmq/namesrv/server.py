@@ -79,7 +79,7 @@ class NameServer:
                 self._gate.caller_of,
             )
         )
-        self.routes.on_least_id.append(self._tell_least_id)
+        self.routes.on_least_id.append(self._notify_members)
 
     def mark_guessed(self, address: str) -> None:
         """Mark the broker's address as guessed: no key sets it."""
@@ -112,7 +112,7 @@ class NameServer:
             task_status.started()
             await scan_inactive_brokers(self.routes, self.config, self._now_ms)
 
-    def _tell_least_id(self, change: LeastIdChange) -> None:
+    def _notify_members(self, change: LeastIdChange) -> None:
         """Send 905 to a group's members, except one that just became the first."""
         if self._nursery is None or not self.config.notify_min_broker_id_changed:
             return

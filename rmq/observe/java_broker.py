@@ -52,7 +52,7 @@ class JavaBroker:
         self._clients: dict[str, tuple[ClientFacts, ...]] = {}
         self._since: dict[tuple[str, str], int] = {}
         self._next_ms = 0
-        self._is_told = False
+        self._has_stats = False
         self.unwatched = 0
         """Queues of the last sample for which there was no room."""
 
@@ -66,9 +66,9 @@ class JavaBroker:
             return
         body = yield RequestCode.GET_BROKER_CONSUME_STATS, {"isOrder": "false"}
         if body is not None:
-            told = ConsumeStatsList.from_value(fastjson.load_json(body))
-            self._take_progress(told)
-            self._is_told = True
+            stats = ConsumeStatsList.from_value(fastjson.load_json(body))
+            self._take_progress(stats)
+            self._has_stats = True
         took_ms = self._now_ms() - began_ms
         self._next_ms = began_ms + max(LEAST_PAUSE_MS, SHARE * took_ms)
         known: dict[str, tuple[ClientFacts, ...]] = {}
@@ -78,12 +78,12 @@ class JavaBroker:
             known[group] = () if body is None else _clients_of(body)
         self._clients = known
 
-    def _take_progress(self, told: ConsumeStatsList) -> None:
+    def _take_progress(self, stats: ConsumeStatsList) -> None:
         now_ms, kept, count = self._now_ms(), dict[str, Queues](), 0
         self.unwatched = 0
         for group, part in (
             (group, part)
-            for entry in told.consume_stats_list
+            for entry in stats.consume_stats_list
             for group, parts in entry.items()
             for part in parts
         ):
@@ -129,8 +129,8 @@ class JavaBroker:
             "refused": None, "writable": True, "connections": None,
             "disk": {"share": _share(runtime.get("commitLogDiskRatio")),
                      "growth_per_hour": None},
-            "groups": groups, "groups_total": len(groups) if self._is_told else None,
-            "topics": topics, "topics_total": len(topics) if self._is_told else None,
+            "groups": groups, "groups_total": len(groups) if self._has_stats else None,
+            "topics": topics, "topics_total": len(topics) if self._has_stats else None,
             "due": None,
         }  # fmt: skip
 

@@ -33,7 +33,7 @@ HALF_HOURS: Final = 48
 HALF_HOUR_MS: Final = 1_800_000
 MAX_BROKERS: Final = 20
 ASK_TIMEOUT_MS: Final = 2_000
-MAX_TOLD: Final = 80 * 1024
+MAX_ANSWER_SIZE: Final = 80 * 1024
 """Bytes of an answer that are read here, with 500 queues: 4.5 ms.
 
 A broker with a longer answer counts as silent; `rmq top` reads such answers.
@@ -45,11 +45,11 @@ PAGE_SIZE: Final = resource.getpagesize()
 async def delays_view(broker: MonitoredBroker, _query: Query) -> dict[str, Any]:
     """Return the delayed messages by level, and those of the timer by half hour."""
     now_ms, turns = broker.clock.now_ms(), TurnTaker(broker)
-    told = (broker.facts("delayOffset") or {"offsetTable": {}})["offsetTable"]
+    done_by_level = (broker.facts("delayOffset") or {"offsetTable": {}})["offsetTable"]
     levels: list[Row] = []
     for number, delay_ms in enumerate(broker.store_config.delay_table(), 1):
         end = int(broker.store.reads.max_offset(SCHEDULE_TOPIC, number - 1))
-        done = min(end, int(told.get(str(number), 0)))
+        done = min(end, int(done_by_level.get(str(number), 0)))
         place = SCHEDULE_TOPIC, number - 1, QueueOffset(done)
         stored_ms = broker.store.reads.store_time_at(*place) if done < end else -1
         due_ms = stored_ms + delay_ms if stored_ms >= 0 else None
@@ -99,8 +99,8 @@ async def transactions_view(broker: MonitoredBroker, _query: Query) -> dict[str,
     `checks`: how often the broker asked their sender; `client`: a sender to ask.
     """
     now_ms, turns, rows = broker.clock.now_ms(), TurnTaker(broker), list[Row]()
-    told = broker.facts("openTransactions") or {"offsets": []}
-    for offset in told["offsets"][:MAX_ROWS]:
+    facts = broker.facts("openTransactions") or {"offsets": []}
+    for offset in facts["offsets"][:MAX_ROWS]:
         place = TRANS_HALF_TOPIC, 0, QueueOffset(offset)
         physical = broker.store.reads.physical_at(*place)
         record = await record_at(broker, physical) if physical >= 0 else None
@@ -195,28 +195,30 @@ async def other_broker_view(broker: MonitoredBroker, query: Query) -> dict[str, 
         raise_unknown(
             "other broker", address[:MAX_TEXT], [place[2] for place in places]
         )
-    told = broker.monitor.other_brokers.get(address)
-    if told is None:
+    java_broker = broker.monitor.other_brokers.get(address)
+    if java_broker is None:
         view = {"view": "overview", "n": str(MAX_ROWS)}
         body = await _call(broker, address, OwnRequestCode.GET_VIEW, view)
         if body is not None:
             found: dict[str, Any] = msgspec.json.decode(body)
             return found
-        told = JavaBroker(
+        java_broker = JavaBroker(
             names[0], broker.config.broker_cluster_name, broker.clock.now_ms
         )
         if len(broker.monitor.other_brokers) >= MAX_BROKERS:
             broker.monitor.other_brokers.clear()
-        broker.monitor.other_brokers[address] = told
+        broker.monitor.other_brokers[address] = java_broker
     try:
-        await _call_all(broker, address, told)
+        await _call_all(broker, address, java_broker)
     except RemoteProtocolError as error:
         raise RequestRejected(ResponseCode.SYSTEM_ERROR, str(error)) from error
-    return told.overview()
+    return java_broker.overview()
 
 
-async def _call_all(broker: MonitoredBroker, address: str, told: JavaBroker) -> None:
-    questions = told.poll_requests()
+async def _call_all(
+    broker: MonitoredBroker, address: str, java_broker: JavaBroker
+) -> None:
+    questions = java_broker.poll_requests()
     code, fields = next(questions)
     body = await _call(broker, address, code, fields)
     if body is None:
@@ -295,5 +297,7 @@ async def _call(
         )
     except (RmqError, OSError):
         return None
-    is_told = answer.code == ResponseCode.SUCCESS and len(answer.body) <= MAX_TOLD
-    return bytes(answer.body) if is_told else None
+    is_usable = (
+        answer.code == ResponseCode.SUCCESS and len(answer.body) <= MAX_ANSWER_SIZE
+    )
+    return bytes(answer.body) if is_usable else None

@@ -50,7 +50,7 @@ def sample(broker: MonitoredBroker, watch: MonitorState) -> Iterator[None]:
     yield
     topics = {topic for topic, _ in touched}
     yield
-    _note_failing(watch, topics, now_ms)
+    _record_failing(watch, topics, now_ms)
     watch.progress.mark_touched(topics)
     yield from watch.progress.sample(broker)
     names: list[str] = []
@@ -86,7 +86,7 @@ def _sample_times(broker: MonitoredBroker, watch: MonitorState, now_ms: int) -> 
     watch.flush_times.sample(now_ms, tuple(broker.store.statistics().flush_counts))
 
 
-def _note_failing(watch: MonitorState, topics: set[str], now_ms: int) -> None:
+def _record_failing(watch: MonitorState, topics: set[str], now_ms: int) -> None:
     failing = watch.failing_groups
     for topic in topics:
         if topic.startswith(RETRY_PREFIX) and len(failing) < MAX_GROUPS:

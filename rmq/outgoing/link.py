@@ -209,7 +209,7 @@ class Link:
         if not data:
             raise ConnectionResetError
         self._has_received = True
-        while self._identity.trust is not None and self._socket.pending():  # type: ignore[attr-defined]
+        while self._identity.trust is not None and self._socket.pending():  # type: ignore[attr-defined] # a TLS socket
             data += self._socket.recv(RECEIVE_SIZE)
         return data
 

@@ -295,13 +295,16 @@ class Register:
         self._check_call("on_config", changed)
         self._all.on_config.append(self._with_name("a listener of on_config", changed))
 
-    def facts(self, name: str, tell: Callable[[], Facts]) -> None:
-        """Let `broker.facts(name)` return the result of `tell()` to other plugins."""
-        self._check_call("facts", tell)
+    def facts(self, name: str, collect: Callable[[], Facts]) -> None:
+        """Let `broker.facts(name)` return `collect()` to other plugins."""
+        self._check_call("facts", collect)
         holder = self._all.facts.get(name)
         if holder is not None:
             raise self._error(f"the facts {name} belong to plugin {holder[0]}")
-        self._all.facts[name] = self.plugin, self._with_name(f"the facts {name}", tell)
+        self._all.facts[name] = (
+            self.plugin,
+            self._with_name(f"the facts {name}", collect),
+        )
 
     def pop_progress(self, progress: PopProgress) -> None:
         """Let `broker.offsets.next_offset_of` see how far groups have popped a queue.

@@ -209,14 +209,14 @@ class Store(Protocol):
     def unused_topics(self, retained: Collection[str]) -> set[str]:
         """Return topics with queues, without `retained` and those of the system."""
 
-    def note_deletion(self, topics: set[str]) -> Step:
+    def record_deletion(self, topics: set[str]) -> Step:
         """Begin to delete topics; later starts do not rebuild their queues."""
 
     def delete_topic(self, topic: str) -> Step:
         """Remove the queues of a topic; the step removes their files.
 
         The records stay in the log until they expire.  The call itself blocks unless
-        the step of `note_deletion` ran before.
+        the step of `record_deletion` ran before.
         """
 
     def open_timer(self) -> list[str]:

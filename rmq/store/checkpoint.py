@@ -52,8 +52,8 @@ class Checkpoint(msgspec.Struct):
     @property
     def flushed_offset(self) -> int | None:
         """The log is flushed to there at least; None if an older broker wrote this."""
-        is_told = self.logics_physical_offset or not self.physic_msg_ms
-        return self.logics_physical_offset if is_told else None
+        has_offset = self.logics_physical_offset or not self.physic_msg_ms
+        return self.logics_physical_offset if has_offset else None
 
     def save(self, path: Path) -> None:
         """Replace the file; it is durable at the return."""

@@ -81,7 +81,7 @@ def find_foreign(root: Path) -> Foreign:
             foreign.batch_topics.add(topic)
         if "COMPACTION" in _attribute_value(attributes, "cleanup.policy"):
             foreign.unserved_topics[topic] = "its clean-up policy is COMPACTION"
-    _note_rocksdb_of_pop(root, foreign)
+    _record_rocksdb_of_pop(root, foreign)
     return foreign
 
 
@@ -94,7 +94,7 @@ def _attribute_value(attributes: dict[str, Any], name: str) -> str:
     return str(attributes.get(name, attributes.get("+" + name, "")))
 
 
-def _note_rocksdb_of_pop(root: Path, foreign: Foreign) -> None:
+def _record_rocksdb_of_pop(root: Path, foreign: Foreign) -> None:
     """Name the records of POP that a Java broker keeps in a RocksDB."""
     folder = root / "kvStore"
     if folder.is_dir() and any(folder.glob("*.sst")):

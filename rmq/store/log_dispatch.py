@@ -60,17 +60,18 @@ class LogDispatch:
         tags: TagsCodes,
         *,
         deleted: Callable[[], Mapping[str, int]],
-        note: Callable[[str], None],
+        add_note: Callable[[str], None],
         has_readers: bool = False,
     ) -> None:
-        """Records of `deleted` topics before an offset have no entries; `note` gets a
-        sentence about records that cannot have one.
+        """Records of `deleted` topics before an offset have no entries.
+
+        `add_note` gets a sentence about records that cannot have one.
         """
         self._log = log
         self._queues = queues
         self._tags = tags
         self._deleted = deleted
-        self._note = note
+        self._add_note = add_note
         self._readers_of = log if has_readers else None
         self._mark = MARK if queues.dispatches_lmq else b""
         self._compiled = QueueDispatcher(self._readers_of, self._mark)
@@ -122,7 +123,7 @@ class LogDispatch:
                 queue.start_over()  # the lite topic had expired
                 missing = 0
             if not 0 <= missing <= MAX_FILLERS:
-                self._note(f"{topic}: the log has other entries than its files")
+                self._add_note(f"{topic}: the log has other entries than its files")
                 continue
             if missing:
                 queue.fill_to(offset)
@@ -146,7 +147,7 @@ class LogDispatch:
             self._register_queue(queue)
         except (UnicodeDecodeError, RequestRejected, AssertionError):
             name = record.topic.decode(errors="replace")
-            self._note(
+            self._add_note(
                 f"records of topic {name!r} queue {record.queue_id} get no entries"
             )
             return Placed.PASSED, None

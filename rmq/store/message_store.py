@@ -254,16 +254,16 @@ class MessageStore:
 
     # -- deletion
 
-    def note_deletion(self, topics: set[str]) -> Step:
+    def record_deletion(self, topics: set[str]) -> Step:
         """Begin to delete topics: return what blocks, for a worker.
 
         After it later starts do not rebuild queues from the present records.
         """
         topics = {topic for topic in topics if self.queues.of_topic(topic)}
         end, start = self.log.end_offset, self.log.min_offset
-        return partial(self._note_deleted, topics, end, start)
+        return partial(self._record_deleted, topics, end, start)
 
-    def _note_deleted(self, topics: set[str], end: int, start: int) -> None:
+    def _record_deleted(self, topics: set[str], end: int, start: int) -> None:
         if topics:
             QueueEnds.remove_file(self.directory.config)
             self.deleted_topics.add(topics, end=end, start=start)
@@ -271,13 +271,13 @@ class MessageStore:
     def delete_topic(self, topic: str) -> Step:
         """Remove the queues of a topic; return what removes their files, for a worker.
 
-        The records stay in the log until they expire.  If `note_deletion` was not
+        The records stay in the log until they expire.  If `record_deletion` was not
         called, or messages came since, this blocks.
         """
         noted = self.deleted_topics.ends.get(topic, -1)
         ends = [queue.end_physical for queue in self.queues.of_topic(topic)]
         if ends and (noted < 0 or max(ends) > noted):
-            self.note_deletion({topic})()
+            self.record_deletion({topic})()
         self.queues.delete_topic(topic)
         return partial(self.queues.remove_deleted, {topic})
 

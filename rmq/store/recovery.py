@@ -126,7 +126,11 @@ class Recovery:
         self._queue_ends = queue_ends
         self._deleted_topics = deleted_topics
         self._dispatch = LogDispatch(
-            log, queues, tags, deleted=lambda: deleted_topics.ends, note=self._add_note
+            log,
+            queues,
+            tags,
+            deleted=lambda: deleted_topics.ends,
+            add_note=self._add_note,
         )
         self._unflushed = 0
         self._next_progress = time.monotonic() + PROGRESS_S

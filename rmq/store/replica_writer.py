@@ -59,7 +59,7 @@ class ReplicaWriter:
             store.queues,
             store.tags,
             deleted=lambda: store.deleted_topics.ends,
-            note=logger.warning,
+            add_note=logger.warning,
             has_readers=True,
         )
         self._dispatch.refresh_queues()

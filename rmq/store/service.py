@@ -72,7 +72,7 @@ class StoreService:
         store, wait = self._store, self._wait_for_messages
         async with trio.open_nursery() as nursery:
             self._loops = nursery.cancel_scope
-            store.signals.new_messages = self._note_new_messages
+            store.signals.new_messages = self._signal_new_messages
             if store.log.writer is not None:
                 await nursery.start(flush.write_ring, store)
                 nursery.start_soon(flush.prepare_ring, store.log.writer.ring, wait)
@@ -91,7 +91,7 @@ class StoreService:
                 self._has_started = True
                 task_status.started()
 
-    def _note_new_messages(self) -> None:
+    def _signal_new_messages(self) -> None:
         self._new_messages.set()
         if self._store.log.wants_look_ahead:
             self._look_ahead_wanted.set()

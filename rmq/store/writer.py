@@ -119,7 +119,7 @@ class StoreWriter:
                 self._make_room(queue, message, len(properties.encode()))
                 where = log.append(*record)
         except StoreError as error:
-            return PutResult(self._note_failure(error))
+            return PutResult(self._record_failure(error))
         except OSError as error:
             return PutResult(self._write_failed(error))
         assert where is not None, "there is no room where some was made"
@@ -233,7 +233,7 @@ class StoreWriter:
                 queue.reserve(len(parts))
             file = log.make_room(sum(sizes))
         except StoreError as error:
-            return BatchPutResult(self._note_failure(error))
+            return BatchPutResult(self._record_failure(error))
         except OSError as error:
             return BatchPutResult(self._write_failed(error))
         offset = file.base_offset + file.write_position
@@ -348,7 +348,7 @@ class StoreWriter:
             return PutStatus.MESSAGE_ILLEGAL
         return None
 
-    def _note_failure(self, error: StoreError) -> PutStatus:
+    def _record_failure(self, error: StoreError) -> PutStatus:
         """Count a put without room: nothing was written; the next put may try again."""
         self._counters.put_failed += 1
         if isinstance(error, DiskFull):

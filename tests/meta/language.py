@@ -104,6 +104,11 @@ FOREIGN = frozenset(
 )
 """Names that a library or a format prescribes."""
 
+BANNED_NAME = re.compile(
+    r"_*(?:note|say)_\w+|\w*(?<![^\W_])(?:tells?|told|said|anew|whom)(?![^\W_])\w*"
+)
+"""Functions and variables with a word of private English; a `note` is a noun."""
+
 FUNCTION = re.compile(
     r"^\s*(?:async )?(?:def|cpdef|cdef)\s+(?:inline\s+|public\s+|readonly\s+)*"
     r"(?:[\w.\[\]:, *]+?[ *]+)?(\w+)\((?![^()]*\)\s*$)",
@@ -255,12 +260,23 @@ def _problems_of_sentence(path: Path, line: int, sentence: str) -> Iterator[Prob
             yield Problem(path, line, rule, sentence)
 
 
+def _assigned_name(node: ast.AST) -> str:
+    """Return the name of a variable, attribute or parameter where it is defined."""
+    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+        return node.id
+    if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+        return node.attr
+    return node.arg if isinstance(node, ast.arg) else ""
+
+
 def problems_of_names(path: Path) -> Iterator[Problem]:
     """Yield functions with one word that is not on the list; properties are nouns."""
     source = path.read_text()
     found: list[tuple[int, str]] = []
     if path.suffix in (".py", ".pyi"):
         for node in ast.walk(ast.parse(source)):
+            if (name := _assigned_name(node)) and BANNED_NAME.fullmatch(name):
+                yield Problem(path, node.lineno, "banned word in a name", name)
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 decorators = [ast.unparse(each) for each in node.decorator_list]
                 if "property" not in decorators or NOT_NOUNS.fullmatch(
@@ -272,6 +288,8 @@ def problems_of_names(path: Path) -> Iterator[Problem]:
             found.append((source.count("\n", 0, match.start(1)) + 1, match[1]))
     for line, name in found:
         word = name.strip("_")
+        if BANNED_NAME.fullmatch(name) and name not in FOREIGN:
+            yield Problem(path, line, "banned word in a name", name)
         if "_" in word or word in ONE_WORD | FOREIGN | POSITIONS:
             continue
         if name.startswith("__") and name.endswith("__"):

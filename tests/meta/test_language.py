@@ -54,6 +54,21 @@ def test_a_name_of_one_word_must_be_on_the_list(tmp_path):
     assert [each.text for each in problems_of_names(path)] == ["take"]
 
 
+def test_names_have_no_word_of_private_english(tmp_path):
+    path = tmp_path / "module.py"
+    path.write_text(
+        "def _tell_end(): ...\ndef note_end(note): ...\nis_told = notes = 1\n"
+    )
+    found = [each.text for each in problems_of_names(path)]
+    assert sorted(found) == ["_tell_end", "is_told", "note_end"]
+
+
+def test_paragraphs_are_read_whatever_follows_a_sentence():
+    text = "It ends.  What follows is read.\nname  columns are not, What it is\n"
+    found = [each.rule for each in problems_of_text(ROOT, Text(1, text))]
+    assert found == ["begins with a clause"]
+
+
 def test_a_property_is_a_noun(tmp_path):
     path = tmp_path / "module.py"
     names = "disk", "behind", "kept", "waiting", "written"

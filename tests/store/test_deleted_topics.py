@@ -131,7 +131,7 @@ def test_a_deletion_that_a_kill_cut_short_is_finished(
     store = open_store()
     store.writes.put(make_message(topic="Gone"))
     store.flush_queues(thorough=True)
-    store.note_deletion({"Gone"})()
+    store.record_deletion({"Gone"})()
     store.queues.delete_topic("Gone")
     with monkeypatch.context() as patch:
         patch.setattr(store.queues, "remove_deleted", lambda *_: None)
@@ -145,7 +145,7 @@ def test_a_deletion_that_a_kill_cut_short_is_finished(
 def test_messages_that_come_after_a_note_are_deleted_too(open_store, make_message):
     store = open_store()
     store.writes.put(make_message(topic="Gone"))
-    store.note_deletion({"Gone"})()
+    store.record_deletion({"Gone"})()
     store.writes.put(make_message(topic="Gone"))
     store.delete_topic("Gone")()
     assert store.deleted_topics.ends == {"Gone": store.log.end_offset}
@@ -169,7 +169,7 @@ def written_on_after_a_note(store, make_message, flushed, written_on):
     for number in range(3, 5):
         for queue_id in range(2):
             store.writes.put(make_message(b"%d" % number, "Gone", queue_id))
-    store.note_deletion({"Gone"})()
+    store.record_deletion({"Gone"})()
     for queue_id in written_on:
         store.writes.put(make_message(b"5", "Gone", queue_id))
 

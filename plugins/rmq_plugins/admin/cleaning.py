@@ -53,7 +53,7 @@ async def record_deletion(broker: BrokerContext, topics: set[str]) -> None:
     RequestRejected if it cannot be saved; nothing has changed then.
     """
     try:
-        await trio.to_thread.run_sync(broker.store.note_deletion(topics))
+        await trio.to_thread.run_sync(broker.store.record_deletion(topics))
     except OSError as error:
         raise RequestRejected(
             ResponseCode.SYSTEM_ERROR,

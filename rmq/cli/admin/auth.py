@@ -293,7 +293,7 @@ def _rule_table(infos: list[dict[str, object]]) -> Table:
     names = ("resource", "actions", "sourceIps", "decision")
     rows = []
     for info in infos:
-        for policy in info.get("policies") or ():  # type: ignore[attr-defined]
+        for policy in info.get("policies") or ():  # type: ignore[attr-defined] # a list
             for entry in policy["entries"]:
                 start = info["subject"], policy["policyType"]
                 rows.append((*start, *(entry.get(name) for name in names)))

@@ -76,8 +76,7 @@ def decode_quickly(kind: type[T], data: bytes) -> T | None:
     """
     if b"$ref" in data:
         return None
-    # A class is hashable; mypy doubts it of type[T].
-    decode: Callable[[bytes], T] = _decoder_of(kind).decode  # type: ignore[arg-type]
+    decode: Callable[[bytes], T] = _decoder_of(kind).decode  # type: ignore[arg-type] # a class is hashable
     with suppress(*_UNREADABLE):
         return decode(data)
     with suppress(*_UNREADABLE, RemoteProtocolError):

@@ -72,7 +72,7 @@ class LogicQueueMappingItem(Body, kw_only=True):
     def reported_offset(self, offset: int) -> int:
         """Return the logical offset for producers: -1 while undecided.
 
-        >>> LogicQueueMappingItem(logic_offset=-1).told(7)
+        >>> LogicQueueMappingItem(logic_offset=-1).reported_offset(7)
         -1
         """
         if not self.is_decided:

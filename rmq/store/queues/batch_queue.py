@@ -124,12 +124,12 @@ class BatchQueue(ConsumeQueue):
         self._first = min(self._first, number)
         self._flushed = min(self._flushed, number)
         if number == self._low:
-            self._note_end(self.low_offset, -1)
+            self._set_end(self.low_offset, -1)
         else:
             last = self._read(number - 1)
-            self._note_end(last.end, last.end_physical)
+            self._set_end(last.end, last.end_physical)
 
-    def _note_end(self, end: int, end_physical: int) -> None:
+    def _set_end(self, end: int, end_physical: int) -> None:
         flushed = end if self._flushed == self._end else self._read(self._flushed).first
         self.set_ends(end, flushed, end_physical)
 
@@ -145,7 +145,7 @@ class BatchQueue(ConsumeQueue):
         dropped = max(0, self._flushed - KEPT_ENTRIES - self._first)
         del self.tail[: dropped * BATCH_ENTRY_SIZE]
         self._first += dropped
-        self._note_end(self.next_offset, self.end_physical)
+        self._set_end(self.next_offset, self.end_physical)
 
     def _byte_of(self, offset: int) -> int:
         return self._number_from(offset) * BATCH_ENTRY_SIZE
@@ -168,7 +168,7 @@ class BatchQueue(ConsumeQueue):
         if self.low_offset == first:
             self.low_physical = physical_offset
         self._end += 1
-        self._note_end(entry.end, entry.end_physical)
+        self._set_end(entry.end, entry.end_physical)
         self.count_record(size, count)
 
     def publish(self, physical_offset: int, size: int, tags_code: int) -> int:
@@ -179,7 +179,7 @@ class BatchQueue(ConsumeQueue):
         """Go on at `queue_offset`; entries name their offsets, so none is needed."""
         if self._low == self._end:
             self.low_offset, self.low_physical = queue_offset, NO_OFFSET
-        self._note_end(queue_offset, -1)
+        self._set_end(queue_offset, -1)
         return 0
 
     def _read(self, number: int) -> BatchEntry:

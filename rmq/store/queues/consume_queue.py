@@ -198,7 +198,7 @@ class ConsumeQueue(QueueTail):
             at = base + size
         return writes
 
-    def note_flushed(self, end: int) -> None:
+    def record_flushed(self, end: int) -> None:
         """Note that the entries before `end` are durable in files."""
         size = self._files.file_size
         first = self._byte_of(self.flushed_offset) // size * size

@@ -78,7 +78,7 @@ class QueueFlush:
                 self.failed.append(queue)
                 self._keep_error(results, writes)
             else:
-                queue.note_flushed(end)
+                queue.record_flushed(end)
 
     def _remove(self, queue: ConsumeQueue) -> None:
         """Remove what was written after the topic had been deleted."""

@@ -217,13 +217,11 @@ class ExportLog:
         name = _file_name(_seq_of(done) + 1 if done else 0, _PLAN)
         if not self.folder.file_exists(f"{self._chain}/{name}"):
             return None
-        # mypy knows no union as a type
-        return self._read(name, Plan)  # type: ignore[arg-type]
+        return self._read(name, Plan)  # type: ignore[arg-type] # a union
 
     def planned_end(self, seq: int) -> int:
         """Return the end of a planned batch."""
-        # mypy knows no union as a type
-        plan: Plan = self._read(_file_name(seq, _PLAN), Plan)  # type: ignore[arg-type]
+        plan: Plan = self._read(_file_name(seq, _PLAN), Plan)  # type: ignore[arg-type] # a union
         return plan.end
 
     def read_manifests(self, last: int | None = None) -> list[Manifest]:

@@ -70,7 +70,7 @@ def positions_of(offset: Mapping[str, object]) -> Positions:
         return {
             MessageQueue(topic, broker, int(number)): int(position)
             for topic, brokers in offset.items()
-            for broker, queues in brokers.items()  # type: ignore[attr-defined]
+            for broker, queues in brokers.items()  # type: ignore[attr-defined] # a dict
             for number, position in queues.items()
         }
     except (AttributeError, ValueError, TypeError) as error:

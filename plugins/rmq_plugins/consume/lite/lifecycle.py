@@ -93,7 +93,7 @@ class LiteExpiry:
         """Delete, in batches, the lite topics that are still older than the limit."""
         while queues:
             batch, queues = queues[:DELETION_BATCH], queues[DELETION_BATCH:]
-            await trio.to_thread.run_sync(self._store.note_deletion(set(batch)))
+            await trio.to_thread.run_sync(self._store.record_deletion(set(batch)))
             for queue in batch:
                 if self._silent_ms(queue) > limit_ms:
                     await self._delete_one(queue)
