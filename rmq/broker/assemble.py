@@ -116,7 +116,9 @@ def assemble(  # noqa: PLR0913  # tidy: long — one line for each part
         store_host=store_host,
         address=directory.own_address,
         boot_ms=clock.now_ms(),
-        statistics=BrokerStatistics(store, clock, config.broker_cluster_name),
+        statistics=BrokerStatistics(
+            store, clock, config.broker_cluster_name, topics.is_system
+        ),
         monitor=Monitor(clock, server.connection_count, server.rpc_times),
         native_counts=server.native_counts,
         next_turn=server.next_turn,

@@ -169,6 +169,66 @@ class BrokerConfig(Configuration):
         high=100,
         doc="the same for topics with priorities",
     )
+    enable_pop_message_threshold: bool = option(
+        False,
+        key="enablePopMessageThreshold",
+        dynamic=True,
+        doc="a group pops no more of a queue while too many messages have no ack",
+    )
+    pop_inflight_message_threshold: int = option(
+        10_000,
+        key="popInflightMessageThreshold",
+        dynamic=True,
+        low=0,
+        doc="that many messages of a queue of a group may have no ack",
+    )
+    enable_broadcast_offset_store: bool = option(
+        True,
+        key="enableBroadcastOffsetStore",
+        dynamic=True,
+        doc="remember where broadcast consumers are that change to a proxy, or back",
+    )
+    broadcast_offset_expire_s: int = option(
+        120,
+        key="broadcastOffsetExpireSecond",
+        dynamic=True,
+        low=1,
+        doc="seconds for which a broadcast consumer that is offline is remembered",
+    )
+    broadcast_offset_expire_max_s: int = option(
+        300,
+        key="broadcastOffsetExpireMaxSecond",
+        dynamic=True,
+        low=1,
+        doc="the same for one that is online and does not pull",
+    )
+    reject_pull_consumer_enable: bool = option(
+        False,
+        key="rejectPullConsumerEnable",
+        doc="refuse consumers that pull by themselves: only those that the client "
+        "library feeds may consume",
+    )
+    disable_consume_if_consumer_read_slowly: bool = option(
+        False,
+        key="disableConsumeIfConsumerReadSlowly",
+        dynamic=True,
+        doc="disable groups that read too far from the end of the log, every 3 minutes",
+    )
+    consumer_fallbehind_threshold: int = option(
+        17_179_869_184,
+        key="consumerFallbehindThreshold",
+        dynamic=True,
+        low=0,
+        high=(1 << 63) - 1,
+        doc="how many bytes a group may be before the end of the log",
+    )
+    use_static_subscription: bool = option(
+        False,
+        key="useStaticSubscription",
+        dynamic=True,
+        doc="metrics of lag are about the subscriptions in the settings of groups, "
+        "instead of those that have offsets",
+    )
     priority_order_asc: bool = option(
         True,
         key="priorityOrderAsc",

@@ -21,7 +21,9 @@ from rmq.core.clock import Clock
 from rmq.core.measure import CounterArray, CounterSnapshots, HistogramTable
 from rmq.protocol.bodies.statistics import (
     BROKER_GET_NUMS,
+    BROKER_GET_NUMS_WITHOUT_SYSTEM_TOPIC,
     BROKER_PUT_NUMS,
+    BROKER_PUT_NUMS_WITHOUT_SYSTEM_TOPIC,
     GROUP_GET_NUMS,
     GROUP_GET_SIZE,
     QUEUE_GET_NUMS,
@@ -34,6 +36,7 @@ from rmq.protocol.bodies.statistics import (
     BrokerStatsData,
     BrokerStatsItem,
 )
+from rmq.protocol.topics import is_system_topic
 from rmq.store.message_store import MessageStore
 from rmq.store.queues.consume_queues import QueueKey
 
@@ -76,7 +79,9 @@ SIZES_LIMIT: Final = 20_000
 """Topics whose messages are counted by size."""
 
 _OF_QUEUES: Final = "QUEUE_"
-_OF_BROKER: Final = BROKER_PUT_NUMS, BROKER_GET_NUMS
+_PUTS_OF_BROKER: Final = BROKER_PUT_NUMS, BROKER_PUT_NUMS_WITHOUT_SYSTEM_TOPIC
+_GETS_OF_BROKER: Final = BROKER_GET_NUMS, BROKER_GET_NUMS_WITHOUT_SYSTEM_TOPIC
+_OF_BROKER: Final = _PUTS_OF_BROKER + _GETS_OF_BROKER
 _OF_GROUP: Final = GROUP_OUT, GROUP_AGAIN
 
 Rows = tuple[int, ...]
@@ -96,7 +101,14 @@ class _Pull:
 class BrokerStatistics:
     """Known in Java as `BrokerStatsManager`."""
 
-    def __init__(self, store: MessageStore, clock: Clock, cluster: str) -> None:
+    def __init__(
+        self,
+        store: MessageStore,
+        clock: Clock,
+        cluster: str,
+        is_system: Callable[[str], bool] = is_system_topic,
+    ) -> None:
+        self._is_system = is_system
         self._tails = store.queues.tails
         self._now_ms: Callable[[], int] = clock.now_ms
         self._cluster = cluster
@@ -168,7 +180,7 @@ class BrokerStatistics:
             rows = (
                 self._row_of(TOPIC_PUT_NUMS, topic),
                 self._row_of(QUEUE_PUT_NUMS, queue),
-                self._row_of(BROKER_PUT_NUMS, self._cluster),
+                *self._broker_rows(topic, _PUTS_OF_BROKER),
                 self._row_of(TOPIC_PUT_SIZE, topic),
                 self._row_of(QUEUE_PUT_SIZE, queue),
             )
@@ -209,7 +221,7 @@ class BrokerStatistics:
             rows = (
                 self._row_of(GROUP_GET_NUMS, f"{topic}@{group}"),
                 self._row_of(QUEUE_GET_NUMS, queue),
-                self._row_of(BROKER_GET_NUMS, self._cluster),
+                *self._broker_rows(topic, _GETS_OF_BROKER),
                 self._row_of(TOPIC_OUT, topic),
                 self._row_of(GROUP_OUT, f"@{group}"),
                 self._row_of(GROUP_GET_SIZE, f"{topic}@{group}"),
@@ -217,6 +229,18 @@ class BrokerStatistics:
             )
             pull.rows = None if self._uncounted in rows else rows
         self._add(rows, messages, size, pulls)
+
+    def _broker_rows(self, topic: str, names: tuple[str, str]) -> list[int]:
+        """Return the rows of all messages, and of those that are not the broker's."""
+        wanted = names[:1] if self._is_system(topic) else names
+        return [self._row_of(name, self._cluster) for name in wanted]
+
+    def user_totals(self) -> tuple[int, int]:
+        """Return the counted messages in and out, without those of system topics."""
+        return (
+            self.total_of(BROKER_PUT_NUMS_WITHOUT_SYSTEM_TOPIC, self._cluster),
+            self.total_of(BROKER_GET_NUMS_WITHOUT_SYSTEM_TOPIC, self._cluster),
+        )
 
     def _pull(self, group: str, topic: str, queue_id: int) -> _Pull:
         """Return what is known of a group's pulls at a queue."""
@@ -324,6 +348,12 @@ class BrokerStatistics:
         """Return the offset after the last message that a group has pulled, or -1."""
         pull = self._pulls.get(topic, {}).get((group, queue_id))
         return -1 if pull is None else pull.next_offset
+
+    def pulled_offsets(self) -> Iterator[tuple[str, str, int, int]]:
+        """Yield group, topic, queue and the offset after the last pulled message."""
+        for topic, pulls in self._pulls.items():
+            for (group, queue_id), pull in pulls.items():
+                yield group, topic, queue_id, pull.next_offset
 
     def puller_token(self, group: str, topic: str, queue_id: int) -> int:
         """Return the token of the connection that got messages last; 0: unknown."""

@@ -67,6 +67,15 @@ class Statistics(Protocol):
     def pulled_offset(self, group: str, topic: str, queue_id: int) -> int:
         """Return the offset after the last message that a group has pulled, or -1."""
 
+    def pulled_offsets(self) -> Iterator[tuple[str, str, int, int]]:
+        """Yield group, topic, queue and the offset after the last pulled message."""
+
+    def user_totals(self) -> tuple[int, int]:
+        """Return the counted messages in and out, without those of system topics."""
+
+    def count_up(self) -> None:
+        """Count the messages in and out since the last call."""
+
     def rate(self, name: str, key: str) -> float:
         """Return the additions per second over the last minute."""
 

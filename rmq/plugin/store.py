@@ -46,6 +46,12 @@ class Messages(Protocol):
     def min_offset(self, topic: str, queue_id: int) -> QueueOffset:
         """Return the first offset of a queue; 0 if it never had a message."""
 
+    def reported_min_offset(self, topic: str, queue_id: int) -> QueueOffset:
+        """Return the first offset as Java reports it.
+
+        It is -1 for a queue of batches that never had a message.
+        """
+
     def max_offset(self, topic: str, queue_id: int) -> QueueOffset:
         """Return the offset after the last visible message; 0 if there was none."""
 

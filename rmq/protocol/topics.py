@@ -248,6 +248,11 @@ def plain_topic(name: str, group: str) -> str:
     )
 
 
+def broadcast_group(group: str) -> str:
+    """Return the name under which the smallest offsets of broadcast clients are."""
+    return f"{group}@broadcast"
+
+
 def dlq_topic(group: str) -> str:
     """Return the topic of messages that the group could not consume."""
     return DLQ_PREFIX + group

@@ -33,6 +33,7 @@ _TAGS_CODE = struct.Struct(">12xq")
 assert _TAGS_CODE.size == ENTRY_SIZE, "a queue entry ends with its tags code"
 
 _FIRST: Final = QueueOffset(0)
+_NO_BATCH: Final = QueueOffset(-1)
 
 
 class StoreReader:
@@ -61,6 +62,16 @@ class StoreReader:
         queue = self._queues.get(topic, queue_id)
         return queue.min_offset if queue else _FIRST
 
+    def reported_min_offset(self, topic: str, queue_id: int) -> QueueOffset:
+        """Return the first offset as Java reports it.
+
+        It is -1 for a queue of batches that never had a message.
+        """
+        queue = self._queues.get(topic, queue_id)
+        if queue is None and topic in self._queues.batch_topics:
+            return _NO_BATCH
+        return queue.min_offset if queue else _FIRST
+
     def max_offset(self, topic: str, queue_id: int) -> QueueOffset:
         """Return the offset after the last visible message; 0 if there was none."""
         queue = self._queues.get(topic, queue_id)
@@ -87,7 +98,9 @@ class StoreReader:
             raise StoreClosed(f"{self._config.root_dir} is closed")
         queue = self._queues.get(topic, queue_id)
         if queue is None:
-            return GetResult(GetStatus.NO_MATCHED_LOGIC_QUEUE, _FIRST, _FIRST, _FIRST)
+            self._counts.get_missed += 1
+            low = self.reported_min_offset(topic, queue_id)
+            return GetResult(GetStatus.NO_MESSAGE_IN_QUEUE, _FIRST, low, _FIRST)
         confirm = self._positions.visible
         low, high = queue.min_offset, queue.visible_offset(confirm)
         if not low <= offset < high:
@@ -316,7 +329,7 @@ class StoreReader:
         """
         queue = self._queues.get(topic, queue_id)
         if queue is None:
-            return _FIRST
+            return self.reported_min_offset(topic, queue_id)
         end = queue.visible_offset(self._positions.visible)
         is_upper = boundary is Boundary.UPPER
         found = queue.search_time(

@@ -54,7 +54,7 @@ def test_put_and_get(open_store, make_message):
 
 def test_statuses_outside_a_queue(open_store, make_message):
     store = open_store()
-    assert store.reads.get("None", 0, 0, 1).status is GetStatus.NO_MATCHED_LOGIC_QUEUE
+    assert store.reads.get("None", 0, 0, 1).status is GetStatus.NO_MESSAGE_IN_QUEUE
     store.writes.put(make_message())
     one = store.reads.get("Topic", 0, 1, 1)
     assert (one.status, one.next_begin_offset) == (GetStatus.OFFSET_OVERFLOW_ONE, 1)
@@ -630,7 +630,7 @@ def test_deleting_a_topic_leaves_the_others(open_store, make_message):
         store.writes.put(make_message(bytes([n]), topic="Gone", queue_id=n % 3))
     store.delete_topic("Gone")()
     store.delete_topic("Gone")()
-    assert store.reads.get("Gone", 0, 0, 1).status is GetStatus.NO_MATCHED_LOGIC_QUEUE
+    assert store.reads.get("Gone", 0, 0, 1).status is GetStatus.NO_MESSAGE_IN_QUEUE
     even, odd = (list(map(bytes, zip(range(start, 30, 2)))) for start in (0, 1))
     assert bodies(store, "Kept", 0) == even
     store.close()

@@ -119,7 +119,7 @@ class GroupHandler:
         if config is None:
             raise RequestRejected(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
-                f"No group in this broker. group: {name}",
+                "No group in this broker",
             )
         return request.reply(body=config.encode())
 

@@ -1,6 +1,7 @@
 """Requests 29 to 32, 43, 45, 308 and 314: offsets and times of queues, and of groups.
 
 A queue that never had a message has offset 0, and so does a queue of an unknown topic.
+The smallest offset of a queue of batches without messages is -1.
 """
 
 from typing import Final
@@ -70,7 +71,7 @@ class OffsetHandler:
     def get_min_offset(self, request: Command, connection: Connection) -> Command:
         """Answer the offset of the first message."""
         header = request.header(GetMinOffsetRequestHeader)
-        offset = self._messages.min_offset(header.topic, header.queue_id)
+        offset = self._messages.reported_min_offset(header.topic, header.queue_id)
         return request.reply(header=GetMinOffsetResponseHeader(offset=offset))
 
     def get_earliest_time(self, request: Command, connection: Connection) -> Command:

@@ -134,5 +134,5 @@ def _read_entry(queue: ConsumeQueue, offset: int) -> ConsumeQueueData:
 
 def _format_time(at_ms: int) -> str:
     """Return a time as Java's tools write it, in the local time zone."""
-    at = datetime.fromtimestamp(max(0, at_ms) / 1_000)
+    at = datetime.fromtimestamp(at_ms // 1_000)
     return f"{at:%Y-%m-%d#%H:%M:%S}:{at_ms % 1_000:03}"

@@ -24,10 +24,12 @@ class Counts(NamedTuple):
     found: int = 0
     missed: int = 0
     transferred: int = 0
+    user_put: int = 0
+    user_transferred: int = 0
 
 
 class DayTotals(NamedTuple):
-    """Messages in and out until the last two midnights."""
+    """Messages of users in and out until the last two midnights."""
 
     put_yesterday: int = 0
     put_today: int = 0
@@ -52,9 +54,9 @@ class Rates:
             self._day = day
             self.totals = DayTotals(
                 self.totals.put_today,
-                counts.put,
+                counts.user_put,
                 self.totals.transferred_today,
-                counts.transferred,
+                counts.user_transferred,
             )
         self._samples.append(counts)
 
@@ -77,7 +79,8 @@ class StoreRates(Rates):
     """The rates of a broker's store."""
 
     def __init__(self, broker: BrokerContext) -> None:
-        self._statistics = broker.store.statistics
+        self._read_statistics = broker.store.statistics
+        self._read_totals = broker.statistics.user_totals
         self._clock = broker.clock
         super().__init__(self.read_counts())
 
@@ -89,13 +92,16 @@ class StoreRates(Rates):
 
     def read_counts(self) -> Counts:
         """Return the counters as they are now."""
-        stats = self._statistics()
+        stats = self._read_statistics()
+        user_put, user_transferred = self._read_totals()
         return Counts(
             at_ms=self._clock.now_ms(),
             put=stats.put_messages,
             found=stats.get_found,
             missed=stats.get_missed,
             transferred=stats.transferred_messages,
+            user_put=user_put,
+            user_transferred=user_transferred,
         )
 
 

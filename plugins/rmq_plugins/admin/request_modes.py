@@ -79,15 +79,15 @@ class RequestModeHandler:
             raise RequestRejected(
                 ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist"
             )
-        if self._groups.get(group) is None:
-            raise RequestRejected(
-                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
-                f"subscription group[{group}] not exist",
-            )
         if mode.mode not in MODES:
             raise RequestRejected(
                 ResponseCode.SYSTEM_ERROR,
                 f"the mode {mode.mode} is unknown; there are {' and '.join(MODES)}",
+            )
+        if self._groups.find(group, connection.remote_address) is None:
+            raise RequestRejected(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                "subscription group does not exist",
             )
         self.table.set_mode(mode)
         return request.reply()

@@ -4,7 +4,7 @@ rmq has no thread pools, no page-cache lock and no dispatch after the append; th
 facts are zero because nothing ever waits there.
 """
 
-import shutil
+import os
 from typing import Final
 
 from rmq.plugin import BrokerContext, Connection, PhysicalOffset
@@ -70,6 +70,7 @@ class RuntimeHandler:
         self._replicas = broker.replicas
         self._name_servers = broker.name_servers
         self._rates = rates
+        self._statistics = broker.statistics
 
     def get_runtime_info(self, request: Command, connection: Connection) -> Command:
         """Answer all facts."""
@@ -84,6 +85,7 @@ class RuntimeHandler:
         return request.reply(body=KVTable(table=table).encode())
 
     def _rate_facts(self) -> dict[str, str]:
+        self._statistics.count_up()
         now, rates = self._rates.read_counts(), self._rates
         found, missed = (
             rates.format_rates("found", now),
@@ -104,10 +106,10 @@ class RuntimeHandler:
             "getTotalTps": " ".join(total),
             "getTransferredTps": transferred,
             "getTransferedTps": transferred,  # codespell:ignore - as 4.9 tools read it
-            "msgPutTotalTodayNow": str(now.put),
+            "msgPutTotalTodayNow": str(now.user_put),
             "msgPutTotalTodayMorning": str(totals.put_today),
             "msgPutTotalYesterdayMorning": str(totals.put_yesterday),
-            "msgGetTotalTodayNow": str(now.transferred),
+            "msgGetTotalTodayNow": str(now.user_transferred),
             "msgGetTotalTodayMorning": str(totals.transferred_today),
             "msgGetTotalYesterdayMorning": str(totals.transferred_yesterday),
         }
@@ -134,7 +136,7 @@ class RuntimeHandler:
         return -1 if record is None else decode_stored(record)[0].store_timestamp
 
     def _disk_facts(self) -> dict[str, str]:
-        usage = shutil.disk_usage(self._root)
+        disk = os.statvfs(self._root)
         ratio = f"{self._disk.used_ratio() / 100:.2f}"
         gib = 1 << 30
         return {
@@ -142,8 +144,8 @@ class RuntimeHandler:
             f"commitLogDiskRatio_{self._root / 'commitlog'}": ratio,
             "consumeQueueDiskRatio": ratio,
             "commitLogDirCapacity": (
-                f"Total : {usage.total / gib:.1f} GiB, "
-                f"Free : {usage.free / gib:.1f} GiB."
+                f"Total : {disk.f_blocks * disk.f_frsize / gib:.1f} GiB, "
+                f"Free : {disk.f_bfree * disk.f_frsize / gib:.1f} GiB."
             ),
         }
 

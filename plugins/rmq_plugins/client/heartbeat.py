@@ -17,6 +17,7 @@ from rmq.plugin.native import HeartbeatPath
 from rmq.protocol.bodies.heartbeat import (
     CheckClientRequestBody,
     ConsumerData,
+    ConsumeType,
     GetConsumerListByGroupResponseBody,
     HeartbeatData,
 )
@@ -80,7 +81,9 @@ class HeartbeatHandler:
         wants_subscriptions = False
         is_registered = True
         for consumer in data.consumer_data_set:
-            if data.without_sub and data.heartbeat_fingerprint:
+            if self._is_rejected(consumer):
+                is_registered = False
+            elif data.without_sub and data.heartbeat_fingerprint:
                 is_known = self._consumers.refresh(
                     consumer.group_name or "",
                     client_id,
@@ -106,6 +109,13 @@ class HeartbeatHandler:
             )
             self._native.register_heartbeat(request, beat)
         return request.reply(ext_fields=ANSWER)
+
+    def _is_rejected(self, consumer: ConsumerData) -> bool:
+        """Whether the broker registers no consumer that pulls by itself."""
+        return (
+            self._config.reject_pull_consumer_enable
+            and consumer.consume_type == ConsumeType.CONSUME_ACTIVELY
+        )
 
     def unregister_client(self, request: Command, connection: Connection) -> Command:
         """Remove a client from the groups in the request."""

@@ -77,13 +77,13 @@ class OffsetHandler:
         """Store an offset, which may be lower than before."""
         fields = request.ext_fields
         topic, group = fields.get("topic"), fields.get("consumerGroup")
-        if topic is None or self._topics.get(topic) is None:
-            raise RequestRejected(
-                ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} not exist!"
-            )
         if group is None or self._groups.get(group) is None:
             raise RequestRejected(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} not exist!"
+            )
+        if topic is None or self._topics.get(topic) is None:
+            raise RequestRejected(
+                ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} not exist!"
             )
         for name, text in (("queueId", "QueueId"), ("commitOffset", "Offset")):
             if name not in fields:

@@ -61,7 +61,7 @@ class ConsumerRelay:
         header = request.header(ConsumeMessageDirectlyResultRequestHeader)
         fields = {**request.ext_fields, "brokerName": self._name}
         topic = self._topics.get(header.topic or "")
-        group = self._groups.get(header.consumer_group)
+        group = self._groups.find(header.consumer_group, connection.remote_address)
         if topic is not None:
             fields["topicSysFlag"] = str(topic.topic_sys_flag)
         if group is not None:

@@ -81,8 +81,10 @@ class HalfLog:
         self.woken = trio.Event()
         self._live: dict[int, int] = {}
         self._roots: dict[int, int] = {}
+        self._statistics = broker.statistics
         self._open = broker.statistics.open_transactions
         self._load_open(broker)
+        self._counted = self.progress
 
     # -- half messages
 
@@ -254,6 +256,12 @@ class HalfLog:
         """Commit the progress on both queues to the table of consumer offsets."""
         if not self.has_pending:
             self._open.clear()  # also of messages that the store refused
+        passed = self.progress - self._counted
+        if passed > 0:
+            self._statistics.count_get(
+                GROUP, TRANS_HALF_TOPIC, 0, 1, passed, 0, self.progress
+            )
+        self._counted = self.progress
         self._offsets.commit(GROUP, GROUP, TRANS_HALF_TOPIC, 0, self.progress)
         self.ops.save_progress(self.progress)
 

@@ -3,7 +3,8 @@
 File: `config/consumerOffset.json`; with `enableLmq` `config/lmqConsumerOffset.json`.
 It is saved every few seconds: after a crash, consumers read the messages of the last
 seconds again.  Entries of unknown groups and topics stay, because other parts of a Java
-store save their progress here.
+store save their progress here.  Lists of groups leave out names with the separator,
+which are not groups: see `broadcast_group`.
 """
 
 from collections.abc import Callable, Iterator
@@ -24,7 +25,7 @@ from rmq.core.files import replace_file
 from rmq.protocol.bodies.queues import LmqOffsetSerializeWrapper
 from rmq.protocol.encoded_members import FILE_LINE, LargeObject
 from rmq.protocol.headers import I32, I64
-from rmq.protocol.topics import is_lmq
+from rmq.protocol.topics import broadcast_group, is_lmq
 
 FILE = "consumerOffset.json"
 LMQ_FILE = "lmqConsumerOffset.json"
@@ -215,7 +216,7 @@ class OffsetTable(JsonTable):
 
     def group_names(self) -> list[str]:
         """Return the groups that have offsets."""
-        return list(self._topics_of)
+        return [group for group in self._topics_of if SEPARATOR not in group]
 
     def has_offset(self, group: str, topic: str) -> bool:
         """Return whether a group has offsets in a topic."""
@@ -239,7 +240,9 @@ class OffsetTable(JsonTable):
 
     def groups_of(self, topic: str) -> list[str]:
         """Return the groups that have offsets in a topic."""
-        return list(self._groups_of.get(topic, ()))
+        return [
+            group for group in self._groups_of.get(topic, ()) if SEPARATOR not in group
+        ]
 
     def clone(self, source: str, target: str, topic: str) -> bool:
         """Copy the offsets of one group to another; False if there are none."""
@@ -312,17 +315,24 @@ class OffsetTable(JsonTable):
     def _pairs(self) -> Iterator[tuple[str, str]]:
         for key in self._offsets:
             topic, _, group = key.partition(SEPARATOR)
-            yield topic, group
+            if SEPARATOR not in group:
+                yield topic, group
 
     def remove_topic(self, topic: str) -> None:
         """Remove the offsets of a topic."""
         self._resets = {k: v for k, v in self._resets.items() if k[1] != topic}
-        self._remove([(topic, group) for group in self.groups_of(topic)])
+        self._remove([(topic, group) for group in self._groups_of.get(topic, ())])
 
     def remove_group(self, group: str) -> None:
         """Remove the offsets of a group."""
         self._resets = {k: v for k, v in self._resets.items() if k[0] != group}
-        self._remove([(topic, group) for topic in self.topics_of(group)])
+        self._remove(
+            [
+                (topic, name)
+                for name in (group, broadcast_group(group))
+                for topic in self.topics_of(name)
+            ]
+        )
 
     def _remove(self, pairs: list[tuple[str, str]]) -> None:
         self.commit_table.unregister_all()

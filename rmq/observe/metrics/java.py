@@ -339,10 +339,21 @@ def _storage_families(broker: BrokerView) -> Iterator[Family]:
 
 
 def _pairs(broker: BrokerView) -> Iterator[tuple[str, str]]:
-    """Yield topic and group of all committed offsets of existing topics."""
-    for topic, group in broker.offsets.pairs(MAX_SAMPLES):
+    """Yield topic and group of all committed offsets of existing topics.
+
+    With `useStaticSubscription`: of the subscriptions in the settings of groups.
+    """
+    is_static = broker.config.use_static_subscription
+    pairs = _static_pairs(broker) if is_static else broker.offsets.pairs(MAX_SAMPLES)
+    for topic, group in islice(pairs, MAX_SAMPLES):
         if broker.topics.get(topic) is not None:
             yield topic, group
+
+
+def _static_pairs(broker: BrokerView) -> Iterator[tuple[str, str]]:
+    for group, settings in broker.groups.all().items():
+        for subscription in settings.subscription_data_set or ():
+            yield subscription.topic or "", group
 
 
 def _of_pair(broker: BrokerView, topic: str, group: str) -> dict[str, str]:

@@ -218,12 +218,19 @@ def test_mode_is_kept(caller, clock):
     assert json.loads(again.text()) == shown
 
 
+@pytest.mark.parametrize(("may_create", "code"), [(True, 0), (False, 26)])
+def test_a_mode_creates_its_group_as_other_requests_do(make_caller, may_create, code):
+    caller = make_caller(auto_create_subscription_group=may_create)
+    answer = caller.call(RequestCode.SET_MESSAGE_REQUEST_MODE, body=dump_json(mode()))
+    assert answer.code == code
+    assert (caller.broker.groups.get("G") is not None) == may_create
+
+
 @pytest.mark.parametrize(
     ("more", "code"),
     [
         ({"topic": "%RETRY%G"}, 16),
         ({"topic": "U"}, 17),
-        ({"consumerGroup": "X"}, 26),
         ({"mode": "PUSH"}, 1),
     ],
 )

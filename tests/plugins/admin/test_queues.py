@@ -36,6 +36,23 @@ def test_queue_without_messages(caller, queue):
         assert (answer.code, answer.ext_fields) == (0, {"offset": "0"})
 
 
+def test_a_queue_of_batches_without_messages_begins_before_the_first(caller):
+    caller.topic("B", attributes={"queue.type": "BatchCQ"})
+    queue = {"topic": "B", "queueId": 0}
+    for code, more, offset in (
+        (30, {}, "0"),
+        (31, {}, "-1"),
+        (29, {"timestamp": 0}, "-1"),
+    ):
+        answer = caller.call(code, {**queue, **more})
+        assert (answer.code, answer.ext_fields) == (0, {"offset": offset})
+    missed = caller.broker.store.statistics().get_missed
+    answer = caller.pull("B")
+    assert (answer.code, answer.remark) == (19, "NO_MESSAGE_IN_QUEUE")
+    assert answer.ext_fields["minOffset"] == "-1"
+    assert caller.broker.store.statistics().get_missed == missed + 1
+
+
 @pytest.mark.parametrize(
     ("after_ms", "boundary", "offset"),
     [

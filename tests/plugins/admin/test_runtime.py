@@ -2,6 +2,7 @@
 
 import base64
 import json
+import os
 
 import pytest
 import trio
@@ -82,11 +83,27 @@ def test_rates_over_three_windows():
 
 def test_totals_at_midnight(clock):
     rates = Rates(Counts(clock.ms))
-    rates.add(Counts(clock.ms + DAY_MS, put=5, transferred=2))
-    rates.add(Counts(clock.ms + DAY_MS + 1, put=6, transferred=3))
+    rates.add(Counts(clock.ms + DAY_MS, user_put=5, user_transferred=2))
+    rates.add(Counts(clock.ms + DAY_MS + 1, user_put=6, user_transferred=3))
     assert rates.totals == (0, 5, 0, 2)
-    rates.add(Counts(clock.ms + 2 * DAY_MS, put=9, transferred=4))
+    rates.add(Counts(clock.ms + 2 * DAY_MS, user_put=9, user_transferred=4))
     assert rates.totals == (5, 9, 2, 4)
+
+
+def test_totals_of_the_day_leave_out_system_topics(caller):
+    caller.send(properties="DELAY\x013\x02")
+    caller.pull("SCHEDULE_TOPIC_XXXX", queueId=2)
+    shown = facts(caller)
+    assert shown["msgPutTotalTodayNow"] == shown["msgGetTotalTodayNow"] == "0"
+    assert shown["putMessageTimesTotal"] == "1"
+
+
+def test_the_capacity_includes_what_only_root_may_use(caller):
+    disk = os.statvfs(caller.broker.store_config.root_path)
+    gib = 1 << 30
+    total, free = disk.f_blocks * disk.f_frsize, disk.f_bfree * disk.f_frsize
+    expected = f"Total : {total / gib:.1f} GiB, Free : {free / gib:.1f} GiB."
+    assert facts(caller)["commitLogDirCapacity"] == expected
 
 
 async def test_service_samples_once_a_second(caller, clock, autojump_clock):

@@ -187,3 +187,10 @@ def test_members_that_differ_are_counted(caller, make_connection):
     assert caller.broker.consumers.mismatches.statistics()[:2] == (1, 1)
     caller.broker.consumers.on_close(connection)
     assert caller.broker.consumers.mismatches.statistics()[:2] == (0, 1)
+
+
+def test_consumers_that_pull_by_themselves_are_not_registered(make_caller):
+    caller = make_caller(reject_pull_consumer_enable=True)
+    data = consumer(consumeType="CONSUME_ACTIVELY"), consumer("H")
+    assert heartbeat(caller, consumers=data).code == 0
+    assert caller.broker.consumers.group_names() == ["H"]

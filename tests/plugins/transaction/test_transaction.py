@@ -1,5 +1,7 @@
 """Transactions: half messages, their ends, checks, and what a restart remembers."""
 
+import json
+
 import pytest
 import trio
 import trio.testing
@@ -325,6 +327,17 @@ def test_a_check_passes_many_that_ended(caller, clock, producer):
     assert asked == [b"0", b"33", b"66", b"99"]
     assert caller.broker.store.statistics().get_found - before == len(asked) + 1
     assert caller.find(Checker).log.progress == 100
+
+
+def test_what_a_check_passes_is_counted_for_its_group(caller, clock, producer):
+    for _ in range(3):
+        half = begin(caller, bornTimestamp=clock.ms)
+        assert end(caller, half, COMMIT).code == 0
+    clock.ms += 30_000
+    check(caller)
+    fields = {"statsName": "GROUP_GET_NUMS", "statsKey": f"{HALF}@CID_RMQ_SYS_TRANS"}
+    answer = caller.call(RequestCode.VIEW_BROKER_STATS_DATA, fields)
+    assert json.loads(answer.body)["statsMinute"]["sum"] == 3
 
 
 def test_what_was_given_up_is_checked_again_when_told(caller, clock, producer):

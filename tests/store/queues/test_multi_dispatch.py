@@ -116,7 +116,7 @@ def test_there_are_only_so_many_light_queues(open_store, put):
 def test_topics_of_the_broker_dispatch_nothing(open_store, put, more):
     store = open_store(**LMQ)
     assert put(store, A, **more).status is PutStatus.PUT_OK
-    assert store.reads.get(A, 0, 0, 1).status is GetStatus.NO_MATCHED_LOGIC_QUEUE
+    assert store.reads.get(A, 0, 0, 1).status is GetStatus.NO_MESSAGE_IN_QUEUE
 
 
 @pytest.mark.parametrize("settings", [{}, {"lmq_enabled": True},
@@ -126,7 +126,7 @@ def test_without_both_keys_the_property_is_only_a_text(open_store, put, settings
     put(store, A)
     [record] = decode_stored(store.reads.get("Topic", 0, 0, 1).body)
     assert "INNER_MULTI_QUEUE_OFFSET" not in record.properties
-    assert store.reads.get(A, 0, 0, 1).status is GetStatus.NO_MATCHED_LOGIC_QUEUE
+    assert store.reads.get(A, 0, 0, 1).status is GetStatus.NO_MESSAGE_IN_QUEUE
 
 
 def test_items_of_client_batches_name_no_queues(open_store, make_message):

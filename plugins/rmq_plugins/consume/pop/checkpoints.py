@@ -191,6 +191,15 @@ class Checkpoints:
         """Whether no more checkpoints may stay in memory."""
         return len(self.by_key) >= MAX_CHECKPOINTS
 
+    def has_too_many(self, queue: PopQueue, limit: int) -> bool:
+        """Whether the group has more than `limit` messages of a queue without acks."""
+        given = queue.next_offset - self._offsets.query(
+            queue.group, queue.topic, queue.queue_id
+        )
+        if given <= limit:
+            return False
+        return sum(entry[2].marks.open.bit_count() for entry in queue.open) > limit
+
     def is_taken(self, queue: PopQueue, start: int, pop_ms: int) -> bool:
         """Whether another checkpoint has this key, so that acks would find that one."""
         key = queue.topic, queue.group, queue.queue_id, start, pop_ms

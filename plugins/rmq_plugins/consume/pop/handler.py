@@ -189,7 +189,12 @@ class PopHandler:
             return
         queue = self._reader.open_queue(topic, group, queue_id, from_newest=is_newest)
         start = queue.next_offset
-        if self._checkpoints.is_taken(queue, start, answer.pop_ms):
+        if self._checkpoints.is_taken(queue, start, answer.pop_ms) or (
+            self._config.enable_pop_message_threshold
+            and self._checkpoints.has_too_many(
+                queue, self._config.pop_inflight_message_threshold
+            )
+        ):
             answer.remaining += self._reader.count_remaining(topic, queue_id, start)
             return
         wanted = plan.filter if flag == "0" else MessageFilter()

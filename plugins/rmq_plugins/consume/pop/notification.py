@@ -9,6 +9,7 @@ from rmq.protocol.headers.pop import (
     NotificationRequestHeader,
     NotificationResponseHeader,
 )
+from rmq_plugins.consume.answers import UNSET
 from rmq_plugins.consume.held_pops import ANY_QUEUE, EmptyAnswer, HeldPop, HeldPops
 from rmq_plugins.consume.pop.checks import PopChecks, PopPlan
 from rmq_plugins.consume.pop.orders import Orders
@@ -62,7 +63,8 @@ class NotificationHandler:
         except RequestRejected as refusal:
             return request.reply(refusal.code, refusal.remark)
         if self._has_messages(header, plan):
-            return request.reply(header=NotificationResponseHeader(has_msg=True))
+            answer = NotificationResponseHeader(has_msg=True)
+            return request.reply(header=answer, remark=UNSET)
         return partial(_answer_empty, request)
 
     def _has_messages(self, header: NotificationRequestHeader, plan: PopPlan) -> bool:
@@ -87,4 +89,5 @@ class NotificationHandler:
 
 def _answer_empty(request: Command, code: ResponseCode) -> Command:
     is_full = code is ResponseCode.POLLING_FULL
-    return request.reply(header=NotificationResponseHeader(polling_full=is_full))
+    header = NotificationResponseHeader(polling_full=is_full)
+    return request.reply(header=header, remark=UNSET)

@@ -23,7 +23,7 @@ class PeekHandler:
         self._sources = sources
 
     def peek(self, request: Command, connection: Connection) -> Command:
-        """Answer with messages that stay visible."""
+        """Answer with messages that stay visible; the rest counts them, too."""
         header = request.header(PeekMessageRequestHeader)
         plan = self._checks.plan_query(header, connection)
         most, rest = max(1, min(header.max_msg_nums, MAX_MESSAGES)), 0
@@ -39,14 +39,13 @@ class PeekHandler:
             position = self._reader.find_position(
                 topic, header.consumer_group, queue_id
             )
+            rest += self._reader.count_remaining(topic, queue_id, position)
             if room:
                 found = self._reader.read(
                     topic, queue_id, position, room, MessageFilter()
                 )
                 records += found.records
                 room -= len(found.offsets)
-                position = found.next_offset
-            rest += self._reader.count_remaining(topic, queue_id, position)
         shown = PopMessageResponseHeader(
             pop_time=0, invisible_time=0, revive_qid=0, rest_num=rest
         )

@@ -3,6 +3,7 @@
 from rmq.plugin import Connection
 from rmq.protocol.command import Command
 from rmq.protocol.headers.pop import PollingInfoRequestHeader, PollingInfoResponseHeader
+from rmq_plugins.consume.answers import UNSET
 from rmq_plugins.consume.held_pops import ANY_QUEUE, HeldPops
 from rmq_plugins.consume.pop.checks import PopChecks
 
@@ -20,4 +21,4 @@ class PollingInfoHandler:
         self._checks.plan_query(header, connection)
         key = header.topic, header.consumer_group, max(header.queue_id, ANY_QUEUE)
         answer = PollingInfoResponseHeader(polling_num=self._held.count(key))
-        return request.reply(header=answer)
+        return request.reply(header=answer, remark=UNSET)

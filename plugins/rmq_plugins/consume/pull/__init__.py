@@ -6,7 +6,9 @@ not wait for them.
 
 from rmq.plugin import BrokerContext, Register, hookimpl
 from rmq.protocol.codes import RequestCode
+from rmq_plugins.consume.pull.broadcast import BroadcastOffsets
 from rmq_plugins.consume.pull.handler import PullHandler
+from rmq_plugins.consume.pull.slow_readers import SlowReaders
 
 _MAIN_ONLY = ("main",)
 
@@ -14,11 +16,14 @@ _MAIN_ONLY = ("main",)
 @hookimpl
 def rmq_setup(broker: BrokerContext, register: Register) -> None:
     """Serve pulls on the main port, and hold those that find no message."""
-    pulls = PullHandler(broker)
+    broadcasts, slow_readers = BroadcastOffsets(broker), SlowReaders(broker)
+    pulls = PullHandler(broker, broadcasts)
     register.handler(RequestCode.PULL_MESSAGE, pulls.pull, ports=_MAIN_ONLY)
     register.handler(RequestCode.LITE_PULL_MESSAGE, pulls.pull, ports=_MAIN_ONLY)
     register.arrivals(pulls.on_arrivals)
     register.service(pulls.serve_held_pulls)
+    register.service(broadcasts.scan_regularly, masters_only=True)
+    register.service(slow_readers.watch, masters_only=True)
     register.on_close(pulls.drop)
     register.on_stop(pulls.end_all)
     register.on_config(pulls.config_changed)

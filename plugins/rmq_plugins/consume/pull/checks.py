@@ -4,6 +4,7 @@ from typing import Final, NamedTuple
 
 from rmq.plugin import BrokerContext, Connection, RequestRejected, is_tag_type
 from rmq.protocol.bodies.groups import SubscriptionGroupConfig
+from rmq.protocol.bodies.heartbeat import ConsumeType
 from rmq.protocol.bodies.topics import TopicConfig
 from rmq.protocol.codes import FAQ, RequestCode, ResponseCode
 from rmq.protocol.command import Command
@@ -12,6 +13,12 @@ from rmq.protocol.headers.pull import PullMessageRequestHeader
 from rmq.protocol.topics import is_retry_topic
 from rmq_plugins.consume.checks import ConsumeChecks, check_queue_id
 from rmq_plugins.consume.filters import MessageFilter, build_filter, select_retries
+
+PULLING_GROUPS: Final = frozenset(
+    {"DEFAULT_CONSUMER", "TOOLS_CONSUMER", "SCHEDULE_CONSUMER", "FILTERSRV_CONSUMER"}
+    | {"__MONITOR_CONSUMER", "SELF_TEST_C_GROUP"}
+)
+"""Groups that may pull with `rejectPullConsumerEnable`, as in Java."""
 
 FORBIDDEN_BROKER: Final = 1
 FORBIDDEN_GROUP: Final = 2
@@ -60,6 +67,8 @@ class PullChecks(ConsumeChecks):
         if self._config.filter_support_retry and is_retry_topic(header.topic):
             select = select_retries(header.topic, self._filters)
             wanted = wanted._replace(predicate=select)
+        if self._config.reject_pull_consumer_enable:
+            self._check_member(header.consumer_group, connection)
         return PullPlan(
             wanted,
             topic.topic_sys_flag,
@@ -104,6 +113,24 @@ class PullChecks(ConsumeChecks):
         self.check_served(name)
         check_queue_id(header.queue_id, topic, connection)
         return topic
+
+    def _check_member(self, name: str, connection: Connection) -> None:
+        """Refuse a client without heartbeats, unless its group consumes passively."""
+        group = self._consumers.group(name)
+        if group is None:
+            is_wanted = name in PULLING_GROUPS
+        else:
+            is_wanted = (
+                group.consume_type != ConsumeType.CONSUME_ACTIVELY
+                or connection in group.members
+                or name in PULLING_GROUPS
+            )
+        if not is_wanted:
+            raise RequestRejected(
+                ResponseCode.SUBSCRIPTION_NOT_EXIST,
+                "the consumer's group info not exist, or the pull consumer is rejected "
+                f"by server.{FAQ}",
+            )
 
     def _find_registered_filter(
         self, header: PullMessageRequestHeader, settings: SubscriptionGroupConfig

@@ -28,6 +28,7 @@ from rmq.protocol.flags import PULL_COMMIT_OFFSET, PULL_SUSPEND
 from rmq.protocol.frames import decode
 from rmq.protocol.headers.pull import PullMessageRequestHeader
 from rmq_plugins.consume.filters import MessageFilter, matching_records
+from rmq_plugins.consume.pull.broadcast import BroadcastOffsets
 from rmq_plugins.consume.pull.checks import PullChecks, PullForbidden, PullPlan
 from rmq_plugins.consume.pull.held_pulls import (
     MAX_SUSPEND_MS,
@@ -58,7 +59,7 @@ CODES: Final = {
     GetStatus.OFFSET_TOO_SMALL: ResponseCode.PULL_OFFSET_MOVED,
     GetStatus.OFFSET_RESET: ResponseCode.PULL_OFFSET_MOVED,
 }
-"""The two statuses of an empty queue are missing: the requested offset decides."""
+"""The status of an empty queue is missing: the requested offset decides."""
 
 _PLAIN: Final = GetStatus.FOUND, GetStatus.OFFSET_OVERFLOW_ONE
 """After these statuses the compiled path serves the next pull of the same kind."""
@@ -77,8 +78,9 @@ class PullOutcome(NamedTuple):
 class PullHandler:
     """Known in Java as `PullMessageProcessor`."""
 
-    def __init__(self, broker: BrokerContext) -> None:
+    def __init__(self, broker: BrokerContext, broadcasts: BroadcastOffsets) -> None:
         messages = broker.messages
+        self._broadcasts = broadcasts
         access = QueueAccess(messages.max_offset, messages.tag_codes, self._watch)
         self.held = HeldPulls(self.resume, access, self._limits, broker.clock.steady_ms)
         self._broker = broker
@@ -104,7 +106,9 @@ class PullHandler:
     def enable_native(self) -> PullPath:
         """Return the compiled path; from now on it serves plain pulls."""
         if self.native is None:
-            self.native = NativePulls(self._broker, self._wake_service)
+            self.native = NativePulls(
+                self._broker, self._wake_service, self._broadcasts
+            )
             self._limit_compiled(self.native)
         return self.native.path
 
@@ -301,7 +305,7 @@ class PullHandler:
             tag_codes = plan.filter.tag_codes
             if held is not None and held.tag_codes == tag_codes is not None:
                 header.queue_offset = max(header.queue_offset, held.tested_offset)
-            result = self._read(header, plan, may_wait=may_wait)
+            result = self._read(header, plan, connection, may_wait=may_wait)
         except PullForbidden as refusal:
             forbidden = {"forbiddenType": str(int(refusal.forbidden_type))}
             return PullOutcome(
@@ -329,14 +333,25 @@ class PullHandler:
         if self.native is not None and is_plain and not may_leave:
             view = self.native.register_view(header, plan)
         answer = _build_answer(request, header, plan, result, suggested)
+        is_moved = answer.code == ResponseCode.PULL_OFFSET_MOVED
+        moved = result.next_begin_offset if is_moved else -1
+        self._broadcasts.record_pull(header, connection, moved)
         return PullOutcome(answer, result, tag_codes, view)
 
     def _read(
-        self, header: PullMessageRequestHeader, plan: PullPlan, *, may_wait: bool
+        self,
+        header: PullMessageRequestHeader,
+        plan: PullPlan,
+        connection: Connection,
+        *,
+        may_wait: bool,
     ) -> GetResult:
-        """Read messages, unless a tool has reset the group's offset."""
+        """Read messages, unless the client has to continue at another offset."""
         queue_key = header.read_topic, header.queue_id
         reset = self._offsets.take_reset(header.consumer_group, *queue_key)
+        if reset is None:
+            start = self._broadcasts.find_start(header, connection)
+            reset = start if start >= 0 else None
         if reset is not None:
             low, high = (
                 self._messages.min_offset(*queue_key),

@@ -17,6 +17,7 @@ from rmq.protocol.command import Command
 from rmq.protocol.flags import PULL_SUBSCRIPTION
 from rmq.protocol.frames import encode
 from rmq.protocol.headers.pull import PullMessageRequestHeader
+from rmq_plugins.consume.pull.broadcast import BroadcastOffsets
 from rmq_plugins.consume.pull.checks import PullPlan
 
 VIEW_LIMIT = 65_536
@@ -28,7 +29,14 @@ ViewKey = tuple[str, str, str | None]
 class NativePulls:
     """The views of the compiled handler, which serves both pull codes."""
 
-    def __init__(self, broker: BrokerContext, on_work: Callable[[], object]) -> None:
+    def __init__(
+        self,
+        broker: BrokerContext,
+        on_work: Callable[[], object],
+        broadcasts: BroadcastOffsets,
+    ) -> None:
+        self._broadcasts = broadcasts
+        broadcasts.on_proxy = self._remove_group
         self._messages = broker.messages
         self._queues = broker.queues
         self._topics = broker.topics
@@ -58,6 +66,8 @@ class NativePulls:
         that the compiled path declines.
         """
         if plan.filter.predicate is not None or header.topic in self._mappings:
+            return None
+        if self._broadcasts.has_proxies(header.consumer_group, header.topic):
             return None
         expression, sub_version = None, 0
         if header.sys_flag & PULL_SUBSCRIPTION:
@@ -160,3 +170,7 @@ class NativePulls:
     def _count_served(self, view: PullView) -> None:
         for queue_id, *served in view.take_served():
             self._statistics.count_get(view.group, view.topic, queue_id, *served)
+            *_, next_offset, token = served
+            self._broadcasts.record_served(
+                view.group, view.topic, queue_id, next_offset, token
+            )

@@ -256,6 +256,23 @@ def test_the_order_of_priorities(make_caller, ascending, attempts):
     assert found == sorted(found, reverse=ascending)
 
 
+def test_a_group_pops_no_more_while_too_many_have_no_ack(make_caller):
+    caller = make_caller(
+        enable_pop_message_threshold=True, pop_inflight_message_threshold=2
+    )
+    caller.topic("T", queues=1)
+    popping = Popping(caller)
+    for _ in range(6):
+        caller.send(queueId=0)
+    first, *_ = popping.pop(maxMsgNums=2)
+    assert len(popping.pop(maxMsgNums=1)) == 1
+    answer = popping.ask(maxMsgNums=1)
+    assert answer.code == ResponseCode.POLLING_TIMEOUT
+    assert answer.ext_fields["restNum"] == "3"
+    popping.ack(first)
+    assert len(popping.pop(maxMsgNums=1)) == 1
+
+
 def test_a_message_that_waits_twice_keeps_its_first_time(popping):
     fill(popping.caller, 1)
     (first,) = popping.pop()

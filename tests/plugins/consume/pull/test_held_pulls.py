@@ -259,7 +259,7 @@ async def test_the_service_wakes_when_a_pull_ends(
     caller, sweeps, nursery, autojump_clock
 ):
     """Once for each end; a pull that ends sooner than all others is not late."""
-    (service,) = caller.services("pull")
+    (service, *_) = caller.services("pull")
     nursery.start_soon(service)
     await trio.sleep(100)
     assert sweeps == []

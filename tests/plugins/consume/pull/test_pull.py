@@ -134,7 +134,6 @@ def test_empty_queue_depends_on_the_offset(caller, offset, code):
         (GetStatus.OFFSET_OVERFLOW_BADLY, 21),
         (GetStatus.OFFSET_TOO_SMALL, 21),
         (GetStatus.OFFSET_RESET, 21),
-        (GetStatus.NO_MATCHED_LOGIC_QUEUE, 19),
         (GetStatus.NO_MESSAGE_IN_QUEUE, 19),
     ],
 )
