@@ -330,6 +330,35 @@ def _mask_text(text: str) -> str:
     return text
 
 
+BROKER_CODES = (
+    Code.GET_ALL_CONSUMER_OFFSET, Code.GET_ALL_DELAY_OFFSET, Code.GET_TIMER_CHECK_POINT,
+    Code.GET_TIMER_METRICS, Code.GET_BROKER_CONSUME_STATS, Code.GET_ALL_PRODUCER_INFO,
+    Code.GET_ALL_MESSAGE_REQUEST_MODE, Code.GET_COLD_DATA_FLOW_CTR_INFO,
+    Code.GET_BROKER_HA_STATUS, Code.GET_BROKER_EPOCH_CACHE, Code.GET_BROKER_LITE_INFO,
+    Code.GET_BROKER_RUNTIME_INFO, Code.CLEAN_EXPIRED_CONSUMEQUEUE,
+    Code.CLEAN_UNUSED_TOPIC, Code.DELETE_EXPIRED_COMMITLOG, Code.POP_ROLLBACK,
+    Code.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, Code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
+    Code.GET_ALL_TOPIC_CONFIG, Code.EXCHANGE_BROKER_HA_INFO,
+)  # fmt: skip
+"""Requests about the whole broker, without fields."""
+
+
+def collect_broker_outcomes(address: str) -> dict[str, Outcome]:
+    """Ask a new broker about itself; return the outcomes by place and code."""
+    found = {}
+    for code in BROKER_CODES:
+        answer = wire.call(address, code)
+        fields = {k: _mask_text(v) for k, v in sorted(answer.ext_fields.items())}
+        found[f"broker: {code.name}"] = Outcome(
+            answer.code,
+            _mask_text(answer.remark or ""),
+            fields,
+            _body_of(code, answer),
+            (),
+        )
+    return found
+
+
 def collect_outcomes(address: str) -> dict[str, Outcome]:
     """Send all probes; return the outcomes by place and name."""
     found = {}
