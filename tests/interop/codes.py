@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from rmq.core.errors import RemoteProtocolError
 from rmq.protocol import fastjson
 from rmq.protocol.codes import RequestCode as Code
 from rmq.protocol.codes import ResponseCode
@@ -305,8 +306,10 @@ def _body_of(code: int, answer: Command) -> Any:
         return [each.body.decode() for each in decode_stored(answer.body)]
     try:
         return _mask_value(fastjson.load_json(answer.body))
-    except Exception:
-        return _mask_text(answer.body.decode())
+    except RemoteProtocolError:
+        is_text = answer.body.isascii() and b"\0" not in answer.body
+        text = answer.body.decode() if is_text else f"{len(answer.body)} bytes"
+        return _mask_text(text)
 
 
 def _mask_value(value: Any) -> Any:
