@@ -160,6 +160,8 @@ class Checkpoints:
 
     def _group_changed(self, name: str) -> None:
         if self._groups.get(name) is None:
+            if name in self._queues_by_name:  # their topics may be deleted, too
+                self._acks.unregister_all()
             self._drop_queues(name, 1)
 
     def _drop_queues(self, name: str, part: int) -> None:

@@ -270,6 +270,16 @@ def test_after_a_change_python_looks_again(sides, change, code):
     assert pair.compiled.served == 0
 
 
+def test_acks_of_a_deleted_group_know_that_its_topic_is_deleted(sides):
+    """Compiled code acknowledged them: the deletion of the topic did not reach it."""
+    pair = Pair(sides)
+    message = pair.pop()[0]
+    pair.each(CHANGES["delete group"])
+    pair.each(delete_topic)
+    pair.play(pair.ack(pair.fields(message)))
+    assert pair.last().code == ResponseCode.TOPIC_NOT_EXIST
+
+
 def test_checkpoints_after_the_head_of_the_log_moved_are_served_again(sides):
     pair = Pair(sides)
     pair.pop(maxMsgNums=5)
