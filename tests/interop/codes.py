@@ -23,12 +23,13 @@ MESSAGES, COMMITTED = 5, 2
 ID = re.compile(r"[0-9A-F]{32,64}")
 CLOCK = re.compile(r"20\d\d-\d\d-\d\d#[0-9:]+")
 MEASURED = frozenset({"topicPutTps", "consumeTps", "physicOffset", "physicSize"}) | {
-    "delayTime", "statsDay", "statsHour", "statsMinute",
+    "dataVersion", "mappingDataVersion", "delayTime", "statsDay", "statsHour",
+    "statsMinute",
 }  # fmt: skip
 """Members of bodies that depend on the moment, or on the size of records."""
 
 TIME = re.compile(r"(?<![0-9A-Za-z])1[6-9]\d{11}(?!\d)")
-ADDRESS = re.compile(r"/?(?:127\.0\.0\.1|\[[^]]*\]):\d+")
+ADDRESS = re.compile(r"/?(?:\d+\.\d+\.\d+\.\d+|\[[^]]*\]):\d+")
 RECORDS = frozenset(
     {Code.PULL_MESSAGE, Code.LITE_PULL_MESSAGE, Code.POP_MESSAGE, Code.PEEK_MESSAGE}
     | {Code.QUERY_MESSAGE, Code.VIEW_MESSAGE_BY_ID}
@@ -68,7 +69,8 @@ KNOWN = PLACES[3:]
 
 def prepare(address: str) -> None:
     """Create the topics and groups of the places, and send messages."""
-    wire.make_topic(address, "empty-topic", 2)
+    for topic in ("empty-topic", "spare-topic"):
+        wire.make_topic(address, topic, 2)
     wire.make_topic(address, "batch-topic", 2, "+queue.type=BatchCQ")
     wire.make_topic(address, "filled-topic", 2)
     for place in (*KNOWN, "spare"):
@@ -117,7 +119,7 @@ def place_of(name: str, probe: str) -> Place:
     if name == "unknown-topic":
         group = "spare-group"
     if name == "unknown-group":
-        topic = "empty-topic"
+        topic = "spare-topic"
     return Place(name, topic, group)
 
 

@@ -16,6 +16,11 @@ from .toolchains import QuickJavaServers
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(900)]
 
 DIFFERENCES = {
+    "broker: GET_BROKER_HA_STATUS": "rmq also names the slaves that it refused",
+    "broker: GET_BROKER_LITE_INFO": "Java has a queue for records of its own",
+    "broker: GET_BROKER_RUNTIME_INFO": "Java fails as long as the log is empty",
+    "broker: POP_ROLLBACK": "Java's remark is that of an answer without a code",
+    "broker: GET_SYSTEM_TOPIC_LIST_FROM_BROKER": "rmq creates two of them when used",
     "*: status": "Java reports a NullPointerException; rmq that nobody is online",
     "unknown*: unregister": "Java creates the group of a client that leaves",
     "*: delete group": "Java 5.5.0 creates a group again whose offsets stay",
@@ -41,8 +46,9 @@ def test_answers_are_the_same_but_for_the_differences(tmp_path):
     ):
         folder.mkdir()
         with broker as running:
+            first = codes.collect_broker_outcomes(running.address)
             codes.prepare(running.address)
-            outcomes.append(codes.collect_outcomes(running.address))
+            outcomes.append(first | codes.collect_outcomes(running.address))
     java, rmq = outcomes
     differing = [name for name in java if java[name] != rmq[name]]
     print(f"{len(java)} requests, {len(java) - len(differing)} equal answers")
