@@ -31,6 +31,7 @@ from rmq.cluster.slave_synchronize import adding_log_end
 from rmq.config.broker import BrokerConfig
 from rmq.config.json_table import JsonTable
 from rmq.core.clock import Clock
+from rmq.core.clock_steps import ClockSteps
 from rmq.observe.monitor import Monitor
 from rmq.observe.statistics import BrokerStatistics
 from rmq.plugin.registrations import PORTS, Registrations
@@ -83,6 +84,7 @@ def assemble(  # noqa: PLR0913  # tidy: long — one line for each part
         config=config,
         store_config=store.config,
         clock=clock,
+        clock_steps=ClockSteps(clock, lambda: store.log.end_offset),
         store=store,
         store_service=StoreService(store),
         put=PutPipeline(store),
@@ -128,6 +130,12 @@ def assemble(  # noqa: PLR0913  # tidy: long — one line for each part
     _follow_master(context)
     topics.on_change += partial(_set_queue_form, store), names.topic_changed
     context.monitor.attach(context)
+    context.clock_steps.callbacks += (
+        context.producers.shift_times,
+        context.consumers.shift_times,
+        context.queue_locks.shift_times,
+        context.monitor.shift_times,
+    )
     return context
 
 

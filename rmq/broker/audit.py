@@ -3,7 +3,7 @@
 The changes go to the log and to the `AuditTable`.  Passwords are in neither.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import msgspec
@@ -16,6 +16,7 @@ from rmq.protocol.bodies.groups import SubscriptionGroupConfig, SubscriptionGrou
 from rmq.protocol.codes import OwnRequestCode as OwnCode
 from rmq.protocol.codes import RequestCode as Code
 from rmq.protocol.command import Command
+from rmq.protocol.topics import retry_topic
 from rmq.remoting.changes import NOT_SHOWN, State, report_changes
 from rmq.remoting.dispatch import Handler
 
@@ -64,9 +65,14 @@ def _topic_list(context: BrokerContext, request: Command) -> State:
 
 
 def _group_states(context: BrokerContext, names: list[str | None]) -> State:
-    return {
-        f"group {name}": _content_of(context.groups.get(name)) for name in names if name
-    }
+    """Return the states of groups, and of the retry topics that follow them."""
+    states: dict[str, Mapping[str, object] | None] = {}
+    for name in filter(None, names):
+        states[f"group {name}"] = _content_of(context.groups.get(name))
+        topic = context.topics.get(retry_topic(name))
+        if topic is not None:
+            states[f"topic {topic.topic_name}"] = _content_of(topic)
+    return states
 
 
 def _content_of(body: Body | None) -> dict[str, object] | None:

@@ -303,8 +303,10 @@ class Broker:
             context.producers,
             context.consumers,
             context.clock,
+            context.clock_steps,
             config.channel_expired_timeout_ms,
         )
+        nursery.start_soon(housekeeping.watch_clock, context.clock_steps)
         nursery.start_soon(context.consumers.notices.run, context.next_turn)
         for table, interval_s in (
             (context.topics, SAVE_INTERVAL_S),

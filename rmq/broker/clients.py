@@ -114,6 +114,12 @@ class ProducerTable:
         self._groups_of[connection] = groups
         groups.add(group)
 
+    def shift_times(self, step_ms: int) -> None:
+        """Move the times of heartbeats, because the clock was set."""
+        for members in self._groups.values():
+            for member in members.values():
+                member.last_heartbeat_ms += step_ms
+
     def check_user(self, user: str, client_id: str, groups: Collection[str]) -> None:
         """Refuse a client id and groups that belong to another user."""
         for group in self._groups.keys() & groups:
@@ -241,6 +247,12 @@ class ConsumerTable:
         if is_changed:
             self.notices.notify_members(name)
         return is_changed
+
+    def shift_times(self, step_ms: int) -> None:
+        """Move the times of heartbeats, because the clock was set."""
+        for group in self._groups.values():
+            for member in group.members.values():
+                member.last_heartbeat_ms += step_ms
 
     def _check_room(
         self, group: ConsumerGroup, data: ConsumerData, connection: Connection

@@ -29,6 +29,7 @@ from rmq.cluster.replication import Replication
 from rmq.config.broker import BrokerConfig
 from rmq.config.json_table import JsonTable
 from rmq.core.clock import Clock
+from rmq.core.clock_steps import ClockSteps
 from rmq.core.errors import RequestRejected
 from rmq.observe.monitor import Monitor
 from rmq.observe.statistics import BrokerStatistics
@@ -63,6 +64,7 @@ class BrokerContext(Struct, eq=False, kw_only=True):
     config: BrokerConfig
     store_config: StoreConfig
     clock: Clock
+    clock_steps: ClockSteps
     store: MessageStore
     store_service: StoreService
     put: PutPipeline

@@ -8,6 +8,7 @@ import trio
 from rmq.broker.clients import ConsumerTable, ProducerTable
 from rmq.config.json_table import JsonTable
 from rmq.core.clock import Clock
+from rmq.core.clock_steps import CHECK_S, ClockSteps
 
 SCAN_INTERVAL_S = 10.0
 SCAN_PER_TURN = 250
@@ -25,7 +26,11 @@ logger = logging.getLogger(__name__)
 
 
 async def evict_idle_clients(
-    producers: ProducerTable, consumers: ConsumerTable, clock: Clock, timeout_ms: int
+    producers: ProducerTable,
+    consumers: ConsumerTable,
+    clock: Clock,
+    steps: ClockSteps,
+    timeout_ms: int,
 ) -> None:
     """Close connections of clients without heartbeats, which notifies their groups.
 
@@ -33,6 +38,7 @@ async def evict_idle_clients(
     """
     while True:
         await trio.sleep(SCAN_INTERVAL_S)
+        steps.notice_step()
         before = clock.now_ms() - timeout_ms
         for table in (producers, consumers):
             checked = 0
@@ -46,6 +52,13 @@ async def evict_idle_clients(
                 if checked >= SCAN_PER_TURN:
                     checked = 0
                     await trio.lowlevel.checkpoint()
+
+
+async def watch_clock(steps: ClockSteps) -> None:
+    """Notice that the wall clock was set, until cancelled."""
+    while True:
+        await trio.sleep(CHECK_S)
+        steps.notice_step()
 
 
 async def save_changes(table: JsonTable, interval_s: float) -> None:

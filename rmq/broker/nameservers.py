@@ -18,7 +18,7 @@ Known in Java as `BrokerOuterAPI`.
 """
 
 import logging
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final, TypeVar
 
 import msgspec
@@ -46,6 +46,7 @@ from rmq.protocol.command import Command
 from rmq.protocol.encoded_members import EncodedMembers, fill
 from rmq.protocol.flags import PERM_READ_WRITE
 from rmq.protocol.headers.route import (
+    DELETED_TOPICS,
     QueryDataVersionRequestHeader,
     QueryDataVersionResponseHeader,
     RegisterBrokerRequestHeader,
@@ -82,6 +83,9 @@ PAUSE_FACTOR = 5
 PROPAGATION_WAIT_S: Final = 1.0
 """How long the answer to a change of topics waits for the name servers."""
 
+MAX_DELETED: Final = 100
+"""Deleted topics that one registration names; a name of 127 bytes has room."""
+
 PROPAGATED_AT_ONCE: Final = 1_000
 """Most topics of a broker that sends all of them at once after a deletion.
 
@@ -99,6 +103,9 @@ class _ServerState(msgspec.Struct):
         default_factory=dict
     )
     """Topics with their versions, at most TOPICS_ONE_BY_ONE + 1."""
+
+    deleted: dict[str, None] = msgspec.field(default_factory=dict)
+    """Topics deleted since the full table was sent, at most MAX_DELETED."""
 
     is_full_wanted: bool = True
     periods: int = 0
@@ -202,7 +209,11 @@ class NameServers:
                 is_due = server.periods >= FULL_EVERY
                 done = not is_due and await self._renew_route(server.address)
             if not done:
-                done, server.periods = await self._register_all(server.address), 0
+                deleted = list(server.deleted)
+                done = await self._register_all(server.address, deleted)
+                server.periods = 0
+                for name in deleted if done else ():
+                    server.deleted.pop(name, None)
         except (PeerError, RequestRejected) as error:
             if not server.error:
                 logger.warning("name server %s: %s", server.address, Foreign(error))
@@ -268,6 +279,7 @@ class NameServers:
         if self._servers:
             self._unpropagated[name] = self._newest_change
         for server in self._servers:
+            server.deleted.pop(name, None)
             if len(server.changed) <= TOPICS_ONE_BY_ONE:
                 server.changed.pop(name, None)
                 server.changed[name] = topic, self._topics.data_version
@@ -277,6 +289,8 @@ class NameServers:
         is_soon = len(self._topics) <= PROPAGATED_AT_ONCE
         for server in self._servers:
             server.changed.pop(name, None)
+            if len(server.deleted) < MAX_DELETED:
+                server.deleted[name] = None
             if is_soon:
                 server.is_full_wanted = True
                 server.wake.set()
@@ -348,7 +362,7 @@ class NameServers:
             for server in self._servers
         )
 
-    async def _register_all(self, address: str) -> bool:
+    async def _register_all(self, address: str, deleted: Sequence[str]) -> bool:
         """Send the full table, a large one in several frames; then the static topics.
 
         Name servers read the topics of a version once: each part has its own version.
@@ -356,7 +370,8 @@ class NameServers:
         """
         parts = await self._encode_all()
         for part, texts in enumerate(parts):
-            if not await self._register(address, texts, self._part_version(part), {}):
+            version, gone = self._part_version(part), () if part else deleted
+            if not await self._register(address, texts, version, {}, gone):
                 return False
         static = self._static_topics()
         if not static:
@@ -404,8 +419,13 @@ class NameServers:
         members: list[bytes],
         version: DataVersion,
         static: Mapping[str, TopicQueueMappingInfo],
+        deleted: Sequence[str] = (),
     ) -> bool:
-        """Send topics; False if the name server refuses them."""
+        """Send topics; False if the name server refuses them.
+
+        By default a name server keeps the topics that a registration lacks, as Java's
+        does. rmq's also reads a field with the topics that were `deleted`.
+        """
         assert self.address, "register after the ports are bound"
         wrapper = TopicConfigAndMappingSerializeWrapper(
             data_version=version, topic_queue_mapping_info_map=dict(static)
@@ -424,6 +444,8 @@ class NameServers:
             body_crc32=body_crc(body),
         )
         request = Command.request(RequestCode.REGISTER_BROKER, header, body)
+        if deleted:
+            request.ext_fields[DELETED_TOPICS] = ",".join(deleted)
         timeout_ms = config.register_broker_timeout_ms
         answer = await self.send_request(address, request, timeout_ms)
         if answer.code != ResponseCode.SUCCESS:

@@ -63,6 +63,12 @@ class QueueLocks:
         if not locks:
             self._groups.pop(group, None)
 
+    def shift_times(self, step_ms: int) -> None:
+        """Let locks last as long as before, because the clock was set."""
+        for locks in self._groups.values():
+            for lock in locks.values():
+                lock.expires_ms += step_ms
+
     def is_orderly(self, group: str) -> bool:
         """Whether a client of the group holds a queue now."""
         now_ms = self._clock.now_ms()

@@ -116,7 +116,7 @@ class NamedQuota(Quota):
         self.check_room(peer)
         if peer:
             if self._clock is not None:
-                self._check_pace(peer, self._clock.now_ms())
+                self._check_pace(peer, self._clock.steady_ms())
             self._creators[name] = peer
         self.add(peer, 1)
 

@@ -198,7 +198,7 @@ def rewrite(path: Path, changes: Mapping[str, str]) -> None:
     import javaproperties
 
     try:
-        text = path.read_text() if path.exists() else ""
+        text = path.read_text("utf-8-sig") if path.exists() else ""
         file = javaproperties.PropertiesFile.loads(text)
         for key, value in changes.items():
             file[key] = value

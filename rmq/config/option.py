@@ -135,7 +135,7 @@ def parse_properties(data: bytes) -> dict[str, str]:
     import javaproperties
 
     try:
-        values = javaproperties.loads(data.decode("utf-8"))
+        values = javaproperties.loads(data.decode("utf-8-sig"))
         for text in (*values, *values.values()):
             text.encode()  # an escape may be half of a character
     except (UnicodeError, javaproperties.InvalidUEscapeError) as error:

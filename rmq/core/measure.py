@@ -70,6 +70,14 @@ class Window(Generic[T]):
             samples.append((now_ms, value))
         self._latest = now_ms, value
 
+    def shift_times(self, step_ms: int) -> None:
+        """Move all samples, because the clock was set."""
+        moved = [(at_ms + step_ms, value) for at_ms, value in self._samples]
+        self._samples.clear()
+        self._samples.extend(moved)
+        if self._latest is not None:
+            self._latest = self._latest[0] + step_ms, self._latest[1]
+
     def first_and_latest(self) -> tuple[tuple[int, T], tuple[int, T]] | None:
         """Return the first and the latest sample with their times; None without any."""
         if self._latest is None:
@@ -174,6 +182,10 @@ class RollingPercentile:
         """Take the counts up to each bound, the last above all."""
         self._window.sample(now_ms, counts)
 
+    def shift_times(self, step_ms: int) -> None:
+        """Move all samples, because the clock was set."""
+        self._window.shift_times(step_ms)
+
     def p99_ms(self) -> float | None:
         """Return the smallest bound that covers 99 % of the values.
 
@@ -213,6 +225,13 @@ class TimeSeries:
         self._advance(now_ms)
         before = self._values[self._last % len(self._values)]
         self.put(now_ms, count if before == UNKNOWN else before + count)
+
+    def shift_times(self, step_ms: int) -> None:
+        """Move all numbers by whole steps, because the clock was set."""
+        points, steps = len(self._values), step_ms // self._step_ms
+        cut = -steps % points
+        self._values = self._values[cut:] + self._values[:cut]
+        self._last += steps
 
     def values(self, now_ms: int) -> list[int | None]:
         """Return the numbers, the oldest first; None for a step without a sample."""
@@ -280,6 +299,11 @@ class TimeSeriesTable:
                 self._totals.pop(oldest, None)
         self._series[name] = series
         return series
+
+    def shift_times(self, step_ms: int) -> None:
+        """Move all numbers, because the clock was set."""
+        for series in self._series.values():
+            series.shift_times(step_ms)
 
     def values(self, name: str, now_ms: int) -> list[int | None] | None:
         """Return the hour of a name; None if it has no series."""

@@ -83,7 +83,8 @@ class _Builder(Transformer[Token, Node]):
             raise InvalidSelectorError(
                 f"{items[0]} is greater than 1.7976931348623157E308"
             )
-        if number == 0:
+        mantissa = items[0].upper().partition("E")[0]
+        if number == 0 and mantissa.strip("0.dDfF"):
             raise InvalidSelectorError(f"{items[0]} is less than 4.9E-324")
         return _constant_node(number, repr(number))
 

@@ -216,6 +216,8 @@ class NameServerHandlers:
         connection: Connection,
     ) -> Registration:
         wrapper = body.topic_config_serialize_wrapper
+        deleted = request.ext_fields.get(headers.DELETED_TOPICS)
+        is_master = header.broker_id == 0
         return Registration(
             header.cluster_name,
             header.broker_addr,
@@ -229,6 +231,7 @@ class NameServerHandlers:
             request.ext_fields.get(ZONE_NAME),
             wrapper.topic_queue_mapping_info_map,
             self._caller_of(connection),
+            tuple(deleted.split(",")) if deleted and is_master else (),
         )
 
     def _registration_answer(self, request: Command, registered: Registered) -> Command:
@@ -246,7 +249,9 @@ class NameServerHandlers:
         header = request.header(headers.UnRegisterBrokerRequestHeader)
         cluster, address = header.cluster_name, header.broker_addr
         self._check_speaker(cluster, address, connection)
-        self._routes.unregister(cluster, address, header.broker_name, header.broker_id)
+        name, broker_id = header.broker_name, header.broker_id
+        if self._routes.is_registered(address, name, broker_id):
+            self._routes.unregister(cluster, address, name, broker_id)
         return request.reply()
 
     def broker_heartbeat(self, request: Command, connection: Connection) -> Command:

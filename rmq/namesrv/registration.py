@@ -78,6 +78,7 @@ class Registration(NamedTuple):
     zone_name: str | None = None
     mappings: dict[str, Any] | None = None
     caller: Caller = Caller()
+    deleted_topics: tuple[str, ...] = ()
 
 
 class LeastIdChange(NamedTuple):

@@ -153,6 +153,9 @@ class RouteTable:
     ) -> Iterator[None]:
         """Store all topics, or those that were deleted here but exist at the broker."""
         name = wanted.broker_name
+        for topic in wanted.deleted_topics:
+            if topic not in wanted.topics:
+                self.topics.remove(topic, name)
         mappings = wanted.mappings or {}
         is_whole = len(wanted.topics) > 1  # one topic alone is a change of that topic
         if is_whole and not (self.keeps_unregistered_topics or mappings):
@@ -233,6 +236,11 @@ class RouteTable:
         return live.data_version if live else None
 
     # -- departure
+
+    def is_registered(self, address: str, broker_name: str, broker_id: int) -> bool:
+        """Whether a broker has this address under this name and id."""
+        group = self._brokers.get(broker_name)
+        return group is not None and group.addresses.get(broker_id) == address
 
     def unregister(
         self, cluster: str, address: str, broker_name: str, broker_id: int

@@ -58,7 +58,7 @@ class NameServer:
         self._guessed_address: str | None = None
         self._server = server
         self._client = client
-        self._now_ms = clock.now_ms
+        self._clock = clock
         self._nursery: trio.Nursery | None = None
         folder = Path(auth.auth_config_path or config.kv_path.parent / "auth")
         self._gate = NameServerGate(
@@ -110,7 +110,7 @@ class NameServer:
             self._nursery = nursery
             self._server.start_accepting(LISTENER, self.routes.on_close)
             task_status.started()
-            await scan_inactive_brokers(self.routes, self.config, self._now_ms)
+            await scan_inactive_brokers(self.routes, self.config, self._clock)
 
     def _notify_members(self, change: LeastIdChange) -> None:
         """Send 905 to a group's members, except one that just became the first."""

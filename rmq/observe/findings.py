@@ -109,6 +109,9 @@ class BrokerSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     refusal: str = ""
     """Why messages are refused; empty if they are accepted."""
 
+    put_error: str = ""
+    """Why there is no room for the next message, although none is refused."""
+
     disk: Disk | None = None
     skews: Sequence[tuple[str, int]] = ()
     """Hosts of senders, and how far their clocks are ahead, in milliseconds."""
@@ -195,6 +198,14 @@ def _check_refusal(snapshot: BrokerSnapshot) -> Iterator[Problem]:
             message=f"It takes no messages: {snapshot.refusal}.",
             action="Read the broker's log; if its disk is full, free space there.",
             command="rmq doctor",
+        )
+    elif snapshot.put_error:
+        yield Problem(
+            level="bad",
+            kind="put-error",
+            subject=snapshot.broker,
+            message=f"It cannot store messages: {snapshot.put_error}.",
+            action="Look at that folder and at the limits of the process (ulimit -a).",
         )
 
 

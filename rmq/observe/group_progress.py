@@ -85,6 +85,13 @@ class QueueProgress(msgspec.Struct):
             if len(self.marks) > MAX_MARKS:
                 del self.marks[-3]
 
+    def shift_times(self, step_ms: int) -> None:
+        """Move all times, because the clock was set."""
+        self.first_ms += step_ms
+        self.still_since_ms += step_ms
+        self.rate_ms += step_ms
+        self.marks = [(at_ms + step_ms, end) for at_ms, end in self.marks]
+
     def waits_ms(self, now_ms: int) -> int:
         """Return the least time that the oldest message has waited."""
         return max(0, now_ms - self.marks[0][0]) if self.marks else 0
@@ -101,6 +108,13 @@ class GroupProgress:
         self._touched: set[str] = set()
         self._suspects: set[str] = set()
         self._count = 0
+
+    def shift_times(self, step_ms: int) -> None:
+        """Move all times, because the clock was set."""
+        for topics in self.groups.values():
+            for queues in topics.values():
+                for progress in queues.values():
+                    progress.shift_times(step_ms)
 
     def mark_touched(self, topics: set[str]) -> None:
         """Look at these topics in the next sample: they got messages."""

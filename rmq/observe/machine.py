@@ -66,6 +66,11 @@ class LogGrowth:
         """Pages that this process read from the disk."""
         return self._faults.per_second() or 0.0
 
+    def shift_times(self, step_ms: int) -> None:
+        """Move all samples, because the clock was set."""
+        for rate in self._hour, self._lately, self._faults:
+            rate.shift_times(step_ms)
+
     def sample(self, broker: "BrokerView", now_ms: int) -> None:
         """Take a sample."""
         end = broker.store.log.end_offset
@@ -187,6 +192,12 @@ class DeadLetters:
                 ends.append((now_ms, end))
             else:
                 ends[-1] = ends[-1][0], end
+
+    def shift_times(self, step_ms: int) -> None:
+        """Move all ends, because the clock was set."""
+        for group, ends in self._ends.items():
+            moved = ((at_ms + step_ms, end) for at_ms, end in ends)
+            self._ends[group] = deque(moved, DEAD_NOTES)
 
     def exclude_resent(self, group: str, resent: set[int]) -> None:
         """Leave out what was sent again; of a group at most `MAX_RESENT` with gaps."""

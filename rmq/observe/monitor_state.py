@@ -132,6 +132,18 @@ class MonitorState:
             self._set_by.clear()
         self.sampled_ms = now_ms
 
+    def shift_times(self, step_ms: int) -> None:
+        """Move all times of the past, because the clock was set."""
+        for part in (
+            self.progress, self.log_growth, self.dead_letters, self.group_lags,
+            self.topic_arrivals, self.send_times, self.flush_times,
+        ):  # fmt: skip
+            part.shift_times(step_ms)
+        self._since = {key: at_ms + step_ms for key, at_ms in self._since.items()}
+        self.failing_groups = {
+            group: at_ms + step_ms for group, at_ms in self.failing_groups.items()
+        }
+
     def dead_letters_of(self, group: str) -> int:
         """Return the new dead letters of a group, as the last sample saw them."""
         return self._dead_of.get(group, 0)

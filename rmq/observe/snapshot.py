@@ -207,6 +207,7 @@ def take_snapshot(broker: MonitoredBroker, watch: MonitorState) -> BrokerSnapsho
         broker=broker.config.broker_name,
         now_ms=now_ms,
         refusal="" if refusal is None else refusal.text,
+        put_error=durability.put_error,
         disk=watch.log_growth.disk_usage(broker, now_ms),
         skews=watch.sender_clocks.clock_skews(now_ms),
         open_transactions=asked,

@@ -110,14 +110,14 @@ class BrokerStatistics:
     ) -> None:
         self._is_system = is_system
         self._tails = store.queues.tails
-        self._now_ms: Callable[[], int] = clock.now_ms
+        self._now_ms: Callable[[], int] = clock.steady_ms
         self._cluster = cluster
         self.sources: list[Callable[[], None]] = []
         """Callbacks that count what other parts have collected."""
         self._rounds = 0
         for queue in self._tails.take_uncounted(self._tails.uncounted_count):
             queue.take_counts(None)  # from before the start
-        self._counters = CounterArray(clock.now_ms)
+        self._counters = CounterArray(clock.steady_ms)
         self._minute = CounterSnapshots(MINUTE_SAMPLES)
         self._hour = CounterSnapshots(HOUR_SAMPLES)
         self._day = CounterSnapshots(DAY_SAMPLES)
@@ -139,9 +139,9 @@ class BrokerStatistics:
         self._sizes: dict[str, array[int]] = {}
         self.open_transactions: Counter[str] = Counter()
         """Open half messages, by topic."""
-        self.topic_creations = HistogramTable(CREATION_BOUNDS_MS, clock.now_ms)
-        self.group_creations = HistogramTable(CREATION_BOUNDS_MS, clock.now_ms)
-        self.commit_ages = HistogramTable(COMMIT_BOUNDS_S, clock.now_ms)
+        self.topic_creations = HistogramTable(CREATION_BOUNDS_MS, clock.steady_ms)
+        self.group_creations = HistogramTable(CREATION_BOUNDS_MS, clock.steady_ms)
+        self.commit_ages = HistogramTable(COMMIT_BOUNDS_S, clock.steady_ms)
         """Seconds from the birth of a half message to its commit, by topic."""
 
     # -- counting

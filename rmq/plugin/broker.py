@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from rmq.core.clock import Clock
+from rmq.core.clock_steps import ClockSteps
 from rmq.plugin.rights import RequestRights
 from rmq.protocol.command import Command
 from rmq.protocol.message import Message
@@ -177,6 +178,10 @@ class BrokerContext(Protocol):
     @property
     def clock(self) -> Clock:
         """The clock; tests set it."""
+
+    @property
+    def clock_steps(self) -> ClockSteps:
+        """Notices that the wall clock was set: append to its `callbacks`."""
 
     @property
     def rights(self) -> RequestRights:

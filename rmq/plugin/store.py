@@ -191,6 +191,10 @@ class Durability(Protocol):
         """Why the store refuses messages, for people; empty if it accepts them."""
 
     @property
+    def put_error(self) -> str:
+        """Why the last message found no room; empty if one was stored since."""
+
+    @property
     def senders_wait(self) -> bool:
         """Whether the answer to a send waits for the disk or for slaves."""
 
@@ -214,6 +218,9 @@ class Store(Protocol):
 
     def unused_topics(self, retained: Collection[str]) -> set[str]:
         """Return topics with queues, without `retained` and those of the system."""
+
+    def was_deleted(self, topic: str, offset: int) -> bool:
+        """Whether a topic was deleted after the record at an offset was stored."""
 
     def record_deletion(self, topics: set[str]) -> Step:
         """Begin to delete topics; later starts do not rebuild their queues."""

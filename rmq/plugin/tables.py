@@ -75,6 +75,9 @@ class Topics(SavedTable, Protocol):
         created.  `client` is its address, empty for this broker and its tools.
         """
 
+    def add_queues(self, name: str, queues: int) -> None:
+        """Give a topic at least so many queues, if it exists; take none away."""
+
     def restore(self, name: str, queue_id: int) -> None:
         """Create a topic for which the log has messages, if it does not exist.
 

@@ -59,7 +59,10 @@ def report_changes(
         if reply is None or reply.code != ResponseCode.SUCCESS:
             return
         user, source = request.ext_fields.get(ACCESS_KEY, ""), connection.remote_address
-        for subject, after in read_state(request).items() or before.items():
+        states = read_state(request) or before
+        for number, (subject, after) in enumerate(states.items()):
+            if number and after is not None and before.get(subject) == after:
+                continue  # a subject that may follow the first one, and did not
             text = describe_difference(before.get(subject), after)[:TEXT_LIMIT]
             subject = subject[:TEXT_LIMIT]
             on_change(Change(now_ms(), user, source, action, subject, text))

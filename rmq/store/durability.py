@@ -73,6 +73,7 @@ class Durability:
         """Durations of flushes of the log, and of durable writes of its ring."""
         self.is_open = False
         self.refusal: Refusal | None = None
+        self._put_error, self._put_error_end = "", -1
         self._is_copy = is_copy
         self._fence_reason = ""
         self._log = log
@@ -161,6 +162,19 @@ class Durability:
             self.refusal = Refusal(kind, text)
             self._log.is_writable = False
         logger.error("messages are refused: %s", text)
+
+    def record_put_error(self, text: str) -> None:
+        """Remember why the log has no room; log it when it begins."""
+        if self.put_error != text:
+            logger.error("no message can be stored: %s", text)
+        self._put_error, self._put_error_end = text, self._log.end_offset
+
+    @property
+    def put_error(self) -> str:
+        """Why the last put found no room; empty after the log has grown."""
+        if self._put_error and self._put_error_end != self._log.end_offset:
+            self._put_error = ""
+        return self._put_error
 
     def resume(self) -> None:
         """Accept messages again, if the kind of the refusal allows it."""

@@ -254,18 +254,25 @@ class MessageStore:
 
     # -- deletion
 
+    def was_deleted(self, topic: str, offset: int) -> bool:
+        """Whether a topic was deleted after the record at an offset was stored."""
+        return offset < self.deleted_topics.ends.get(topic, -1)
+
     def record_deletion(self, topics: set[str]) -> Step:
         """Begin to delete topics: return what blocks, for a worker.
 
         After it later starts do not rebuild queues from the present records.
         """
-        topics = {topic for topic in topics if self.queues.of_topic(topic)}
+        has_queues = any(self.queues.of_topic(topic) for topic in topics)
         end, start = self.log.end_offset, self.log.min_offset
-        return partial(self._record_deleted, topics, end, start)
+        return partial(self._record_deleted, topics, end, start, has_queues)
 
-    def _record_deleted(self, topics: set[str], end: int, start: int) -> None:
-        if topics:
+    def _record_deleted(
+        self, topics: set[str], end: int, start: int, has_queues: bool
+    ) -> None:
+        if has_queues:
             QueueEnds.remove_file(self.directory.config)
+        if topics:
             self.deleted_topics.add(topics, end=end, start=start)
 
     def delete_topic(self, topic: str) -> Step:

@@ -356,6 +356,7 @@ class StoreWriter:
             return PutStatus.SERVICE_NOT_AVAILABLE
         if isinstance(error, DiskBusy):
             return PutStatus.OS_PAGE_CACHE_BUSY
+        self._durability.record_put_error(str(error))
         return PutStatus.CREATE_MAPPED_FILE_FAILED
 
     def _write_failed(self, error: OSError) -> PutStatus:

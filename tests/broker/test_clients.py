@@ -7,6 +7,7 @@ from rmq.broker import client_notices, clients, housekeeping
 from rmq.broker.clients import ConsumerTable, ProducerTable
 from rmq.broker.tables.groups import GroupTable
 from rmq.config.broker import BrokerConfig
+from rmq.core.clock_steps import ClockSteps
 from rmq.core.errors import RequestRejected
 from rmq.protocol.bodies.groups import SubscriptionGroupConfig
 from rmq.protocol.bodies.heartbeat import ConsumerData, SubscriptionData
@@ -293,7 +294,12 @@ async def test_silent_clients_are_closed_and_their_groups_hear_it(
     clock.ms += 120_001
     async with trio.open_nursery() as nursery:
         nursery.start_soon(
-            housekeeping.evict_idle_clients, producers, consumers, clock, 120_000
+            housekeeping.evict_idle_clients,
+            producers,
+            consumers,
+            clock,
+            ClockSteps(clock),
+            120_000,
         )
         await trio.sleep(housekeeping.SCAN_INTERVAL_S + 1)
         nursery.cancel_scope.cancel()

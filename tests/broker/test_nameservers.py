@@ -310,13 +310,13 @@ async def test_nobody_waits_for_a_name_server_that_is_down(
 async def test_a_deleted_topic_is_gone_before_its_answer(
     direct, names, told, monkeypatch, forgets
 ):
-    """If the name server takes the table of a broker for all that it has."""
+    """Also at a name server that keeps what a table of a broker lacks."""
     monkeypatch.setattr(direct.routes, "keeps_unregistered_topics", not forgets)
     told.update(TopicConfig(topic_name="Gone"))
     await names.wait_propagated(None)
     told.delete("Gone")
     await names.wait_propagated(None)
-    assert (direct.routes.route("Gone") is None) is forgets
+    assert direct.routes.route("Gone") is None
 
 
 async def test_a_large_table_is_not_sent_for_each_deletion(
@@ -363,3 +363,22 @@ async def test_a_send_that_makes_a_topic_is_answered_when_its_route_is_there(
                 await client.call(Command.request(RequestCode.GET_BROKER_CONFIG))
             assert [answer.opaque for answer in client.pushed] == [77]
             assert routes.route("Fresh") is not None
+
+
+async def test_a_topic_that_one_broker_deletes_leaves_its_routes(tmp_path):
+    """Request 215 alone: name servers kept the topic for ever."""
+    async with running_name_server(tmp_path / "n") as names:
+        settings = {"namesrvAddr": names.name_servers[0]}
+        async with (
+            running_node(tmp_path / "s", settings) as node,
+            RawClient.connect(node.address) as client,
+        ):
+            routes, topics = names.name_server.routes, node.broker.context.topics
+            topics.update(TopicConfig(topic_name="Gone"))
+            await until(lambda: routes.route("Gone") is not None)
+            delete = Command(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "Gone"})
+            assert (await client.call(delete)).code == 0
+            assert routes.route("Gone") is None
+            assert routes.route(SELF_TEST_TOPIC) is not None
+            topics.update(TopicConfig(topic_name="Gone"))
+            await until(lambda: routes.route("Gone") is not None)

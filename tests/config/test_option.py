@@ -261,6 +261,7 @@ def read(tmp_path):
         (b"# all\n! of it\n  # is comment\n\n", {}),
         (b"a=1\nb:2\nc 3\nd\t=\t4\n", {"a": "1", "b": "2", "c": "3", "d": "4"}),
         (b"a = b = c\n", {"a": "b = c"}),
+        (b"\xef\xbb\xbfa=1\nb=2\n", {"a": "1", "b": "2"}),
         (b"a=1 # not a comment\n", {"a": "1 # not a comment"}),
         (b"a=1\na=2\n", {"a": "2"}),
         (b"a\n", {"a": ""}),

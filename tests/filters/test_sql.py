@@ -69,6 +69,14 @@ def test_evaluation(expression, expected):
     assert compile_selector(expression)(P) is expected
 
 
+@pytest.mark.parametrize("zero", ["0.0", "0.", ".0", "0e5", "00.00e-3"])
+def test_zero_is_a_number(zero):
+    """Only a number too small for a double is refused."""
+    selector = compile_selector(f"a = {zero}")
+    assert selector({"a": "0"}) is True
+    assert selector({"a": "1"}) is False
+
+
 @pytest.mark.parametrize(
     ("expression", "remark"),
     [
@@ -85,7 +93,7 @@ def test_evaluation(expression, expected):
         ),
         ("5 IN ('x')", "Expected a property for In expression, got: 5"),
         ("5", "Expression will not result in a boolean value: 5"),
-        ("a > 0.0", "0.0 is less than 4.9E-324"),
+        ("a > 1e-400", "1e-400 is less than 4.9E-324"),
         ("a > 1e999", "1e999 is greater than"),
         ("a > 9223372036854775808", 'For input string: "9223372036854775808"'),
         ("a = 'x", "Lexical error"),

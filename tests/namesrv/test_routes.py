@@ -113,6 +113,16 @@ def test_topics_left_out_are_forgotten_only_if_asked(clock):
     assert table.topics.names() == ["U", "V"]
 
 
+def test_topics_that_a_broker_has_deleted_leave_its_route_only(table):
+    """A name server keeps what a registration lacks, by default."""
+    table.register(registration(), None)
+    table.register(registration(B, name="b"), None)
+    gone = registration(topics="U V", counter=2, deleted_topics=("T", "U", "W"))
+    table.register(gone, None)
+    assert addresses(table) == {"b": {0: B}}
+    assert addresses(table, "U") == {"a": {0: A}, "b": {0: B}}
+
+
 def test_an_address_moves_to_its_new_id(table):
     table.register(registration(), None)
     table.register(registration(B, broker_id=1), None)

@@ -61,7 +61,10 @@ class DeadLetterHandler:
             raise _invalid(f"retryQueueNums of {group} is 0: raise it first")
         retry = retry_topic(group)
         perm = PERM_READ | PERM_WRITE
-        self._broker.topics.ensure(retry, queues=settings.retry_queue_nums, perm=perm)
+        topic = self._broker.topics.ensure(
+            retry, queues=settings.retry_queue_nums, perm=perm
+        )
+        queues = min(settings.retry_queue_nums, topic.read_queue_nums)
         counts = {"resent": 0, "looked": 0, "skipped": 0}
         resent: set[int] = set()
         for offset in self._choose_offsets(fields, dead):
@@ -76,7 +79,7 @@ class DeadLetterHandler:
             if message is None:
                 counts["skipped"] += 1
                 continue
-            message.queue_id = random.randrange(settings.retry_queue_nums)
+            message.queue_id = random.randrange(max(1, queues))
             status = self._broker.put.put(message, without=names.TRAN_MSG).status
             if status is not PutStatus.PUT_OK:
                 raise _invalid(

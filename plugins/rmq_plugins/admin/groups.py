@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
-from rmq.plugin import BrokerContext, Connection, Later, RequestRejected
+from rmq.plugin import BrokerContext, Connection, Foreign, Later, RequestRejected
 from rmq.protocol.bodies.groups import (
     SubscriptionGroupConfig,
     SubscriptionGroupList,
@@ -19,12 +19,13 @@ from rmq.protocol.headers.groups import (
     GetSubscriptionGroupConfigRequestHeader,
     UpdateGroupForbiddenRequestHeader,
 )
-from rmq.protocol.topics import validate_group, validate_topic
+from rmq.protocol.topics import retry_topic, validate_group, validate_topic
 from rmq_plugins.admin.attributes import change_group_attributes
 from rmq_plugins.admin.paging import page
 
 MAX_RETRY_QUEUES: Final = 65_536
 MAX_GROUPS_AT_ONCE: Final = 10_000
+RETRY_POLICIES: Final = ("CUSTOMIZED", "EXPONENTIAL")
 
 
 class GroupHandler:
@@ -61,11 +62,14 @@ class GroupHandler:
         for config in configs:
             validate_group(config.group_name)
             _check_retry_queues(config)
+            _check_retry_policy(config)
             known = self._groups.get(config.group_name or "")
             current = {} if known is None else known.attributes
             config.attributes = change_group_attributes(current, config.attributes)
         for config in configs:
             self._groups.update(config)
+            retries = retry_topic(config.group_name or "")
+            self._topics.add_queues(retries, config.retry_queue_nums)
 
     async def delete_group(self, request: Command, connection: Connection) -> Command:
         """Delete a group, with its offsets if the request asks for it."""
@@ -130,4 +134,14 @@ def _check_retry_queues(config: SubscriptionGroupConfig) -> None:
             ResponseCode.INVALID_PARAMETER,
             f"group {config.group_name}: retryQueueNums is {config.retry_queue_nums}, "
             f"allowed are 0 to {MAX_RETRY_QUEUES}",
+        )
+
+
+def _check_retry_policy(config: SubscriptionGroupConfig) -> None:
+    kind = config.group_retry_policy.type
+    if kind not in RETRY_POLICIES:
+        raise RequestRejected(
+            ResponseCode.INVALID_PARAMETER,
+            f"group {config.group_name}: the type of the retry policy is "
+            f"{Foreign(kind)}, allowed are {' and '.join(RETRY_POLICIES)}",
         )

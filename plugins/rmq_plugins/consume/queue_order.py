@@ -102,6 +102,18 @@ class QueueOrder(Body, kw_only=True):
         self.visible_ms[offset] = until_ms
         return True
 
+    def shift_times(self, step_ms: int) -> None:
+        """Let messages be hidden as long as before, because the clock was set.
+
+        The time of the POP stays: the handles of clients have it.
+        """
+        self.visible_ms = {
+            offset: until_ms + step_ms for offset, until_ms in self.visible_ms.items()
+        }
+        if self.invisible_ms is not None:
+            self.invisible_ms += step_ms
+        self.last_ms += step_ms
+
     def suspend(self, pop_ms: int, until_ms: int) -> bool:
         """Hide all messages of this POP until a time; False for another POP.
 

@@ -17,9 +17,17 @@ from typing import Final
 
 import trio
 
-from rmq.plugin import BrokerContext, Foreign, GetStatus, PutStatus, QueueOffset
+from rmq.plugin import (
+    BrokerContext,
+    Foreign,
+    GetStatus,
+    PutStatus,
+    QueueOffset,
+    RequestRejected,
+)
 from rmq.plugin.native import QueueTail
 from rmq.protocol import properties as names
+from rmq.protocol.codes import ResponseCode
 from rmq.protocol.message import Message
 from rmq.protocol.records import StoredMessage, decode_or_error
 from rmq.protocol.topics import SCHEDULE_TOPIC, TRANS_HALF_TOPIC, is_topic
@@ -30,13 +38,11 @@ logger = logging.getLogger(__name__)
 BATCH: Final = 32
 """Messages that one turn reads and delivers, in 0.1 ms."""
 
-MAX_SLEEP_MS: Final = 1_000
-"""While messages wait, the task reads the wall clock this often: it may be set."""
-
 RETRY_MS: Final = 10_000
 """Pause of a level after a message could not be stored."""
 
 _QUEUE_ID: Final = re.compile("[0-9]{1,9}")
+_LEVEL: Final = re.compile("[+-]?[0-9]{1,10}")
 _TIMERS: Final = frozenset(
     {names.TIMER_DELAY_SEC, names.TIMER_DELAY_MS, names.TIMER_DELIVER_MS}
 )
@@ -48,6 +54,7 @@ class Deliveries:
     def __init__(self, broker: BrokerContext) -> None:
         config = broker.config
         self._messages = broker.messages
+        self._store = broker.store
         self._queues = broker.queues
         self._copies = broker.copies
         self._append = broker.put.append
@@ -55,6 +62,8 @@ class Deliveries:
         self._topics = broker.topics
         self._failures = broker.monitor.failures
         self._clock = broker.clock
+        self._steps = broker.clock_steps
+        self._steps.callbacks.append(self._clock_set)
         self._next_turn = broker.next_turn
         self._delays_ms = broker.store_config.delay_table()
         self.offsets = DelayOffsets(
@@ -65,6 +74,8 @@ class Deliveries:
         )
         self._targets: dict[bytes, QueueTail] = {}
         self.due_ms: dict[int, int] = {}
+        """When each level with messages is due, on the steady clock."""
+
         self._expected: set[int] = set()
         self._woken = trio.Event()
 
@@ -72,7 +83,13 @@ class Deliveries:
 
     def divert_delayed(self, message: Message) -> None:
         """Address a delayed message to the queue of its level, unless it is half."""
-        level = _delay_level(message.properties.get(names.DELAY))
+        text = message.properties.get(names.DELAY)
+        level = _delay_level(text)
+        if level is None:
+            raise RequestRejected(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"the property DELAY is {Foreign(text)}, which is no level",
+            )
         if level <= 0 or not self._delays_ms or message.is_half:
             return
         level = min(level, len(self._delays_ms))
@@ -92,10 +109,15 @@ class Deliveries:
             return
         arrived = {n for n in self._expected if (SCHEDULE_TOPIC, n - 1) in touched}
         self._expected -= arrived
-        now_ms = self._clock.now_ms()
         for level in arrived - self.due_ms.keys():
-            self.due_ms[level] = now_ms
+            self.due_ms[level] = 0
             self._woken.set()
+
+    def _clock_set(self, _step_ms: int) -> None:
+        """Look at all levels again."""
+        for level in self.due_ms:
+            self.due_ms[level] = 0
+        self._woken.set()
 
     # -- delivery
 
@@ -103,7 +125,7 @@ class Deliveries:
         """Deliver until cancelled."""
         self.find_pending()
         while True:
-            now_ms = self._clock.now_ms()
+            now_ms = self._clock.steady_ms()
             due = (level for level, at_ms in self.due_ms.items() if at_ms <= now_ms)
             level = next(due, None)
             if level is None:
@@ -141,12 +163,12 @@ class Deliveries:
                 self._expected.add(level)
 
     async def _sleep(self, now_ms: int) -> None:
-        """Sleep until a message is due or arrives, or the clock may have been set."""
+        """Sleep until a message is due or arrives, or the clock is set."""
         self._woken = trio.Event()
         if not self.due_ms:
             await self._woken.wait()
             return
-        pause_ms = min(min(self.due_ms.values()) - now_ms, MAX_SLEEP_MS)
+        pause_ms = min(self.due_ms.values()) - now_ms
         with trio.move_on_after(max(pause_ms, 1) / 1_000):
             await self._woken.wait()
 
@@ -159,8 +181,9 @@ class Deliveries:
         if found.status is not GetStatus.FOUND:
             self._skip_missing(level, offset, found.next_begin_offset, found.max_offset)
             return 0
+        self._steps.notice_step()
         now_ms, delay_ms = self._clock.now_ms(), self._delays_ms[level - 1]
-        self.due_ms[level] = now_ms
+        self.due_ms[level] = steady_ms = self._clock.steady_ms()
         records, position = found.body, 0
         while position < len(records):
             copied = self._copies.put_again(
@@ -170,12 +193,14 @@ class Deliveries:
                 position, offset = copied
                 continue
             record, error = decode_or_error(records, position)
-            due_ms = record.store_timestamp + delay_ms
-            if now_ms < due_ms <= now_ms + delay_ms:
-                self.due_ms[level] = due_ms
+            stored_ms = record.store_timestamp
+            stored_ms = self._steps.store_time(stored_ms, record.physical_offset)
+            left_ms = stored_ms + delay_ms - now_ms
+            if 0 < left_ms <= delay_ms:
+                self.due_ms[level] = steady_ms + left_ms
                 break
             if not self._deliver_one(record, error):
-                self.due_ms[level] = now_ms + RETRY_MS
+                self.due_ms[level] = steady_ms + RETRY_MS
                 break
             offset = record.queue_offset + 1
             position += record.size
@@ -217,6 +242,13 @@ class Deliveries:
                 Foreign(queue_id),
             )
             return True
+        if self._is_deleted(topic, record.physical_offset):
+            logger.warning(
+                "dropped the delayed message at %d: its topic %s was deleted",
+                record.physical_offset,
+                Foreign(topic),
+            )
+            return True
         message.topic, message.queue_id = topic, int(queue_id)
         self._topics.restore(topic, message.queue_id)
         message.prepared_transaction_offset = 0
@@ -226,6 +258,12 @@ class Deliveries:
             self._copies.learn_target(self._targets, topic, int(queue_id))
         return True
 
+    def _is_deleted(self, topic: str, offset: int) -> bool:
+        """Whether the topic of the record at an offset was deleted since."""
+        return self._topics.get(topic) is None and self._store.was_deleted(
+            topic, offset
+        )
+
     def _is_address(self, topic: str, queue_id: str) -> bool:
         """Whether the address is valid; a foreign store may have any value."""
         if topic == TRANS_HALF_TOPIC or not _QUEUE_ID.fullmatch(queue_id):
@@ -233,9 +271,8 @@ class Deliveries:
         return self._topics.get(topic) is not None or is_topic(topic)
 
 
-def _delay_level(text: str | None) -> int:
-    """Return the delay level; 0 without a valid one."""
-    try:
-        return 0 if text is None else int(text)
-    except ValueError:
+def _delay_level(text: str | None) -> int | None:
+    """Return the delay level, 0 without one; None for a text that is no number."""
+    if text is None:
         return 0
+    return int(text) if _LEVEL.fullmatch(text) else None

@@ -97,4 +97,7 @@ class SendAnswers:
                 ResponseCode.SERVICE_NOT_AVAILABLE,
                 f"service not available now. {reason}",
             )
-        return self.answer_refused(request, *self._refusals[status])
+        code, remark = self._refusals[status]
+        if status is PutStatus.CREATE_MAPPED_FILE_FAILED:
+            remark = f"{remark} {self._durability.put_error}"
+        return self.answer_refused(request, code, remark)

@@ -76,7 +76,7 @@ class SendBackHandler:
                     "consumed later; enable the plugin schedule",
                 )
             message.topic = retry.topic_name or ""
-            message.queue_id = random.randrange(group.retry_queue_nums)
+            message.queue_id = _choose_queue(group, retry)
             message.set_property(names.DELAY, str(level))
         assert message.reconsume_times == record.reconsume_times + 1
         status = self._put.put(message, without=names.TRAN_MSG).status
@@ -131,3 +131,9 @@ def _build_retry(record: StoredMessage) -> Message:
     properties.setdefault(names.ORIGIN_MESSAGE_ID, record.offset_msg_id)
     message.set_property(names.WAIT, "false")
     return message
+
+
+def _choose_queue(group: SubscriptionGroupConfig, retry: TopicConfig) -> int:
+    """Return a queue of the retry topic: the group's number may be larger."""
+    queues = min(group.retry_queue_nums, retry.read_queue_nums, retry.write_queue_nums)
+    return random.randrange(max(1, queues))

@@ -68,6 +68,7 @@ class Deliveries:
 
     def __init__(self, broker: BrokerContext) -> None:
         self._config = broker.store_config
+        self._store = broker.store
         self._messages = broker.messages
         self._timer = broker.timer
         self._failures = broker.monitor.failures
@@ -396,6 +397,13 @@ class Deliveries:
                     Foreign(properties.get(names.REAL_QID)),
                 )
                 return True
+            if self._is_deleted(topic, record.physical_offset):
+                logger.warning(
+                    "dropped the timed message at %d: its topic %s was deleted",
+                    record.physical_offset,
+                    Foreign(topic),
+                )
+                return True
             message.topic, message.queue_id = topic, queue_id
             self._topics.restore(topic, queue_id)
         message.prepared_transaction_offset = 0
@@ -419,6 +427,12 @@ class Deliveries:
         if status is PutStatus.PUT_OK and not rolls:
             self._copies.learn_target(self._targets, message.topic, message.queue_id)
         return status is PutStatus.PUT_OK
+
+    def _is_deleted(self, topic: str, offset: int) -> bool:
+        """Whether the topic of the record at an offset was deleted since."""
+        return self._topics.get(topic) is None and self._store.was_deleted(
+            topic, offset
+        )
 
     def _is_topic(self, topic: str) -> bool:
         """Whether the topic is valid; a foreign store may have any value."""

@@ -117,6 +117,11 @@ class HalfLog:
         message.topic, message.queue_id = TRANS_HALF_TOPIC, 0
         self.woken.set()
 
+    @property
+    def end_offset(self) -> int:
+        """The end of the half queue."""
+        return self._messages.max_offset(TRANS_HALF_TOPIC, 0)
+
     def half_at(self, physical_offset: int) -> StoredMessage | None:
         """Return the half message that starts at a physical offset."""
         return self._read_record(TRANS_HALF_TOPIC, physical_offset)

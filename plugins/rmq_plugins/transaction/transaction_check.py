@@ -35,6 +35,9 @@ STEPS: Final = 64
 ENDED_STEPS: Final = 16
 """Finished half messages that may be skipped in the time of examining one."""
 
+CLOCK_TOLERANCE_MS: Final = 2_000
+"""A half message that is born later than this was born before its clock was set."""
+
 MAX_SILENT_GROUPS: Final = 100
 MAX_GROUP_LENGTH: Final = 255
 """Characters of a group's name in the facts: senders write names of any length."""
@@ -71,12 +74,12 @@ class Checker:
 
     async def check_round(self) -> None:
         """Walk the half queue once."""
-        start_ms = self._clock.now_ms()
+        end_offset = self.log.end_offset
         self._silent_groups.clear()
         goes_on = True
         while goes_on:
             for _ in range(STEPS):
-                goes_on = self.check_next(start_ms)
+                goes_on = self.check_next(end_offset)
                 if not goes_on:
                     break
             self.log.save_progress()
@@ -84,7 +87,7 @@ class Checker:
             await self._next_turn()
         self.silent_groups = sorted(self._silent_groups)
 
-    def check_next(self, start_ms: int) -> bool:
+    def check_next(self, end_offset: int) -> bool:
         """Examine one half message; False ends the round: the rest is too young."""
         log = self.log
         if log.skip_ended(ENDED_STEPS):
@@ -96,18 +99,18 @@ class Checker:
         with self._failures.skip_on_error("transaction", record):
             if error is not None:
                 raise error
-            return self._check_head(record, start_ms)
+            return self._check_head(record, end_offset)
         log.advance()
         return True
 
-    def _check_head(self, record: StoredMessage, start_ms: int) -> bool:
+    def _check_head(self, record: StoredMessage, end_offset: int) -> bool:
         """Examine the half message at the progress; False ends the round."""
         log = self.log
         live = log.live_offset(record)
         if live != record.queue_offset or live in log.ops:
             log.advance()
             return True
-        if record.store_timestamp >= start_ms:
+        if record.queue_offset >= end_offset:
             return False
         if not self._check_half(record):
             return False
@@ -131,9 +134,9 @@ class Checker:
             return self.log.discard_half(record)
         immunity = properties.get(names.CHECK_IMMUNITY_TIME_IN_SECONDS)
         if immunity is None:
-            if 0 <= age_ms <= self._config.transaction_time_out_ms:
+            if -CLOCK_TOLERANCE_MS <= age_ms <= self._config.transaction_time_out_ms:
                 return False
-        elif age_ms <= _parse_number(immunity) * 1_000:
+        elif -CLOCK_TOLERANCE_MS <= age_ms <= _parse_number(immunity) * 1_000:
             return self.log.renew_half(record, times) is not None
         group = properties.get(names.PRODUCER_GROUP, "")
         producer = self._choose_producer(group, properties.get(names.REAL_TOPIC, ""))

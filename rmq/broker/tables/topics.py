@@ -273,6 +273,17 @@ class TopicTable(JsonTable):
             self.update(topic, client)
         return topic
 
+    def add_queues(self, name: str, queues: int) -> None:
+        """Give a topic at least so many queues, if it exists; take none away."""
+        topic = self._topics.get(name)
+        if topic is not None:
+            wider = msgspec.structs.replace(
+                topic,
+                read_queue_nums=max(topic.read_queue_nums, queues),
+                write_queue_nums=max(topic.write_queue_nums, queues),
+            )
+            self.update(wider)
+
     def restore(self, name: str, queue_id: int) -> None:
         """Add a topic that has messages in the log, if the table lacks it.
 

@@ -15,6 +15,7 @@ from rmq.cli.admin.progress import queue_progress
 from rmq.cli.admin.topics import groups_of
 from rmq.cli.terminal.text import parse_time_ms
 from rmq.client.admin import AdminClient, Queue
+from rmq.core.errors import PeerError
 from rmq.outgoing.refused import AnswerRefused
 from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.hosts import host_text
@@ -102,11 +103,40 @@ def find_by_id(admin: AdminClient, message_id: str, topic: str | None) -> Stored
     if len(packed) not in (16, 28):
         raise click.UsageError(f"{message_id} is not a message id of 32 or 56 digits")
     offset = int.from_bytes(packed[-8:])
-    fields = {"offset": offset, "topic": topic or ""}
+    fields: dict[str, object] = {"offset": offset, "topic": topic or ""}
     host, port = packed[:-12], int.from_bytes(packed[-12:-8])
     address = host_text(host + port.to_bytes(4))
-    body = admin.request(address, RequestCode.VIEW_MESSAGE_BY_ID, fields).body
-    return decode_stored(body)[0]
+    try:
+        answer = admin.request(address, RequestCode.VIEW_MESSAGE_BY_ID, fields)
+    except PeerError as error:
+        if topic is None:
+            raise PeerError(
+                f"{error}; if the broker has another address now, name the topic "
+                "with -t"
+            ) from error
+        moved = _find_moved(admin, message_id, topic, fields)
+        if moved is None:
+            raise
+        return moved
+    return decode_stored(answer.body)[0]
+
+
+def _find_moved(
+    admin: AdminClient, message_id: str, topic: str, fields: dict[str, object]
+) -> StoredMessage | None:
+    """Return the message with an id at the brokers of its topic.
+
+    The id has the address at which the broker stored it, and so has the record.
+    """
+    for host in admin.topic_brokers(topic):
+        code = RequestCode.VIEW_MESSAGE_BY_ID
+        answer = admin.try_request(host.address, code, fields)
+        if answer.code != ResponseCode.SUCCESS:
+            continue
+        record = decode_stored(answer.body)[0]
+        if record.offset_msg_id == message_id.upper():
+            return record
+    return None
 
 
 def find_by_key(

@@ -1,6 +1,11 @@
 """Headers of the name server: routes, registration, key-value configuration."""
 
+from typing import Final
+
 from rmq.protocol.headers import I32, I64, Header, TopicHeader
+
+DELETED_TOPICS: Final = "rmq.deletedTopics"
+"""Field of request 103: topics that the broker has deleted, with commas between."""
 
 
 class GetRouteInfoRequestHeader(TopicHeader, kw_only=True):

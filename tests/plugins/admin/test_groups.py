@@ -28,6 +28,7 @@ def test_group_is_created_and_shown(caller):
         (b"{garbage", 1, "SubscriptionGroupConfig"),
         (b'{"groupName":"New","retryQueueNums":-1}', 29, "retryQueueNums"),
         (b'{"groupName":"New","retryQueueNums":70000}', 29, "retryQueueNums"),
+        (b'{"groupName":"New","groupRetryPolicy":{"type":"NOPE"}}', 29, "is NOPE"),
     ],
 )
 def test_refused_group(caller, body, code, remark):

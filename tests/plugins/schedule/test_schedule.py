@@ -8,7 +8,7 @@ from trio.testing import MockClock
 
 from rmq.broker.arrivals import Arrivals
 from rmq.broker.housekeeping import save_changes
-from rmq.protocol.codes import RequestCode
+from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.records import decode_stored
 from rmq.store.config import FlushDiskType
 from rmq.store.durability import RefusalKind
@@ -54,10 +54,19 @@ def test_levels_above_the_last_are_the_last(caller, level, queue):
     assert aside.properties["DELAY"] == "18"
 
 
-@pytest.mark.parametrize("level", [0, -1, "x", "1.5"])
+@pytest.mark.parametrize("level", [0, -1, "+0", "-7"])
 def test_no_level_is_no_delay(caller, level):
     send_delayed(caller, level)
     assert bodies(caller) == [b"later"]
+
+
+@pytest.mark.parametrize("level", ["x", "1.5", "3.0", " 3", "1_0", "³", "9" * 11])
+def test_a_text_that_is_no_level_is_refused(caller, level):
+    """It was visible at once, without a word."""
+    answer = send_delayed(caller, level)
+    assert answer.code == ResponseCode.MESSAGE_ILLEGAL
+    assert "which is no level" in answer.remark
+    assert bodies(caller) == []
 
 
 def test_a_level_goes_before_a_time(caller):

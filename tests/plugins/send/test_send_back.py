@@ -2,12 +2,14 @@
 
 import pytest
 
+from rmq.broker.audit import add_audit
 from rmq.plugin import PutInterceptor
 from rmq.protocol.bodies.groups import SubscriptionGroupConfig
-from rmq.protocol.codes import ResponseCode
+from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.properties import decode_properties
 from rmq.protocol.records import decode_stored
 from rmq.store.durability import RefusalKind
+from rmq_plugins.schedule.deliver import Deliveries
 
 
 def stored(caller, topic, queue_id=0, offset=0):
@@ -172,3 +174,37 @@ def test_a_store_that_takes_nothing_is_said_so(caller, sent):
     caller.broker.store.durability.refuse(RefusalKind.DISK_FULL, "no disk")
     answer = give_back(caller, sent)
     assert (answer.code, answer.remark) == (1, "SERVICE_NOT_AVAILABLE")
+
+
+def test_retry_queues_that_are_raised_and_lowered_are_all_read(caller, sent, clock):
+    """The group's number was taken for that of the topic: the route had one queue."""
+    caller.broker.topics.ensure("%RETRY%G", queues=1, perm=6)
+    raised = SubscriptionGroupConfig(group_name="G", retry_queue_nums=3)
+    caller.broker.groups.update(raised)  # as an older broker did
+    for _ in range(4):
+        assert give_back(caller, sent, 1).code == 0
+    for queues in (3, 1, 5, 2):
+        body = b'{"groupName":"G","retryQueueNums":%d}' % queues
+        code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
+        assert caller.call(code, {}, body).code == 0
+        for _ in range(8):
+            assert give_back(caller, sent, 1).code == 0
+    clock.ms += 1_000
+    while caller.find(Deliveries).deliver(1):
+        pass
+    topic = caller.broker.topics.get("%RETRY%G")
+    assert topic.read_queue_nums == topic.write_queue_nums == 5
+    max_offset = caller.broker.store.reads.max_offset
+    counts = [max_offset("%RETRY%G", queue_id) for queue_id in range(9)]
+    assert sum(counts[:5]) == 4 + 4 * 8
+    assert not any(counts[5:])
+
+
+def test_the_audit_has_the_wider_retry_topic(caller, sent):
+    caller.broker.topics.ensure("%RETRY%G", queues=1, perm=6)
+    code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
+    handler = add_audit(caller.broker, code, caller.handlers[code])
+    caller.handlers[code] = handler
+    assert caller.call(code, {}, b'{"groupName":"G","retryQueueNums":3}').code == 0
+    subjects = {change.subject: change.change for change in caller.broker.audit.all()}
+    assert "readQueueNums 1 -> 3" in subjects["topic %RETRY%G"]

@@ -61,6 +61,17 @@ class LiteDispatch:
         self._due_times: list[tuple[int, tuple[str, str]]] = []
         self.events = Events()
         self.alarm = Alarm(broker.clock.steady_ms)
+        broker.clock_steps.callbacks.append(self._clock_set)
+
+    def _clock_set(self, step_ms: int) -> None:
+        """Let all waits last as long as before."""
+        self._orders.shift_times(step_ms)
+        self.events.shift_times(step_ms)
+        self._blocked = {
+            client_id: at_ms + step_ms for client_id, at_ms in self._blocked.items()
+        }
+        self._due = {key: at_ms + step_ms for key, at_ms in self._due.items()}
+        self._due_times = [(at_ms + step_ms, key) for at_ms, key in self._due_times]
 
     # -- causes of events
 

@@ -83,6 +83,12 @@ class Events:
         events = self._of_client.pop(client_id, None)
         return [] if events is None else list(events.queues)
 
+    def shift_times(self, step_ms: int) -> None:
+        """Move the times of the last POPs, because the clock was set."""
+        for events in self._of_client.values():
+            events.polled_ms += step_ms
+            events.consumed_ms += step_ms
+
     def items(self) -> Iterator[tuple[str, ClientEvents]]:
         """Yield client ids and sets, as they were at the first one."""
         yield from list(self._of_client.items())

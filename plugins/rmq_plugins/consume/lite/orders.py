@@ -66,6 +66,15 @@ class LiteOrders:
         self._orders.pop((queue, group), None)
         self._unblock_ms.pop((queue, group), None)
 
+    def shift_times(self, step_ms: int) -> None:
+        """Let POPs block as long as before, because the clock was set."""
+        for order in self._orders.values():
+            order.shift_times(step_ms)
+        self._unblock_ms = {
+            key: at_ms + step_ms for key, at_ms in self._unblock_ms.items()
+        }
+        self._times = [(at_ms + step_ms, key) for at_ms, key in self._times]
+
     def drop_before(self, before_ms: int) -> None:
         """Remove the POPs before a time that no later POP has replaced."""
         for key, order in list(islice(self._orders.items(), SLACK)):

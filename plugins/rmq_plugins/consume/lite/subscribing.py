@@ -176,7 +176,7 @@ class LiteSubscribing:
             change.group,
             change.topic,
             connection,
-            self._clock.now_ms(),
+            self._clock.steady_ms(),
         )
 
     def _evict_others(self, queue: str, change: "_Change") -> None:
@@ -218,7 +218,7 @@ class LiteSubscribing:
     async def drop_silent(self) -> None:
         """Remove the clients that sent no subscriptions within the timeout."""
         timeout_ms = self._config.subscription_timeout_ms
-        before_ms = self._clock.now_ms() - timeout_ms
+        before_ms = self._clock.steady_ms() - timeout_ms
         for client_id in self._subscriptions.silent_clients(before_ms):
             self.drop_client(client_id)
             await self._next_turn()

@@ -110,6 +110,7 @@ class Checkpoints:
         self._config = broker.config
         self._acks = acks
         self._positions = broker.positions
+        self._clock = broker.clock
         self.queues: dict[GroupQueue, PopQueue] = {}
         self._queues_by_name: dict[str, set[GroupQueue]] = {}
         """By the names of topics and of groups."""
@@ -117,6 +118,8 @@ class Checkpoints:
         self.by_key: dict[Key, Checkpoint] = {}
         self.is_stopping = False
         self.due: list[tuple[int, int, Checkpoint]] = []
+        """Times are of the steady clock: somebody may set the other one."""
+
         self._serial = 0
         self._delayed_commits: dict[PopQueue, None] = {}
         """Queues whose committed offset waits for the stable position."""
@@ -216,7 +219,8 @@ class Checkpoints:
         self._serial += 1
         queue = checkpoint.queue
         queue.count += 1
-        heapq.heappush(self.due, (checkpoint.due_ms, self._serial, checkpoint))
+        at_ms = self._clock.steady_ms() + self._find_left_ms(checkpoint)
+        heapq.heappush(self.due, (at_ms, self._serial, checkpoint))
         if len(self.due) > 2 * len(self.by_key) + SLACK:
             self.due = [entry for entry in self.due if not entry[2].is_done]
             heapq.heapify(self.due)
@@ -224,7 +228,12 @@ class Checkpoints:
             heapq.heappush(queue.open, (checkpoint.start, self._serial, checkpoint))
             if len(queue.open) > 2 * queue.count + SLACK:
                 self._compact(queue)
-        self.on_due(checkpoint.due_ms)
+        self.on_due(at_ms)
+
+    def _find_left_ms(self, checkpoint: Checkpoint) -> int:
+        """Return how long a checkpoint waits: never longer than its invisible time."""
+        left_ms = checkpoint.due_ms - self._clock.now_ms()
+        return max(0, min(left_ms, checkpoint.invisible_ms))
 
     def _compact(self, queue: PopQueue) -> None:
         """Remove ended checkpoints from anywhere in the heap of a queue."""

@@ -29,6 +29,7 @@ class Orders(JsonTable):
         super().__init__(folder / "consumerOrderInfo.json", broker.clock)
         self._orders: dict[str, dict[int, QueueOrder]] = {}
         broker.topics.on_change.append(self._topic_changed)
+        broker.clock_steps.callbacks.append(self._clock_set)
         broker.groups.on_change.append(self._group_changed)
         self._groups = broker.groups
         self.on_blocked: Callable[[str, str, int, int], None] = lambda *_: None
@@ -59,6 +60,12 @@ class Orders(JsonTable):
     def _group_changed(self, name: str) -> None:
         if self._groups.get(name) is None:
             self._drop(lambda key: key.partition("@")[2] == name)
+
+    def _clock_set(self, step_ms: int) -> None:
+        for queues in self._orders.values():
+            for order in queues.values():
+                order.shift_times(step_ms)
+            self.touch()
 
     def _drop(self, matches: Callable[[str], bool]) -> None:
         for key in [key for key in self._orders if matches(key)]:

@@ -86,9 +86,11 @@ class Reviver:
         self._config = broker.config
         self.checkpoints = checkpoints
         self._records = records
-        self._alarm = Alarm(broker.clock.now_ms)
+        self._alarm = Alarm(broker.clock.steady_ms)
         checkpoints.on_due = self._alarm.wake_at
-        self._young: deque[Checkpoint] = deque()
+        self._young: deque[tuple[int, Checkpoint]] = deque()
+        """Checkpoints that are not written, and when they have to be."""
+
         self._unwritten_acks: dict[Checkpoint, None] = {}
         self._progress = {
             queue_id: _QueueProgress(self._first_offset(queue_id))
@@ -118,8 +120,9 @@ class Reviver:
         checkpoints.add(checkpoint)
         checkpoints.commit(checkpoint.queue)
         if not checkpoint.is_written:
-            self._young.append(checkpoint)
-            self._alarm.wake_at(checkpoint.pop_ms + STAY_MS)
+            write_ms = self._clock.steady_ms() + STAY_MS
+            self._young.append((write_ms, checkpoint))
+            self._alarm.wake_at(write_ms)
         return True
 
     def write_checkpoint(self, checkpoint: Checkpoint) -> bool:
@@ -168,7 +171,7 @@ class Reviver:
         """Let the next tick write an ack of a written checkpoint."""
         checkpoint.acked.append(offset)
         self._unwritten_acks[checkpoint] = None
-        self._alarm.wake_at(self._clock.now_ms() + TICK_MS)
+        self._alarm.wake_at(self._clock.steady_ms() + TICK_MS)
 
     def on_arrivals(self, touched: Mapping[tuple[str, int], int]) -> None:
         """Wake the task after the timer has delivered records."""
@@ -212,23 +215,24 @@ class Reviver:
         due_ms = self.checkpoints.next_due_ms()
         if due_ms is not None:
             self._alarm.wake_at(due_ms)
-        while self._young and self._young[0].is_done:
+        while self._young and self._young[0][1].is_done:
             self._young.popleft()
         if self._young:
-            self._alarm.wake_at(self._young[0].pop_ms + STAY_MS)
+            self._alarm.wake_at(self._young[0][0])
         is_waiting = self.checkpoints.has_delayed_commits or self._unwritten_acks
         if is_waiting or any(progress.open for progress in self._progress.values()):
-            self._alarm.wake_at(self._clock.now_ms() + TICK_MS)
+            self._alarm.wake_at(self._clock.steady_ms() + TICK_MS)
 
     def tick(self) -> None:
         """Write old checkpoints and collected acks; move offsets."""
-        now_ms = self._clock.now_ms()
-        while self._young and self._young[0].pop_ms + STAY_MS <= now_ms:
-            checkpoint = self._young.popleft()
+        now_ms, steady_ms = self._clock.now_ms(), self._clock.steady_ms()
+        while self._young and self._young[0][0] <= steady_ms:
+            young = self._young.popleft()
+            checkpoint = young[1]
             if checkpoint.is_done or checkpoint.due_ms - now_ms < NOT_WRITTEN_MS:
                 continue
             if not self._write(checkpoint):
-                self._young.appendleft(checkpoint)
+                self._young.appendleft(young)
                 break
         self._write_acks()
         self.checkpoints.commit_delayed()
@@ -260,15 +264,15 @@ class Reviver:
         """Store the open messages of due checkpoints again, in turns."""
         checkpoints, count = self.checkpoints, 0
         are_acks_written = not self._unwritten_acks
-        while (checkpoint := checkpoints.take_due(self._clock.now_ms())) is not None:
+        while (checkpoint := checkpoints.take_due(self._clock.steady_ms())) is not None:
             if checkpoint.is_adopted and not (
                 are_acks_written and self._has_all_acks(checkpoint)
             ):
-                checkpoints.delay_due(self._clock.now_ms() + TICK_MS, checkpoint)
+                checkpoints.delay_due(self._clock.steady_ms() + TICK_MS, checkpoint)
                 await self._next_turn()
                 continue
             if not self.revive(checkpoint):
-                checkpoints.delay_due(self._clock.now_ms() + RETRY_MS, checkpoint)
+                checkpoints.delay_due(self._clock.steady_ms() + RETRY_MS, checkpoint)
                 return
             count += 1
             if count % BATCH == 0:
