@@ -10,7 +10,7 @@ from typing import Final
 import click
 
 from rmq import __version__
-from rmq.cli.lazy_group import LazyGroup
+from rmq.cli.entry import RootGroup
 
 COMMANDS: Final = {
     "admin": "Inspect and change running brokers and name servers.",
@@ -30,8 +30,6 @@ COMMANDS: Final = {
 }
 """Summaries of the commands."""
 
-SERVERS: Final = frozenset({"broker", "container", "controller", "namesrv"})
-
 
 def load(name: str) -> click.Command:
     """Import a command: `NAME_command` in `rmq.cli.server.NAME` or `NAME.command`.
@@ -42,7 +40,7 @@ def load(name: str) -> click.Command:
     if name == "sql":
         command = _load_entry_point(name)
     else:
-        module = f"server.{name}" if name in SERVERS else f"{name}.command"
+        module = f"server.{name}" if name in RootGroup.servers else f"{name}.command"
         command = getattr(import_module(f"rmq.cli.{module}"), f"{name}_command")
     gc.freeze()
     gc.enable()
@@ -60,7 +58,7 @@ def _load_entry_point(name: str) -> object:
 
 
 @click.group(
-    cls=LazyGroup,
+    cls=RootGroup,
     summaries=COMMANDS,
     load=load,
     context_settings={"help_option_names": ["-h", "--help"]},

@@ -4,7 +4,6 @@ Each connection has a window of unanswered requests and sends a new one for each
 Python limits the rate; `bench/load` in the source tree is a sender in C.
 """
 
-import asyncio
 import statistics
 import sys
 from collections.abc import Iterator
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from rmq.cli.end_signals import run_until_ended
 from rmq.cli.failures import FAILED, Subject, exit_with_error
 from rmq.cli.tool_settings import ToolSettings, with_settings
 from rmq.client.admin import AdminClient
@@ -87,7 +87,7 @@ def bench_command(
                 jobs = [*_plan_pulls(admin, topic, connections)]
             else:
                 jobs = [*_plan_sends(admin, topic, connections, b"b" * size)]
-        run = asyncio.run(measure(settings, jobs, window, seconds, messages))
+        run = run_until_ended(measure(settings, jobs, window, seconds, messages))
     except RmqError as error:
         exit_with_error(
             error, subject=Subject(topic, action="Sub" if consume else "Pub")

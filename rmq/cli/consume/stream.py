@@ -5,7 +5,6 @@ offsets are looked up first, and an error there ends the command. Later the read
 for a broker that stops.
 """
 
-import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -16,6 +15,7 @@ import anyio
 import click
 
 from rmq._fastpath.client.messages import ReceivedMessage
+from rmq.cli.end_signals import run_until_ended
 from rmq.cli.tool_settings import ToolSettings
 from rmq.client import Client, Consumer, MessageQueue
 from rmq.client.admin import AdminClient, Queue
@@ -68,10 +68,10 @@ class TopicReader:
         """End offset of each queue at its start, if the reader stops there."""
 
     def run(self, write: Write, count: int | None) -> None:
-        """Write messages until the count, the end or Ctrl-C; then commit and leave."""
+        """Write messages until the count, the end or a signal; then commit."""
         mute_client_log()
         with suppress(KeyboardInterrupt):
-            asyncio.run(self._run(_LimitedWriter(write, count)))
+            run_until_ended(self._run(_LimitedWriter(write, count)))
 
     async def _run(self, write: "_LimitedWriter") -> None:
         group = self._choice.group

@@ -14,6 +14,7 @@ import anyio
 
 from rmq._fastpath.client.messages import SendResult
 from rmq.cli.consume.stream import mute_client_log
+from rmq.cli.end_signals import run_until_ended
 from rmq.cli.tool_settings import ToolSettings
 from rmq.client import Message, MessageQueue, Producer, SendFailed, SendRefused
 from rmq.client.admin import AdminClient
@@ -111,12 +112,12 @@ class Sender:
         return None if number is None else itertools.cycle(queues)
 
     def run(self, bodies: Bodies, source: IO[bytes] | None) -> None:
-        """Send all bodies; after Ctrl-C wait for answers and stop.
+        """Send all bodies; after Ctrl-C or a signal wait for answers and stop.
 
         `source` is the input of the bodies if a read may block.
         """
         mute_client_log()
-        asyncio.run(self._run(bodies, source))
+        run_until_ended(self._run(bodies, source))
 
     async def _run(self, bodies: Bodies, source: IO[bytes] | None) -> None:
         self._changed, self._input = asyncio.Event(), asyncio.Event()

@@ -15,6 +15,7 @@ from rmq._fastpath.client.messages import ReceivedMessage
 from rmq.cli import completion
 from rmq.cli.consume.output import message_object
 from rmq.cli.consume.stream import Choice, TopicReader, mute_client_log
+from rmq.cli.end_signals import run_until_ended
 from rmq.cli.failures import exit_with_error
 from rmq.cli.terminal.text import (
     escape_controls,
@@ -224,7 +225,7 @@ class _LogTail:
         for address in self._addresses:
             self._admin.link(address)  # its errors are the clearest
         mute_client_log()
-        asyncio.run(self._run())
+        run_until_ended(self._run())
 
     async def _run(self) -> None:
         async with self._settings.async_client() as client:

@@ -32,9 +32,6 @@ KEYS: Final = {
 }  # fmt: skip
 """Names of keys by the escape sequences that terminals send."""
 
-END_SIGNALS: Final = (signal.SIGTERM, signal.SIGHUP)
-"""Signals that end the process after the terminal is restored."""
-
 MAX_KEY_BYTES: Final = 64
 """Most bytes of one read from the keyboard."""
 
@@ -55,8 +52,6 @@ class TerminalScreen:
         self._begin()
         signal.signal(signal.SIGTSTP, self._suspend)
         signal.signal(signal.SIGCONT, self._resume)
-        for number in END_SIGNALS:
-            signal.signal(number, _exit_on_signal)
         return self
 
     def __exit__(
@@ -66,8 +61,7 @@ class TerminalScreen:
         trace: TracebackType | None,
     ) -> None:
         signal.signal(signal.SIGTSTP, signal.SIG_DFL)
-        for number in (signal.SIGCONT, *END_SIGNALS):
-            signal.signal(number, signal.SIG_DFL)
+        signal.signal(signal.SIGCONT, signal.SIG_DFL)
         self._end()
 
     def _begin(self) -> None:
@@ -134,10 +128,6 @@ def split_keys(typed: str) -> list[str]:
     ['j', 'up', 'g']
     """
     return [KEYS.get(each, each) for each in _KEY.findall(typed)]
-
-
-def _exit_on_signal(number: int, _frame: FrameType | None) -> None:
-    sys.exit(128 + number)
 
 
 def _write(text: str) -> None:

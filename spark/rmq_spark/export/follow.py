@@ -197,7 +197,7 @@ class ExportService:
 
 
 def serve(services: Sequence[ExportService], address: tuple[str, int] | None) -> None:
-    """Run services and their pages until SIGTERM or Ctrl-C."""
+    """Run services and their pages until SIGTERM, SIGHUP or Ctrl-C."""
     failures: list[Exception] = []
     trio.run(_serve, services, address, failures)
     # a nursery would wrap an error in a group
@@ -246,7 +246,10 @@ async def _stop_on_signal(
     services: Sequence[ExportService], *, task_status: trio.TaskStatus[None]
 ) -> None:
     """Stop the services at the first signal; the next one ends the process."""
-    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+    ends = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
+    if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:  # by nohup
+        ends.remove(signal.SIGHUP)
+    with trio.open_signal_receiver(*ends) as signals:
         task_status.started()
         async for _ in signals:
             for service in services:

@@ -199,7 +199,7 @@ class Database:
         left_s = None if deadline_s is None else max(0, deadline_s - time.monotonic())
         try:
             finished, _ = wait([done], left_s)
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, SystemExit):
             self._interrupt_statement(done)
             raise
         if not finished:
