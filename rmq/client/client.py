@@ -20,6 +20,7 @@ from rmq.client.errors import ClientClosed, ClientForked, NoRoute
 from rmq.client.hooks import Hook, Hooks
 from rmq.client.lifecycle import Lifecycle
 from rmq.client.namespaces import wrap
+from rmq.client.options import check_text
 from rmq.core.address import host_of, is_address
 from rmq.core.errors import ConfigError, PeerError, RmqError
 from rmq.core.logs import Foreign, SparseLog
@@ -111,7 +112,7 @@ class Client(Lifecycle):
         self.connections = self._connections.open
         self.is_open = False
         self.wires: Wires
-        self._given_id = client_id
+        self.given_id = client_id
         self._trust = tls
         self._tls: Tls | None = None
         self._route_interval_s = route_interval_s
@@ -129,8 +130,8 @@ class Client(Lifecycle):
     @property
     def client_id(self) -> str:
         """The name of this client in its groups, `ip@pid#number`."""
-        if self._given_id is not None:
-            return self._given_id
+        if self.given_id is not None:
+            return self.given_id
         return f"{self._host or '127.0.0.1'}@{self.process_id}#{self._started_ns}"
 
     async def own_host(self) -> bytes:
@@ -277,6 +278,7 @@ class Client(Lifecycle):
             await self._fetch_route(topic)
 
     async def _fetch_route(self, topic: str) -> Route:
+        check_text("topic", topic)
         self._route_tried_ms[topic] = steady_ms()
         header = GetRouteInfoRequestHeader(topic=wrap(self.namespace, topic))
         request = Command.request(RequestCode.GET_ROUTEINFO_BY_TOPIC, header)

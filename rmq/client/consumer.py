@@ -35,8 +35,8 @@ from rmq.client.handlers import Handler, HandlerPool, assigned_queue_of
 from rmq.client.iterators import BatchIterator, DeliveryIterator
 from rmq.client.manual_assignment import ManualAssignment
 from rmq.client.namespaces import wrap
-from rmq.client.offsets import FileOffsets, OffsetStore, java_path
-from rmq.client.options import ConsumerGroup, FetchLimits, check_positive
+from rmq.client.offsets import FileOffsets, OffsetStore, default_path
+from rmq.client.options import ConsumerGroup, FetchLimits, check_positive, check_text
 from rmq.client.popper import Popper
 from rmq.client.puller import Puller
 from rmq.client.rebalance import QueueCallback, Rebalance
@@ -96,6 +96,7 @@ class Consumer(ManualAssignment):
             consume_timeout_s=consume_timeout_s,
             commit_interval_s=commit_interval_s,
         )
+        check_text("group", group)
         self.group, self.ordered = group, ordered
         self._expressions = normalize_topics(topics)
         if silent and self._expressions:
@@ -109,6 +110,7 @@ class Consumer(ManualAssignment):
         self._mode = _mode_of(mode, is_shared=not (ordered or broadcast))
         self._invisible_s = invisible_s
         self._silent, self._start, self._store = silent, start, offsets
+        self._own_file: FileOffsets | None = None
         self._callbacks = on_assigned, on_revoked
         self._strategy = STRATEGIES[strategy] if isinstance(strategy, str) else strategy
         self._consume_timeout_s = consume_timeout_s
@@ -127,7 +129,9 @@ class Consumer(ManualAssignment):
     async def _open(self) -> None:
         self.client.check_open()
         if self._group.broadcast and self._store is None:
-            self._store = FileOffsets(java_path(self.client.client_id, self.group))
+            self._own_file = FileOffsets(default_path(self.client.given_id, self.group))
+            self._own_file.lock()
+            self._store = self._own_file
         self._offsets = GroupOffsets(
             self.client, self._group, self._store, self._start, self.on_refused
         )
@@ -205,6 +209,8 @@ class Consumer(ManualAssignment):
         finally:
             self._is_open = False
             self._remove_from_client()
+            if self._own_file is not None:
+                self._own_file.unlock()
 
     async def _end(self, error: BaseException | None, *, is_cancelled: bool) -> None:
         """Acknowledge the last messages, commit, give queues back, leave the group."""

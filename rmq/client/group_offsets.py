@@ -5,7 +5,7 @@ client has the offsets, Java's `LocalFileOffsetStore`.
 """
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from datetime import datetime
 from typing import Literal
 
@@ -55,7 +55,9 @@ class GroupOffsets:
         self._group = group
         self._store = store
         self._stored = dict(store.load()) if store is not None else {}
+        self._saved = frozenset(self._stored)
         self._start = start
+        self._first_queues: dict[str, Collection[MessageQueue]] = {}
         self._on_refused = on_refused
 
     @property
@@ -80,9 +82,21 @@ class GroupOffsets:
         committed = await self.fetch_committed(queue)
         if committed is not None:
             return committed
-        if is_retry_topic(queue.topic) or self._start == "first":
+        if is_retry_topic(queue.topic) or self._start == "first" or self._is_new(queue):
             return 0  # the first pull corrects it; other requests may need more rights
         return await self.resolve_position(queue, self._start)
+
+    def record_route(self, topic: str, queues: Collection[MessageQueue]) -> None:
+        """Record the queues of the first route of a topic; later ones are new."""
+        self._first_queues.setdefault(topic, queues)
+
+    def _is_new(self, queue: MessageQueue) -> bool:
+        """Whether the queue appeared after the start of its broadcast group."""
+        if self._start != "last" or queue.topic not in self._first_queues:
+            return False
+        if any(each.topic == queue.topic for each in self._saved):
+            return True
+        return queue not in self._first_queues[queue.topic]
 
     async def fetch_committed(
         self, queue: MessageQueue, *, is_exact: bool = False
@@ -161,7 +175,15 @@ class GroupOffsets:
             each.record_consumption(now_ms)
         if self._store is not None:
             self._stored |= {each.queue: each.state.commit_offset for each in changed}
-            self._store.save(self._stored)
+            try:
+                self._store.save(self._stored)
+            except OSError as error:
+                logger.warning(
+                    "the offsets of group %s are not saved: %s; a new start gets the "
+                    "messages since the last save again",
+                    self._group.name, error,
+                )  # fmt: skip
+                return
             for each in changed:
                 each.record_commit(each.state.commit_offset)
             return

@@ -35,3 +35,11 @@ def check_positive(**options: float) -> None:
     for name, value in options.items():
         if value <= 0:
             raise ConfigError(f"{name}: {value} is not positive")
+
+
+def check_text(name: str, text: str) -> None:
+    """Raise ConfigError for a text that the protocol cannot have."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ConfigError(f"{name}: {text!r} is no UTF-8") from error

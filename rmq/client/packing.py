@@ -8,6 +8,7 @@ from rmq._fastpath.bytes.unique_keys import UniqueKeys
 from rmq._fastpath.client.packing import PackedMessage, join, pack_plain
 from rmq.client.compression import FLAGS, Compression, make_compressor
 from rmq.client.message import Message, properties_of
+from rmq.client.options import check_text
 from rmq.protocol import properties as names
 from rmq.protocol.topics import RETRY_PREFIX
 
@@ -46,13 +47,17 @@ class Packer:
         joins: bool = False,
     ) -> PackedMessage:
         """Pack one message, with `joins` for a batch; ValueError if invalid."""
-        if extra is None and not sys_flag:
-            limit = self._joining_limit if joins else self._plain_limit
-            plain = pack_plain(self._keys, message, limit)
-            if plain is not None:
-                return plain
-        msg_id = self._keys.next()
-        properties = properties_of(message, msg_id, extra)
+        try:
+            if extra is None and not sys_flag:
+                limit = self._joining_limit if joins else self._plain_limit
+                plain = pack_plain(self._keys, message, limit)
+                if plain is not None:
+                    return plain
+            msg_id = self._keys.next()
+            properties = properties_of(message, msg_id, extra)
+        except UnicodeEncodeError:
+            _check_texts(message)
+            raise
         body = message.body
         if len(body) > self._max_message_bytes:
             raise ValueError(
@@ -106,3 +111,13 @@ class Packer:
         if deliver_at.tzinfo is None:
             raise ValueError(f"deliver_at {deliver_at} has no time zone")
         return {names.TIMER_DELIVER_MS: str(int(deliver_at.timestamp() * 1_000))}
+
+
+def _check_texts(message: Message) -> None:
+    """Raise ConfigError for the first text that is not UTF-8."""
+    check_text("tags", message.tags)
+    for key in message.keys:
+        check_text("keys", key)
+    for name, value in (message.properties or {}).items():
+        check_text("properties", name)
+        check_text(f"property {name}", value)

@@ -32,7 +32,7 @@ from rmq.client.keyed_sender import KeyedSender
 from rmq.client.lingering import LingeringBatches
 from rmq.client.message import Message
 from rmq.client.namespaces import wrap
-from rmq.client.options import check_positive
+from rmq.client.options import check_positive, check_text
 from rmq.client.packing import MAX_MESSAGE_BYTES, Packer
 from rmq.client.request_reply import RequestReply
 from rmq.client.route_waiters import RouteWaiters
@@ -80,6 +80,7 @@ class Producer(ClientOwner):
             max_pending_bytes=max_pending_bytes,
             max_message_bytes=max_message_bytes,
         )
+        check_text("group", group)
         self.group = group
         self.timeout_ms = timeout_ms
         self._limits = BatchLimits(batch_messages, min(batch_bytes, MAX_BATCH_BYTES))

@@ -30,7 +30,7 @@ from rmq.client.popper import Popper
 from rmq.client.puller import Puller
 from rmq.client.queue_locks import QueueLocks
 from rmq.client.subscription import Sql, Subscription, parse_subscription
-from rmq.core.errors import RmqError
+from rmq.core.errors import PeerError, RmqError
 from rmq.core.logs import Foreign, SparseLog
 from rmq.outgoing.connection import steady_ms
 from rmq.protocol.bodies.heartbeat import (
@@ -188,12 +188,15 @@ class Rebalance:
             if not is_retry_topic(topic):
                 logger.info("%s", Foreign(error))
                 self._must_retry = True
+                if not isinstance(error.__cause__, PeerError):
+                    self._offsets.record_route(topic, ())
             elif self._retry_topic_attempts < RETRY_TOPIC_ATTEMPTS:
                 self._retry_topic_attempts += 1
                 self._must_retry = True
             return None
         queues = sorted_queues(route.readable)
         if self._offsets.is_local:
+            self._offsets.record_route(topic, queues)
             return queues
         if self.popper is not None and not is_retry_topic(topic):
             is_popped = await self.popper.update_assignment(
