@@ -5,12 +5,23 @@ Only the process itself gets it, not a test that calls a command.
 
 import sys
 from collections.abc import Sequence
-from typing import Any
+from contextlib import nullcontext
+from typing import Any, Final
 
 import click
 
+from rmq.cli.argument_texts import check_texts
 from rmq.cli.end_signals import handle_end_signals
 from rmq.cli.lazy_group import LazyGroup
+from rmq.cli.standard_streams import (
+    OutputFailed,
+    discard_stdout,
+    open_standard_streams,
+)
+
+FAILED: Final = 1
+OUTPUT_FAILED: Final = 4
+"""The exit code if stdout cannot be written."""
 
 
 class EntryGroup(click.Group):
@@ -29,10 +40,27 @@ class EntryGroup(click.Group):
         """Run the command of the process; other calls as click does."""
         if args is not None:
             return super().main(args, prog_name, *arguments, **options)
-        if not self.servers.isdisjoint(sys.argv[1:2]):
-            return super().main(None, prog_name, *arguments, **options)
-        with handle_end_signals():
-            return super().main(None, prog_name, *arguments, **options)
+        open_standard_streams()
+        is_server = not self.servers.isdisjoint(sys.argv[1:2])
+        try:
+            with nullcontext() if is_server else handle_end_signals():
+                try:
+                    return super().main(None, prog_name, *arguments, **options)
+                finally:
+                    sys.stdout.flush()
+        except OutputFailed as error:
+            discard_stdout()
+            reason = f"the output cannot be written: {error.reason}"
+            click.echo(f"{prog_name or self.name}: {reason}", err=True)
+            sys.exit(OUTPUT_FAILED)
+        except BrokenPipeError:
+            discard_stdout()
+            sys.exit(FAILED)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return a command that refuses arguments that are not UTF-8."""
+        command = super().get_command(ctx, cmd_name)
+        return None if command is None else check_texts(command)
 
 
 class RootGroup(EntryGroup, LazyGroup):

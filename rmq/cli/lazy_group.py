@@ -8,6 +8,8 @@ from typing import Any
 
 import click
 
+from rmq.cli.argument_texts import check_texts
+
 
 class LazyGroup(click.Group):
     """A group with listed commands."""
@@ -31,7 +33,8 @@ class LazyGroup(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Load a command; None for an unknown name."""
-        return self.load(cmd_name) if cmd_name in self.summaries else None
+        known = cmd_name in self.summaries
+        return check_texts(self.load(cmd_name)) if known else None
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -37,13 +37,14 @@ HEAD: Final = """\
 # Administration
 
 `mqadmin` of RocketMQ works against rmq unmodified, and `rmq admin` has its commands by
-the same names and flags. `rmq admin` prints tables, or one document with `--json`; its
-exit codes are 0 success, 1 refused or failed, 2 usage, 3 unreachable. `-B` takes the
-name of a broker where `-b` takes its address. On a terminal tables fit its width and
-times are local. In a pipe columns are separated by tabs, times are ISO in UTC, and the
-header has the keys of `--json` (`-H` leaves it out). `--mqadmin` prints the raw values
-of mqadmin's columns, for scripts that read them. `rmq doctor` checks configuration,
-machine and running brokers, and gives a remedy for each problem.
+the same names and flags. `rmq admin` prints tables, or one document with `--json`. Its
+exit codes are 0 success, 1 refused or failed, 2 usage, 3 unreachable, 4 output that
+cannot be written. `-B` takes the name of a broker where `-b` takes its address. On a
+terminal tables fit its width and times are local. In a pipe columns are separated by
+tabs, times are ISO in UTC, and the header has the keys of `--json` (`-H` leaves it
+out). `--mqadmin` prints the raw values of mqadmin's columns, for scripts that read
+them. `rmq doctor` checks configuration, machine and running brokers, and gives a remedy
+for each problem.
 
 `python -m rmq.cli.admin.document` prints this page.
 
@@ -93,8 +94,10 @@ time. Those of `rmq consume` are time, queue, offset, keys, tags and body. Contr
 characters and marks of direction in bodies, keys and tags are written as escapes;
 `--raw` writes bodies as they are, but not to a terminal. Ctrl-C ends `rmq consume` with
 exit code 0, and `rmq send --lines` with 130 after it has printed the number of sent
-messages. If a broker stops, `rmq consume` reports it, waits until it is back, and
-continues; with `-e` it ends with exit code 3.
+messages. SIGTERM and SIGHUP do the same, also as process 1 of a container, with exit
+codes 143 and 129. A group has committed what was shown. If a broker stops,
+`rmq consume` reports it, waits until it is back, and continues; with `-e` it ends with
+exit code 3.
 
 `queryMsgById` and `queryMsgByUniqueKey` show which groups have consumed a message;
 `queryMsgByOffset` and the prints do not ask for that.

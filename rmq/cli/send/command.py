@@ -21,6 +21,7 @@ from rmq.cli.failures import (
     explain,
     print_failure,
 )
+from rmq.cli.standard_streams import OutputFailed
 from rmq.cli.terminal.progress import Progress
 from rmq.cli.terminal.text import (
     escape_controls,
@@ -123,6 +124,9 @@ def send_command(  # noqa: PLR0913 - one parameter for each option
                 Sender(settings, admin, wanted, printer).run(bodies, source)
         except RmqError as error:
             exit_with_error(error, admin, Subject(topic, action="Pub"))
+        except OutputFailed:
+            printer.print_counts()
+            raise
     printer.end()
 
 
@@ -199,6 +203,14 @@ class _Printer:
             f"{result.msg_id}{delivery}"
         )
 
+    def print_counts(self) -> None:
+        """Print how many messages were sent, to stderr."""
+        click.echo(
+            f"sent {self.done:,}, refused {self.failed_count:,}, without an answer "
+            f"{self.unanswered:,}",
+            err=True,
+        )
+
     def end(self) -> None:
         """Print refusals; exit with a code unless all messages were sent."""
         for error, count in self.refused.most_common(3):
@@ -208,11 +220,7 @@ class _Printer:
                 _with_delay(failure, error)._replace(what=failure.what + times)
             )
         if self.is_interrupted:
-            click.echo(
-                f"sent {self.done:,}, refused {self.failed_count:,}, without an answer "
-                f"{self.unanswered:,}",
-                err=True,
-            )
+            self.print_counts()
             sys.exit(INTERRUPTED)
         if self.refused:
             sys.exit(FAILED)
@@ -233,8 +241,11 @@ def _parse_properties(pairs: tuple[str, ...]) -> dict[str, str]:
         name, equals, value = pair.partition("=")
         if not (name and equals):
             raise click.BadParameter(f"{pair}: write NAME=VALUE", param_hint="-p")
+        if not value:
+            text = f"{pair}: brokers drop a property without a value"
+            raise click.BadParameter(text, param_hint="-p")
         found[name] = value
-    return {name: value for name, value in found.items() if value}
+    return found
 
 
 def _split_keys(keys: tuple[str, ...]) -> tuple[str, ...]:
@@ -259,8 +270,7 @@ def _open_bodies(
         )
     try:
         if lines:
-            content = Path(str(path)).read_bytes()
-            split = [line for line in content.splitlines() if line]
+            split = _bodies_of(Path(str(path)).read_bytes().split(b"\n"))
             return split, len(split), None
         with open(str(path), "rb") as file:
             return [_read_body(file)], 1, None
@@ -283,7 +293,11 @@ def _read_lines(source: BinaryIO) -> Iterator[bytes | None]:
         *lines, rest = (rest + data).split(b"\n")
         if len(rest) > MAX_INPUT:
             raise RmqError(f"a body can have at most {MAX_INPUT:,} bytes")
-        yield from filter(None, (line.rstrip(b"\r") for line in lines))
+        yield from _bodies_of(lines)
         yield None
-    if rest:
-        yield rest
+    yield from _bodies_of([rest])
+
+
+def _bodies_of(lines: list[bytes]) -> list[bytes]:
+    """Return the bodies of lines: without a carriage return, and not the empty ones."""
+    return [body for line in lines if (body := line.rstrip(b"\r"))]

@@ -143,8 +143,8 @@ class Sender:
                 self._printer.is_interrupted = True
                 with anyio.move_on_after(INTERRUPTED_WAIT_S):
                     await self._wait_until(0)
-                self._printer.unanswered = len(self._tasks)
             finally:
+                self._printer.unanswered = len(self._tasks)
                 for each in self._tasks:
                     each.cancel()
             if self._failure is not None:

@@ -97,6 +97,7 @@ async def test_a_delay_that_this_broker_does_not_have(send):
         (["a b", "x"], 1, "a b is not a valid topic"),
         (["T", "x", "--delay", "soon"], 2, "soon is not a duration"),
         (["T", "x", "-p", "color"], 2, "color: write NAME=VALUE"),
+        (["T", "x", "-p", "color="], 2, "color=: brokers drop a property without"),
         (["T", "x", "-p", "DELAY=3"], 2, "the property DELAY is reserved"),
         (["T", "x", "--file", "y"], 2, "not both"),
         (["T", "--file", "/nowhere"], 1, "cannot read /nowhere: No such file"),
@@ -108,6 +109,19 @@ async def test_wrong_words(send, words, code, said):
     assert result.exit_code == code
     assert said in result.stderr
     assert result.stdout == ""
+
+
+@pytest.mark.parametrize(
+    "data", [b"a\rb\nc\n", b"a\x0bb\x0cc\x1cd\n", b"a\r\nb\r\n\r\n\nc", b"\xc2\x85\n"]
+)
+async def test_a_file_and_stdin_are_split_alike(send, tmp_path, data):
+    (tmp_path / "lines").write_bytes(data)
+    file = await send("T", "--lines", "--file", str(tmp_path / "lines"))
+    stdin = await send("T", "--lines", stdin=data)
+    counts = [len(each.stdout.splitlines()) for each in (file, stdin)]
+    assert (
+        counts == [len([each for each in data.split(b"\n") if each.strip(b"\r")])] * 2
+    )
 
 
 async def test_a_topic_that_brokers_do_not_make(command, tmp_path):
