@@ -4,10 +4,9 @@
 a tool imports only what it needs.
 """
 
-import importlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING as _TYPE_CHECKING
 
-if TYPE_CHECKING:
+if _TYPE_CHECKING:
     from rmq._fastpath.client.messages import Delivery as Delivery
     from rmq._fastpath.client.messages import ReceivedMessage as ReceivedMessage
     from rmq._fastpath.client.messages import SendResult as SendResult
@@ -18,14 +17,20 @@ if TYPE_CHECKING:
     from rmq.client.errors import ClientClosed as ClientClosed
     from rmq.client.errors import ClientError as ClientError
     from rmq.client.errors import ClientForked as ClientForked
+    from rmq.client.errors import NameServerUnreachable as NameServerUnreachable
+    from rmq.client.errors import NoBroker as NoBroker
     from rmq.client.errors import NoRoute as NoRoute
     from rmq.client.errors import NotAssigned as NotAssigned
+    from rmq.client.errors import NotAuthorized as NotAuthorized
+    from rmq.client.errors import OffsetRefused as OffsetRefused
+    from rmq.client.errors import Refused as Refused
     from rmq.client.errors import RequestTimeout as RequestTimeout
     from rmq.client.errors import SendFailed as SendFailed
     from rmq.client.errors import SendManyFailed as SendManyFailed
     from rmq.client.errors import SendRefused as SendRefused
     from rmq.client.errors import SendTimeout as SendTimeout
     from rmq.client.errors import SubscriptionRefused as SubscriptionRefused
+    from rmq.client.errors import TlsFailed as TlsFailed
     from rmq.client.errors import TransactionFailed as TransactionFailed
     from rmq.client.hooks import Hook as Hook
     from rmq.client.message import Message as Message
@@ -42,9 +47,10 @@ _MODULES = {
     "client": "Client",
     "consumer": "Consumer",
     "core.routes": "MessageQueue",
-    "errors": "ClientClosed ClientError ClientForked NoRoute NotAssigned "
-    "RequestTimeout SendFailed SendManyFailed SendRefused SendTimeout "
-    "SubscriptionRefused TransactionFailed",
+    "errors": "ClientClosed ClientError ClientForked NameServerUnreachable NoBroker "
+    "NoRoute NotAssigned NotAuthorized OffsetRefused Refused RequestTimeout SendFailed "
+    "SendManyFailed SendRefused SendTimeout SubscriptionRefused TlsFailed "
+    "TransactionFailed",
     "hooks": "Hook",
     "message": "Message",
     "message_trace": "MessageTrace",
@@ -67,14 +73,54 @@ _HOMES = {
     ),
 }
 
+__all__ = [
+    "Client",
+    "ClientClosed",
+    "ClientError",
+    "ClientForked",
+    "Consumer",
+    "Credentials",
+    "Delivery",
+    "FileOffsets",
+    "Hook",
+    "Message",
+    "MessageQueue",
+    "MessageTrace",
+    "NameServerUnreachable",
+    "NoBroker",
+    "NoRoute",
+    "NotAssigned",
+    "NotAuthorized",
+    "OffsetRefused",
+    "OpenTelemetry",
+    "Producer",
+    "ReceivedMessage",
+    "Refused",
+    "RequestTimeout",
+    "SendFailed",
+    "SendManyFailed",
+    "SendRefused",
+    "SendResult",
+    "SendStatus",
+    "SendTimeout",
+    "Sql",
+    "SubscriptionRefused",
+    "TlsFailed",
+    "Transaction",
+    "TransactionFailed",
+    "Trust",
+]
+
 
 def __getattr__(name: str) -> object:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value: object = getattr(importlib.import_module(_HOMES[name]), name)
+    from importlib import import_module
+
+    value: object = getattr(import_module(_HOMES[name]), name)
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOMES})
+    return sorted({*__all__, "__all__", "__doc__", "__name__", "blocking"})

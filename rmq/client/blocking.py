@@ -5,16 +5,18 @@
         for message in consumer:
             book(message.body)
 
-The asynchronous client does the work in the thread of the portal. Each method has the
-parameters and the docstring of its asynchronous twin.
+The asynchronous client does the work in the thread of the portal. Each class has the
+options, and each method the parameters and the docstring, of its asynchronous twin.
 Hooks run in the thread of the portal, with the context of the calling thread.
 """
 
 import asyncio
 import contextvars
+import inspect
 import threading
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial, wraps
 from types import TracebackType
 from typing import (
@@ -43,15 +45,15 @@ from rmq.client.core.allocate import Allocate
 from rmq.client.core.routes import MessageQueue
 from rmq.client.errors import ClientError
 from rmq.client.hooks import Hook
-from rmq.client.lifecycle import Lifecycle
+from rmq.client.lifecycle import LIFE, Lifecycle, PublicNames
 from rmq.client.message import Message
 from rmq.client.message_trace import MessageTrace as AsyncMessageTrace
 from rmq.client.offsets import OffsetStore
 from rmq.client.portal import get_portal
 from rmq.client.producer import Producer as AsyncProducer
 from rmq.client.rebalance import QueueCallback
-from rmq.client.subscription import Sql, Start
-from rmq.client.transaction import Checker
+from rmq.client.subscription import Sql, Start, Topics
+from rmq.client.transaction import Checker, Transaction
 from rmq.outgoing.identity import Trust
 from rmq.outgoing.signing import Credentials
 from rmq.protocol.topics import TRACE_TOPIC
@@ -66,10 +68,17 @@ With hooks it gets one, because they see each message when it is handed out.
 """
 
 
-class _Blocking:
+class _Blocking(PublicNames):
     """Opens and closes an object of the asynchronous client."""
 
     _inner: Lifecycle
+
+    def __repr__(self) -> str:
+        return f"{repr(self._inner)[:-1]}, for threads>"
+
+    def start(self) -> Self:
+        """Open it, as the begin of the block does; `close` ends it."""
+        return self.__enter__()
 
     def __enter__(self) -> Self:
         get_portal().call(self._inner.start)
@@ -86,6 +95,25 @@ class _Blocking:
     def close(self) -> None:
         """Close it, as the end of the block does."""
         self.__exit__(None, None, None)
+
+
+Kind = TypeVar("Kind", bound=type)
+
+
+def _twin_of(original: type[Lifecycle]) -> Callable[[Kind], Kind]:
+    """Give a class the options, the docstring and the public names of its twin."""
+
+    def decorate(found: Kind) -> Kind:
+        found.__signature__ = inspect.signature(original)  # type: ignore[attr-defined]
+        found.__doc__ = original.__doc__
+        found.public_names = (original.public_names - LIFE) | {"close", "start"}  # type: ignore[attr-defined]
+        for name, method in vars(found).items():
+            twin = getattr(original, name, None)
+            if not name.startswith("_") and callable(method) and twin is not None:
+                method.__doc__ = twin.__doc__
+        return found
+
+    return decorate
 
 
 def _inner_of(given: Any) -> Any:  # noqa: ANN401 - a client, a hook, or addresses
@@ -120,7 +148,8 @@ class ProducerOptions(TypedDict, total=False):
 
     group: str
     timeout_ms: int
-    attempts: int
+    attempt_timeout_ms: int
+    attempts: int | None
     linger_ms: float | None
     batch_bytes: int
     batch_messages: int
@@ -148,6 +177,7 @@ class ConsumerOptions(TypedDict, total=False):
     max_attempts: int | None
     consume_timeout_s: float
     commit_interval_s: float
+    start_timeout_s: float
     shutdown_timeout_s: float
     offsets: OffsetStore | None
     on_assigned: QueueCallback | None
@@ -157,8 +187,11 @@ class ConsumerOptions(TypedDict, total=False):
 _Enqueued = tuple[Message, dict[str, Any] | None, Delivery, contextvars.Context | None]
 
 
+@_twin_of(AsyncClient)
 class Client(_Blocking):
     """Connections, routes, heartbeats and hooks, as in `rmq.client.Client`."""
+
+    _inner: AsyncClient
 
     def __init__(
         self,
@@ -168,14 +201,39 @@ class Client(_Blocking):
         **options: Unpack[ClientOptions],
     ) -> None:
         inner = [_inner_of(each) for each in hooks]
-        self._inner: AsyncClient = AsyncClient(name_servers, hooks=inner, **options)
+        self._inner = AsyncClient(name_servers, hooks=inner, **options)
+
+    @property
+    def name_servers(self) -> tuple[str, ...]:
+        """The addresses of the name servers."""
+        return self._inner.name_servers
+
+    @property
+    def namespace(self) -> str:
+        """The tenant."""
+        return self._inner.namespace
+
+    @property
+    def client_id(self) -> str:
+        """The name of this client in its groups."""
+        return self._inner.client_id
+
+
+def _client_of(inner: AsyncClient) -> Client:
+    """Return an asynchronous client for threads."""
+    found = Client.__new__(Client)
+    found._inner = inner
+    return found
 
 
 _ClientLike = Client | AsyncClient | str | None
 
 
+@_twin_of(AsyncMessageTrace)
 class MessageTrace(_Blocking):
     """A hook for message traces, as `rmq.client.MessageTrace` is."""
+
+    _inner: AsyncMessageTrace
 
     def __init__(
         self,
@@ -184,11 +242,22 @@ class MessageTrace(_Blocking):
         topic: str = TRACE_TOPIC,
         flush_interval_s: float = 1.0,
     ) -> None:
-        self._inner: AsyncMessageTrace = AsyncMessageTrace(
+        self._inner = AsyncMessageTrace(
             _inner_of(client), topic=topic, flush_interval_s=flush_interval_s
         )
 
+    @property
+    def topic(self) -> str:
+        """The topic of the traces."""
+        return self._inner.topic
 
+    @property
+    def dropped(self) -> int:
+        """How many lines had no room."""
+        return self._inner.dropped
+
+
+@_twin_of(AsyncProducer)
 class Producer(_Blocking):
     """Sends messages, as `rmq.client.Producer` does."""
 
@@ -215,6 +284,33 @@ class Producer(_Blocking):
     request = _blocking_method(AsyncProducer.request)
     reply = _blocking_method(AsyncProducer.reply)
     recall = _blocking_method(AsyncProducer.recall)
+
+    @property
+    def client(self) -> Client:
+        """The client, shared or its own."""
+        return _client_of(self._inner.client)
+
+    @property
+    def group(self) -> str:
+        """The producer group."""
+        return self._inner.group
+
+    @property
+    def timeout_ms(self) -> int:
+        """How long all attempts of one send may take together."""
+        return self._inner.timeout_ms
+
+    @contextmanager
+    def transaction(self, message: Message) -> Iterator[Transaction]:
+        """Send a half message, as in `rmq.client.Producer`."""
+        block, call = self._inner.transaction(message), get_portal().call
+        transaction = call(block.__aenter__)
+        try:
+            yield transaction
+        except BaseException as error:
+            call(block.__aexit__, type(error), error, error.__traceback__)
+            raise
+        call(block.__aexit__, None, None, None)
 
     def enqueue(
         self,
@@ -353,6 +449,7 @@ class _Lease:
         get_portal().call(give_back, message, delay_s)
 
 
+@_twin_of(AsyncConsumer)
 class Consumer(_Blocking):
     """Receives messages, as `rmq.client.Consumer` does."""
 
@@ -362,13 +459,14 @@ class Consumer(_Blocking):
         self,
         client: _ClientLike,
         group: str,
-        topics: str | Mapping[str, str | Sql] | None = None,
+        topics: Topics = None,
         **options: Unpack[ConsumerOptions],
     ) -> None:
         self._inner = AsyncConsumer(_inner_of(client), group, topics, **options)
         self._here: deque[ReceivedMessage] = deque()
         self._consumed: list[ReceivedMessage] = []
-        self._last: ReceivedMessage | None = None
+        self._last: list[ReceivedMessage] = []
+        """The messages in the hands of the program."""
 
     queues = _blocking_method(AsyncConsumer.queues)
     fetch = _blocking_method(AsyncConsumer.fetch)
@@ -378,20 +476,56 @@ class Consumer(_Blocking):
     position = _blocking_method(AsyncConsumer.position)
     committed = _blocking_method(AsyncConsumer.committed)
 
+    @property
+    def client(self) -> Client:
+        """The client, shared or its own."""
+        return _client_of(self._inner.client)
+
+    @property
+    def group(self) -> str:
+        """The consumer group."""
+        return self._inner.group
+
+    @property
+    def ordered(self) -> bool:
+        """Whether it handles the messages of each queue one after another."""
+        return self._inner.ordered
+
     def __iter__(self) -> Iterator[ReceivedMessage]:
         return self
 
     def __next__(self) -> ReceivedMessage:
         """Return the next message; the one before counts as consumed."""
-        if self._last is not None:
-            self._consumed.append(self._last)
-            self._last = None
+        if self._last:
+            self._consumed += self._last
+            self._last = []
         if not self._here:
             get_portal().call(self._receive_more)
             if not self._here:
                 raise StopIteration
-        self._last = self._here.popleft()
-        return self._last
+        message = self._here.popleft()
+        self._last.append(message)
+        return message
+
+    def batches(
+        self, max_messages: int = 32, max_wait_ms: int = 0
+    ) -> Iterator[list[ReceivedMessage]]:
+        """Yield lists, as in `rmq.client.Consumer`."""
+        while True:
+            self._consumed += self._last
+            self._last = []
+            get_portal().call(self._receive_list, max_messages, max_wait_ms)
+            if not self._last:
+                return
+            yield [*self._last]
+
+    async def _receive_list(self, count: int, wait_ms: int) -> None:
+        """Acknowledge consumed messages; store the next ones in `_last`."""
+        self._ack_consumed()
+        if not self._here:
+            self._last = await self._inner.receive_list(count, wait_ms)
+        while self._here and len(self._last) < count:
+            self._last.append(self._here.popleft())
 
     async def _receive_more(self) -> None:
         """Acknowledge consumed messages; add the next ones to `_here`, none at the end.
@@ -457,6 +591,14 @@ class Consumer(_Blocking):
 
         get_portal().call(assign)
 
+    def assignment(self) -> list[MessageQueue]:
+        """Return our queues."""
+
+        async def assignment() -> list[MessageQueue]:
+            return self._inner.assignment()
+
+        return get_portal().call(assignment)
+
     def lag(self) -> dict[MessageQueue, int]:
         """Return, for each assigned queue, how many messages are not consumed."""
 
@@ -485,13 +627,10 @@ class Consumer(_Blocking):
 
     async def _finish(self, error: BaseException | None) -> None:
         """Acknowledge the iterator's messages; send the last back after an error."""
-        last, self._last = self._last, None
-        if last is not None and error is None:
-            self._consumed.append(last)
+        last, self._last = self._last, []
+        if error is None:
+            self._consumed += last
         self._ack_consumed()
-        if (
-            last is not None
-            and isinstance(error, Exception)
-            and not self._inner.ordered
-        ):
-            await last.nack()
+        if isinstance(error, Exception) and not self._inner.ordered:
+            for message in last:
+                await message.nack()

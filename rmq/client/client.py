@@ -2,6 +2,8 @@
 
 Known in Java as `MQClientInstance`. It fetches each route again every 30 s, and after a
 failure at most once a second. Heartbeats go to every broker of a known route.
+
+While a server is away, calls wait for it until their time-out.
 """
 
 import itertools
@@ -11,28 +13,51 @@ import time
 import weakref
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Final, Protocol
 
 import anyio
+import anyio.to_thread
 
 from rmq.client.core.routes import MessageQueue, Route, offered_route, route_of
-from rmq.client.errors import ClientClosed, ClientForked, NoRoute
+from rmq.client.errors import (
+    ClientClosed,
+    ClientError,
+    ClientForked,
+    NameServerUnreachable,
+    NoBroker,
+    NoRoute,
+    NotAuthorized,
+    Refused,
+    TlsFailed,
+    client_error_of,
+    refusal_of,
+)
 from rmq.client.hooks import Hook, Hooks
-from rmq.client.lifecycle import Lifecycle
+from rmq.client.lifecycle import LIFE, Lifecycle
 from rmq.client.namespaces import wrap
 from rmq.client.options import check_text
-from rmq.core.address import host_of, is_address
-from rmq.core.errors import ConfigError, PeerError, RmqError
+from rmq.client.shared_retries import SharedRetries
+from rmq.client.troubles import Troubles
+from rmq.core.address import Address, host_of, is_address
+from rmq.core.errors import (
+    ConfigError,
+    ConnectFailed,
+    PeerClosed,
+    PeerError,
+    RmqError,
+    TlsWanted,
+    WrongProtocol,
+)
 from rmq.core.logs import Foreign, SparseLog
 from rmq.outgoing.connection import Connection, steady_ms
 from rmq.outgoing.connections import CONNECT_TIMEOUT_MS, Connections
 from rmq.outgoing.event_loop import current_wires
-from rmq.outgoing.identity import ANY_NAME, Trust
-from rmq.outgoing.refused import AnswerRefused
+from rmq.outgoing.identity import ANY_NAME, Trust, offers_tls
 from rmq.outgoing.signing import Credentials, make_signer
 from rmq.outgoing.wire import Tls, Wires
 from rmq.protocol.bodies.heartbeat import ConsumerData, HeartbeatData, ProducerData
-from rmq.protocol.bodies.route import TopicRouteData
+from rmq.protocol.bodies.route import ClusterInfo, TopicRouteData
 from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.command import Command
 from rmq.protocol.headers.route import GetRouteInfoRequestHeader
@@ -45,6 +70,12 @@ logger.addFilter(SparseLog())
 NAMESRV_ADDR: Final = "NAMESRV_ADDR"
 REQUEST_TIMEOUT_MS: Final = 3_000
 ROUTE_PAUSE_MS: Final = 1_000
+LONGEST_PAUSE_MS: Final = 1_000
+"""Longest pause before the next attempt to connect to a server that is away."""
+
+PROBE_S: Final = 1.0
+"""How long a server may take for the TLS handshake that tells why it has closed."""
+
 MIN_TICK_MS: Final = 50
 """Deadlines are checked at most this often: one timer serves all calls."""
 
@@ -69,8 +100,11 @@ class Member(Protocol):
     def on_lost(self, address: str) -> None:
         """Handle the end of a connection."""
 
-    def on_refused(self, error: AnswerRefused) -> None:
-        """Handle the refusal of a heartbeat."""
+    is_accepted: bool
+    """Whether a broker has accepted a heartbeat with this member."""
+
+    def on_refused(self, error: RmqError) -> None:
+        """Handle the refusal of the first heartbeat."""
 
     async def on_request(
         self, connection: Connection, request: Command
@@ -79,7 +113,32 @@ class Member(Protocol):
 
 
 class Client(Lifecycle):
-    """See above; `name_servers` is `host:port;host:port`, or a list."""
+    """Connections, routes and heartbeats of several producers and consumers.
+
+    Args:
+        name_servers (str | Sequence[str] | None, default None): addresses of name
+            servers: "host:port;host:port", or a list of them. None reads the variable
+            NAMESRV_ADDR. The client uses the first one that answers.
+        client_id (str | None, default None): the name of this client in its groups. It
+            must differ from that of every other client. None makes one from the
+            address, the process id and the time.
+        tls (Trust | None, default None): the certificates for TLS to all servers. None
+            uses plain connections.
+        credentials (Credentials | None, default None): user and password, which sign
+            each request. None signs no request.
+        namespace (str, default ''): the tenant: a prefix of all topics and groups on
+            the wire. Programs do not see it.
+        hooks (Sequence[Hook], default ()): objects that see each send, each receive
+            and each handler, such as `OpenTelemetry()` and `MessageTrace`.
+        connect_timeout_ms (int, milliseconds, default 3000): how long one attempt to
+            connect may take, with its TLS handshake.
+        route_interval_s (float, seconds, default 30): pause between two reads of each
+            route. A shorter one finds new brokers and queues sooner.
+        heartbeat_interval_s (float, seconds, default 30): pause between two heartbeats
+            to each broker. Brokers forget a client after 120 s without one.
+    """
+
+    public_names = LIFE | {"client_id", "name_servers", "namespace"}
 
     def __init__(  # noqa: PLR0913 - options, all but one by name
         self,
@@ -107,7 +166,10 @@ class Client(Lifecycle):
             on_request=self._on_request,
             on_lost=self._on_lost,
             on_deadline=self._on_deadline,
+            longest_pause_ms=LONGEST_PAUSE_MS,
         )
+        self.troubles = Troubles()
+        self.retries = SharedRetries(self._spawn)
         self._connections.sign = make_signer(credentials) if credentials else None
         self.connections = self._connections.open
         self.is_open = False
@@ -120,12 +182,16 @@ class Client(Lifecycle):
         self._host = ""
         self._route_locks: dict[str, anyio.Lock] = {}
         self._route_tried_ms: dict[str, int] = {}
+        self._probed: set[str] = set()
         self._offered_topics: set[str] = set()
         self._preferred = 0
         self._next_tick_ms = 0
         self._tick: anyio.Event
         self._request_count = 0
         self._number = next(_numbers)
+
+    def __repr__(self) -> str:
+        return f"<Client of {';'.join(self.name_servers)}, {self._state}>"
 
     @property
     def client_id(self) -> str:
@@ -180,9 +246,29 @@ class Client(Lifecycle):
             return found
         self.check_open()
         greet = self._greet if is_broker else None
-        found = await self._connections.get(address, greet)
+        try:
+            found = await self._connections.get(address, greet)
+        except ConnectFailed as error:
+            if is_broker:
+                self.troubles.report(address, f"broker {address} is away", error)
+            raise
+        except PeerClosed as error:
+            raise await self._explain_end(address, error) from error
+        self.troubles.end(address, f"broker {address} is back")
         self._host = self._host or found.wire.local_address[0]
         return found
+
+    async def _explain_end(self, address: str, error: PeerClosed) -> PeerError:
+        """Return TlsWanted if a server has closed a plain connection and takes TLS."""
+        if self._tls is not None or isinstance(error, WrongProtocol):
+            return error
+        if address not in self._probed:
+            self._probed.add(address)
+            where = Address.parse(address)
+            if await anyio.to_thread.run_sync(offers_tls, where, PROBE_S):
+                self._probed.discard(address)
+                return TlsWanted(f"{address} wants TLS")
+        return error
 
     def _tls_to(self, address: str) -> Tls | None:
         tls = self._tls
@@ -200,7 +286,7 @@ class Client(Lifecycle):
     async def request_broker(
         self, queue: MessageQueue, command: Command, *, any_replica: bool = False
     ) -> Command:
-        """Return the answer of the master of a queue; NoRoute if it is offline.
+        """Return the answer of the master of a queue; NoBroker if it is offline.
 
         With `any_replica` a slave answers in place of a master that is offline.
         """
@@ -210,12 +296,12 @@ class Client(Lifecycle):
             address = route.any_of(queue.broker)
         if address is None:
             reason = f"the master of {queue.broker} is offline"
-            raise NoRoute(queue.topic, self.name_servers, reason)
+            raise NoBroker(queue.topic, self.name_servers, reason)
         return await self.request(address, command)
 
     def _on_lost(self, connection: Connection, reason: str) -> None:
         if self.is_open:
-            logger.info("lost %s: %s", connection.address, Foreign(reason))
+            logger.debug("lost %s: %s", connection.address, Foreign(reason))
         for member in self.members:
             member.on_lost(connection.address)
 
@@ -259,22 +345,62 @@ class Client(Lifecycle):
             try:
                 default = await self.route(DEFAULT_TOPIC)
             except NoRoute:
-                raise error from None
+                raise await self._explain_no_route(topic, error) from error.__cause__
             created = self.routes.get(topic)  # by another send
             if created is None:
                 self._offered_topics.add(topic)
                 return offered_route(topic, default)
             found = created
         if not found.writable:
-            raise NoRoute(topic, self.name_servers, "no broker accepts messages for it")
+            reason = "no broker accepts messages for it"
+            raise NoBroker(topic, self.name_servers, reason)
         return found
+
+    async def _explain_no_route(self, topic: str, error: NoRoute) -> NoRoute:
+        """Return an error that says whether any broker is registered."""
+        request = Command.request(RequestCode.GET_BROKER_CLUSTER_INFO)
+        try:
+            answer = await self.request_name_server(request)
+            if answer.code == ResponseCode.SUCCESS:
+                brokers = ClusterInfo.decode(answer.body).broker_addr_table
+                if not brokers:
+                    reason = "no broker is registered there"
+                    return NoBroker(topic, self.name_servers, reason)
+        except RmqError:  # it is away now
+            return error
+        error.is_unknown = answer.code != ResponseCode.NO_PERMISSION
+        return error
+
+    async def route_to_read(self, topic: str) -> Route:
+        """Return the route of a topic that exists."""
+        try:
+            return await self.route(topic)
+        except NoRoute as error:
+            raise await self._explain_no_route(topic, error) from error.__cause__
+
+    async def wait_for_route(
+        self, topic: str, timeout_ms: int, *, is_to_read: bool = False
+    ) -> Route:
+        """Return the route of a topic; while a server is away, try until the time-out.
+
+        Raises NoRoute, NameServerUnreachable, TlsFailed or NotAuthorized.
+        """
+        self.check_open()
+        look_up = self.route_to_read if is_to_read else self.route_to_send
+        deadline_ms = steady_ms() + timeout_ms
+        try:
+            return await self.retries.call(
+                (look_up, topic), partial(look_up, topic), deadline_ms
+            )
+        except TimeoutError as error:
+            raise NameServerUnreachable(self.name_servers, error) from error
 
     async def refresh(self, topic: str) -> None:
         """Fetch a route again, unless it was tried within the last second."""
         now_ms = steady_ms()
         if now_ms - self._route_tried_ms.get(topic, -ROUTE_PAUSE_MS) < ROUTE_PAUSE_MS:
             return
-        with suppress(NoRoute):
+        with suppress(ClientError):
             await self._fetch_route(topic)
 
     async def _fetch_route(self, topic: str) -> Route:
@@ -288,13 +414,17 @@ class Client(Lifecycle):
                 self._route_tried_ms.pop(topic, None)
                 if answer.code == ResponseCode.TOPIC_NOT_EXIST:
                     self.routes.pop(topic, None)
-                reason = f"{answer.code}: {(answer.remark or '').strip()}"
-                raise NoRoute(topic, self.name_servers, reason)
+                server = ";".join(self.name_servers)
+                refusal = refusal_of(server, answer.code, answer.remark)
+                if isinstance(refusal, NotAuthorized):
+                    raise refusal
+                reason = f"{answer.code}: {refusal.remark.strip()}"
+                raise NoRoute(topic, self.name_servers, reason) from refusal
             route = route_of(topic, TopicRouteData.decode(answer.body))
-        except (PeerError, RmqError) as error:
-            if isinstance(error, NoRoute):
-                raise
-            raise NoRoute(topic, self.name_servers, str(error)) from error
+        except ClientError:
+            raise
+        except RmqError as error:
+            raise NameServerUnreachable(self.name_servers, error) from error
         if route != self.routes.get(topic):
             self.routes[topic] = route
             self._offered_topics.discard(topic)
@@ -303,24 +433,36 @@ class Client(Lifecycle):
         return route
 
     async def request_name_server(self, request: Command) -> Command:
-        """Return the answer of the first name server that answers."""
-        failure: PeerError | None = None
+        """Return the answer of the first name server that answers.
+
+        Raises NameServerUnreachable or TlsFailed with the first failure as cause.
+        """
+        failure: RmqError | None = None
         for _ in self.name_servers:
             address = self.name_servers[self._preferred % len(self.name_servers)]
             try:
                 connection = await self.connect(address, is_broker=False)
-                return await connection.request(request, REQUEST_TIMEOUT_MS)
+                answer = await connection.request(request, REQUEST_TIMEOUT_MS)
+            except PeerClosed as error:
+                failure = failure or await self._explain_end(address, error)
             except PeerError as error:
-                failure = error
-                self._preferred += 1
-        assert failure is not None
-        raise failure
+                failure = failure or error
+            else:
+                self.troubles.end("name server", "a name server answers again")
+                return answer
+            self._preferred += 1
+        assert isinstance(failure, PeerError)
+        failure = client_error_of(failure)
+        if isinstance(failure, TlsFailed):
+            raise failure
+        self.troubles.report("name server", "no name server answers", failure)
+        raise NameServerUnreachable(self.name_servers, failure) from failure
 
     async def _refresh_routes(self) -> None:
         while True:
             await anyio.sleep(self._route_interval_s)
             for topic in {*self.routes, *self._offered_topics}:
-                with suppress(NoRoute):
+                with suppress(ClientError):
                     await self._fetch_route(topic)
 
     # -- heartbeats
@@ -358,7 +500,7 @@ class Client(Lifecycle):
             if connection is known:  # a new one has sent it
                 await self._greet(connection)
         except (PeerError, ClientClosed) as error:
-            logger.info("cannot send a heartbeat to %s: %s", address, Foreign(error))
+            logger.debug("cannot send a heartbeat to %s: %s", address, Foreign(error))
 
     async def _greet(self, connection: Connection) -> None:
         beat = HeartbeatData(
@@ -374,13 +516,20 @@ class Client(Lifecycle):
             request = Command.request(RequestCode.HEART_BEAT, body=beat.encode())
             answer = await connection.request(request, REQUEST_TIMEOUT_MS)
             if answer.code != ResponseCode.SUCCESS:
-                remark = answer.remark or ""
-                logger.warning(
-                    "%s refuses the heartbeat: %s", connection.address, Foreign(remark)
-                )
-                error = AnswerRefused(connection.address, answer.code, remark)
+                error = refusal_of(connection.address, answer.code, answer.remark)
+                self._report_refusal(connection.address, error)
+                for member in list(self.members):
+                    if not member.is_accepted:
+                        member.on_refused(error)
+            else:
+                what = f"broker {connection.address} accepts the heartbeat"
+                self.troubles.end(("heartbeat", connection.address), what)
                 for member in self.members:
-                    member.on_refused(error)
+                    member.is_accepted = True
+
+    def _report_refusal(self, address: str, error: Refused) -> None:
+        what = f"broker {address} refuses the heartbeat"
+        self.troubles.report(("heartbeat", address), what, error)
 
     async def _send_heartbeats_periodically(self) -> None:
         while True:

@@ -8,8 +8,7 @@ from typing import Final, Self, cast
 from rmq.client.client import Client, Member
 from rmq.client.errors import ClientClosed
 from rmq.client.lifecycle import Lifecycle
-from rmq.core.errors import PeerError
-from rmq.outgoing.refused import AnswerRefused
+from rmq.core.errors import PeerError, RmqError
 from rmq.protocol.bodies.heartbeat import ConsumerData, ProducerData
 from rmq.protocol.codes import RequestCode
 from rmq.protocol.command import Command
@@ -26,6 +25,7 @@ class ClientOwner(Lifecycle):
         self.client = client if isinstance(client, Client) else Client(client)
         self._owns_client = not isinstance(client, Client)
         self._is_open = False
+        self.is_accepted = False
 
     def _check_open(self) -> None:
         """Raise unless it is open in this process."""
@@ -90,7 +90,7 @@ class ClientOwner(Lifecycle):
     def on_lost(self, address: str) -> None:
         """Do nothing: sends try other brokers, pulls wait for this one."""
 
-    def on_refused(self, error: AnswerRefused) -> None:
+    def on_refused(self, error: RmqError) -> None:
         """Do nothing: the sends of a producer get their own answers."""
 
     def producer_data(self) -> ProducerData | None:

@@ -18,7 +18,7 @@ consumer, messages come again.
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final, Literal
 
 import anyio
@@ -29,20 +29,29 @@ from rmq.client.broker_requests import BrokerRequests
 from rmq.client.client import Client
 from rmq.client.core.allocate import STRATEGIES, Allocate
 from rmq.client.core.routes import MessageQueue, Route
-from rmq.client.errors import NoRoute
+from rmq.client.errors import is_lasting
 from rmq.client.group_offsets import GroupOffsets
 from rmq.client.handlers import Handler, HandlerPool, assigned_queue_of
 from rmq.client.iterators import BatchIterator, DeliveryIterator
+from rmq.client.lifecycle import LIFE
 from rmq.client.manual_assignment import ManualAssignment
 from rmq.client.namespaces import wrap
 from rmq.client.offsets import FileOffsets, OffsetStore, default_path
-from rmq.client.options import ConsumerGroup, FetchLimits, check_positive, check_text
+from rmq.client.options import (
+    ConsumerGroup,
+    FetchLimits,
+    check_group,
+    check_positive,
+    check_start,
+    check_text,
+    check_word,
+)
 from rmq.client.popper import Popper
 from rmq.client.puller import Puller
 from rmq.client.rebalance import QueueCallback, Rebalance
 from rmq.client.redelivery import Redelivery
-from rmq.client.subscription import Sql, Start, consumer_data, normalize_topics
-from rmq.core.errors import ConfigError, PeerError, RmqError
+from rmq.client.subscription import Start, Topics, consumer_data, normalize_topics
+from rmq.core.errors import ConfigError, RmqError
 from rmq.outgoing.connection import Connection
 from rmq.protocol.bodies.heartbeat import ConsumerData
 from rmq.protocol.command import Command
@@ -53,12 +62,68 @@ logger = logging.getLogger(__name__)
 CONCURRENT_ATTEMPTS: Final = 16
 """Java's limit of redeliveries; only for concurrent groups."""
 
+MODES: Final = ("auto", "pull", "pop")
 CLOSE_STEP_S: Final = 5.0
 """How long brokers may take for the commits, and for the goodbye, at the end."""
 
 
 class Consumer(ManualAssignment):
-    """See above. `client` is an open `Client`, or the addresses for a new one."""
+    """Receives messages, as a member of a group or from given queues.
+
+    `start` and `async with` wait for a name server and a route, while a server is away.
+    They raise what cannot get better: NotAuthorized, TlsFailed, NoRoute for a topic
+    that does not exist and that no send creates, SubscriptionRefused. A failure that a
+    broker reports later ends the iterators. While a broker is away, the consumer waits.
+
+    Args:
+        client (Client | str | None): an open `Client`, or the addresses of name servers
+            for a client of its own; None reads NAMESRV_ADDR.
+        group (str): the consumer group. Its members divide the messages.
+        topics (str | Iterable[str] | Mapping[str, str | Sql] | None, default None): a
+            topic, a list of topics, or topics with an expression each: tags such as
+            "a || b", or `Sql`. None is for `assign`.
+        ordered (bool, default False): handle the messages of each queue one after
+            another. The broker locks the queues of the member.
+        broadcast (bool, default False): each member gets all messages. The member has
+            the offsets, not the broker.
+        silent (bool, default False): only read the queues of `assign`: join no group,
+            and commit nothing.
+        start ('last' | 'first' | datetime, default 'last'): where a group without
+            committed offsets begins: after the last message, at the first one, or at a
+            time with its time zone.
+        strategy ('average' | 'circle' | Allocate, default 'average'): how members
+            divide the queues. All members of a group need the same strategy.
+        mode ('auto' | 'pull' | 'pop', default 'auto'): whether the group pulls its
+            queues or pops messages; with "auto" the broker decides.
+        invisible_s (float, seconds, default 60): how long a popped message is hidden
+            from other members before the consumer asks for more time.
+        fetch_messages (int, messages, default 256): most messages of one pull.
+        buffer_messages (int, messages, default 10000): most messages that are fetched
+            and not acknowledged. Then the consumer pulls no more.
+        buffer_bytes (int, bytes, default 67108864): most bytes of these messages.
+        max_attempts (int | None, default None): how often a message comes again before
+            it goes to the dead letters. None is 16, and no limit in ordered groups.
+        consume_timeout_s (float, seconds, default 900): how long a handler of `run` may
+            take. Then the consumer cancels it, and the message comes again.
+        commit_interval_s (float, seconds, default 5): pause between two commits of
+            offsets.
+        start_timeout_s (float, seconds, default 30): how long the start, and the
+            methods with queues, wait for a server that is away.
+        shutdown_timeout_s (float, seconds, default 10): how long handlers may take
+            after `stop` and at the end of the block.
+        offsets (OffsetStore | None, default None): where a broadcast group stores its
+            offsets. None is a file below `~/.rocketmq_offsets`, as in Java.
+        on_assigned (QueueCallback | None, default None): an async function that gets
+            the list of queues which this member has got.
+        on_revoked (QueueCallback | None, default None): an async function that gets
+            the list of queues which this member gives up, before their last commit.
+    """
+
+    public_names = LIFE | {
+        "assign", "assignment", "batches", "client", "commit", "committed",
+        "deliveries", "fetch", "group", "lag", "ordered", "pause", "position", "queues",
+        "resume", "run", "seek", "stop",
+    }  # fmt: skip
 
     _stopped: anyio.Event
     _has_ended: anyio.Event
@@ -67,7 +132,7 @@ class Consumer(ManualAssignment):
         self,
         client: Client | str | None,
         group: str,
-        topics: str | Mapping[str, str | Sql] | None = None,
+        topics: Topics = None,
         *,
         ordered: bool = False,
         broadcast: bool = False,
@@ -82,6 +147,7 @@ class Consumer(ManualAssignment):
         max_attempts: int | None = None,
         consume_timeout_s: float = 900,
         commit_interval_s: float = 5,
+        start_timeout_s: float = 30,
         shutdown_timeout_s: float = 10,
         offsets: OffsetStore | None = None,
         on_assigned: QueueCallback | None = None,
@@ -95,8 +161,14 @@ class Consumer(ManualAssignment):
             buffer_bytes=buffer_bytes,
             consume_timeout_s=consume_timeout_s,
             commit_interval_s=commit_interval_s,
+            start_timeout_s=start_timeout_s,
         )
         check_text("group", group)
+        check_group(group)
+        check_start(start)
+        check_word("mode", mode, MODES)
+        if isinstance(strategy, str):
+            check_word("strategy", strategy, tuple(STRATEGIES))
         self.group, self.ordered = group, ordered
         self._expressions = normalize_topics(topics)
         if silent and self._expressions:
@@ -116,6 +188,7 @@ class Consumer(ManualAssignment):
         self._consume_timeout_s = consume_timeout_s
         self._commit_interval_s = commit_interval_s
         self._shutdown_timeout_s = shutdown_timeout_s
+        self._start_timeout_ms = int(start_timeout_s * 1_000)
         self._redelivery = Redelivery(self.client, self._group)
         limits = FetchLimits(fetch_messages, buffer_messages, buffer_bytes)
         self.puller = Puller(self.client, limits, self._group, self._redelivery, self)
@@ -123,6 +196,11 @@ class Consumer(ManualAssignment):
         self._unplaced: Sequence[MessageQueue] = ()
         self._handlers: HandlerPool | None = None
         self._is_stopped = False
+
+    def __repr__(self) -> str:
+        names = ";".join(self.client.name_servers)
+        topics = ", ".join(map(repr, self._expressions)) or "given queues"
+        return f"<Consumer of group {self.group!r}, {topics} at {names}, {self._state}>"
 
     # -- life
 
@@ -151,6 +229,9 @@ class Consumer(ManualAssignment):
         )
         for topic, expression in self._expressions.items():
             self.rebalance.subscribe(topic, expression)
+        if self._expressions and not self._group.broadcast:
+            # heartbeats differ from those of other members without it
+            self.rebalance.subscribe(retry_topic(self.group))
         self._add_to_client()
         self._stopped = anyio.Event()
         self._is_open = True
@@ -178,18 +259,12 @@ class Consumer(ManualAssignment):
     async def _join_group(self) -> None:
         """Become a member of the group, and get our share of the queues."""
         for topic in self._expressions:
-            try:
-                await self.client.route_to_send(topic)
-            except NoRoute as error:
-                if isinstance(error.__cause__, PeerError):
-                    raise
-                logger.warning("%s; this consumer waits for it", error)
+            await self.client.wait_for_route(topic, self._start_timeout_ms)
         await self.client.send_heartbeats()
+        self._raise_failure()
         await self.rebalance.check_expressions()
-        if not self._group.broadcast:
-            self.rebalance.subscribe(retry_topic(self.group))
-            await self.client.send_heartbeats()
         await self.rebalance.run_once()
+        self._raise_failure()
         self._spawn(self.rebalance.run)
         self._spawn(self._commit_periodically)
         if self.rebalance.needs_locks:
@@ -302,7 +377,10 @@ class Consumer(ManualAssignment):
     def batches(self, max_messages: int = 32, max_wait_ms: int = 0) -> BatchIterator:
         """Yield lists; a list counts as consumed when the program asks for the next.
 
-        After its first message a list has `max_wait_ms` to fill.
+        Args:
+            max_messages (int, messages, default 32): most messages of a list.
+            max_wait_ms (int, milliseconds, default 0): how long a list may fill after
+                its first message.
         """
         self._check_open()
         return BatchIterator(self, max_messages, max_wait_ms)
@@ -310,12 +388,17 @@ class Consumer(ManualAssignment):
     async def next_list(self, count: int, wait_ms: int) -> list[ReceivedMessage]:
         """Return the next list, none at the end; the one before counts as consumed."""
         self.ack_last()
+        messages = await self.receive_list(count, wait_ms)
+        self._iterator.last = messages
+        return messages
+
+    async def receive_list(self, count: int, wait_ms: int) -> list[ReceivedMessage]:
+        """Return the next list, none at the end; nothing counts as consumed."""
         messages = await self.receive(count)
         if wait_ms and messages and not self.ordered:
             messages = await self._fill_list(messages, count, wait_ms)
         if not messages:
             self._raise_failure()
-        self._iterator.last = messages
         return messages
 
     async def _fill_list(
@@ -360,6 +443,12 @@ class Consumer(ManualAssignment):
         again later. After `stop` handlers have `shutdown_timeout_s` to finish. A
         cancellation reaches them at once; the next `run` or iterator gets their
         messages again.
+
+        Args:
+            handler (Handler): the function, async or plain.
+            concurrency (int, default 20): how many calls may run at one time.
+            batch (int, messages, default 1): above 1 the function gets lists of up to
+                so many messages.
         """
         self._check_open()
         if self.client.is_watched:
@@ -408,7 +497,9 @@ class Consumer(ManualAssignment):
             self.rebalance.trigger()
 
     def on_refused(self, error: RmqError) -> None:
-        """Do nothing: the consumer waits until the broker accepts."""
+        """End with an error that lasts; else wait until the broker accepts."""
+        if is_lasting(error):
+            self.puller.fail(error)
 
     def on_unreachable(self, error: BaseException) -> None:
         """Do nothing: the puller connects again."""

@@ -4,13 +4,32 @@ Calls to one address also raise `PeerError` and its kinds from `rmq.core.errors`
 """
 
 import os
+import re
 from collections.abc import Sequence
-from typing import Self
+from typing import Final, Self
 
 from rmq._fastpath.client.messages import SendResult
 from rmq.client.core.routes import MessageQueue
-from rmq.core.errors import RmqError
+from rmq.core.errors import (
+    CertificateWanted,
+    NotTrusted,
+    PeerError,
+    RmqError,
+    TlsNotOffered,
+    TlsWanted,
+    WrongProtocol,
+)
+from rmq.outgoing.refused import AnswerRefused
 from rmq.protocol.codes import ResponseCode
+
+_NOT_AUTHORIZED: Final = re.compile(
+    r"username cannot be null|check signature failed|authorization failed"
+    r"|User:\S+ (is not found|not found|is disabled|has no permission)|AclException",
+    re.IGNORECASE,
+)
+"""Remarks for the user of a request; other refusals have the same code."""
+
+_TLS_ERRORS: Final = (NotTrusted, TlsNotOffered, TlsWanted, CertificateWanted)
 
 
 class ClientError(RmqError):
@@ -31,15 +50,56 @@ class ClientForked(ClientError):
         )
 
 
-class NoRoute(ClientError):
-    """No name server knows the topic, or no broker of it is online."""
+class NameServerUnreachable(ClientError):
+    """No name server has answered; `__cause__` is the first failure."""
 
-    def __init__(self, topic: str, name_servers: Sequence[str], reason: str) -> None:
+    def __init__(self, name_servers: Sequence[str], reason: object) -> None:
+        names = ";".join(name_servers)
+        super().__init__(f"no name server of {names} answers: {reason}")
+        self.name_servers = tuple(name_servers)
+
+
+class TlsFailed(ClientError):
+    """TLS cannot be used: a certificate is refused, or only one side wants TLS."""
+
+
+class NoRoute(ClientError):
+    """The name servers know no queue of a topic, or no broker of it is online.
+
+    `is_unknown`: brokers are online, the topic does not exist, and no send creates it.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        name_servers: Sequence[str],
+        reason: str,
+        *,
+        is_unknown: bool = False,
+    ) -> None:
         super().__init__(
             f"no name server of {';'.join(name_servers)} knows topic {topic} "
             f"({reason}): create it, or allow autoCreateTopicEnable"
         )
         self.topic = topic
+        self.is_unknown = is_unknown
+
+
+class NoBroker(NoRoute):
+    """A topic has no route because no broker of it is registered or takes messages."""
+
+    def __init__(self, topic: str, name_servers: Sequence[str], reason: str) -> None:
+        super().__init__(topic, name_servers, reason)
+        names = ";".join(name_servers)
+        self.args = (f"topic {topic} has no route by name server {names}: {reason}",)
+
+
+class Refused(ClientError, AnswerRefused):
+    """A server has refused a request; `address`, `code` and `remark` are the answer."""
+
+
+class NotAuthorized(Refused):
+    """The user, the password or a right is missing or wrong."""
 
 
 class NotAssigned(ClientError):
@@ -50,17 +110,21 @@ class NotAssigned(ClientError):
         self.queue = queue
 
 
-class SubscriptionRefused(ClientError):
+class SubscriptionRefused(Refused):
     """A broker refuses the expression of a subscription."""
 
-    def __init__(self, expression: str, remark: str) -> None:
-        super().__init__(f"the subscription {expression!r} is refused: {remark}")
+    def __init__(self, expression: str, address: str, code: int, remark: str) -> None:
+        super().__init__(address, code, remark)
+        self.args = (f"the subscription {expression!r} is refused: {remark.strip()}",)
         self.expression = expression
-        self.remark = remark
 
 
-class OffsetRefused(ClientError):
+class OffsetRefused(Refused):
     """A broker refuses to return or to commit an offset."""
+
+    def __init__(self, action: str, address: str, code: int, remark: str) -> None:
+        super().__init__(address, code, remark)
+        self.args = (f"{action} is refused by {address}: {code}: {remark.strip()}",)
 
 
 class TransactionFailed(ClientError):
@@ -77,33 +141,29 @@ class SendFailed(ClientError):
     def __init__(
         self, text: str, topic: str, queue: MessageQueue | None, attempts: int
     ) -> None:
-        super().__init__(text)
+        RmqError.__init__(self, text)  # a refusal has another base, too
         self.topic = topic
         self.queue = queue
         self.attempts = attempts
         self.may_be_stored = False
 
 
-class SendRefused(SendFailed):
+class SendRefused(SendFailed, Refused):
     """The broker refused it; only an earlier attempt may have stored it."""
 
     def __init__(
         self, queue: MessageQueue, address: str, attempts: int, code: int, remark: str
     ) -> None:
-        try:
-            name = ResponseCode(code).name
-        except ValueError:
-            name = "unknown"
-        super().__init__(
+        Refused.__init__(self, address, code, remark)
+        text = (
             f"{queue.broker} ({address}) refused a message for {queue.topic}: "
-            f"{code} {name}: {remark.strip()}",
-            queue.topic,
-            queue,
-            attempts,
+            f"{code} {self.name}: {remark.strip()}"
         )
-        self.address = address
-        self.code = code
-        self.remark = remark
+        SendFailed.__init__(self, text, queue.topic, queue, attempts)
+
+
+class SendNotAuthorized(SendRefused, NotAuthorized):
+    """The broker refused a message for the user, the password or a right."""
 
 
 class SendTimeout(SendFailed):
@@ -135,3 +195,36 @@ class SendManyFailed(ClientError, ExceptionGroup[ClientError]):
     ) -> "SendManyFailed":
         """Return a group of some of the failures, as `except*` does."""
         return SendManyFailed(errors, self.results)
+
+
+def refusal_of(address: str, code: int, remark: str | None) -> Refused:
+    """Return the error for the answer of a server."""
+    kind = NotAuthorized if is_about_user(code, remark) else Refused
+    return kind(address, code, remark or "")
+
+
+def is_about_user(code: int, remark: str | None) -> bool:
+    """Whether an answer refuses the user of the request, and not the request."""
+    codes = ResponseCode.NO_PERMISSION, ResponseCode.SYSTEM_ERROR
+    return code in codes and _NOT_AUTHORIZED.search(remark or "") is not None
+
+
+def is_lasting(error: BaseException) -> bool:
+    """Whether a repetition of the call cannot succeed."""
+    if isinstance(error, NameServerUnreachable):
+        cause = error.__cause__
+        is_away = isinstance(cause, PeerError) and not isinstance(cause, WrongProtocol)
+        return isinstance(cause, RmqError) and not is_away
+    if isinstance(error, Refused):
+        return is_about_user(error.code, error.remark)
+    return isinstance(error, (*_TLS_ERRORS, TlsFailed, ClientClosed))
+
+
+def client_error_of(error: PeerError) -> RmqError:
+    """Return TlsFailed for a failure of TLS, else the error itself."""
+    if not isinstance(error, _TLS_ERRORS):
+        return error
+    remedy = "use tls=Trust(ca=...)" if isinstance(error, TlsWanted) else "see Trust"
+    failed = TlsFailed(f"{error}: {remedy}")
+    failed.__cause__ = error
+    return failed

@@ -70,12 +70,27 @@ class GroupOffsets:
     async def try_find_start(self, queue: MessageQueue) -> int | None:
         """Return where a queue starts; None if a broker cannot answer now."""
         try:
-            return await self.find_start(queue)
+            found = await self.find_start(queue)
         except RmqError as error:
-            logger.info("cannot start %s yet: %s", queue, Foreign(error))
-            if isinstance(error, OffsetRefused):
-                self._on_refused(error)
+            self._report("start", queue, error)
             return None
+        self._report_end("start", queue)
+        return found
+
+    def _report(self, action: str, queue: MessageQueue, error: RmqError) -> None:
+        """Report a failure that a later attempt may repair."""
+        if not isinstance(error, OffsetRefused):
+            logger.debug("%s: %s: %s", queue, action, Foreign(error))
+            return
+        key = action, self._group.name, queue.broker, queue.topic
+        what = f"broker {queue.broker} refuses offsets of {queue.topic}"
+        self._client.troubles.report(key, what, error)
+        self._on_refused(error)
+
+    def _report_end(self, action: str, queue: MessageQueue) -> None:
+        key = action, self._group.name, queue.broker, queue.topic
+        what = f"broker {queue.broker} accepts offsets of {queue.topic}"
+        self._client.troubles.end(key, what)
 
     async def find_start(self, queue: MessageQueue) -> int:
         """Return the committed offset of a queue, else that of the option `start`."""
@@ -195,13 +210,9 @@ class GroupOffsets:
         try:
             await self._commit_queue(queue, oneway=oneway)
         except RmqError as error:
-            logger.info(
-                "offset commit for %s failed, will retry: %s",
-                queue.queue,
-                Foreign(error),
-            )
-            if isinstance(error, OffsetRefused):
-                self._on_refused(error)
+            self._report("commit", queue.queue, error)
+        else:
+            self._report_end("commit", queue.queue)
 
     async def _commit_queue(self, queue: AssignedQueue, *, oneway: bool) -> None:
         offset = queue.state.commit_offset
@@ -223,16 +234,16 @@ class GroupOffsets:
             answer = await self._client.request_broker(queue.queue, request)
             if answer.code != ResponseCode.SUCCESS:
                 raise OffsetRefused(
-                    f"{queue.queue}: the broker refuses to commit offset {offset}: "
-                    f"{answer.code}: {answer.remark}"
+                    f"{queue.queue}: the commit of offset {offset}",
+                    queue.queue.broker,
+                    answer.code,
+                    answer.remark or "",
                 )
         queue.record_commit(offset)
 
 
 def _parse_offset(queue: MessageQueue, answer: Command) -> int:
     if answer.code != ResponseCode.SUCCESS:
-        remark = (answer.remark or "").strip()
-        raise OffsetRefused(
-            f"{queue}: the broker refuses to return an offset: {answer.code}: {remark}"
-        )
+        action, remark = f"{queue}: a read of an offset", answer.remark or ""
+        raise OffsetRefused(action, queue.broker, answer.code, remark)
     return int(answer.ext_fields["offset"])

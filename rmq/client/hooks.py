@@ -113,7 +113,7 @@ class WatchedSend:
         delivery.add_done_callback(self._end_delivery)
 
     def _end_delivery(self, delivery: Delivery) -> None:
-        error = delivery.error()
+        error = delivery.exception()
         self.end([delivery.result()] if error is None else error)
 
     def end(self, outcome: Outcome) -> None:

@@ -11,7 +11,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 import anyio
 import anyio.abc
@@ -25,8 +25,23 @@ if TYPE_CHECKING:
 _Start = tuple[Callable[..., Coroutine[Any, Any, Any]], tuple[object, ...]]
 
 
-class Lifecycle(ABC):
+class PublicNames:
+    """Shows only `public_names` in `dir` and completion: other modules use the rest."""
+
+    public_names: ClassVar[frozenset[str]] = frozenset()
+
+    def __dir__(self) -> list[str]:
+        inherited = (each for each in super().__dir__() if each.startswith("__"))
+        return sorted({*inherited, *self.public_names})
+
+
+LIFE: Final = frozenset({"aclose", "serve", "start"})
+
+
+class Lifecycle(PublicNames, ABC):
     """Base of `Client`, `Producer` and `Consumer`; each opens once."""
+
+    public_names = LIFE
 
     def __init__(self) -> None:
         self._tasks: anyio.abc.TaskGroup | None = None
@@ -103,6 +118,13 @@ class Lifecycle(ABC):
             else:
                 await self._tasks.__aexit__(None, None, None)
         return False
+
+    @property
+    def _state(self) -> str:
+        """The state for `repr`."""
+        if self._is_entered and self._tasks is not None:
+            return "closed" if self._tasks.cancel_scope.cancel_called else "open"
+        return "not open"
 
     async def serve(
         self, *, task_status: anyio.abc.TaskStatus[Self] = anyio.TASK_STATUS_IGNORED

@@ -5,7 +5,9 @@ without topics. The others work for the queues that a group divides as well.
 """
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import TypeVar
 
 import anyio
 
@@ -15,9 +17,13 @@ from rmq.client.client_owner import ClientOwner
 from rmq.client.core.routes import MessageQueue
 from rmq.client.errors import ClientClosed, NotAssigned
 from rmq.client.group_offsets import GroupOffsets, Position
+from rmq.client.options import check_position
 from rmq.client.puller import Puller
 from rmq.client.rebalance import Rebalance
 from rmq.client.subscription import Sql
+from rmq.outgoing.connection import steady_ms
+
+T = TypeVar("T")
 
 
 class ManualAssignment(ClientOwner):
@@ -28,6 +34,7 @@ class ManualAssignment(ClientOwner):
     _offsets: GroupOffsets
     _expressions: dict[str, str | Sql]
     _silent: bool
+    _start_timeout_ms: int
     _unplaced: Sequence[MessageQueue]
 
     @abstractmethod
@@ -43,17 +50,32 @@ class ManualAssignment(ClientOwner):
             raise self.puller.failure
 
     async def queues(self, topic: str) -> list[MessageQueue]:
-        """Return the queues of a topic that can be read."""
+        """Return the queues of a topic that can be read.
+
+        Args:
+            topic (str): the topic.
+        """
         self._check_open()
-        return list((await self.client.route(topic)).readable)
+        timeout_ms = self._start_timeout_ms
+        route = await self.client.wait_for_route(topic, timeout_ms, is_to_read=True)
+        return list(route.readable)
+
+    async def _repeat(self, key: object, call: Callable[[], Awaitable[T]]) -> T:
+        """Return what a call returns; try it again while its broker is away."""
+        deadline_ms = steady_ms() + self._start_timeout_ms
+        return await self.client.retries.call((id(self), key), call, deadline_ms)
 
     def assign(
         self, queues: Sequence[MessageQueue], expression: str | Sql = "*"
     ) -> None:
         """Consume these queues, and no others; only without `topics`.
 
-        They start at the committed offset of the group, or at `start`; see `seek`. The
-        expression applies to topics that are new here.
+        They start at the committed offset of the group, or at `start`; see `seek`.
+
+        Args:
+            queues (Sequence[MessageQueue]): the queues, as from `queues`.
+            expression (str | Sql, default '*'): tags or `Sql`, for topics that are new
+                here.
         """
         self._check_open()
         if self._expressions:
@@ -75,7 +97,8 @@ class ManualAssignment(ClientOwner):
             await self.client.send_heartbeats()
         for queue in unknown:
             if queue not in self.puller.queues:
-                offset = await self._offsets.find_start(queue)
+                find = partial(self._offsets.find_start, queue)
+                offset = await self._repeat(("start", queue), find)
                 self.puller.pull(self.rebalance.assign(queue, offset))
 
     async def fetch(
@@ -84,6 +107,10 @@ class ManualAssignment(ClientOwner):
         """Return messages as soon as there is one; none after the timeout.
 
         They count as consumed; after `commit` the group continues after them.
+
+        Args:
+            max_messages (int, messages, default 256): most messages of the list.
+            timeout_s (float, seconds, default 5.0): how long it waits for the first.
         """
         self._check_open()
         await self._start_assigned()
@@ -106,36 +133,61 @@ class ManualAssignment(ClientOwner):
         return found
 
     async def seek(self, queue: MessageQueue, to: Position) -> None:
-        """Continue at an offset, at a time, at the first message or after the last."""
+        """Continue at an offset, at a time, at the first message or after the last.
+
+        Args:
+            queue (MessageQueue): an assigned queue.
+            to (int | datetime | 'last' | 'first'): an offset, a time with its time
+                zone, or an end of the queue.
+        """
         if queue in self._unplaced and queue not in self.puller.queues:
             self._unplaced = [each for each in self._unplaced if each != queue]
             await self.client.send_heartbeats()
             found = self.rebalance.assign(queue, 0)
         else:
             found = await self._find_assigned(queue)
-        self.puller.seek(found, await self._offsets.resolve_position(queue, to))
+        check_position(to)
+        resolve = partial(self._offsets.resolve_position, queue, to)
+        self.puller.seek(found, await self._repeat(("seek", queue, to), resolve))
         self.puller.pull(found)
 
     async def pause(self, queues: Sequence[MessageQueue]) -> None:
-        """Fetch no more messages of some queues; those that are here still come."""
+        """Fetch no more messages of some queues; those that are here still come.
+
+        Args:
+            queues (Sequence[MessageQueue]): assigned queues.
+        """
         for queue in queues:
             (await self._find_assigned(queue)).pause()
 
     async def resume(self, queues: Sequence[MessageQueue]) -> None:
-        """Fetch messages of some queues again."""
+        """Fetch messages of some queues again.
+
+        Args:
+            queues (Sequence[MessageQueue]): queues that are paused.
+        """
         for queue in queues:
             found = await self._find_assigned(queue)
             found.resume()
             self.puller.pull(found)
 
     async def position(self, queue: MessageQueue) -> int:
-        """Return the offset that `commit` would commit."""
+        """Return the offset that `commit` would commit.
+
+        Args:
+            queue (MessageQueue): an assigned queue.
+        """
         return (await self._find_assigned(queue)).state.commit_offset
 
     async def committed(self, queue: MessageQueue) -> int | None:
-        """Return the committed offset of the group; None for a new group."""
+        """Return the committed offset of the group; None for a new group.
+
+        Args:
+            queue (MessageQueue): any queue.
+        """
         self._check_open()
-        return await self._offsets.fetch_committed(queue, is_exact=True)
+        fetch = partial(self._offsets.fetch_committed, queue, is_exact=True)
+        return await self._repeat(("committed", queue), fetch)
 
     async def commit(self) -> None:
         """Commit the offset of the first unacknowledged message of each queue."""

@@ -35,8 +35,16 @@ RESERVED: Final = (
 class Message(msgspec.Struct, gc=False, frozen=True):
     """A message to send; ValueError if a field is invalid.
 
-    `keys` are for look-ups. With `wait_stored` false the broker answers before the
-    message is on its disk, whatever its flush mode is.
+    Args:
+        topic (str): the topic: letters, digits, "%", "|", "-" and "_", at most 127.
+        body (bytes): the content; brokers refuse an empty one.
+        tags (str, default ''): a word by which consumers can filter.
+        keys (Sequence[str], default ()): words by which tools find the message. The
+            option `key` of `send` is another thing: it keeps an order.
+        properties (Mapping[str, str] | None, default None): texts by name, which
+            travel with the message.
+        wait_stored (bool, default True): with False the broker answers before the
+            message is on its disk, whatever its flush mode is.
     """
 
     topic: str
@@ -48,16 +56,24 @@ class Message(msgspec.Struct, gc=False, frozen=True):
 
     def __post_init__(self) -> None:
         """Check the fields that the broker would refuse, or change silently."""
-        if type(self.body) is not bytes:
-            text = (
-                f"the body of a message is bytes, not {type(self.body).__name__}: "
-                "encode a text with .encode()"
-            )
-            raise ValueError(text)
+        if type(self.body) is not bytes or not self.body or not self.topic:
+            raise ValueError(_describe_fault(self.topic, self.body))
         if self.keys:
             _check_keys(self.keys)
         if self.properties:
             _check_properties(self.properties)
+
+
+def _describe_fault(topic: object, body: object) -> str:
+    """Return what is wrong with a topic or a body."""
+    if not topic:
+        return f"the topic of a message is {topic!r}: give it a name"
+    if isinstance(body, bytes):
+        return "the body of a message is empty: brokers refuse it"
+    return (
+        f"the body of a message is bytes, not {type(body).__name__}: "
+        "encode a text with .encode()"
+    )
 
 
 def _check_keys(keys: Sequence[str]) -> None:
@@ -65,12 +81,17 @@ def _check_keys(keys: Sequence[str]) -> None:
         text = f"keys is a list of keys, not the text {keys!r}"
         raise ValueError(text)  # noqa: TRY004 - as above
     for key in keys:
+        if not isinstance(key, str):
+            raise ValueError(f"the key {key!r} is not a text")  # noqa: TRY004 - as above
         if not key or key.split() != [key]:
             raise ValueError(f"the key {key!r} is empty or has a blank in it")
 
 
 def _check_properties(properties: Mapping[str, str]) -> None:
     for name, value in properties.items():
+        if not isinstance(name, str) or not isinstance(value, str):
+            text = f"the property {name!r} is {value!r}: both must be texts"
+            raise ValueError(text)  # noqa: TRY004 - as above
         if name in RESERVED:
             raise ValueError(f"the property {name} is reserved for brokers and clients")
         if not name or not value:

@@ -28,7 +28,7 @@ from rmq._fastpath.client.messages import ReceivedMessage, SendResult, SendStatu
 from rmq.client.client import Client
 from rmq.client.errors import ClientError
 from rmq.client.hooks import AfterSend, Outcome
-from rmq.client.lifecycle import Lifecycle
+from rmq.client.lifecycle import LIFE, Lifecycle
 from rmq.client.message import Message
 from rmq.client.producer import Producer
 from rmq.core.errors import PeerError
@@ -67,10 +67,17 @@ class TraceLine(NamedTuple):
 
 
 class MessageTrace(Lifecycle):
-    """See above; open it before the client that has it as a hook.
+    """A hook that writes traces; open it before the client that has it as a hook.
 
-    `client` is an open `Client` without this hook, or what `Client` takes as addresses.
+    Args:
+        client (Client | str | None, default None): an open `Client` without this hook,
+            or the addresses of name servers; None reads NAMESRV_ADDR.
+        topic (str, default 'RMQ_SYS_TRACE_TOPIC'): the topic of the traces.
+        flush_interval_s (float, seconds, default 1.0): how long lines wait for others,
+            with which they leave in one message.
     """
+
+    public_names = LIFE | {"dropped", "topic"}
 
     def __init__(
         self,

@@ -50,7 +50,11 @@ class _Table(Body, kw_only=True):
 
 
 class FileOffsets:
-    """Offsets in a file, which is replaced as a whole; `LocalFileOffsetStore`."""
+    """Offsets in a file, which is replaced as a whole; `LocalFileOffsetStore`.
+
+    Args:
+        path (str | PathLike[str]): the file. Its folder is made if it is missing.
+    """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)

@@ -96,6 +96,9 @@ class Packer:
         given = [each for each in (delay, deliver_at, delay_level) if each is not None]
         if not given:
             return None
+        _check_type("delay", delay, timedelta)
+        _check_type("deliver_at", deliver_at, datetime)
+        _check_type("delay_level", delay_level, int)
         if len(given) > 1:
             raise ValueError("give one of delay, deliver_at and delay_level")
         if delay_level is not None:
@@ -121,3 +124,8 @@ def _check_texts(message: Message) -> None:
     for name, value in (message.properties or {}).items():
         check_text("properties", name)
         check_text(f"property {name}", value)
+
+
+def _check_type(name: str, value: object, kind: type) -> None:
+    if value is not None and not isinstance(value, kind):
+        raise ValueError(f"{name} {value!r} is not a {kind.__name__}")

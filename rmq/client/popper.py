@@ -51,6 +51,14 @@ DELAYS_S: Final = (
 )  # fmt: skip
 """Delays of a message after its first failure, its second …; Java's `popDelayLevel`."""
 
+_SERVED: Final = frozenset(
+    {
+        ResponseCode.SUCCESS,
+        ResponseCode.POLLING_TIMEOUT,
+        ResponseCode.PULL_NOT_FOUND,
+        ResponseCode.POLLING_FULL,
+    }
+)
 CLOSE_STEP_S: Final = 5.0
 RETURN_MS: Final = 1_000
 """Delay of messages that are given back at the end.
@@ -141,7 +149,7 @@ class Popper:
                     return None
                 shares = QueryAssignmentResponseBody.decode(answer.body)
             except RmqError as error:
-                logger.info(
+                logger.debug(
                     "cannot query the assignment of group %s: %s",
                     self._group.name,
                     Foreign(error),
@@ -168,6 +176,8 @@ class Popper:
         The messages of a revoked queue are consumed, too.
         """
         popped.is_pulling = False
+        if answer.code in _SERVED:
+            self._puller.record_service(popped)
         if answer.code == ResponseCode.SUCCESS:
             try:
                 self._add_popped(popped, answer)

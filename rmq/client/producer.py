@@ -24,22 +24,23 @@ from rmq._fastpath.client.sending import PendingDeliveries, SendBudget, send_pac
 from rmq.client.batch_sender import BatchSender, all_sent
 from rmq.client.client import Client
 from rmq.client.client_owner import ClientOwner
-from rmq.client.compression import Compression
+from rmq.client.compression import FLAGS, Compression
 from rmq.client.core.batches import MAX_BATCH_BYTES, BatchLimits
 from rmq.client.core.routes import MessageQueue, Route
 from rmq.client.errors import ClientError, SendFailed, SendManyFailed
 from rmq.client.keyed_sender import KeyedSender
+from rmq.client.lifecycle import LIFE
 from rmq.client.lingering import LingeringBatches
 from rmq.client.message import Message
 from rmq.client.namespaces import wrap
-from rmq.client.options import check_positive, check_text
+from rmq.client.options import check_group, check_positive, check_text, check_word
 from rmq.client.packing import MAX_MESSAGE_BYTES, Packer
 from rmq.client.request_reply import RequestReply
-from rmq.client.route_waiters import RouteWaiters
+from rmq.client.route_waiters import RouteWaiters, Waiting
 from rmq.client.sender import Sender
 from rmq.client.transaction import Checker, Transaction, Transactions
-from rmq.core.errors import PeerError
-from rmq.outgoing.connection import Connection, date_ms
+from rmq.core.errors import PeerClosed, PeerError
+from rmq.outgoing.connection import Connection, date_ms, steady_ms
 from rmq.protocol.bodies.heartbeat import ProducerData
 from rmq.protocol.command import Command
 
@@ -51,15 +52,55 @@ SETTLE_INTERVAL_S: Final = 0.005
 
 
 class Producer(ClientOwner):
-    """See above. `client` is an open `Client`, or what `Client` takes as addresses."""
+    """Sends messages.
+
+    A send is tried again until its time-out, while a broker restarts, while another
+    one becomes master, and while no name server answers. A repetition has the same
+    `msg_id`. After a lost answer a broker may have stored a message twice.
+
+    Args:
+        client (Client | str | None, default None): an open `Client`, or the addresses
+            of name servers for a client of its own; None reads NAMESRV_ADDR.
+        group (str, default 'rmq-python'): the producer group. Brokers send checks of
+            transactions to the producers of the group.
+        timeout_ms (int, milliseconds, default 30000): how long all attempts of one
+            send may take together, look-up of the route included.
+        attempt_timeout_ms (int, milliseconds, default 10000): how long a broker may
+            take to answer one attempt. Then the producer tries another broker.
+        attempts (int | None, default None): the largest number of attempts of one send.
+            None sets no limit besides `timeout_ms`.
+        linger_ms (float | None, milliseconds, default None): how long messages of a
+            topic wait for others, with which they leave as a batch. None sends each
+            message at once.
+        batch_bytes (int, bytes, default 1048576): the largest batch; at most 4 MiB.
+        batch_messages (int, messages, default 1000): most messages of a batch.
+        max_pending (int, messages, default 10000): most messages that are sent and not
+            answered. Then `send` and `enqueue` wait for room.
+        max_pending_bytes (int, bytes, default 67108864): most bytes of these messages.
+        max_message_bytes (int, bytes, default 4194304): the largest body. A larger one
+            raises ValueError. Brokers have the limit `maxMessageSize`.
+        compress_over (int | None, bytes, default 4096): the producer compresses bodies
+            that are larger. None compresses no body.
+        compression ('zlib' | 'lz4' | 'zstd', default 'zlib'): how it compresses. Every
+            consumer must be able to read it.
+        checker (Checker | None, default None): a function that gets a half message and
+            returns whether to commit it: True, False, or None for "not known yet".
+            Brokers ask for it when the end of a transaction is lost.
+    """
+
+    public_names = LIFE | {
+        "client", "enqueue", "flush", "group", "recall", "reply", "request", "send",
+        "send_many", "send_oneway", "timeout_ms", "transaction",
+    }  # fmt: skip
 
     def __init__(  # noqa: PLR0913 - options, all but one by name
         self,
         client: Client | str | None = None,
         *,
         group: str = "rmq-python",
-        timeout_ms: int = 3_000,
-        attempts: int = 3,
+        timeout_ms: int = 30_000,
+        attempt_timeout_ms: int = 10_000,
+        attempts: int | None = None,
         linger_ms: float | None = None,
         batch_bytes: int = 1 << 20,
         batch_messages: int = 1_000,
@@ -73,7 +114,8 @@ class Producer(ClientOwner):
         super().__init__(client)
         check_positive(
             timeout_ms=timeout_ms,
-            attempts=attempts,
+            attempt_timeout_ms=attempt_timeout_ms,
+            attempts=1 if attempts is None else attempts,
             batch_bytes=batch_bytes,
             batch_messages=batch_messages,
             max_pending=max_pending,
@@ -81,12 +123,20 @@ class Producer(ClientOwner):
             max_message_bytes=max_message_bytes,
         )
         check_text("group", group)
+        check_group(group)
+        check_word("compression", compression, tuple(FLAGS))
         self.group = group
         self.timeout_ms = timeout_ms
+        self._attempts = attempts
         self._limits = BatchLimits(batch_messages, min(batch_bytes, MAX_BATCH_BYTES))
         self._linger_ms = linger_ms
         self._budget = SendBudget(max_pending, max_pending_bytes)
-        self._sender = Sender(self.client, group, attempts)
+        self._sender = Sender(
+            self.client,
+            group,
+            attempts=attempts,
+            attempt_timeout_ms=attempt_timeout_ms,
+        )
         self._max_message_bytes = max_message_bytes
         self._compress_over = compress_over
         self._compression = compression
@@ -95,14 +145,18 @@ class Producer(ClientOwner):
         self._keyed = KeyedSender(self._limits, self._send_keyed_batch, self._spawn)
         self._lingering: LingeringBatches | None = None
         self._route_waiters = RouteWaiters(
-            self._deliver, self._deliver_now, self._spawn
+            self._deliver_waiting, self._send_waiting, self._spawn
         )
         self._deliveries: PendingDeliveries
         self._failures: list[ClientError] = []
         self._idle: anyio.Event
         self.is_ended = False
-        self._transactions = Transactions(self.client, group, checker)
+        self._transactions = Transactions(self.client, group, checker, timeout_ms)
         self._requests = RequestReply(self.client)
+
+    def __repr__(self) -> str:
+        names = ";".join(self.client.name_servers)
+        return f"<Producer of group {self.group!r} at {names}, {self._state}>"
 
     # -- life
 
@@ -167,8 +221,24 @@ class Producer(ClientOwner):
     ) -> SendResult:
         """Send a message; return its offset and ids when the broker has answered.
 
-        Messages with one `key` keep their order. Raises SendRefused, SendTimeout or
-        another SendFailed, NoRoute, or ValueError for an invalid message.
+        Raises SendRefused, SendTimeout or another SendFailed; NoRoute,
+        NameServerUnreachable, TlsFailed or NotAuthorized; ValueError for an invalid
+        message. Give at most one of `delay`, `deliver_at` and `delay_level`.
+
+        Args:
+            message (Message): the message.
+            key (str | None, default None): messages with one key go to one queue, and
+                keep their order.
+            queue (MessageQueue | None, default None): the queue; None takes one after
+                another.
+            delay (timedelta | None, default None): how much later the message is
+                delivered.
+            deliver_at (datetime | None, default None): when the message is delivered;
+                with a time zone.
+            delay_level (int | None, default None): a level of the broker, 1 to 18, by
+                default 1 s to 2 h.
+            timeout_ms (int | None, milliseconds, default None): how long all attempts
+                may take together; None is that of the producer.
         """
         if not (self._is_open and self.client.is_open):
             self._check_open()
@@ -210,7 +280,7 @@ class Producer(ClientOwner):
             await self._wait_for_room(size)
         try:
             if key is not None:
-                return await self._send_keyed(packed, key)
+                return await self._send_keyed(packed, key, timeout_ms)
             result = await self._sender.send(packed, timeout_ms, queue=queue)
             return cast("SendResult", result)
         finally:
@@ -226,6 +296,13 @@ class Producer(ClientOwner):
         """Send messages in batches; return their results in the same order.
 
         Raises SendManyFailed if some are not sent; it has the results of the others.
+
+        Args:
+            messages (Iterable[Message]): the messages, of any topics.
+            key (str | None, default None): messages with one key go to one queue, and
+                keep their order.
+            queue (MessageQueue | None, default None): the queue; None takes one after
+                another.
         """
         self._check_open()
         if key is not None:
@@ -267,7 +344,13 @@ class Producer(ClientOwner):
     async def send_oneway(
         self, message: Message, *, queue: MessageQueue | None = None
     ) -> None:
-        """Send without an answer: the program cannot know whether it is stored."""
+        """Send without an answer: the program cannot know whether it is stored.
+
+        Args:
+            message (Message): the message.
+            queue (MessageQueue | None, default None): the queue; None takes one after
+                another.
+        """
         self._check_open()
         with self.client.hooks.watch_send(self.group, [message]) as sending:
             await self._send_unanswered(sending.messages[0], queue)
@@ -276,7 +359,7 @@ class Producer(ClientOwner):
         self, message: Message, queue: MessageQueue | None
     ) -> None:
         packed = self._packer.pack(message)
-        info = await self._sender.find_targets(message.topic)
+        info = await self._sender.find_targets(message.topic, self.timeout_ms)
         target = info.targets[info.choice.next()]
         if queue is not None:
             target = info.target_of(queue) or target
@@ -310,8 +393,10 @@ class Producer(ClientOwner):
 
     # -- keys
 
-    async def _send_keyed(self, packed: PackedMessage, key: str) -> SendResult:
-        info = await self._sender.find_targets(packed.topic)
+    async def _send_keyed(
+        self, packed: PackedMessage, key: str, timeout_ms: int
+    ) -> SendResult:
+        info = await self._sender.find_targets(packed.topic, timeout_ms)
         waiter = self.client.wires.waiter()
         item = packed, waiter
         sends = self._keyed.add(info.queue_of_key(key), key, item)
@@ -330,7 +415,15 @@ class Producer(ClientOwner):
         key: str | None = None,
         queue: MessageQueue | None = None,
     ) -> Delivery:
-        """Accept a message, and wait only for room. Await the delivery, or `flush`."""
+        """Accept a message, and wait only for room. Await the delivery, or `flush`.
+
+        Args:
+            message (Message): the message.
+            key (str | None, default None): messages with one key go to one queue, and
+                keep their order.
+            queue (MessageQueue | None, default None): the queue; None takes one after
+                another.
+        """
         if not self.client.is_watched:
             delivery = None
             if key is None and queue is None:
@@ -366,7 +459,7 @@ class Producer(ClientOwner):
         packed = self._packer.pack(message, joins=lingering is not None)
         info = None
         if key is not None:
-            info = await self._sender.find_targets(message.topic)
+            info = await self._sender.find_targets(message.topic, self.timeout_ms)
         if not self._budget.try_acquire(packed.size):
             await self._wait_for_room(packed.size)
         if key is None and queue is None:
@@ -375,7 +468,8 @@ class Producer(ClientOwner):
         if info is not None and key is not None:
             self._keyed.add(info.queue_of_key(key), key, (packed, delivery))
         else:
-            self._spawn(self._deliver, delivery, queue)
+            deadline_ms = steady_ms() + self.timeout_ms
+            self._spawn(self._deliver, Waiting(delivery, deadline_ms), queue)
         return delivery
 
     def _begin_delivery(
@@ -391,27 +485,48 @@ class Producer(ClientOwner):
 
     def _deliver_now(self, delivery: Delivery) -> None:
         """Send at once; after a failure a task makes the other attempts."""
-        if not self._sender.deliver(delivery, self.retry, self.timeout_ms):
-            self._route_waiters.add(delivery)
+        if not self._sender.deliver(delivery, self._retry, self.timeout_ms):
+            deadline_ms = steady_ms() + self.timeout_ms
+            self._route_waiters.add(Waiting(delivery, deadline_ms))
 
-    def retry(self, delivery: Delivery) -> None:
-        """Make the other attempts of an enqueued message in a task."""
-        if not self.is_ended:
-            self._spawn(self._deliver, delivery, None)
-            return
-        topic = delivery.packed.topic
-        error = SendFailed("the producer was closed", topic, None, 1)
-        error.may_be_stored = True
-        delivery.set_exception(error)
+    def _send_waiting(self, waiting: Waiting) -> None:
+        """Send a message that has waited for a route or a connection."""
+        timeout_ms = max(waiting.deadline_ms - steady_ms(), 1)
+        if not self._sender.deliver(waiting.delivery, self._retry, timeout_ms):
+            self._route_waiters.add(waiting)
 
-    async def _deliver(
-        self, delivery: Delivery, queue: MessageQueue | None = None
+    def _retry(
+        self, delivery: Delivery, answer: Command | Exception, deadline_ms: int
     ) -> None:
+        """Make the other attempts of an enqueued message in a task.
+
+        The messages of a lost connection share one task: they may be thousands.
+        """
+        is_lost = isinstance(answer, PeerClosed)
+        waiting = Waiting(delivery, deadline_ms, not isinstance(answer, Command))
+        if self.is_ended:
+            topic = delivery.packed.topic
+            error = SendFailed("the producer was closed", topic, None, 1)
+            error.may_be_stored = True
+            delivery.set_exception(error)
+        elif is_lost and self._attempts is None:
+            self._route_waiters.add(waiting)
+        else:
+            self._spawn(self._deliver, waiting, None)
+
+    async def _deliver_waiting(self, waiting: Waiting) -> None:
+        await self._deliver(waiting, None)
+
+    async def _deliver(self, waiting: Waiting, queue: MessageQueue | None) -> None:
+        delivery = waiting.delivery
         try:
             result = await self._sender.send(
-                delivery.packed, self.timeout_ms, queue=queue
+                delivery.packed,
+                waiting.deadline_ms - steady_ms(),
+                queue=queue,
+                may_be_stored=waiting.may_be_stored,
             )
-        except (ClientError, PeerError) as error:
+        except (ClientError, PeerError, ValueError) as error:
             delivery.set_exception(error)
         else:
             delivery.set_result(cast("SendResult", result))
@@ -425,7 +540,12 @@ class Producer(ClientOwner):
         self._idle = anyio.Event()
 
     async def flush(self, timeout_s: float | None = None) -> None:
-        """Wait for all enqueued messages; SendManyFailed if some have failed."""
+        """Wait for all enqueued messages; SendManyFailed if some have failed.
+
+        Args:
+            timeout_s (float | None, seconds, default None): TimeoutError after this
+                time; the messages are still sent. None waits for the end of each.
+        """
         if self._lingering is not None:
             self._lingering.leave_all()
         with anyio.fail_after(timeout_s):
@@ -466,7 +586,11 @@ class Producer(ClientOwner):
 
     @asynccontextmanager
     async def transaction(self, message: Message) -> AsyncIterator[Transaction]:
-        """Send a half message: leaving the block commits, an exception rolls back."""
+        """Send a half message: leaving the block commits, an exception rolls back.
+
+        Args:
+            message (Message): the message. Consumers see it after the commit.
+        """
         self._check_open()
         with self.client.hooks.watch_send(self.group, [message]) as sending:
             packed = self._transactions.pack(self._packer, sending.messages[0])
@@ -478,11 +602,17 @@ class Producer(ClientOwner):
     async def request(
         self, message: Message, *, timeout_s: float = 3.0
     ) -> ReceivedMessage:
-        """Send a message; return the reply of its consumer, or raise RequestTimeout."""
+        """Send a message; return the reply of its consumer, or raise RequestTimeout.
+
+        Args:
+            message (Message): the question.
+            timeout_s (float, seconds, default 3.0): how long the send may take, and
+                then the reply.
+        """
         self._check_open()
         extra, number = self._requests.begin(timeout_s)
         with self._requests.wait_for(number, self.client.wires.waiter()) as waiter:
-            await self._requests.prepare(message.topic)
+            await self._requests.prepare(message.topic, int(timeout_s * 1_000))
             with self.client.hooks.watch_send(self.group, [message]) as sending:
                 packed = self._packer.pack(sending.messages[0], extra)
                 result = await self._sender.send(packed, int(timeout_s * 1_000))
@@ -496,12 +626,23 @@ class Producer(ClientOwner):
         *,
         properties: dict[str, str] | None = None,
     ) -> None:
-        """Answer a message that was sent by `request`."""
+        """Answer a message that was sent by `request`.
+
+        Args:
+            to (ReceivedMessage): the question.
+            body (bytes): the body of the reply.
+            properties (dict[str, str] | None, default None): properties of the reply.
+        """
         self._check_open()
         await self._requests.send_reply(self.group, to, body, properties)
 
     async def recall(self, topic: str, handle: str) -> str:
-        """Withdraw a delayed message; return its id. SendRefused if it is too late."""
+        """Withdraw a delayed message; return its id. SendRefused if it is too late.
+
+        Args:
+            topic (str): the topic of the message.
+            handle (str): `recall_handle` of the result of its send.
+        """
         self._check_open()
         return await self._requests.recall(self.group, topic, handle)
 

@@ -21,15 +21,14 @@ from rmq._fastpath.client.process_queue import FetchBuffer
 from rmq.client.assigned_queue import AssignedQueue, QueueContext
 from rmq.client.client import Client
 from rmq.client.core.routes import MessageQueue
-from rmq.client.errors import ClientClosed, SubscriptionRefused
+from rmq.client.errors import ClientClosed, SubscriptionRefused, refusal_of
 from rmq.client.fetch_queue import FetchQueue
 from rmq.client.options import ConsumerGroup, FetchLimits
 from rmq.client.redelivery import Redelivery
 from rmq.client.subscription import Subscription
-from rmq.core.errors import ConnectFailed, PeerError, RmqError
+from rmq.core.errors import PeerError, RmqError
 from rmq.core.logs import Foreign, SparseLog
 from rmq.outgoing.connection import steady_ms
-from rmq.outgoing.refused import AnswerRefused
 from rmq.outgoing.wire import Waiter
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.compression import open_body
@@ -94,6 +93,9 @@ class Puller(FetchBuffer):
         self._delayed: list[tuple[int, int, FetchQueue]] = []
         self._numbers = itertools.count()
         self._alarm: anyio.Event | None = None
+        self._served_topics: set[str] = set()
+        self._refused: set[tuple[str, str, str]] = set()
+        """The troubles of pulls that brokers refuse."""
 
     # -- assigned queues
 
@@ -351,8 +353,7 @@ class Puller(FetchBuffer):
             await self._client.connect(address)
         except (PeerError, ClientClosed) as error:
             failure = error
-            if isinstance(error, ConnectFailed):
-                logger.info("%s; its queues wait", Foreign(error))
+            logger.debug("%s; its queues wait", Foreign(error))
         for queue in self._offline.pop(address, ()):
             if failure is not None:
                 self._set_unreachable(queue, failure)
@@ -401,8 +402,10 @@ class Puller(FetchBuffer):
         queue.record_answer(answer)
         code = answer.code
         if code == ResponseCode.SUCCESS:
+            self.record_service(queue)
             self._add_pulled(queue, answer)
         elif code in (ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY):
+            self.record_service(queue)
             has_moved = answer.next_offset > queue.state.next_offset
             if code == ResponseCode.PULL_RETRY_IMMEDIATELY:
                 queue.state.add((), answer.next_offset)
@@ -463,21 +466,32 @@ class Puller(FetchBuffer):
             self._wake(len(messages))
         self.pull(queue)
 
+    def record_service(self, queue: FetchQueue) -> None:
+        """Record that a broker serves pulls of a topic."""
+        topic = queue.queue.topic
+        self._served_topics.add(topic)
+        if self._refused:
+            key = "pull", queue.queue.broker, topic
+            self._refused.discard(key)
+            what = f"{queue.queue.broker} serves pulls of {topic}"
+            self._client.troubles.end(key, what)
+
     def on_refusal(self, queue: FetchQueue, code: int, remark: str) -> None:
         """Handle an answer with the code of an error."""
+        broker, topic = queue.queue.broker, queue.queue.topic
+        address = self._address_of(queue) or broker
         if code == ResponseCode.SUBSCRIPTION_PARSE_FAILED:
-            self.fail(SubscriptionRefused(queue.subscription.expression, remark))
+            expression = queue.subscription.expression
+            self.fail(SubscriptionRefused(expression, address, code, remark))
             return
         if code == ResponseCode.SYSTEM_BUSY:
             self.pull_later(queue, BUSY_MS)
             return
-        logger.warning(
-            "%s refuses a pull of %s: %d: %s",
-            queue.queue.broker,
-            queue.queue.topic,
-            code,
-            Foreign(remark),
-        )
+        refusal = refusal_of(address, code, remark)
+        key = "pull", broker, topic
+        self._refused.add(key)
+        what = f"{broker} refuses pulls of {topic}"
+        self._client.troubles.report(key, what, refusal)
         if code in (
             ResponseCode.SUBSCRIPTION_NOT_EXIST,
             ResponseCode.SUBSCRIPTION_NOT_LATEST,
@@ -485,9 +499,8 @@ class Puller(FetchBuffer):
             ResponseCode.FILTER_DATA_NOT_LATEST,
         ):
             self._client.spawn(self._client.send_heartbeats)
-        else:
-            address = self._address_of(queue) or queue.queue.broker
-            self._listener.on_refused(AnswerRefused(address, code, remark))
+        elif topic not in self._served_topics:
+            self._listener.on_refused(refusal)
         if code in (ResponseCode.TOPIC_NOT_EXIST, ResponseCode.NO_PERMISSION):
             self._refresh_route(queue)
         self.pull_later(queue, ERROR_MS)

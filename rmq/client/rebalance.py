@@ -22,7 +22,7 @@ from rmq.client.assigned_queue import AssignedQueue
 from rmq.client.client import Client
 from rmq.client.core.allocate import Allocate, java_order, sorted_queues
 from rmq.client.core.routes import MessageQueue, Route
-from rmq.client.errors import NoRoute, SubscriptionRefused
+from rmq.client.errors import ClientError, SubscriptionRefused
 from rmq.client.group_offsets import GroupOffsets
 from rmq.client.namespaces import unwrap, wrap
 from rmq.client.options import ConsumerGroup
@@ -136,7 +136,10 @@ class Rebalance:
             broker = next(iter(route.addresses))
             answer = await self._client.request(route.any_of(broker) or "", request)
             if answer.code != ResponseCode.SUCCESS:
-                raise SubscriptionRefused(each.expression, answer.remark or "")
+                address = route.any_of(broker) or broker
+                raise SubscriptionRefused(
+                    each.expression, address, answer.code, answer.remark or ""
+                )
 
     # -- shares
 
@@ -184,9 +187,9 @@ class Rebalance:
         """Return our queues of a topic; None if nothing may change."""
         try:
             route = await self._client.route(topic)
-        except NoRoute as error:
+        except ClientError as error:
             if not is_retry_topic(topic):
-                logger.info("%s", Foreign(error))
+                logger.debug("%s", Foreign(error))
                 self._must_retry = True
                 if not isinstance(error.__cause__, PeerError):
                     self._offsets.record_route(topic, ())
@@ -221,7 +224,7 @@ class Rebalance:
         elif retries not in self.subscriptions:
             try:
                 await self._client.route(retries)
-            except NoRoute:
+            except ClientError:
                 return
             self.subscriptions[retries] = parse_subscription(wire_topic)
             await self._client.send_heartbeats()
@@ -242,7 +245,7 @@ class Rebalance:
                     body = GetConsumerListByGroupResponseBody.decode(answer.body)
                     found = body.consumer_id_list
             except RmqError as error:
-                logger.info(
+                logger.debug(
                     "cannot fetch the members of group %s: %s",
                     self.group,
                     Foreign(error),

@@ -20,7 +20,7 @@ from typing import Final
 from rmq._fastpath.client.messages import ReceivedMessage
 from rmq.client.client import Client
 from rmq.client.core.routes import MessageQueue
-from rmq.client.errors import NoRoute
+from rmq.client.errors import ClientError
 from rmq.client.namespaces import wrap
 from rmq.client.options import ConsumerGroup
 from rmq.core.errors import PeerError
@@ -117,7 +117,7 @@ class Redelivery:
         request = Command.request(RequestCode.CONSUMER_SEND_MSG_BACK, header)
         try:
             answer = await self._client.request_broker(queue, request)
-        except (PeerError, NoRoute) as error:
+        except (PeerError, ClientError) as error:
             logger.info("cannot send %s back: %s", message.msg_id, Foreign(error))
             return False
         if answer.code != ResponseCode.SUCCESS:
@@ -146,7 +146,7 @@ class Redelivery:
             assert address is not None
             request = self._copy(message, is_dead=is_dead)
             answer = await client.request(address, request)
-        except (PeerError, NoRoute) as error:
+        except (PeerError, ClientError) as error:
             logger.info("cannot send a copy of %s: %s", message.msg_id, Foreign(error))
             return False
         return answer.code == ResponseCode.SUCCESS

@@ -65,10 +65,10 @@ class RequestReply:
             names.TTL: str(int(timeout_s * 1_000)),
         }, number
 
-    async def prepare(self, topic: str) -> None:
+    async def prepare(self, topic: str, timeout_ms: int) -> None:
         """Send heartbeats once, so that all brokers of a topic can pass replies."""
         if topic not in self._prepared:
-            await self._client.route_to_send(topic)
+            await self._client.wait_for_route(topic, timeout_ms)
             await self._client.send_heartbeats()
             self._prepared.add(topic)
 
@@ -166,7 +166,7 @@ class RequestReply:
             recall_handle=handle,
         )
         request = Command.request(RequestCode.RECALL_MESSAGE, header)
-        route = await self._client.route_to_send(topic)
+        route = await self._client.wait_for_route(topic, TIMEOUT_MS)
         queue = route.writable[0]
         name = _broker_of(handle)
         address = route.master_of(name) if name else None

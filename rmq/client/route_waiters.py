@@ -1,14 +1,32 @@
-"""RouteWaiters: enqueued messages whose topic has no route or connection yet.
+"""RouteWaiters: enqueued messages whose topic has no route or connection.
 
 One task for each topic sends the first message with all attempts. The other messages
-wait for it. Then they leave at once, or fail with the same error.
+wait for it. Then they leave at once. After a failure that lasts they fail with the same
+error. After another failure the next one is tried, until the deadline of each.
 """
 
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
 
 from rmq._fastpath.client.messages import Delivery
-from rmq.client.errors import SendFailed
+from rmq.client.errors import NoRoute, SendFailed, SendRefused, is_lasting
+from rmq.outgoing.connection import steady_ms
+
+
+class Waiting(NamedTuple):
+    """An enqueued message, its deadline, and whether a broker may have stored it."""
+
+    delivery: Delivery
+    deadline_ms: int
+    may_be_stored: bool = False
+
+
+class Deliver(Protocol):
+    """Makes all attempts of a message, and ends its delivery."""
+
+    async def __call__(self, waiting: Waiting) -> None:
+        """Return when the delivery has ended."""
 
 
 class RouteWaiters:
@@ -16,23 +34,23 @@ class RouteWaiters:
 
     def __init__(
         self,
-        deliver: Callable[[Delivery], Awaitable[None]],
-        send_now: Callable[[Delivery], None],
+        deliver: Deliver,
+        send_now: Callable[[Waiting], None],
         spawn: Callable[..., object],
     ) -> None:
         self._deliver = deliver
         self._send_now = send_now
         self._spawn = spawn
-        self._waiting: dict[str, deque[Delivery]] = {}
+        self._waiting: dict[str, deque[Waiting]] = {}
 
-    def add(self, delivery: Delivery) -> None:
+    def add(self, message: Waiting) -> None:
         """Add a message; the first of a topic starts the task."""
-        topic = delivery.packed.topic
+        topic = message.delivery.packed.topic
         waiting = self._waiting.get(topic)
         if waiting is not None:
-            waiting.append(delivery)
+            waiting.append(message)
             return
-        self._waiting[topic] = deque([delivery])
+        self._waiting[topic] = deque([message])
         self._spawn(self._send_topic, topic)
 
     async def _send_topic(self, topic: str) -> None:
@@ -42,22 +60,39 @@ class RouteWaiters:
                 first = waiting.popleft()
                 others = len(waiting)
                 await self._deliver(first)
-                error = first.error()
-                for _ in range(others):
-                    each = waiting.popleft()
-                    if error is None:
-                        self._send_now(each)
-                    else:
-                        each.set_exception(_error_of(topic, error))
+                self._end_others(waiting, others, first.delivery.exception())
         finally:
             del self._waiting[topic]
             for each in waiting:  # the client was closed
-                each.set_exception(_error_of(topic, None))
+                each.delivery.set_exception(_error_of(each, None))
+
+    def _end_others(
+        self,
+        waiting: deque[Waiting],
+        count: int,
+        error: BaseException | None,
+    ) -> None:
+        """Send or fail the messages that waited; those with time left may wait on."""
+        is_sent = error is None or isinstance(error, SendRefused)
+        is_over = error is not None and (
+            is_lasting(error) or (isinstance(error, NoRoute) and error.is_unknown)
+        )
+        now_ms = steady_ms()
+        for _ in range(count):
+            each = waiting.popleft()
+            if is_sent and not is_over:
+                self._send_now(each)
+            elif is_over or each.deadline_ms <= now_ms:
+                each.delivery.set_exception(_error_of(each, error))
+            else:
+                waiting.append(each)
 
 
-def _error_of(topic: str, error: BaseException | None) -> SendFailed:
+def _error_of(waiting: Waiting, error: BaseException | None) -> SendFailed:
     """Return the error of a message that waited for another one."""
+    topic = waiting.delivery.packed.topic
     reason = "the client was closed" if error is None else f"one before failed: {error}"
     failure = SendFailed(f"nothing was sent to topic {topic}: {reason}", topic, None, 0)
+    failure.may_be_stored = waiting.may_be_stored
     failure.__cause__ = error
     return failure

@@ -1,13 +1,16 @@
 """Sender: sends a message or batch, and tries other brokers after a failure.
 
 Known in Java as `DefaultMQProducerImpl.sendDefaultImpl`. As there, one time limit
-covers all attempts. The next attempt avoids the broker of the last one. A message for a
-given queue has one attempt. A keyed message is sent again only if the broker has
-refused it: after a lost answer a repetition could arrive after a later message.
+covers all attempts. Here the time limit also ends them, unless an option limits their
+number. The next attempt avoids the broker of the last one. While no broker of the topic
+can be reached, sends wait together (`SharedRetries`). A keyed message is sent again
+only if no broker has got it, or if the broker has refused it: after a lost answer a
+repetition could arrive after a later message.
 """
 
 import random
-from typing import NamedTuple
+from functools import partial
+from typing import Final, NamedTuple
 
 import anyio
 
@@ -17,14 +20,40 @@ from rmq._fastpath.client.packing import PackedMessage
 from rmq._fastpath.client.sending import DirectSends, RoundRobin
 from rmq.client.client import Client
 from rmq.client.core.queue_selector import index_of_key
-from rmq.client.core.retries import ANOTHER_BROKER, back_off_ms
+from rmq.client.core.retries import (
+    ANOTHER_BROKER,
+    PATIENCE_MS,
+    UNTIL_THE_END,
+    back_off_ms,
+)
 from rmq.client.core.routes import MAX_QUEUES, MessageQueue, Route
-from rmq.client.errors import NoRoute, SendFailed, SendRefused, SendTimeout
+from rmq.client.errors import (
+    ClientError,
+    NoBroker,
+    SendFailed,
+    SendNotAuthorized,
+    SendRefused,
+    SendTimeout,
+    TlsFailed,
+    client_error_of,
+    is_about_user,
+    is_lasting,
+)
 from rmq.client.namespaces import wrap
-from rmq.core.errors import ConnectFailed, InvokeTimeout, PeerError
+from rmq.core.errors import (
+    ConnectFailed,
+    InvokeTimeout,
+    PeerError,
+    RequestRejected,
+    RmqError,
+)
 from rmq.outgoing.connection import SendAnswer, steady_ms
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import Command
+from rmq.protocol.topics import validate_topic
+
+REPORTED_ATTEMPT: Final = 3
+"""Refusals of one message that are retried, before the log has a line of them."""
 
 
 class Target(NamedTuple):
@@ -73,7 +102,7 @@ class Attempts:
     """The attempts to send one message so far."""
 
     __slots__ = (
-        "count", "deadline_ms", "failure", "is_keyed", "is_over", "last",
+        "begun_ms", "count", "deadline_ms", "failure", "is_keyed", "is_over", "last",
         "may_be_stored", "packed", "queue",
     )  # fmt: skip
 
@@ -85,6 +114,7 @@ class Attempts:
         is_keyed: bool,
     ) -> None:
         self.packed = packed
+        self.begun_ms = steady_ms()
         self.deadline_ms = deadline_ms
         self.queue = queue
         self.is_keyed = is_keyed
@@ -98,7 +128,9 @@ class Attempts:
         """Record an attempt without an answer."""
         self.count += 1
         self.last, self.failure = target, error
-        if not isinstance(error, ConnectFailed):
+        if is_lasting(error):
+            self.is_over = True
+        elif not isinstance(error, ConnectFailed):
             self.may_be_stored = True
             self.is_over = self.is_keyed
 
@@ -106,25 +138,38 @@ class Attempts:
         """Record an attempt that the broker has refused."""
         self.count += 1
         self.last, self.failure = target, refusal
-        self.is_over = refusal.code not in ANOTHER_BROKER
+        code = refusal.code
+        is_patient = steady_ms() - self.begun_ms < PATIENCE_MS
+        self.is_over = is_about_user(code, refusal.remark) or not (
+            code in UNTIL_THE_END or (code in ANOTHER_BROKER and is_patient)
+        )
 
 
 class Sender(DirectSends):
     """Sends packed messages of one producer group."""
 
-    def __init__(self, client: Client, group: str, attempts: int) -> None:
+    def __init__(
+        self,
+        client: Client,
+        group: str,
+        *,
+        attempts: int | None,
+        attempt_timeout_ms: int,
+    ) -> None:
         self._client = client
         self._group = wrap(client.namespace, group)
         self._attempts = attempts
+        self.attempt_timeout_ms = attempt_timeout_ms
         self.targets_by_topic: dict[str, PublishInfo] = {}
         self.connections = client.connections
 
-    async def find_targets(self, topic: str) -> PublishInfo:
-        """Return the targets of a topic; NoRoute without one."""
+    async def find_targets(self, topic: str, timeout_ms: int) -> PublishInfo:
+        """Return the targets of a topic; raises as `Client.wait_for_route` does."""
         found = self.targets_by_topic.get(topic)
         if found is not None:
             return found
-        route = await self._client.route_to_send(topic)
+        check_topic(topic)
+        route = await self._client.wait_for_route(topic, timeout_ms)
         # another send may have stored it meanwhile
         return self.targets_by_topic.get(topic) or self._publish(route)
 
@@ -151,10 +196,12 @@ class Sender(DirectSends):
         *,
         queue: MessageQueue | None = None,
         is_keyed: bool = False,
+        may_be_stored: bool = False,
     ) -> SendResult | list[SendResult]:
-        """Return the result; raises SendFailed, or NoRoute before the first attempt."""
-        deadline_ms = steady_ms() + timeout_ms
-        return await self._try_again(Attempts(packed, deadline_ms, queue, is_keyed))
+        """Return the result; raises SendFailed, or the error of the route."""
+        attempts = Attempts(packed, steady_ms() + timeout_ms, queue, is_keyed)
+        attempts.may_be_stored = may_be_stored
+        return await self._try_again(attempts)
 
     async def retry(
         self,
@@ -174,25 +221,26 @@ class Sender(DirectSends):
     async def _try_again(self, attempts: "Attempts") -> SendResult | list[SendResult]:
         """Make the attempts that are left."""
         limit = self._attempts
-        if attempts.queue is not None and not attempts.is_keyed:
-            limit = 1
-        while attempts.count < limit and not attempts.is_over:
-            if attempts.count:
-                await self._pause(
-                    attempts.count, attempts.packed.topic, attempts.failure
-                )
+        while not attempts.is_over and (limit is None or attempts.count < limit):
+            if attempts.count and not await self._pause(attempts):
+                break
             left_ms = attempts.deadline_ms - steady_ms()
             if left_ms <= 0:
                 break
-            target = await self._choose(
-                attempts.packed.topic, attempts.queue, attempts.last
-            )
             try:
-                answer = await self._try(target, attempts.packed, attempts.deadline_ms)
+                target = await self._choose(attempts, left_ms)
+            except ClientError:
+                if attempts.failure is None:
+                    raise
+                break
+            try:
+                answer = await self._try(target, attempts)
             except PeerError as error:
                 attempts.record_failure(target, error)
                 continue
             if not isinstance(answer, Command):
+                if attempts.count >= REPORTED_ATTEMPT:
+                    self._report_end(attempts)
                 return answer
             self._handle_refusal(attempts, target, answer)
         raise _error_of(attempts)
@@ -203,26 +251,55 @@ class Sender(DirectSends):
         attempts.record_refusal(target, refusal)
         if refusal.code == ResponseCode.GO_AWAY:
             self.connections.pop(target.address, None)
+        if attempts.count >= REPORTED_ATTEMPT and not attempts.is_over:
+            topic = attempts.packed.topic
+            what = f"brokers refuse messages for topic {topic}, which are sent again"
+            reason = f"{refusal.code}: {(refusal.remark or '').strip()}"
+            self._client.troubles.report(("send", topic), what, reason)
 
-    async def _choose(
-        self, topic: str, queue: MessageQueue | None, last: Target | None
-    ) -> Target:
-        info = await self.find_targets(topic)
+    def _report_end(self, attempts: "Attempts") -> None:
+        topic = attempts.packed.topic
+        what = f"brokers accept messages for topic {topic}"
+        self._client.troubles.end(("send", topic), what)
+
+    async def _choose(self, attempts: "Attempts", left_ms: int) -> Target:
+        packed, queue, last = attempts.packed, attempts.queue, attempts.last
+        if queue is not None and not isinstance(queue, MessageQueue):
+            raise ValueError(f"queue {queue!r} is not a MessageQueue")
+        info = await self.find_targets(packed.topic, left_ms)
         if queue is None:
             avoid = last.queue.broker if last else None
             return info.targets[info.choice.next(avoid)]
         target = info.target_of(queue)
+        if target is not None:
+            return target
+        if any(each.queue.broker == queue.broker for each in info.targets):
+            raise _no_queue(self._client, queue)
+        find = partial(self._find_target, queue)
+        try:
+            return await self._client.retries.call(
+                ("queue", queue), find, attempts.deadline_ms
+            )
+        except TimeoutError as error:
+            raise _no_queue(self._client, queue) from error
+
+    async def _find_target(self, queue: MessageQueue) -> Target:
+        """Return the target of a queue whose broker may be away; NoBroker without."""
+        await self._client.refresh(queue.topic)
+        info = self.targets_by_topic.get(queue.topic)
+        target = info.target_of(queue) if info is not None else None
         if target is None:
-            raise NoRoute(topic, self._client.name_servers, f"{queue} is not writable")
+            raise _no_queue(self._client, queue)
         return target
 
-    async def _try(
-        self, target: Target, packed: PackedMessage, deadline_ms: int
-    ) -> SendAnswer:
+    async def _try(self, target: Target, attempts: "Attempts") -> SendAnswer:
+        packed = attempts.packed
+        now_ms = steady_ms()
+        deadline_ms = min(attempts.deadline_ms, now_ms + self.attempt_timeout_ms)
         connection = self.connections.get(target.address)
         if connection is None or not connection.is_open:
             try:
-                with anyio.fail_after((deadline_ms - steady_ms()) / 1_000):
+                with anyio.fail_after((deadline_ms - now_ms) / 1_000):
                     connection = await self._client.connect(target.address)
             except TimeoutError as error:
                 raise ConnectFailed(f"cannot connect to {target.address}") from error
@@ -242,26 +319,86 @@ class Sender(DirectSends):
             connection.codec.cancel(number)
         return answer
 
-    async def _pause(
-        self, attempt: int, topic: str, failure: PeerError | Command | None
-    ) -> None:
-        """Wait, and refresh the route, before the next attempt."""
+    async def _pause(self, attempts: "Attempts") -> bool:
+        """Wait before the next attempt; False at the deadline."""
+        failure, topic = attempts.failure, attempts.packed.topic
         code = failure.code if isinstance(failure, Command) else None
-        if code is None or code in (
-            ResponseCode.TOPIC_NOT_EXIST,
-            ResponseCode.NO_PERMISSION,
-        ):
-            await self._client.refresh(topic)
-        if pause_ms := back_off_ms(attempt, code):
-            await anyio.sleep(pause_ms / 1_000)
+        if code is not None:
+            if code != ResponseCode.SYSTEM_BUSY:
+                await self._client.refresh(topic)
+            pause_ms = back_off_ms(attempts.count, code)
+        else:
+            broker = attempts.queue.broker if attempts.queue is not None else None
+            reach = partial(self._reach, topic, broker)
+            try:
+                await self._client.retries.call(
+                    ("broker", topic, broker), reach, attempts.deadline_ms
+                )
+            except PeerError as error:
+                attempts.failure = error
+                return False
+            except (ClientError, TimeoutError):
+                return False
+            is_first = attempts.count == 1
+            pause_ms = 0 if is_first else back_off_ms(attempts.count - 1, None)
+        if pause_ms:
+            left_ms = attempts.deadline_ms - steady_ms()
+            await anyio.sleep(max(min(pause_ms, left_ms), 0) / 1_000)
+        return True
+
+    async def _reach(self, topic: str, broker: str | None) -> None:
+        """Connect to a broker of a topic; raise if none can be reached."""
+        await self._client.refresh(topic)
+        info = self.targets_by_topic.get(topic)
+        if info is None:
+            info = self._publish(await self._client.route_to_send(topic))
+        addresses = {
+            each.address
+            for each in info.targets
+            if broker is None or each.queue.broker == broker
+        }
+        if not addresses:
+            reason = f"broker {broker} is offline"
+            raise NoBroker(topic, self._client.name_servers, reason)
+        if any(self._is_connected(each) for each in addresses):
+            return
+        failure: PeerError | None = None
+        for address in addresses:
+            try:
+                await self._client.connect(address)
+            except PeerError as error:
+                failure = error
+            else:
+                return
+        assert failure is not None
+        raise failure
+
+    def _is_connected(self, address: str) -> bool:
+        connection = self.connections.get(address)
+        return connection is not None and connection.is_open
 
 
-def _error_of(attempts: Attempts) -> SendFailed:
+def check_topic(name: str) -> None:
+    """Raise ValueError unless a name can be that of a topic."""
+    try:
+        validate_topic(name)
+    except RequestRejected as error:
+        raise ValueError(f"topic {name!r}: {error.remark}") from error
+
+
+def _no_queue(client: Client, queue: MessageQueue) -> NoBroker:
+    return NoBroker(queue.topic, client.name_servers, f"{queue} is not writable")
+
+
+def _error_of(attempts: Attempts) -> RmqError:
     error: SendFailed
     failure, topic, target = attempts.failure, attempts.packed.topic, attempts.last
     if isinstance(failure, Command):
         assert target is not None
-        error = SendRefused(
+        kind = SendRefused
+        if is_about_user(failure.code, failure.remark):
+            kind = SendNotAuthorized
+        error = kind(
             target.queue,
             target.address,
             attempts.count,
@@ -269,11 +406,15 @@ def _error_of(attempts: Attempts) -> SendFailed:
             failure.remark or "",
         )
     else:
-        kind: type[SendFailed] = SendTimeout
+        if failure is not None:
+            about_tls = client_error_of(failure)
+            if isinstance(about_tls, TlsFailed):
+                return about_tls
+        failed: type[SendFailed] = SendTimeout
         if failure is not None and not isinstance(failure, InvokeTimeout):
-            kind = SendFailed
+            failed = SendFailed
         tail = "; it may be stored" if attempts.may_be_stored else ""
-        error = kind(
+        error = failed(
             f"no send to topic {topic} succeeded in {attempts.count} attempts: "
             f"{failure or 'the timeout is over'}{tail}",
             topic,

@@ -1,12 +1,12 @@
 """Subscription: the messages of a topic that a consumer receives."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Final, Literal, NamedTuple
 
 from rmq._fastpath.bytes.hashing import java_hash
-from rmq.core.errors import ConfigError
+from rmq.core.errors import ConfigError, RequestRejected
 from rmq.protocol.bodies.heartbeat import (
     ConsumeFromWhere,
     ConsumerData,
@@ -14,6 +14,7 @@ from rmq.protocol.bodies.heartbeat import (
     MessageModel,
     SubscriptionData,
 )
+from rmq.protocol.topics import validate_topic
 
 ALL: Final = "*"
 
@@ -25,6 +26,10 @@ class Sql(str):
     """An expression of SQL92 over properties: `Sql("amount > 3 AND region = 'EU'")`."""
 
     __slots__ = ()
+
+
+Topics = str | Iterable[str] | Mapping[str, str | Sql] | None
+"""A topic, a list of topics, or topics with their expressions."""
 
 
 class Subscription(NamedTuple):
@@ -63,13 +68,25 @@ def parse_subscription(topic: str, expression: "str | Sql" = ALL) -> Subscriptio
 
 
 def normalize_topics(
-    topics: "str | Mapping[str, str | Sql] | None",
+    topics: "Topics",
 ) -> "dict[str, str | Sql]":
     """Return topics with their expressions; ConfigError if one is invalid."""
     if topics is None:
         return {}
-    found = {topics: ALL} if isinstance(topics, str) else dict(topics)
+    if isinstance(topics, Mapping):
+        found = dict(topics)
+    elif isinstance(topics, Iterable):
+        names = [topics] if isinstance(topics, str) else list(topics)
+        found = dict.fromkeys(names, ALL)
+    else:
+        raise ConfigError(f"topics: {topics!r} is not a topic, a list or a mapping")
     for topic, expression in found.items():
+        if not isinstance(topic, str) or not isinstance(expression, str):
+            raise ConfigError(f"topics: {topic!r}: {expression!r} is not two texts")
+        try:
+            validate_topic(topic)
+        except RequestRejected as error:
+            raise ConfigError(f"topics: {topic!r}: {error.remark}") from error
         parse_subscription(topic, expression)
     return found
 

@@ -26,7 +26,12 @@ AttributeValue = str | int | list[str]
 
 
 class OpenTelemetry:
-    """See above; the default `provider` is that of the process."""
+    """A hook that makes spans of OpenTelemetry.
+
+    Args:
+        provider (TracerProvider | None, default None): where the spans go; None is the
+            provider of the process.
+    """
 
     def __init__(self, provider: "TracerProvider | None" = None) -> None:
         try:

@@ -16,13 +16,13 @@ from rmq._fastpath.client.messages import ReceivedMessage, SendResult, decode_me
 from rmq._fastpath.client.packing import PackedMessage
 from rmq.client.client import Client
 from rmq.client.core.routes import MessageQueue
-from rmq.client.errors import TransactionFailed
+from rmq.client.errors import ClientError, TransactionFailed
 from rmq.client.message import Message
 from rmq.client.namespaces import unwrap, wrap
 from rmq.client.packing import Packer
 from rmq.core.errors import PeerError
 from rmq.core.logs import Foreign
-from rmq.outgoing.connection import Connection
+from rmq.outgoing.connection import Connection, steady_ms
 from rmq.protocol import flags
 from rmq.protocol import properties as names
 from rmq.protocol.codes import RequestCode, ResponseCode
@@ -70,8 +70,11 @@ class Transaction:
 class Transactions:
     """The transactions of one producer group."""
 
-    def __init__(self, client: Client, group: str, checker: Checker | None) -> None:
+    def __init__(
+        self, client: Client, group: str, checker: Checker | None, timeout_ms: int
+    ) -> None:
         self._client = client
+        self._timeout_ms = timeout_ms
         self._group = group
         self._checker = checker
 
@@ -116,17 +119,33 @@ class Transactions:
             transaction_id=result.transaction_id,
         )
         request = Command.request(RequestCode.END_TRANSACTION, header)
-        route = await self._client.route_to_send(queue.topic)
-        address = route.master_of(queue.broker)
         text = f"cannot end transaction {result.msg_id} at broker {queue.broker}"
         try:
-            answer = await self._client.request(address or "", request, END_TIMEOUT_MS)
-        except PeerError as error:
+            connection = await self._connect(queue)
+            answer = await connection.request(request, END_TIMEOUT_MS)
+        except (PeerError, ClientError, TimeoutError) as error:
             raise TransactionFailed(
                 f"{text}: {error}; the broker will ask the checker"
             ) from error
         if answer.code != ResponseCode.SUCCESS:
             raise TransactionFailed(f"{text}: {answer.code}: {answer.remark}")
+
+    async def _connect(self, queue: MessageQueue) -> Connection:
+        """Return a connection to the master of a queue; wait for it if it is away."""
+
+        async def connect() -> Connection:
+            await self._client.refresh(queue.topic)
+            route = await self._client.route_to_send(queue.topic)
+            return await self._client.connect(route.master_of(queue.broker) or "")
+
+        route = self._client.routes.get(queue.topic)
+        address = route.master_of(queue.broker) if route is not None else None
+        found = self._client.connections.get(address or "")
+        if found is not None and found.is_open:
+            return found
+        deadline_ms = steady_ms() + self._timeout_ms
+        key = "transaction", queue.topic, queue.broker
+        return await self._client.retries.call(key, connect, deadline_ms)
 
     async def on_request(
         self, connection: Connection, request: Command

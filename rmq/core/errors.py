@@ -5,9 +5,22 @@ Expected outcomes, such as a queue without new messages, are values: `PutStatus`
 invariant of our own is an `assert`.
 """
 
+from typing import TypeVar
+
 
 class RmqError(Exception):
     """Base of every error below."""
+
+
+ErrorType = TypeVar("ErrorType", bound=RmqError)
+
+
+def copy_error(error: ErrorType) -> ErrorType:
+    """Return a copy without the traceback, for a failure that several calls share."""
+    new = type(error).__new__(type(error), *error.args)
+    new.__dict__.update(error.__dict__)
+    new.__cause__ = error.__cause__
+    return new
 
 
 class ConfigError(RmqError):
@@ -74,12 +87,23 @@ class NotTrusted(ConnectFailed):
         self.kind = kind
 
 
+class TlsNotOffered(ConnectFailed):
+    """The server answers a TLS handshake with something else."""
+
+    def __init__(self, address: str, reason: str) -> None:
+        super().__init__(f"{address} does not offer TLS: {reason}")
+
+
 class InvokeTimeout(PeerError):
     """No answer came in time."""
 
 
 class PeerClosed(PeerError):
     """The connection was closed before the answer came."""
+
+
+class WrongProtocol(PeerClosed):
+    """The peer does not speak the protocol of RocketMQ."""
 
 
 class CertificateWanted(PeerClosed):

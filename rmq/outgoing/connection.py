@@ -18,7 +18,12 @@ from rmq._fastpath.client.codec import (
     SendTemplate,
 )
 from rmq._fastpath.client.messages import SendResult
-from rmq.core.errors import InvokeTimeout, PeerClosed, RemoteProtocolError
+from rmq.core.errors import (
+    InvokeTimeout,
+    PeerClosed,
+    RemoteProtocolError,
+    WrongProtocol,
+)
 from rmq.core.logs import Foreign, SparseLog, caused_by
 from rmq.outgoing.signing import pull_command, send_command
 from rmq.outgoing.wire import Completion, Waiter, Wire
@@ -68,6 +73,7 @@ class Connection:
         self._on_lost = on_lost
         self._on_deadline = on_deadline
         self._end_reason = ""
+        self._end_kind = PeerClosed
 
     # -- calls
 
@@ -223,6 +229,7 @@ class Connection:
                 Foreign(error),
                 extra=caused_by(self.address),
             )
+            self._end_kind = WrongProtocol
             self.on_wire_lost(f"it does not speak the protocol of RocketMQ: {error}")
             self.wire.close()
 
@@ -234,7 +241,7 @@ class Connection:
         self._end_reason = reason
         error = f"the connection to {self.address} ended before the answer: {reason}"
         for waiter in self.codec.close():
-            _fail(waiter, PeerClosed(error))
+            _fail(waiter, self._end_kind(error))
         self._on_lost(self, reason)
 
 

@@ -7,12 +7,13 @@ and not one for each call. Only the loop that used an object first may use it.
 
 import random
 from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 from rmq.core.address import Address
-from rmq.core.errors import ConnectFailed
+from rmq.core.errors import ConnectFailed, copy_error
 from rmq.outgoing.connection import Connection
 from rmq.outgoing.event_loop import current_wires
+from rmq.outgoing.identity import ANY_NAME, handshake_failure, is_tls_error
 from rmq.outgoing.wire import Lock, Tls, Wires
 from rmq.protocol.command import Command
 
@@ -37,6 +38,7 @@ class Connections:
         on_request: Callable[[Connection, Command], None],
         on_lost: Callable[[Connection, str], None],
         on_deadline: Callable[[int], None],
+        longest_pause_ms: int = LONGEST_PAUSE_MS,
     ) -> None:
         self.open: dict[str, Connection] = {}
         self.sign: Callable[[Command], None] | None = None
@@ -45,10 +47,11 @@ class Connections:
         self._on_request = on_request
         self._on_lost = on_lost
         self._on_deadline = on_deadline
+        self._longest_pause_ms = longest_pause_ms
         self._greeting: set[Connection] = set()
         self.locks: dict[str, _AddressLock] = {}
         self._wires: Wires | None = None
-        self.failures: dict[str, tuple[int, float]] = {}
+        self.failures: dict[str, _Failure] = {}
 
     def list_all(self) -> list[Connection]:
         """Return the open connections, and those that wait for their greeting."""
@@ -92,9 +95,9 @@ class Connections:
         return found
 
     async def _connect(self, wires: Wires, address: str) -> Connection:
-        count, until = self.failures.get(address, (0, 0.0))
-        if count and wires.now() < until:
-            raise ConnectFailed(f"{address} could not be reached a moment ago")
+        known = self.failures.get(address)
+        if known is not None and wires.now() < known.until:
+            raise copy_error(known.error)
         connection = Connection(
             address,
             wires.waiter,
@@ -102,31 +105,36 @@ class Connections:
             self._on_wire_lost,
             self._on_deadline,
         )
+        tls = self._tls_to(address)
         try:
             wire = await wires.connect(
-                Address.parse(address),
-                self._tls_to(address),
-                connection,
-                self._connect_timeout_s,
+                Address.parse(address), tls, connection, self._connect_timeout_s
             )
         except (OSError, ValueError) as error:
-            pause_ms = min(FIRST_PAUSE_MS << min(count, 10), LONGEST_PAUSE_MS)
-            pause_s = pause_ms * random.uniform(0.8, 1.2) / 1_000
-            self._record_failure(address, count + 1, wires.now(), pause_s)
-            reason = str(error) or f"no answer in {self._connect_timeout_s:g} s"
-            raise ConnectFailed(f"cannot connect to {address}: {reason}") from error
+            if tls is not None and is_tls_error(error):
+                found = handshake_failure(address, tls.name or ANY_NAME, error)
+            else:
+                reason = str(error) or f"no answer in {self._connect_timeout_s:g} s"
+                if tls is not None and isinstance(error, ConnectionResetError):
+                    reason = "it ends the TLS handshake; it may not offer TLS"
+                found = ConnectFailed(f"cannot connect to {address}: {reason}")
+            found.__cause__ = error
+            count = known.count if known is not None else 0
+            pause_ms = min(FIRST_PAUSE_MS << min(count, 10), self._longest_pause_ms)
+            until = wires.now() + pause_ms * random.uniform(0.8, 1.2) / 1_000
+            self._record_failure(address, _Failure(count + 1, until, found), wires)
+            raise copy_error(found) from error
         self.failures.pop(address, None)
         connection.wire = wire
         connection.sign = self.sign
         return connection
 
-    def _record_failure(
-        self, address: str, count: int, now: float, pause_s: float
-    ) -> None:
+    def _record_failure(self, address: str, failure: "_Failure", wires: Wires) -> None:
         if len(self.failures) >= MAX_FAILURES:  # addresses come from name servers
-            left = {a: f for a, f in self.failures.items() if f[1] > now}
+            now = wires.now()
+            left = {a: f for a, f in self.failures.items() if f.until > now}
             self.failures = left if len(left) < MAX_FAILURES else {}
-        self.failures[address] = count, now + pause_s
+        self.failures[address] = failure
 
     def _on_wire_lost(self, connection: Connection, reason: str) -> None:
         if self.open.get(connection.address) is connection:
@@ -141,6 +149,14 @@ class Connections:
             connection.close()
         for connection in connections:
             await connection.wire.wait_closed()
+
+
+class _Failure(NamedTuple):
+    """How often an address has failed, and until when calls fail at once, and why."""
+
+    count: int
+    until: float
+    error: ConnectFailed
 
 
 class _AddressLock:

@@ -10,7 +10,7 @@ import socket
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rmq.core.address import host_of
-from rmq.core.errors import ConfigError, ConnectFailed, NotTrusted
+from rmq.core.errors import ConfigError, ConnectFailed, NotTrusted, TlsNotOffered
 
 if TYPE_CHECKING:
     import ssl
@@ -21,7 +21,17 @@ NOT_YET_VALID, EXPIRED, OTHER_NAME, OTHER_ADDRESS = 9, 10, 62, 64
 
 
 class Trust(NamedTuple):
-    """Paths of PEM files; without `ca` the authorities of the system are trusted."""
+    """Paths of PEM files for TLS.
+
+    Args:
+        ca (str, default ''): the authorities that sign servers. Empty trusts the
+            authorities of the system.
+        certificate (str, default ''): the certificate of this client, if servers want
+            one.
+        key (str, default ''): the private key of the certificate, if its file has none.
+        name (str, default ''): the name in the certificates of servers. Empty is the
+            host of each address, "*" accepts every name.
+    """
 
     ca: str = ""
     certificate: str = ""
@@ -34,7 +44,6 @@ class Trust(NamedTuple):
         ConfigError if a file cannot be used.
         """
         # plain connections need no OpenSSL, whose import takes 15 ms
-        import ssl
 
         context = self.context()
         name = self.name or host_of(address)
@@ -42,12 +51,8 @@ class Trust(NamedTuple):
             return context.wrap_socket(
                 plain, server_hostname=None if name == ANY_NAME else name
             )
-        except ssl.SSLCertVerificationError as error:
-            raise _not_trusted(address, name, error) from error
         except (OSError, ValueError) as error:
-            raise ConnectFailed(
-                f"{address} does not offer TLS: {_error_text(error)}"
-            ) from error
+            raise handshake_failure(address, name, error) from error
 
     def context(self) -> "ssl.SSLContext":
         """Return a context of OpenSSL; ConfigError if a file cannot be used."""
@@ -97,6 +102,22 @@ def offers_tls(address: tuple[str, int], timeout_s: float) -> bool:
             return True
     except OSError:
         return False
+
+
+def is_tls_error(error: Exception) -> bool:
+    """Whether OpenSSL has raised an error."""
+    import ssl
+
+    return isinstance(error, ssl.SSLError)
+
+
+def handshake_failure(address: str, name: str, error: Exception) -> ConnectFailed:
+    """Return the error of a TLS handshake: NotTrusted or TlsNotOffered."""
+    import ssl
+
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return _not_trusted(address, name, error)
+    return TlsNotOffered(address, _error_text(error))
 
 
 def _not_trusted(

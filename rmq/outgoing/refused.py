@@ -13,6 +13,7 @@ class AnswerRefused(RmqError):
         except ValueError:
             name = "unknown"
         super().__init__(f"{address} answered {code} {name}: {remark.strip()}")
+        self.name = name
         self.address = address
         self.code = code
         self.remark = remark

@@ -13,7 +13,12 @@ from rmq.protocol.topics import DEFAULT_TOPIC
 
 
 class Credentials(NamedTuple):
-    """A user and its password; Java calls them access key and secret key."""
+    """A user and its password; Java calls them access key and secret key.
+
+    Args:
+        access_key (str): the name of the user.
+        secret_key (str): the password. `repr` does not show it.
+    """
 
     access_key: str
     secret_key: str

@@ -185,18 +185,21 @@ async def _connect(
 async def _do_handshake(plain: trio.SocketStream, tls: Tls) -> trio.abc.Stream:
     stream = trio.SSLStream(plain, tls.context, server_hostname=tls.name)
     is_secure = False
+    failure: BaseException
     try:
         await stream.do_handshake()
         is_secure = True
     except trio.BrokenResourceError as error:
-        cause = error.__cause__
-        if isinstance(cause, OSError):  # as errors of OpenSSL are
-            raise cause from None
-        raise ConnectionError(f"no TLS handshake: {cause or error}") from error
+        failure = error.__cause__ or error
     finally:
         if not is_secure:
             await trio.aclose_forcefully(plain)
-    return stream
+    if is_secure:
+        return stream
+    # outside of `except`: an error must not be the cause of its own context
+    if isinstance(failure, OSError):  # as errors of OpenSSL are
+        raise failure
+    raise ConnectionError(f"no TLS handshake: {failure}") from failure
 
 
 def make_wires() -> Wires:

@@ -7,10 +7,13 @@ from rmq.client import (
     Consumer,
     Credentials,
     Message,
-    NoRoute,
+    NameServerUnreachable,
+    NotAuthorized,
     Producer,
+    TlsFailed,
     Trust,
 )
+from rmq.core.errors import PeerError
 
 
 def test_a_user_over_tls(secured, authority, loop):
@@ -35,15 +38,55 @@ def test_a_user_over_tls(secured, authority, loop):
     loop(scenario)
 
 
-@pytest.mark.parametrize("trust", [None, Trust()], ids=["plain", "unknown authority"])
-def test_who_is_not_trusted_or_speaks_plainly(secured, loop, trust):
+@pytest.mark.parametrize(
+    ("trust", "text"),
+    [(None, "wants TLS"), (Trust(), "no trusted authority signed it")],
+    ids=["plain", "unknown authority"],
+)
+def test_who_is_not_trusted_or_speaks_plainly(secured, loop, trust, text):
     async def send():
         client = Client(secured.name_server, tls=trust)
         async with client, Producer(client) as producer:
-            with pytest.raises(NoRoute):
+            with pytest.raises(TlsFailed, match=text) as caught:
+                await producer.send(Message("T", b"x"))
+            assert isinstance(caught.value.__cause__, PeerError)
+            with pytest.raises(TlsFailed, match=text):
+                await Consumer(client, "g", "T").__aenter__()
+
+    loop(send)
+
+
+def test_tls_for_a_plain_server(broker, loop):
+    async def send():
+        client = Client(broker.name_server, tls=Trust())
+        async with client, Producer(client, timeout_ms=300) as producer:
+            with pytest.raises(NameServerUnreachable, match="may not offer TLS"):
                 await producer.send(Message("T", b"x"))
 
     loop(send)
+
+
+WRONG = Credentials("boss", "wrong"), Credentials("nobody", "secret"), None
+
+
+@pytest.mark.parametrize("credentials", WRONG, ids=["password", "user", "none"])
+def test_a_user_that_is_refused(secured, authority, loop, credentials):
+    """The error comes from the send and from the start, and not after a time-out."""
+
+    async def scenario():
+        client = Client(
+            secured.name_server,
+            tls=Trust(ca=str(authority / "ca.pem")),
+            credentials=credentials,
+        )
+        async with client, Producer(client) as producer:
+            with pytest.raises(NotAuthorized) as caught:
+                await producer.send(Message("secured-T", b"x"))
+            assert caught.value.code == 16
+            with pytest.raises(NotAuthorized):
+                await Consumer(client, "g", "secured-T").__aenter__()
+
+    loop(scenario)
 
 
 def test_a_secret_is_not_shown():

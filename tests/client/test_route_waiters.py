@@ -6,8 +6,15 @@ import trio.testing
 from rmq._fastpath.client.messages import Delivery, SendResult
 from rmq._fastpath.client.packing import PackedMessage
 from rmq.client import Message, Producer
-from rmq.client.errors import NoRoute, SendFailed
-from rmq.client.route_waiters import RouteWaiters
+from rmq.client.core.routes import MessageQueue
+from rmq.client.errors import (
+    NameServerUnreachable,
+    NoRoute,
+    SendFailed,
+    SendRefused,
+)
+from rmq.client.route_waiters import RouteWaiters, Waiting
+from rmq.outgoing.connection import steady_ms
 from tests.client.test_producer import stored
 
 RESULT = SendResult(0, "id", "offset id", None, 7)
@@ -30,22 +37,26 @@ class DirectSends:
         self.nursery.start_soon(function, *arguments)
 
     async def deliver(self, each):
+        each = each.delivery
         self.long.append(each)
         await self.is_open.wait()
         end = each.set_result if self.outcome is RESULT else each.set_exception
         end(self.outcome)
 
     def send_now(self, each):
-        self.now.append(each)
-        each.set_result(RESULT)
+        self.now.append(each.delivery)
+        each.delivery.set_result(RESULT)
+
+    def add(self, each, left_ms=10_000):
+        self.opening.add(Waiting(each, steady_ms() + left_ms))
 
 
 async def test_the_first_opens_the_way_for_the_others(nursery):
     ways = DirectSends(nursery)
     all_ = [delivery() for _ in range(1_000)]
     for each in all_:
-        ways.opening.add(each)
-    ways.opening.add(other := delivery("U"))
+        ways.add(each)
+    ways.add(other := delivery("U"))
     assert ways.tasks == 2
     await trio.testing.wait_all_tasks_blocked()
     assert set(ways.long) == {all_[0], other}
@@ -53,28 +64,51 @@ async def test_the_first_opens_the_way_for_the_others(nursery):
     await trio.testing.wait_all_tasks_blocked()
     assert len(ways.long) == 2
     assert ways.now == all_[1:]
-    ways.opening.add(delivery())
+    ways.add(delivery())
     assert ways.tasks == 3
 
 
 async def test_the_others_share_a_failure(nursery):
-    ways = DirectSends(nursery, NoRoute("T", ["n:1"], "no broker has it"))
+    unknown = NoRoute("T", ["n:1"], "no broker has it", is_unknown=True)
+    ways = DirectSends(nursery, unknown)
     all_ = [delivery() for _ in range(4)]
     for each in all_[:3]:
-        ways.opening.add(each)
+        ways.add(each)
     await trio.testing.wait_all_tasks_blocked()
-    ways.opening.add(all_[3])  # after the attempt began: it has one of its own
+    ways.add(all_[3])  # after the attempt began: it has one of its own
     ways.is_open.set()
     await trio.testing.wait_all_tasks_blocked()
     assert ways.now == []
     assert ways.long == [all_[0], all_[3]]
-    assert isinstance(all_[0].error(), NoRoute)
+    assert isinstance(all_[0].exception(), NoRoute)
     for each in all_[1:3]:
-        error = each.error()
+        error = each.exception()
         assert isinstance(error, SendFailed)
         assert "one before failed: " in str(error)
         assert not error.may_be_stored
-    assert isinstance(all_[3].error(), NoRoute)
+    assert isinstance(all_[3].exception(), NoRoute)
+
+
+async def test_those_with_time_left_wait_on(nursery):
+    ways = DirectSends(nursery, NameServerUnreachable(["n:1"], "it is away"))
+    first, late, patient = all_ = [delivery() for _ in range(3)]
+    for each, left_ms in zip(all_, (10_000, -1, 10_000), strict=True):
+        ways.add(each, left_ms)
+    ways.is_open.set()
+    await trio.testing.wait_all_tasks_blocked()
+    assert ways.long == [first, patient]
+    assert isinstance(late.exception().__cause__, NameServerUnreachable)
+
+
+async def test_a_refusal_is_of_one_message_only(nursery):
+    queue = MessageQueue("T", "b", 0)
+    ways = DirectSends(nursery, SendRefused(queue, "b:1", 1, 13, "it is too large"))
+    all_ = [delivery() for _ in range(3)]
+    for each in all_:
+        ways.add(each)
+    ways.is_open.set()
+    await trio.testing.wait_all_tasks_blocked()
+    assert ways.now == all_[1:]
 
 
 async def test_the_end_of_the_client_ends_them():
@@ -82,7 +116,7 @@ async def test_the_end_of_the_client_ends_them():
         ways = DirectSends(inner)
         all_ = [delivery() for _ in range(3)]
         for each in all_:
-            ways.opening.add(each)
+            ways.add(each)
         await trio.testing.wait_all_tasks_blocked()
         inner.cancel_scope.cancel()
     assert [each.done() for each in all_[1:]] == [True, True]

@@ -93,9 +93,13 @@ cdef class Delivery:
             return self.outcome
         raise self.outcome
 
-    def error(self):
-        """Return the error; None without one."""
+    def exception(self):
+        """Return the error of a delivery that has ended; None without one."""
         return None if type(self.outcome) is SendResult else self.outcome
+
+    def __repr__(self):
+        state = "in flight" if self.outcome is None else repr(self.outcome)
+        return f"Delivery({self.packed.topic!r}, {state})"
 
     def add_done_callback(self, function):
         """Call a function with this delivery at its end, or now if it has on_end."""
@@ -186,6 +190,37 @@ cdef bytes _find_property(bytes text, const char *name, Py_ssize_t size):
 
 
 @cython.final
+cdef class AckResult:
+    """The result of an `ack`: true or false, and awaitable for both kinds of code."""
+
+    cdef bint is_acked
+
+    def __init__(self, bint is_acked):
+        self.is_acked = is_acked
+
+    def __bool__(self):
+        return self.is_acked
+
+    def __eq__(self, other):
+        return self.is_acked == bool(other)
+
+    def __hash__(self):
+        return hash(bool(self.is_acked))
+
+    def __await__(self):
+        """Return the result without a wait."""
+        return self.is_acked
+        yield
+
+    def __repr__(self):
+        return repr(bool(self.is_acked))
+
+
+ACKED = AckResult(True)
+NOT_ACKED = AckResult(False)
+
+
+@cython.final
 @cython.freelist(1024)
 cdef class ReceivedMessage:
     """A message from a broker; `lease` handles its `ack` and `nack`."""
@@ -240,8 +275,11 @@ cdef class ReceivedMessage:
         return f"{inet_ntop(family, host[:size])}:{port}"
 
     def ack(self):
-        """Mark it consumed; False if its queue now belongs to another consumer."""
-        return self.lease.ack(self)
+        """Mark it consumed; false if its queue now belongs to another consumer.
+
+        It is marked at once; the result can be awaited, and need not be.
+        """
+        return ACKED if self.lease.ack(self) else NOT_ACKED
 
     def nack(self, delay_s=None, *, bint dead_letter=False):
         """Have it delivered again later, or move it to the dead-letter queue."""

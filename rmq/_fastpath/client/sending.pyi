@@ -1,5 +1,5 @@
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Protocol, final
+from typing import Any, Protocol, TypeAlias, final
 
 from typing_extensions import disjoint_base
 
@@ -31,15 +31,16 @@ class RoundRobin:
     next_index: int
     def next(self, avoid: str | None = None) -> int: ...
 
+_Retry: TypeAlias = Callable[[Delivery, Any, int], None]
+
 @disjoint_base
 class DirectSends:
     targets_by_topic: dict[str, Any]
     connections: dict[str, Any]
+    attempt_timeout_ms: int
 
     def ready(self, topic: str) -> tuple[Any, Any] | None: ...
-    def deliver(
-        self, delivery: Delivery, retry: Callable[[Delivery], None], timeout_ms: int
-    ) -> bool: ...
+    def deliver(self, delivery: Delivery, retry: _Retry, timeout_ms: int) -> bool: ...
 
 @final
 class Accumulator:
@@ -68,12 +69,10 @@ class PendingDeliveries:
 
 @final
 class FirstAttempt:
-    def __init__(
-        self, delivery: Delivery, retry: Callable[[Delivery], None]
-    ) -> None: ...
+    def __init__(self, delivery: Delivery, retry: _Retry, deadline_ms: int) -> None: ...
     def done(self) -> bool: ...
     def set_result(self, answer: object) -> None: ...
-    def set_exception(self, _error: BaseException) -> None: ...
+    def set_exception(self, error: BaseException) -> None: ...
 
 @final
 class EndCounter:

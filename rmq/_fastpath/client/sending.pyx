@@ -114,10 +114,14 @@ cdef class RoundRobin:
 
 
 cdef class DirectSends:
-    """The base of `Sender`: targets by topic, and open connections by address."""
+    """The base of `Sender`: targets by topic, and open connections by address.
+
+    A broker has `attempt_timeout_ms` to answer one request.
+    """
 
     cdef public dict targets_by_topic
     cdef public dict connections
+    cdef public int64_t attempt_timeout_ms
 
     def ready(self, str topic not None):
         """Return the next target and its open connection; None without one."""
@@ -138,16 +142,20 @@ cdef class DirectSends:
     def deliver(self, Delivery delivery not None, retry, int64_t timeout_ms):
         """Send an enqueued message at once; False without an open connection.
 
-        After a failure `retry` makes the other attempts.
+        After a failure `retry` makes the other attempts. It gets the delivery, the
+        answer or the error, and the deadline.
         """
         cdef PackedMessage packed = delivery.packed
+        cdef int64_t now_ms
         ready = self._ready(packed.topic)
         if ready is None:
             return False
         target, connection = ready
+        now_ms = _steady_ms()
         connection.send(
             target.single, packed.properties, packed.body,
-            FirstAttempt(delivery, retry), _steady_ms() + timeout_ms, packed.msg_ids,
+            FirstAttempt(delivery, retry, now_ms + timeout_ms),
+            now_ms + min(timeout_ms, self.attempt_timeout_ms), packed.msg_ids,
             packed.sys_flag,
         )
         return True
@@ -271,9 +279,10 @@ cdef class FirstAttempt:
 
     cdef Delivery delivery
     cdef object retry
+    cdef int64_t deadline_ms
 
-    def __init__(self, Delivery delivery not None, retry):
-        self.delivery, self.retry = delivery, retry
+    def __init__(self, Delivery delivery not None, retry, int64_t deadline_ms):
+        self.delivery, self.retry, self.deadline_ms = delivery, retry, deadline_ms
 
     def done(self):
         """Return False: no task waits here that could be cancelled."""
@@ -284,11 +293,11 @@ cdef class FirstAttempt:
         if type(answer) is SendResult:
             self.delivery._end(answer)
         else:
-            self.retry(self.delivery)
+            self.retry(self.delivery, answer, self.deadline_ms)
 
-    def set_exception(self, _error):
+    def set_exception(self, error):
         """Try again: there is no answer."""
-        self.retry(self.delivery)
+        self.retry(self.delivery, error, self.deadline_ms)
 
 
 @cython.final
@@ -353,7 +362,7 @@ async def send_packed(
     The first attempt is nearly always the only one. It is made here, without the calls
     for routes and connections, if the connection is open.
     """
-    cdef int64_t deadline_ms
+    cdef int64_t now_ms, deadline_ms
     if not budget._try_acquire(packed.size, 1):
         await wait_for_room(packed.size)
     try:
@@ -362,10 +371,12 @@ async def send_packed(
             return await sender.send(packed, timeout_ms)
         target, connection = ready
         waiter = connection.new_waiter()
-        deadline_ms = _steady_ms() + timeout_ms
+        now_ms = _steady_ms()
+        deadline_ms = now_ms + timeout_ms
         number = connection.send(
-            target.single, packed.properties, packed.body, waiter, deadline_ms,
-            packed.msg_ids, packed.sys_flag,
+            target.single, packed.properties, packed.body, waiter,
+            now_ms + min(timeout_ms, sender.attempt_timeout_ms), packed.msg_ids,
+            packed.sys_flag,
         )
         try:
             answer = await waiter

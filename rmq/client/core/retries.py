@@ -18,6 +18,18 @@ ANOTHER_BROKER: Final = frozenset(
 )
 """Refusals after which Java's clients try another broker; nothing is stored."""
 
+UNTIL_THE_END: Final = frozenset(
+    {
+        ResponseCode.SERVICE_NOT_AVAILABLE,
+        ResponseCode.SYSTEM_BUSY,
+        ResponseCode.GO_AWAY,
+    }
+)
+"""Refusals of a broker that stops, is full or changes its role: they end by itself."""
+
+PATIENCE_MS: Final = 1_000
+"""How long the other refusals are retried: a new route may come in that time."""
+
 BACK_OFF_MS: Final = 50
 MAX_BACK_OFF_MS: Final = 1_000
 
