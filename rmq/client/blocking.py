@@ -1,3 +1,4 @@
+# tidy: long — one class for each of the asynchronous client
 """The client for threads: `Producer` and `Consumer` without `await`, from any thread.
 
     with Producer(NS) as producer, Consumer(NS, "billing", "Orders") as consumer:
@@ -16,8 +17,9 @@ import inspect
 import threading
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from functools import partial, wraps
+from operator import attrgetter
 from types import TracebackType
 from typing import (
     Any,
@@ -103,7 +105,7 @@ Kind = TypeVar("Kind", bound=type)
 def _twin_of(original: type[Lifecycle]) -> Callable[[Kind], Kind]:
     """Give a class the options, the docstring and the public names of its twin."""
 
-    def decorate(found: Kind) -> Kind:
+    def copy_twin(found: Kind) -> Kind:
         found.__signature__ = inspect.signature(original)  # type: ignore[attr-defined]
         found.__doc__ = original.__doc__
         found.public_names = (original.public_names - LIFE) | {"close", "start"}  # type: ignore[attr-defined]
@@ -113,7 +115,7 @@ def _twin_of(original: type[Lifecycle]) -> Callable[[Kind], Kind]:
                 method.__doc__ = twin.__doc__
         return found
 
-    return decorate
+    return copy_twin
 
 
 def _inner_of(given: Any) -> Any:  # noqa: ANN401 - a client, a hook, or addresses
@@ -251,10 +253,7 @@ class MessageTrace(_Blocking):
         """The topic of the traces."""
         return self._inner.topic
 
-    @property
-    def dropped(self) -> int:
-        """How many lines had no room."""
-        return self._inner.dropped
+    dropped = property(attrgetter("_inner.dropped"), doc="How many had no room.")
 
 
 @_twin_of(AsyncProducer)
@@ -300,17 +299,9 @@ class Producer(_Blocking):
         """How long all attempts of one send may take together."""
         return self._inner.timeout_ms
 
-    @contextmanager
-    def transaction(self, message: Message) -> Iterator[Transaction]:
+    def transaction(self, message: Message) -> AbstractContextManager[Transaction]:
         """Send a half message, as in `rmq.client.Producer`."""
-        block, call = self._inner.transaction(message), get_portal().call
-        transaction = call(block.__aenter__)
-        try:
-            yield transaction
-        except BaseException as error:
-            call(block.__aexit__, type(error), error, error.__traceback__)
-            raise
-        call(block.__aexit__, None, None, None)
+        return _Transaction(self._inner.transaction(message))
 
     def enqueue(
         self,
@@ -425,6 +416,30 @@ class Producer(_Blocking):
         super().__exit__(kind, error, trace)
 
 
+class _Transaction:
+    """A block with an open transaction; the portal begins and ends it."""
+
+    def __init__(self, inner: AbstractAsyncContextManager[Transaction]) -> None:
+        self._inner = inner
+
+    def __enter__(self) -> Transaction:
+        return get_portal().call(self._enter)
+
+    async def _enter(self) -> Transaction:
+        return await self._inner.__aenter__()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        get_portal().call(self._exit, kind, error, trace)
+
+    async def _exit(self, *error: Any) -> None:  # noqa: ANN401 - of __exit__
+        await self._inner.__aexit__(*error)
+
+
 class _Lease:
     """The lease of a message in a thread: the portal acknowledges it."""
 
@@ -486,10 +501,9 @@ class Consumer(_Blocking):
         """The consumer group."""
         return self._inner.group
 
-    @property
-    def ordered(self) -> bool:
-        """Whether it handles the messages of each queue one after another."""
-        return self._inner.ordered
+    ordered = property(
+        attrgetter("_inner.ordered"), doc="Whether queues are handled in their order."
+    )
 
     def __iter__(self) -> Iterator[ReceivedMessage]:
         return self

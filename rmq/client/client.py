@@ -1,3 +1,4 @@
+# tidy: long — connections, routes and heartbeats share one state
 """Client: connections, routes and heartbeats, which producers and consumers share.
 
 Known in Java as `MQClientInstance`. It fetches each route again every 30 s, and after a
@@ -74,7 +75,7 @@ LONGEST_PAUSE_MS: Final = 1_000
 """Longest pause before the next attempt to connect to a server that is away."""
 
 PROBE_S: Final = 1.0
-"""How long a server may take for the TLS handshake that tells why it has closed."""
+"""How long a server may take for the TLS handshake that shows why it has closed."""
 
 MIN_TICK_MS: Final = 50
 """Deadlines are checked at most this often: one timer serves all calls."""
@@ -357,7 +358,7 @@ class Client(Lifecycle):
         return found
 
     async def _explain_no_route(self, topic: str, error: NoRoute) -> NoRoute:
-        """Return an error that says whether any broker is registered."""
+        """Return an error that depends on whether a broker is registered."""
         request = Command.request(RequestCode.GET_BROKER_CLUSTER_INFO)
         try:
             answer = await self.request_name_server(request)

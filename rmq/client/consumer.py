@@ -1,3 +1,4 @@
+# tidy: long — every way to receive is here, with its options
 """Consumer: receives messages. Known in Java as `DefaultMQPushConsumer`.
 
 There are four ways to receive:
@@ -128,7 +129,7 @@ class Consumer(ManualAssignment):
     _stopped: anyio.Event
     _has_ended: anyio.Event
 
-    def __init__(  # noqa: PLR0913 - options, all but three by name
+    def __init__(  # noqa: PLR0913  # tidy: long — one line for each option
         self,
         client: Client | str | None,
         group: str,

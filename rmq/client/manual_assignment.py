@@ -60,7 +60,7 @@ class ManualAssignment(ClientOwner):
         route = await self.client.wait_for_route(topic, timeout_ms, is_to_read=True)
         return list(route.readable)
 
-    async def _repeat(self, key: object, call: Callable[[], Awaitable[T]]) -> T:
+    async def _retry(self, key: object, call: Callable[[], Awaitable[T]]) -> T:
         """Return what a call returns; try it again while its broker is away."""
         deadline_ms = steady_ms() + self._start_timeout_ms
         return await self.client.retries.call((id(self), key), call, deadline_ms)
@@ -98,7 +98,7 @@ class ManualAssignment(ClientOwner):
         for queue in unknown:
             if queue not in self.puller.queues:
                 find = partial(self._offsets.find_start, queue)
-                offset = await self._repeat(("start", queue), find)
+                offset = await self._retry(("start", queue), find)
                 self.puller.pull(self.rebalance.assign(queue, offset))
 
     async def fetch(
@@ -148,7 +148,7 @@ class ManualAssignment(ClientOwner):
             found = await self._find_assigned(queue)
         check_position(to)
         resolve = partial(self._offsets.resolve_position, queue, to)
-        self.puller.seek(found, await self._repeat(("seek", queue, to), resolve))
+        self.puller.seek(found, await self._retry(("seek", queue, to), resolve))
         self.puller.pull(found)
 
     async def pause(self, queues: Sequence[MessageQueue]) -> None:
@@ -187,7 +187,7 @@ class ManualAssignment(ClientOwner):
         """
         self._check_open()
         fetch = partial(self._offsets.fetch_committed, queue, is_exact=True)
-        return await self._repeat(("committed", queue), fetch)
+        return await self._retry(("committed", queue), fetch)
 
     async def commit(self) -> None:
         """Commit the offset of the first unacknowledged message of each queue."""

@@ -1,3 +1,4 @@
+# tidy: long — requests, answers and the buffer of one consumer
 """Puller: fetches the messages of all queues, and buffers them for the program.
 
 Known in Java as `PullMessageService` and `PullAPIWrapper`. Pulls and POPs continue from

@@ -3,9 +3,10 @@
 Known in Java as `DefaultMQProducerImpl.sendDefaultImpl`. As there, one time limit
 covers all attempts. Here the time limit also ends them, unless an option limits their
 number. The next attempt avoids the broker of the last one. While no broker of the topic
-can be reached, sends wait together (`SharedRetries`). A keyed message is sent again
-only if no broker has got it, or if the broker has refused it: after a lost answer a
-repetition could arrive after a later message.
+can be reached, sends wait together (`SharedRetries`).
+
+A keyed message is sent again only if no broker has got it, or if the broker has refused
+it. After a lost answer a repetition could arrive after a later message.
 """
 
 import random
@@ -329,7 +330,7 @@ class Sender(DirectSends):
             pause_ms = back_off_ms(attempts.count, code)
         else:
             broker = attempts.queue.broker if attempts.queue is not None else None
-            reach = partial(self._reach, topic, broker)
+            reach = partial(self._reach_broker, topic, broker)
             try:
                 await self._client.retries.call(
                     ("broker", topic, broker), reach, attempts.deadline_ms
@@ -346,7 +347,7 @@ class Sender(DirectSends):
             await anyio.sleep(max(min(pause_ms, left_ms), 0) / 1_000)
         return True
 
-    async def _reach(self, topic: str, broker: str | None) -> None:
+    async def _reach_broker(self, topic: str, broker: str | None) -> None:
         """Connect to a broker of a topic; raise if none can be reached."""
         await self._client.refresh(topic)
         info = self.targets_by_topic.get(topic)

@@ -48,7 +48,7 @@ class SharedRetries:
         running = self._running.get(key)
         if running is None:
             running = self._running[key] = _Running()
-            self._spawn(self._repeat, key, running, function)
+            self._spawn(self._run, key, running, function)
         running.waiting += 1
         try:
             with anyio.move_on_after((deadline_ms - steady_ms()) / 1_000):
@@ -62,7 +62,7 @@ class SharedRetries:
             raise TimeoutError("no answer came in time")
         raise copy_error(running.failure)
 
-    async def _repeat(
+    async def _run(
         self, key: Hashable, running: _Running, function: Callable[[], Awaitable[Any]]
     ) -> None:
         begun_ms, attempts = steady_ms(), 0

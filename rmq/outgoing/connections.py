@@ -119,7 +119,7 @@ class Connections:
                     reason = "it ends the TLS handshake; it may not offer TLS"
                 found = ConnectFailed(f"cannot connect to {address}: {reason}")
             found.__cause__ = error
-            count = known.count if known is not None else 0
+            count = known.attempts if known is not None else 0
             pause_ms = min(FIRST_PAUSE_MS << min(count, 10), self._longest_pause_ms)
             until = wires.now() + pause_ms * random.uniform(0.8, 1.2) / 1_000
             self._record_failure(address, _Failure(count + 1, until, found), wires)
@@ -154,7 +154,7 @@ class Connections:
 class _Failure(NamedTuple):
     """How often an address has failed, and until when calls fail at once, and why."""
 
-    count: int
+    attempts: int
     until: float
     error: ConnectFailed
 

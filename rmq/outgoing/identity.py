@@ -28,7 +28,8 @@ class Trust(NamedTuple):
             authorities of the system.
         certificate (str, default ''): the certificate of this client, if servers want
             one.
-        key (str, default ''): the private key of the certificate, if its file has none.
+        key (str, default ''): the private key of the certificate, if it is in a file
+            of its own.
         name (str, default ''): the name in the certificates of servers. Empty is the
             host of each address, "*" accepts every name.
     """

@@ -59,7 +59,7 @@ def test_the_programs_of_the_page_run(loop):
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("ran ") == (1 if loop == "threads" else len(BLOCKS) - 3)
+    assert done.stdout.count("ran ") == (2 if loop == "threads" else len(BLOCKS) - 4)
 
 
 @pytest.mark.slow

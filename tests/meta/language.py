@@ -55,7 +55,8 @@ ONE_WORD = frozenset(
     connection consume contains content context copy cost count counts create decide
     decline decode decompress decorated delete deliver deliveries describe detach digest
     discard dispatch divide drain drop dump duration elect emit encode encrypt end
-    enqueue ensure enter epoch error escape evict exchange exists expand expire explain
+    enqueue ensure enter epoch error escape evict exception exchange
+    exists expand expire explain
     export expose extend facts fail families fence fetch fields fileno files fill filter
     find finish fits flag flush folder follow format freeze get greet group groups grow
     guard handle handler handlers hash header heal health heartbeat hide hint host
@@ -200,6 +201,10 @@ def _comments(source: str) -> Iterator[Text]:
         yield Text(first, "\n".join(block))
 
 
+OPTION = re.compile(r"\w+ \([^()]*(?:\([^()]*\)[^()]*)*(?:\): |$)")
+"""The head of an option in `Args:`; its effect is a sentence of its own."""
+
+
 def sentences_of(text: str) -> Iterator[str]:
     """Yield the sentences of a text, without code, tables and lists of values."""
     paragraphs: list[str] = [""]
@@ -220,6 +225,9 @@ def sentences_of(text: str) -> Iterator[str]:
         if re.match(r"(?:[*-]|\d+\.) ", stripped):
             paragraphs.append("")
             stripped = stripped.partition(" ")[2]
+        elif stripped == "Args:" or OPTION.match(stripped):
+            paragraphs.append("")
+            stripped = OPTION.sub("", stripped)
         paragraphs[-1] += " " + stripped
         if stripped.endswith("::"):
             is_literal = True

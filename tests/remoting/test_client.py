@@ -271,16 +271,16 @@ async def test_a_refused_address_is_left_alone_for_a_moment(client, mock_clock):
         return str(caught.value)
 
     assert (await error()).startswith(f"cannot connect to {address}: ")
-    first = client.connections.failures[address].count
+    first = client.connections.failures[address].attempts
     mock_clock.jump(0.7 * FIRST_PAUSE_MS / 1_000)
     assert (await error()).startswith(f"cannot connect to {address}: ")
-    assert client.connections.failures[address].count == first == 1
+    assert client.connections.failures[address].attempts == first == 1
     mock_clock.jump(0.6 * FIRST_PAUSE_MS / 1_000)
     await error()
-    assert client.connections.failures[address].count == 2
+    assert client.connections.failures[address].attempts == 2
     mock_clock.jump(1.3 * FIRST_PAUSE_MS / 1_000)
     await error()
-    assert client.connections.failures[address].count == 2
+    assert client.connections.failures[address].attempts == 2
 
 
 async def test_what_is_kept_of_dead_addresses_has_a_limit(client, monkeypatch):

@@ -110,7 +110,7 @@ def send_command(  # noqa: PLR0913 - one parameter for each option
         topic, queue_id, tag, _split_keys(keys), properties, wait_ms, rate
     )
     try:
-        wanted.message(b"")
+        wanted.message(b"x")
     except ValueError as error:
         raise click.UsageError(str(error)) from error
     with settings.admin_client() as admin:

@@ -88,10 +88,14 @@ def test_deliveries_give_their_room_back():
         deliveries.append(open_.begin(packed))
     assert (open_.count, budget.bytes) == (3, 300)
     again = []
-    FirstAttempt(deliveries[0], again.append).set_result(RESULT)
-    FirstAttempt(deliveries[1], again.append).set_result("a refusal")
+
+    def retry(*what):
+        again.append(what)
+
+    FirstAttempt(deliveries[0], retry, 70).set_result(RESULT)
+    FirstAttempt(deliveries[1], retry, 70).set_result("a refusal")
     assert deliveries[0].result() is RESULT
-    assert again == [deliveries[1]]
+    assert again == [(deliveries[1], "a refusal", 70)]
     assert (open_.count, budget.count, idle) == (2, 2, [])
     error = ValueError("lost")
     deliveries[1].set_exception(error)
