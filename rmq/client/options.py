@@ -98,6 +98,8 @@ def check_positive(**options: float) -> None:
 
 def check_text(name: str, text: str) -> None:
     """Raise ConfigError for a text that the protocol cannot have."""
+    if not isinstance(text, str):
+        raise ConfigError(f"{name}: {text!r} is not a text")
     try:
         text.encode()
     except UnicodeEncodeError as error:

@@ -39,7 +39,7 @@ from rmq.client.request_reply import RequestReply
 from rmq.client.route_waiters import RouteWaiters, Waiting
 from rmq.client.sender import Sender
 from rmq.client.transaction import Checker, Transaction, Transactions
-from rmq.core.errors import PeerClosed, PeerError
+from rmq.core.errors import PeerClosed, PeerError, RmqError
 from rmq.outgoing.connection import Connection, date_ms, steady_ms
 from rmq.protocol.bodies.heartbeat import ProducerData
 from rmq.protocol.command import Command
@@ -526,7 +526,7 @@ class Producer(ClientOwner):
                 queue=queue,
                 may_be_stored=waiting.may_be_stored,
             )
-        except (ClientError, PeerError, ValueError) as error:
+        except (RmqError, ValueError) as error:
             delivery.set_exception(error)
         else:
             delivery.set_result(cast("SendResult", result))

@@ -41,6 +41,7 @@ from rmq.client.errors import (
     is_lasting,
 )
 from rmq.client.namespaces import wrap
+from rmq.client.options import check_text
 from rmq.core.errors import (
     ConnectFailed,
     InvokeTimeout,
@@ -380,7 +381,8 @@ class Sender(DirectSends):
 
 
 def check_topic(name: str) -> None:
-    """Raise ValueError unless a name can be that of a topic."""
+    """Raise an error unless a name can be that of a topic."""
+    check_text("topic", name)
     try:
         validate_topic(name)
     except RequestRejected as error:

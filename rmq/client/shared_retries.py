@@ -11,7 +11,7 @@ import anyio
 
 from rmq.client.core.retries import back_off_ms
 from rmq.client.errors import ClientError, NoRoute, is_lasting
-from rmq.core.errors import PeerError, copy_error
+from rmq.core.errors import PeerError, RmqError, copy_error
 from rmq.outgoing.connection import steady_ms
 
 T = TypeVar("T")
@@ -28,7 +28,7 @@ class _Running:
         self.waiting = 0
         self.has_succeeded = False
         self.result: Any = None
-        self.failure: ClientError | PeerError | None = None
+        self.failure: RmqError | None = None
 
 
 class SharedRetries:
@@ -71,7 +71,7 @@ class SharedRetries:
                 attempts += 1
                 try:
                     running.result = await function()
-                except (ClientError, PeerError) as error:
+                except RmqError as error:
                     running.failure = error
                     if _ends_retries(error, steady_ms() - begun_ms):
                         return
@@ -84,6 +84,8 @@ class SharedRetries:
             running.ended.set()
 
 
-def _ends_retries(error: ClientError | PeerError, after_ms: int) -> bool:
+def _ends_retries(error: RmqError, after_ms: int) -> bool:
+    if not isinstance(error, ClientError | PeerError):
+        return True
     is_unknown = isinstance(error, NoRoute) and error.is_unknown
     return is_lasting(error) or (is_unknown and after_ms >= UNKNOWN_TOPIC_MS)
