@@ -162,6 +162,11 @@ class BrokerThread(_NodeThread):
         properties: Mapping[str, str] | None = None,
     ) -> str:
         """Send a message over the wire; return its id. The topic may be new."""
+        if not isinstance(body, bytes):
+            raise TypeError(
+                f"the body of a message is bytes, not {type(body).__name__}: "
+                "encode a text with .encode()"
+            )
         texts = {TAGS: tags, KEYS: keys, **(properties or {})}
         answer = self.request(
             send_request(topic, body, texts, queue_id, self._now_ms())

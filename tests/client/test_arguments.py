@@ -83,3 +83,8 @@ def test_a_trouble_has_few_lines(monkeypatch, caplog):
         "broker b is away for 60 s: refused",
         "broker b is back, after 119.0 s",
     ]
+
+
+def test_a_text_as_the_body_of_a_test_message(broker):
+    with pytest.raises(TypeError, match="encode a text"):
+        broker.send("T", "text")
