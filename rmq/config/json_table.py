@@ -88,6 +88,8 @@ class JsonTable(ABC):
         """
         problems: list[str] = []
         for path in (self._path, *self._file.versions()):
+            if path.suffix != ".bak" and path != self._path and not problems:
+                break  # somebody has removed the table
             try:
                 text = path.read_bytes()
             except FileNotFoundError:

@@ -32,12 +32,14 @@ _MOVED = (
 )
 _COPIED = ("config", "checkpoint", "abort")
 _OF_THE_LOG = (
-    "commitsHere.json",
-    "consumerOffset.json",
-    "consumerOffset.json.bak",
     "deletedTopics.json",
     "queueEnds.json",
     "timercheck",
+    *(
+        f"{table}.json{ending}"
+        for table in ("commitsHere", "consumerOffset")
+        for ending in ("", ".bak", ".1", ".2", ".3")
+    ),
 )
 """Files of `config/` that hold for this log only."""
 

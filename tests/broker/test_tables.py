@@ -158,6 +158,20 @@ def test_a_file_without_text_is_torn(tmp_path, clock, torn):
     assert found == 5
 
 
+def test_a_removed_table_does_not_come_back_from_a_generation(tmp_path, clock):
+    (tmp_path / "consumerOffset.json.1").write_text('{"offsetTable":{"T@G":{0:5}}}')
+    assert offsets(tmp_path, clock).query("G", "T", 0) == -1
+
+
+def test_an_older_generation_replaces_two_torn_versions(tmp_path, clock):
+    for ending in ("", ".bak", ".1"):
+        (tmp_path / f"consumerOffset.json{ending}").write_bytes(b"")
+    (tmp_path / "consumerOffset.json.2").write_text('{"offsetTable":{"T@G":{0:5}}}')
+    table = offsets(tmp_path, clock)
+    assert table.query("G", "T", 0) == 5
+    assert "reads consumerOffset.json.2, which was saved at an unknown" in table.loss
+
+
 def test_topics_made_by_a_send_are_those_of_the_default_topic(topics):
     made = topics.create_for_send("New", "TBW102", 3, "1.2.3.4:5")
     assert (made.write_queue_nums, made.perm) == (3, 6)
