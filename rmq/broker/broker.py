@@ -106,7 +106,11 @@ async def open_broker(  # noqa: PLR0913  # tidy: long — the order of a start
         store_host = host_bytes(_resolve_host(host), port)
         is_copy = bool(name_servers) and replication.recovers_from_slaves(store_config)
         store = MessageStore.open(
-            store_config, clock=clock, store_host=store_host, is_copy=is_copy
+            store_config,
+            clock=clock,
+            store_host=store_host,
+            is_copy=is_copy,
+            keeps_damage=membership is not None,
         )
         for line in store.recovery.lines():
             logger.warning("%s", line)

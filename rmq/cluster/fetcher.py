@@ -23,7 +23,7 @@ import trio
 
 from rmq._fastpath.log.watermark import Watermark
 from rmq.cluster.config import ReplicationConfig
-from rmq.cluster.divergence import Divergence, count_equal
+from rmq.cluster.divergence import KEY, Divergence, count_equal
 from rmq.cluster.link import CONNECT_TIMEOUT_S, connect, greet
 from rmq.cluster.log_prefix import Overlap
 from rmq.cluster.log_source import LogBounds, LogSource
@@ -226,6 +226,7 @@ class ReplicaFetcher:
         point = control.divergence_point(end, lineage)
         if point is None or not 0 < point < end or self._cut is None:
             return False
+        self._refuse_below_confirmed(point)
         if self._writer.ends_record(point):
             await self._cut_log(point, self._cut)
         else:
@@ -233,6 +234,22 @@ class ReplicaFetcher:
                 f"by their epochs they part at {point}, in a record"
             )
         return True
+
+    def _refuse_below_confirmed(self, point: int) -> None:
+        """Cut nothing that the group has confirmed, also if the master lacks it.
+
+        Each member of the sync state set has it.  So the log of this master is damaged,
+        or an operator has chosen it.
+        """
+        confirmed = self._writer.confirmed_offset
+        if point < confirmed and not self._config.may_discard:
+            self.is_copy = False
+            raise UnresolvedDivergence(
+                point,
+                f"the logs part at {point}, and the group has confirmed this one up to "
+                f"{confirmed}: the master has lost messages. Make this broker the "
+                f"master, or set {KEY} here, which cuts them and keeps them in cut/",
+            )
 
     async def _first_overlap(self) -> Overlap:
         """Return what to ask for first."""
@@ -375,6 +392,8 @@ class ReplicaFetcher:
         if fork.offset == fork.end:
             return  # they have not; the master did not answer with its record before
         self.is_copy &= fork.offset == fork.bounds.end
+        if self._term_state is not None:
+            self._refuse_below_confirmed(max(fork.offset, 0))
         try:
             is_promised = await self._source.awaits_slaves()
         except PeerError:

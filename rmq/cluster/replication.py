@@ -104,7 +104,7 @@ class Replication:
         else:
             confirm_offset = min(store.checkpoint.confirm_offset, log.end_offset)
             visible_limit = Watermark(confirm_offset)
-        positions.limit_visible(visible_limit)
+        positions.confirm_by(visible_limit)
         term_state = self.term_state = membership.begin_term(
             store, visible_limit, lambda: self.log_server.acknowledge()
         )

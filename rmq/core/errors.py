@@ -136,6 +136,10 @@ class CorruptLog(StoreError):
         self.reason = reason
 
 
+class LogDamaged(StoreError):
+    """The log has lost bytes that it had, and may not be cut there."""
+
+
 class Diverged(StoreError):
     """The log of a replica cannot go on with what its master sends."""
 

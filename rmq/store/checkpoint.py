@@ -10,6 +10,7 @@ Written by one flush thread at a time, read at start.
 """
 
 import struct
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -29,6 +30,8 @@ class Checkpoint(msgspec.Struct):
     master_flushed_offset: int = 0
     confirm_offset: int = 0
     logics_physical_offset: int = 0
+    before_save: Callable[[bytes], object] | None = None
+    """Gets the bytes of a file before it is written."""
 
     @classmethod
     def load(cls, path: Path, notes: list[str] | None = None) -> "Checkpoint":
@@ -59,5 +62,8 @@ class Checkpoint(msgspec.Struct):
         """Replace the file; it is durable at the return."""
         assert self.physic_msg_ms >= 0, self
         assert self.logics_physical_offset >= 0, self
-        values = msgspec.structs.astuple(self)
-        replace_file(path, _FIELDS.pack(*values).ljust(CHECKPOINT_SIZE, b"\0"))
+        *values, before_save = msgspec.structs.astuple(self)
+        data = _FIELDS.pack(*values).ljust(CHECKPOINT_SIZE, b"\0")
+        if before_save is not None:
+            before_save(data)
+        replace_file(path, data)

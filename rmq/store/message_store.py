@@ -15,6 +15,7 @@ from functools import partial
 
 import msgspec
 
+from rmq._fastpath.log.claim import Claim
 from rmq._fastpath.log.encode import RecordEncoder
 from rmq._fastpath.log.tail_ring import TailRing
 from rmq.core.clock import Clock
@@ -22,6 +23,7 @@ from rmq.core.errors import DiskFull, LogFailed, StoreError
 from rmq.protocol.topics import is_lmq, is_system_topic
 from rmq.store.allocate import FileAllocator
 from rmq.store.checkpoint import Checkpoint
+from rmq.store.claim import ClaimFile
 from rmq.store.cleanup import Cleaner
 from rmq.store.commit_log import WINDOW_SIZE, CommitLog
 from rmq.store.config import StoreConfig
@@ -69,6 +71,9 @@ class MessageStore:
         self.directory = directory = DataDirectory(config)
         self.clock = clock
         self.boot_ms = clock.now_ms()
+        self.claim_file = ClaimFile(directory.root)
+        self.claim: Claim
+        self._keeps_damage = False
         self.recovery = RecoveryReport(was_clean=True)
         self.checkpoint = Checkpoint()
         self.reserve = DescriptorReserve()
@@ -119,12 +124,15 @@ class MessageStore:
         clock: Clock,
         store_host: bytes,
         is_copy: bool = False,
+        keeps_damage: bool = False,
     ) -> "MessageStore":
         """Lock, recover and open the directory; StoreError names the problem.
 
-        A copy takes no messages before `become_master`.
+        A copy takes no messages before `become_master`.  With `keeps_damage` a log that
+        has lost what it had is refused as it is: LogDamaged.
         """
         store = cls(config, clock, store_host, is_copy=is_copy)
+        store._keeps_damage = keeps_damage
         store.directory.acquire()
         with ExitStack() as undo:
             undo.callback(store.directory.release)
@@ -136,6 +144,7 @@ class MessageStore:
             store._load()
             if not is_copy:
                 store._start_ring()
+            store._begin_claim()
             undo.pop_all()
         store.durability.open()
         return store
@@ -145,10 +154,12 @@ class MessageStore:
         self._start_ring()
         self.durability.become_master()
 
-    def _load(self) -> None:
+    def _load(self) -> None:  # tidy: long — the order of a start
         notes: list[str] = []
         mark, aside = CutMark(self.directory.root), LogBackup(self.directory)
-        if aside.is_unfinished():
+        self.claim = self.log.claim = self.claim_file.open()
+        was_reseeded = aside.is_unfinished()
+        if was_reseeded:
             aside.move_files()
             mark.clear()
             aside.finish()
@@ -159,7 +170,13 @@ class MessageStore:
         if left is None:
             self.directory.abort.set()
         path = self.directory.checkpoint
+        promised = self.claim_file.promised_end(path)
+        if was_reseeded:
+            promised = 0
+        if cut_at is not None:
+            promised = min(promised, cut_at)
         self.checkpoint = checkpoint = Checkpoint.load(path, notes)
+        checkpoint.before_save = self.claim_file.save_checkpoint
         self.log.files.load(None if was_clean else checkpoint.flushed_offset)
         self.deleted_topics.load()
         if cut_at is not None:
@@ -188,6 +205,7 @@ class MessageStore:
             check_crc=self.config.check_crc_on_recover,
         )
         recovery.left_ring = left
+        recovery.promised, recovery.keeps_damage = promised, self._keeps_damage
         self.recovery = recovery.run()
         self.recovery.notes += notes
         checkpoint.logics_physical_offset = min(
@@ -201,6 +219,13 @@ class MessageStore:
         self.recovery.notes += self.directory.foreign.start_notes
         if cut_at is not None:
             mark.clear()
+
+    def _begin_claim(self) -> None:
+        """Claim the log that recovery has found, durably."""
+        log = self.log
+        self.claim.begin(log.min_offset, log.end_offset, self.positions.durable)
+        self.claim_file.name_checkpoint(self.directory.checkpoint)
+        self.reserve.open(self.claim_file.flush)
 
     def _start_ring(self) -> None:
         """Append to a ring from now on, if the configuration has one.
@@ -392,6 +417,7 @@ class MessageStore:
                 self._finish_index()
             is_clean = not (self.durability.keeps_abort or self.queues.has_unflushed)
             self.timer.close(is_clean=is_clean)
+            self.claim.update(self.log.end_offset)
             self._save_ends(is_clean=is_clean)
             if is_clean:
                 self.directory.ring.unlink(missing_ok=True)

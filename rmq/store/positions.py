@@ -140,6 +140,17 @@ class LogPositions:
         """Let readers see the log up to this watermark only; before any reader runs."""
         self.visible_limit = limit
 
+    def confirm_by(self, limit: Watermark) -> None:
+        """Claim what the group has confirmed; this limits readers, too."""
+        self.limit_visible(limit)
+        if self._log.claim is not None:
+            self._log.claim.confirm_by(limit)
+
+    @property
+    def confirmed_offset(self) -> int:
+        """End of what the group has confirmed of this log, in this run or before."""
+        return 0 if self._log.claim is None else self._log.claim.confirmed_offset
+
     # -- a log that starts, or loses its end
 
     def open(self) -> None:
@@ -147,5 +158,7 @@ class LogPositions:
         self.durable.reset(self._log.end_offset)
 
     def cut_to(self, end: int) -> None:
-        """Lower *durable* to the new end of the log."""
+        """Lower *durable* and the claim to the new end of the log."""
         self.durable.reset(min(end, self.durable.value))
+        if self._log.claim is not None:
+            self._log.claim.lower(end)

@@ -8,6 +8,8 @@ recovery copies the data after it aside and never deletes it. It runs before any
 part uses the store.
 """
 
+# tidy: long — one walk, and all that it finds at the end of the log
+
 import logging
 import time
 
@@ -17,6 +19,7 @@ from rmq._fastpath.log.decode import RecordStatus
 from rmq._fastpath.log.dispatch import DispatchResult
 from rmq._fastpath.log.mapped_file import MappedFile
 from rmq._fastpath.log.scan import WalkedRecord, walk_log
+from rmq.core.errors import LogDamaged
 from rmq.core.files import sync_directory
 from rmq.store.checkpoint import Checkpoint
 from rmq.store.commit_log import CommitLog
@@ -38,6 +41,9 @@ UNFLUSHED_ENTRIES = 2_000_000
 
 PROGRESS_S = 5.0
 """Seconds between lines about a long recovery."""
+
+HOLE_TRIES = 100
+"""Places after a damaged record at which records may go on."""
 
 CHECKED_BEHIND = 64 << 20
 """Bytes before the checkpoint that a start after a crash checks again."""
@@ -108,6 +114,12 @@ class Recovery:
         check_crc: bool = True,
     ) -> None:
         self.left_ring: LeftRing | None = None
+        self.promised = 0
+        """Offset before which the claim promises the log; 0: there is no claim."""
+
+        self.keeps_damage = False
+        """Whether a log that ends before it is refused, with nothing cut."""
+
         self._completed: MappedFile | None = None
         self._log = log
         self._files = log.files
@@ -151,8 +163,10 @@ class Recovery:
         if lagging < report.start_offset:
             report.start_offset = lagging
             status = self._walk(lagging)
-        if not report.was_clean:
+        if not report.was_clean and report.end_offset > self.promised:
             self._leave_out_torn()
+        if report.end_offset < self.promised:
+            self._report_damage(status)
         report.end_phase("log")
         self._end_log(status)
         report.end_phase("cut")
@@ -436,6 +450,47 @@ class Recovery:
         """Return the topic if records of it were passed over as deleted."""
         deleted_at = self._deleted_topics.ends.get(topic, 0)
         return {topic} if deleted_at > self._files.min_offset else set()
+
+    def _report_damage(self, status: RecordStatus) -> None:
+        """Refuse a log that has lost what it had, or report what a cut costs."""
+        end, promised = self.report.end_offset, self.promised
+        hole_end = self._hole_end(end)
+        where = f"{self._files.folder}: the log is short: it ends at {end}"
+        if hole_end is not None:
+            where = f"{self._files.folder}: the log has a hole from {end} to {hole_end}"
+        reason = RecordStatus(status).name.lower().replace("_", " ")
+        text = f"{where} ({reason}), and had everything before {promised}"
+        if self.keeps_damage:
+            raise LogDamaged(
+                f"{text}. Nothing was cut: the other brokers of the group have what "
+                "is missing. Move this store away to copy their log again, or run "
+                "`rmq store repair`, which cuts the log there"
+            )
+        self._add_note(f"{text}: it is cut there")
+
+    def _hole_end(self, end: int) -> int | None:
+        """Return the offset from which records lead to the claim's end, if any do."""
+        file = self._files.find(end)
+        position = None if file is None else end - file.base_offset
+        for _ in range(HOLE_TRIES):
+            if file is None or position is None:
+                return None
+            position = next_record(file, position + 1)
+            if position is not None and self._leads_on(file.base_offset + position):
+                return file.base_offset + position
+        return None
+
+    def _leads_on(self, offset: int) -> bool:
+        """Whether records follow one another from an offset to the claim's end."""
+        file = self._files.find(offset)
+        status = RecordStatus.BLANK
+        while file is not None and offset < self.promised and status in _GOES_ON:
+            status, position, _ = walk_log(file, offset - file.base_offset, file.size)
+            offset = file.base_offset + position
+            if status is RecordStatus.BLANK:
+                offset = file.base_offset + file.size
+                file = self._files.find(offset)
+        return offset >= self.promised
 
     def _add_note(self, text: str) -> None:
         if text not in self.report.notes:

@@ -73,6 +73,11 @@ class ReplicaWriter:
         return self._log.end_offset
 
     @property
+    def confirmed_offset(self) -> int:
+        """End of what the group has confirmed of this log."""
+        return self._store.positions.confirmed_offset
+
+    @property
     def is_empty(self) -> bool:
         """True before the first byte."""
         return self._log.is_empty
@@ -156,7 +161,10 @@ class ReplicaWriter:
             self._store.writes.write_failed(error)
             raise
         self.received_offset += len(data)
-        self._dispatch_whole(file)
+        try:
+            self._dispatch_whole(file)
+        finally:
+            self._store.claim.update(self.whole_offset)
 
     def _file_for(self, offset: int) -> MappedFile:
         """Return the last file, or the next one if it is full."""

@@ -18,6 +18,7 @@ from rmq.store.worker import Worker
 ALLOCATE_INTERVAL_S = 0.05
 """Pause after a look-ahead, which the writer may have outrun meanwhile."""
 
+CLAIM_INTERVAL_S = 1.0
 DISK_CHECK_INTERVAL_S = 10.0
 
 
@@ -30,6 +31,9 @@ class StoreService:
         self._look_ahead_wanted = trio.Event()
         self._index_lags = trio.Event()
         self._is_running = self._has_started = False
+        self._claimed = 0
+        """The number of the claim on the disk."""
+
         self._loops: trio.CancelScope | None = None
         self._rest: trio.Event | None = None
         """During a pause: set when no loop runs any more."""
@@ -85,6 +89,7 @@ class StoreService:
             nursery.start_soon(follow_log, store.index, wait, self._wait_for_lag)
             nursery.start_soon(self._watch_disk)
             nursery.start_soon(clean_periodically, store)
+            nursery.start_soon(self._flush_claim)
             if store.timer.is_open:
                 nursery.start_soon(flush.flush_timer_periodically, store)
             if not self._has_started:
@@ -124,6 +129,21 @@ class StoreService:
                 await self._look_ahead_wanted.wait()
             await trio.sleep(ALLOCATE_INTERVAL_S)
             await worker.try_run("allocating ahead", log.allocate_ahead)
+
+    async def _flush_claim(self) -> None:
+        """Write the claim to the disk while it changes.
+
+        One fdatasync for each flush of the log would cost 2 ms.
+        """
+        store, worker = self._store, Worker()
+        while True:
+            store.claim.update(store.log.end_offset)
+            if store.claim.store_number != self._claimed:
+                self._claimed = store.claim.store_number
+                await worker.try_run("writing the claim", store.claim_file.flush)
+            elif not store.positions.dirty_size:
+                await self._wait_for_messages()
+            await trio.sleep(CLAIM_INTERVAL_S)
 
     async def _watch_disk(self) -> None:
         worker = Worker()

@@ -244,6 +244,35 @@ async def test_an_epoch_that_its_master_has_written_twice_does_not_stop_a_slave(
     assert controls[0].epochs.all_epochs() == controls[1].epochs.all_epochs()
 
 
+@pytest.mark.parametrize("is_allowed", [False, True])
+async def test_what_a_group_has_confirmed_is_cut_by_an_operator_only(
+    store, slave_store, is_allowed
+):
+    """A member with a damaged log was elected, and the others cut theirs."""
+    at, end, _ = forked(store, slave_store, 20, more=10)
+    controls = control_of(store, 1), control_of(slave_store, 2)
+    controls[0].enter_epoch(Epoch(2, store.log.end_offset))
+    end_now = put(store, 5)
+    slave_store.positions.confirm_by(controls[1].visible_limit)
+    controls[1].visible_limit.advance(end)
+    slave_store.claim.update(end)
+    async with (
+        serving(store, control=controls[0]) as (_, port),
+        following(
+            slave_store, port, bounds_of(store), cuts=True, control=controls[1],
+            may_discard=is_allowed,
+        ) as copy,
+    ):  # fmt: skip
+        if is_allowed:
+            await until(lambda: copy.is_following and copy.end_offset == end_now)
+        else:
+            await until(lambda: f"has confirmed this one up to {end}" in copy.state)
+            assert "rmq.replicaMayDiscard=true" in copy.state
+            assert not copy.is_copy
+    assert slave_store.log.end_offset == (end_now if is_allowed else end)
+    assert at < end
+
+
 def control_of(store, broker_id):
     """What a broker knows that has begun with epoch 1, and is in epoch 2."""
     epochs = EpochFile(store.directory.root / "epochFileCheckpoint")

@@ -8,6 +8,13 @@ import os
 import random
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
+
+from rmq._fastpath.log.mapped_file import MappedFile
+from rmq._fastpath.log.scan import walk_log
+
+ROT = "rot"
+"""The kind of `choose_rot`, which a disturbance ends itself."""
 
 ENTRY_SIZE = 20
 TABLES = "consumerOffset.json", "topics.json"
@@ -41,6 +48,48 @@ def rot_table(folder: Path, chance: random.Random) -> str:
         text = path.read_bytes()[: size // 2 if kind == "cut" else 0]
         _write(path, bytes(size) if kind == "zeros" else text)
     return f"{kind}: {path.name}"
+
+
+class Rot(NamedTuple):
+    """A changed bit in the log, which the disk may give right again."""
+
+    name: str
+    at: int
+    bit: int
+    right: int
+    """The byte before."""
+
+    def flip(self, folder: Path) -> None:
+        """Change it."""
+        _change(folder / self.name, self.at, self.bit)
+
+    def undo(self, folder: Path) -> None:
+        """Change it back, unless the broker has another byte there now.
+
+        A ring may have had the right one, or the byte was of a torn end and was cut.
+        """
+        path = folder / self.name
+        wrong = self.right ^ 1 << self.bit
+        if path.exists() and path.read_bytes()[self.at] == wrong:
+            _change(path, self.at, self.bit)
+
+
+def choose_rot(folder: Path, chance: random.Random) -> Rot | None:
+    """Choose a bit of a record in the last log file that a start has to find."""
+    paths = sorted(folder.glob("commitlog/*"), reverse=True)
+    path = next((each for each in paths if any(each.read_bytes())), None)
+    if path is None:
+        return None
+    size = path.stat().st_size
+    file = MappedFile(str(path), size, base_offset=int(path.name), writable=False)
+    _, _, records = walk_log(file, 0, size, check_crc=False)
+    file.close()
+    if not records:
+        return None
+    start = chance.choice(records).physical_offset - int(path.name)
+    at = start + chance.choice([*range(12), *range(28, 36), *range(84, 90)])
+    right = path.read_bytes()[at]
+    return Rot(str(path.relative_to(folder)), at, chance.randrange(8), right)
 
 
 DAMAGES: dict[str, Callable[[Path, random.Random], str]] = {

@@ -19,7 +19,7 @@ from rmq.protocol.codes import RequestCode
 from rmq.protocol.command import Command
 from rmq.protocol.headers.controller import ElectMasterRequestHeader
 from tests.simulation.clients import CLIENTS, Client
-from tests.simulation.damage import DAMAGES
+from tests.simulation.damage import DAMAGES, ROT, choose_rot
 from tests.simulation.world import CONTROLLER, CONTROLLER_PORT, GROUP, Machine, World
 
 PAUSES_S = 0.05, 0.5, 2, 8, 20
@@ -111,7 +111,7 @@ class Disturbances:
             return True
         if kind == "power" and not self._style.is_sync and not await self._is_safe():
             kind = "kill"  # what is written survives it
-        if kind not in ("blackout", *DAMAGES) and not machine.is_up:
+        if kind not in ("blackout", ROT, *DAMAGES) and not machine.is_up:
             kind = "start"
         self.count += 1
         self._note(f"disturbance {number}: {kind} {machine.name}")
@@ -148,7 +148,7 @@ class Disturbances:
             machine.kill()
         elif kind == "power":
             machine.cut_power()
-        elif kind in DAMAGES:
+        elif kind == ROT or kind in DAMAGES:
             await self._damage(kind, machine, chance)
         elif kind == "blackout":
             await self._cut_all_power(chance)
@@ -157,9 +157,38 @@ class Disturbances:
 
     async def _damage(self, kind: str, machine: Machine, chance: random.Random) -> None:
         """Damage files of a machine that is stopped or killed for it."""
+        if kind == ROT:
+            await self._rot(machine, chance)
+            return
         if machine.is_up:
             await machine.stop() if chance.random() < 0.5 else machine.kill()
         self._note(f"{kind}: {DAMAGES[kind](machine.folder, chance)}")
+
+    async def _rot(self, machine: Machine, chance: random.Random) -> None:
+        """Change a bit of a log; the damaged machine starts first, or among others.
+
+        It may not lose what the others have.  Then its disk gives the right bit again.
+        """
+        everybody = self._world.brokers if chance.random() < 0.5 else [machine]
+        for each in everybody:
+            if each.is_up:
+                each.kill()
+        rot = choose_rot(machine.folder, chance)
+        if rot is None:
+            return
+        self._note(f"{rot.name} of {machine.name}: bit {rot.bit} at {rot.at}")
+        rot.flip(machine.folder)
+        machine.start()
+        try:
+            await trio.sleep(chance.choice(PAUSES_S))
+            for each in everybody:
+                if each is not machine and not each.is_up:
+                    each.start()
+            await trio.sleep(chance.choice(PAUSES_S))
+        finally:  # also when the time of disturbances is over
+            if machine.is_up:
+                machine.kill()
+            rot.undo(machine.folder)
 
     async def _elect(self, chance: random.Random) -> None:
         """An operator names a master."""

@@ -18,6 +18,8 @@ from rmq.controller import groups
 from rmq.controller.election import choose
 from rmq.store.positions import LogPositions
 from rmq.store.queues.consume_queue import ConsumeQueue
+from rmq.store.recovery import Recovery
+from tests.simulation.damage import ROT
 
 MINUTES = 2.0
 """Simulated time in which each mistake is found."""
@@ -36,6 +38,9 @@ class Mutation(NamedTuple):
     seed: int
     steps: int
     """So many disturbances sufficed."""
+
+    damages: tuple[str, ...] = ()
+    """Further kinds of disturbances that it takes."""
 
 
 def counts_the_connected(group: SyncSet) -> frozenset[int]:
@@ -84,6 +89,10 @@ def has_acknowledged_all(acks: SetAcks) -> int:
     return acks._end()
 
 
+def cuts_there(_self: Any, _argument: Any) -> None:
+    pass
+
+
 def chooses_any_member(
     group: groups.Group, request: Any, alive: Any, *, is_unclean: bool
 ) -> int | None:
@@ -129,6 +138,10 @@ MUTATIONS = {
     "elects-anybody": Mutation(
         "S1", "the controller elects a broker that is not in the set",
         groups, "_chosen", chooses_any_member, 4, 5,
+    ),
+    "cuts-damage": Mutation(
+        "S13", "a start cuts a log that ends before its claim",
+        Recovery, "_report_damage", cuts_there, 0, 7, (ROT,),
     ),
 }  # fmt: skip
 

@@ -68,11 +68,12 @@ def test_a_seed_has_one_history_alone_and_among_others():
 def test_a_mistake_is_found_soon_and_its_seed_is_good_without_it(name):
     """Any change of the nodes changes histories: another seed may find it then."""
     mutation = MUTATIONS[name]
-    first = "--seed", mutation.seed, "--minutes", MINUTES
+    damages = [f"--damage={each}" for each in mutation.damages]
+    first = "--seed", mutation.seed, "--minutes", MINUTES, *damages
     found = run(*first, "--seeds", SEEDS, "--until-found", "--mutation", name)
     assert found.returncode == 1, found.stdout[-4000:] + found.stderr[-4000:]
     [(seed, steps)] = FOUND.findall(found.stdout)
-    good = simulate("--seed", seed, "--steps", steps, "--minutes", MINUTES)
+    good = simulate("--seed", seed, "--steps", steps, "--minutes", MINUTES, *damages)
     assert list(good) == [int(seed)]
 
 

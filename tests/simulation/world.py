@@ -19,12 +19,14 @@ from rmq.cluster import identity
 from rmq.config.broker import BrokerConfig
 from rmq.config.option import build
 from rmq.core.clock import SystemClock
+from rmq.core.errors import LogDamaged
 from rmq.namesrv.config import NamesrvConfig, NamesrvListenConfig
 from rmq.node.broker import run_broker
 from rmq.node.name_server import run_name_server
 from rmq.node.node import Node
 from rmq.plugin.registry import PluginSet
 from rmq.remoting import server
+from rmq.store import claim
 from rmq.store.config import StoreConfig
 from tests.simulation.disks import Disks
 from tests.simulation.network import MACHINE, Network
@@ -113,13 +115,22 @@ class Machine:
                     if not scope.cancel_called:
                         self.node = node
         except BaseException as error:
-            if not scope.cancel_called:
+            if refusal := self._refusal_in(error):
+                self._world.note(f"{self.name}: {refusal}")
+            elif not scope.cancel_called:
                 self._world.note(f"{self.name} ended: {type(error).__name__}")
                 raise
         finally:
             if self._scope is scope:
                 self.node = None
             ended.set()
+
+    @staticmethod
+    def _refusal_in(error: BaseException) -> LogDamaged | None:
+        """Return the error of a broker that has found its log damaged, if it is one."""
+        while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+            error = error.exceptions[0]
+        return error if isinstance(error, LogDamaged) else None
 
     def _server(self) -> Callable[..., object]:
         values = SERVERS | {
@@ -208,6 +219,11 @@ class World:
     def machines(self) -> list[Machine]:
         return [self.names, *self.brokers]
 
+    def _boot_source(self) -> Path:
+        """Return the file with the boot id of the machine whose task runs."""
+        [name] = [each.name for each in self.machines if each.address == MACHINE.get()]
+        return self.root / f"{name}.boot"
+
     def is_whole(self) -> bool:
         """Whether one broker is the master, and all others have its log."""
         brokers = [each.node.broker for each in self.brokers if each.node is not None]
@@ -236,6 +252,8 @@ class World:
     async def run(self, main: Callable[[], object]) -> None:
         """Have everything run while `main` does."""
         outside = trio.open_tcp_stream, server.open_listener, broker.open_listener
+        read_boot_id = claim.read_boot_id
+        claim.read_boot_id = lambda: read_boot_id(self._boot_source())
         trio.open_tcp_stream = self.network.connect
         server.open_listener = broker.open_listener = self.network.listen
         try:
@@ -249,4 +267,5 @@ class World:
                         await machine.stop()
                 self.nursery.cancel_scope.cancel()
         finally:
+            claim.read_boot_id = read_boot_id
             trio.open_tcp_stream, server.open_listener, broker.open_listener = outside

@@ -1,6 +1,7 @@
 from cpython.object cimport PyObject
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
+from rmq._fastpath.log.claim cimport Claim
 from rmq._fastpath.log.decode cimport RecordParts
 from rmq._fastpath.log.encode cimport RecordEncoder, RecordFields
 from rmq._fastpath.log.log_writer cimport LogWriter
@@ -25,6 +26,7 @@ cdef class LogTail:
     cdef readonly RecordEncoder encoder
     cdef public MappedFile file         # of the next record; None before the first
     cdef public LogWriter writer        # None: appends go to the file
+    cdef public Claim claim             # None: none is kept
     cdef public NewKeys new_keys        # None: there is no index
     cdef public int64_t last_store_ms
     cdef public int64_t busy_limit_ms   # senders wait so long for room in the ring

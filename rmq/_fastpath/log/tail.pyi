@@ -1,5 +1,6 @@
 from typing_extensions import Buffer, disjoint_base
 
+from rmq._fastpath.log.claim import Claim
 from rmq._fastpath.log.encode import RecordEncoder
 from rmq._fastpath.log.log_writer import LogWriter
 from rmq._fastpath.log.mapped_file import MappedFile
@@ -12,6 +13,7 @@ class LogTail:
     encoder: RecordEncoder
     file: MappedFile | None
     writer: LogWriter | None
+    claim: Claim | None
     new_keys: NewKeys | None
     last_store_ms: int
     busy_limit_ms: int

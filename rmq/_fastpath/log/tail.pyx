@@ -406,6 +406,8 @@ cdef class LogTail:
         self.put_messages += count
         self.put_bytes += size
         self.collect_keys(size, offset)
+        if self.claim is not None and self.claim.is_begun:
+            self.claim.store(self.file.base_offset + self.file._write_position)
         return 0
 
     cdef void collect_keys(self, int64_t size, int64_t offset) noexcept nogil:

@@ -1,0 +1,166 @@
+"""Claim: how far this log was written, durable and confirmed; stored before answers
+leave.
+
+Layout of a slot, big-endian: magic "RMQCLM01".  Five i64 from byte 8 on: number of the
+store, start of the log, written, durable, confirmed.  Two u32 @48: CRCs of the last two
+checkpoints.  16 bytes boot id @56.  u32 CRC-32 of bytes 0 to 71 @72.
+Two slots are stored in turn, each in its half of the page.  A kill in the middle of a
+store, or a torn page, leaves the other one.
+The page is shared memory: `kill -9` keeps it.  `rmq/store/claim.py` writes it to the
+disk.  22 ns a store, most of it the checksum.
+One thread at a time calls, with the GIL.
+"""
+
+cimport cython
+from libc.stdint cimport int64_t, uint8_t, uint32_t
+from libc.string cimport memcmp, memcpy, memset
+
+from rmq._fastpath.bytes.checksum cimport body_crc_of
+from rmq._fastpath.bytes.endian cimport get32, get64, put32, put64
+from rmq._fastpath.log.watermark cimport Watermark
+
+cdef enum:
+    NUMBER_AT = 8
+    START_AT = 16
+    WRITTEN_AT = 24
+    DURABLE_AT = 32
+    CONFIRMED_AT = 40
+    CHECKPOINT_AT = 48
+    BEFORE_AT = 52
+    BOOT_AT = 56
+    BOOT_SIZE = 16
+    CRC_AT = 72
+    SLOT_SIZE = 76
+    SECOND_SLOT = 2048
+    PAGE_SIZE = 4096
+
+cdef const char *MAGIC = b"RMQCLM01"
+
+
+@cython.final
+cdef class Claim:
+    """The claim of one log, in a page of its file."""
+
+    def __cinit__(self, uint8_t[::1] page not None, bytes boot not None):
+        """Take the newest slot of the page; all is 0 if there is none."""
+        if page.shape[0] != PAGE_SIZE or len(boot) != BOOT_SIZE:
+            raise ValueError(f"a page of {page.shape[0]}, a boot id of {len(boot)}")
+        self._page = page
+        memset(self._slot, 0, SLOT_SIZE)
+        memcpy(self._slot, MAGIC, 8)
+        cdef const uint8_t *slot
+        cdef int64_t at
+        for at in (0, SECOND_SLOT):
+            slot = &self._page[at]
+            if (
+                memcmp(slot, MAGIC, 8) == 0
+                and get32(slot + CRC_AT) == body_crc_of(slot, CRC_AT)
+                and <int64_t>get64(slot + NUMBER_AT) > self.get(NUMBER_AT)
+            ):
+                memcpy(self._slot, slot, SLOT_SIZE)
+        self.is_same_boot = memcmp(
+            self._slot + BOOT_AT, <const uint8_t *><const char *>boot, BOOT_SIZE
+        ) == 0
+        self._boot = boot
+
+    cdef int64_t get(self, int at) noexcept nogil:
+        return <int64_t>get64(self._slot + at)
+
+    @property
+    def store_number(self):
+        """How many times it was stored; 0 if there was no claim."""
+        return self.get(NUMBER_AT)
+
+    @property
+    def start_offset(self):
+        """The log has everything from here on."""
+        return self.get(START_AT)
+
+    @property
+    def written_offset(self):
+        """End of the log after its last append."""
+        return self.get(WRITTEN_AT)
+
+    @property
+    def durable_offset(self):
+        """The disk has confirmed the bytes before it."""
+        return self.get(DURABLE_AT)
+
+    @property
+    def confirmed_offset(self):
+        """The group has confirmed the bytes before it."""
+        return self.get(CONFIRMED_AT)
+
+    @property
+    def checkpoint_crcs(self):
+        """CRCs of the last two checkpoints, the newer one first."""
+        return (
+            <uint32_t>get32(self._slot + CHECKPOINT_AT),
+            <uint32_t>get32(self._slot + BEFORE_AT),
+        )
+
+    cdef void store(self, int64_t written) noexcept:
+        """Store that the log ends at `written`, with the present watermarks."""
+        cdef int64_t durable = min(self.durable_mark.load(), written)
+        cdef int64_t confirmed = self.get(CONFIRMED_AT)
+        cdef uint8_t *slot = self._slot
+        if self.confirmed_mark is not None:
+            confirmed = max(confirmed, min(self.confirmed_mark.load(), written))
+        put64(slot + WRITTEN_AT, written)
+        put64(slot + DURABLE_AT, max(durable, self.get(DURABLE_AT)))
+        put64(slot + CONFIRMED_AT, confirmed)
+        self.put_slot()
+
+    cdef void put_slot(self) noexcept:
+        cdef uint8_t *slot = self._slot
+        cdef int64_t number = self.get(NUMBER_AT) + 1
+        put64(slot + NUMBER_AT, number)
+        put32(slot + CRC_AT, body_crc_of(slot, CRC_AT))
+        memcpy(&self._page[SECOND_SLOT if number & 1 else 0], slot, SLOT_SIZE)
+
+    def begin(self, int64_t start, int64_t end, Watermark durable not None):
+        """Claim a log that recovery has found and flushed; this boot is the present."""
+        self.durable_mark = durable
+        memcpy(self._slot + BOOT_AT, <const uint8_t *><const char *>self._boot, BOOT_SIZE)
+        self.is_same_boot = True
+        self.is_begun = True
+        put64(self._slot + START_AT, start)
+        self.lower(end)
+        put64(self._slot + DURABLE_AT, end)
+        self.store(end)
+
+    def lower(self, int64_t end):
+        """Claim nothing after `end`: the log is cut there."""
+        cdef int at
+        for at in (WRITTEN_AT, DURABLE_AT, CONFIRMED_AT):
+            put64(self._slot + at, min(end, self.get(at)))
+        self.put_slot()
+
+    def confirm_by(self, Watermark confirmed not None):
+        """Claim from now on what this watermark has confirmed, too."""
+        self.confirmed_mark = confirmed
+
+    def update(self, int64_t written):
+        """Store it if a position has changed; the log ends at `written`.
+
+        Returns whether it was stored.
+        """
+        cdef int64_t confirmed = self.get(CONFIRMED_AT)
+        if not self.is_begun:
+            return False
+        if self.confirmed_mark is not None:
+            confirmed = max(confirmed, min(self.confirmed_mark.load(), written))
+        if (
+            written == self.get(WRITTEN_AT)
+            and min(self.durable_mark.load(), written) <= self.get(DURABLE_AT)
+            and confirmed == self.get(CONFIRMED_AT)
+        ):
+            return False
+        self.store(written)
+        return True
+
+    def add_checkpoint(self, uint32_t crc):
+        """Remember a checkpoint that is written next."""
+        memcpy(self._slot + BEFORE_AT, self._slot + CHECKPOINT_AT, 4)
+        put32(self._slot + CHECKPOINT_AT, crc)
+        self.put_slot()
